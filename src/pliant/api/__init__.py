@@ -1,0 +1,1 @@
+"""REST at the edge: routes, wire schemas, authentication."""

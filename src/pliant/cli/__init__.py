@@ -1,0 +1,1 @@
+"""Commands; imports the client only."""

@@ -1,0 +1,1 @@
+"""SDK and wire types, standard library only."""

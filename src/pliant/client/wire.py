@@ -1,0 +1,238 @@
+"""What travels between server and clients: Run:ai's field names, and ours where it has none.
+
+Times are RFC 3339 in UTC with milliseconds; amounts of GPU are numbers of GPUs (0.5), of memory bytes as a string
+with the unit people wrote. Fields that Run:ai does not have stand under "ours".
+"""
+
+from typing import Any, TypedDict
+
+
+class Reason(TypedDict):
+    code: str
+    message: str
+    numbers: dict[str, Any]
+
+
+class Amount(TypedDict, total=False):
+    request: float | None
+    limit: float | None
+
+
+class Memory(TypedDict, total=False):
+    request: str | None
+    limit: str | None
+
+
+class RequestedResources(TypedDict, total=False):
+    gpuRequestType: str | None  # "portion" | "memory" | None
+    gpu: Amount | None
+    gpuMemory: Memory | None
+    cpu: Amount | None
+    cpuMemory: Memory | None
+
+
+class AllocatedResources(TypedDict, total=False):
+    gpu: float  # what its live attempts really occupy; 0 while pending
+    gpuMemory: str | None
+    cpu: float
+    cpuMemory: str | None
+
+
+class RequestedPods(TypedDict, total=False):
+    number: int
+    min: int
+    max: int
+    parallelism: int
+    completions: int
+
+
+class WorkloadItem(TypedDict, total=False):
+    """An entry of GET /api/v1/workloads and the body of GET /api/v1/workloads/{id}."""
+
+    id: str
+    name: str
+    type: str  # Workspace | Training | Distributed | Inference
+    phase: str
+    phaseMessage: str
+    phaseReason: str | None  # NonPreemptibleOverQuota | OverLimit | None
+    phaseUpdatedAt: str
+    desiredPhase: str
+    priority: int
+    priorityClassName: str
+    preemptible: bool
+    category: str
+    projectId: str
+    projectName: str
+    departmentId: str
+    departmentName: str
+    clusterId: str
+    namespace: str
+    submittedBy: str
+    source: str
+    createdAt: str
+    completedAt: str | None
+    deletedAt: str | None
+    runningPods: int
+    requestedPods: RequestedPods
+    workloadRequestedResources: RequestedResources
+    podsRequestedResources: RequestedResources
+    allocatedResources: AllocatedResources
+    requestedNodePools: list[str]
+    currentNodePools: list[str]
+    images: list[str]
+    urls: list[str]
+    command: str
+    arguments: str
+    environmentVariables: dict[str, str]
+    totalPendingTimeSeconds: int
+    totalRunningTimeSeconds: int
+    guaranteedRuntimeEndsAt: str | None
+    actionsSupport: dict[str, bool]
+    distributedFramework: str | None
+    # ours
+    status: str  # v1 word: Pending, ContainerCreating, Running, Terminating, Succeeded, Failed, Suspended ...
+    jobType: str  # v1 word: Train, Interactive, Interactive-Preemptible, Inference
+    pendingPods: int
+    elastic: bool
+    node: str  # name, "<multiple>" or ""
+    nodes: list[str]
+    nodeType: str
+    reason: Reason | None  # why it waits, or why it last lost something
+    queuePosition: int | None
+    fraction: str | None  # how a GPU fraction is held, e.g. "scheduled, not enforced"
+    overQuotaGpus: float
+
+
+class PodItem(TypedDict, total=False):
+    """An entry of GET /api/v1/workloads/{id}/pods: one task."""
+
+    name: str  # `<workload>-<group>-<index>`
+    status: str
+    createdAt: str | None
+    completedAt: str | None
+    nodeName: str
+    containers: list[dict[str, Any]]
+    allocatedResources: AllocatedResources
+    # ours
+    attempt: int
+    gpus: list[str]  # uuids
+    exitCode: int | None
+    message: str
+
+
+class EventItem(TypedDict, total=False):
+    """An entry of GET /api/v1/workloads/{id}/events; the history with its reasons."""
+
+    createdAt: str
+    type: str  # Normal | Warning
+    reason: str  # kind of event
+    message: str
+    source: str
+    involvedObject: dict[str, str]
+    id: str
+    # ours
+    who: str
+    code: str  # code of the typed reason
+    numbers: dict[str, Any]
+    decision: str
+    attempt: str
+
+
+class ResourceQuota(TypedDict, total=False):
+    deserved: float | None
+    limit: float | None
+    overQuotaWeight: float | None
+
+
+class PoolQuota(TypedDict, total=False):
+    """An entry of `resources` of projects and departments."""
+
+    nodePool: dict[str, str]  # {id, name}
+    gpu: ResourceQuota
+    cpu: ResourceQuota  # millicores
+    memory: dict[str, Any]  # ResourceQuota with `units` MB
+    priority: str | None  # rank
+
+
+class Quantities(TypedDict):
+    gpu: float
+    cpu: float
+    memory: float
+
+
+class QuotaStatus(TypedDict):
+    nodePoolName: str
+    allocated: Quantities
+    allocatedNonPreemptible: Quantities
+    requested: Quantities
+
+
+class OrgUnitItem(TypedDict, total=False):
+    """Body of GET /api/v1/org-unit/projects[/{id}] and departments[/{id}]."""
+
+    id: str
+    name: str
+    description: str
+    clusterId: str
+    parentId: str
+    createdAt: str
+    resources: list[PoolQuota]
+    schedulingRules: dict[str, int | None]
+    defaultNodePools: list[str]
+    nodeTypes: dict[str, Any]
+    status: dict[str, Any]  # phase, namespace, nodePoolQuotaStatuses, quotaStatus
+    totalResources: dict[str, Any]
+    # ours
+    departmentName: str
+    fairShareGpus: float
+    overQuotaGpus: float
+    quotaDerived: bool
+
+
+class GpuItem(TypedDict):
+    uuid: str
+    index: int
+    memoryBytes: int
+    allocated: float
+    releasing: float
+    promised: float
+    foreign: bool
+    workloads: list[str]
+
+
+class NodeItem(TypedDict, total=False):
+    """An entry of GET /api/v1/nodes."""
+
+    id: str
+    name: str
+    status: str  # Ready | NotReady | Unknown
+    nodePool: str
+    clusterUuid: str
+    createdAt: str
+    updatedAt: str
+    gpuInfo: dict[str, Any]  # gpuType, gpuCount
+    conditions: list[dict[str, Any]]
+    taints: list[dict[str, Any]]
+    # ours
+    labels: dict[str, str]
+    simulated: bool
+    draining: bool
+    cpuCores: float
+    cpuAllocated: float
+    memoryBytes: int
+    memoryAllocated: int
+    gpus: list[GpuItem]
+
+
+class Problem(TypedDict, total=False):
+    """Every error: RFC 9457's members and Run:ai's side by side."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: int
+    message: str
+    details: str
+    # ours
+    reason: str  # stable word for machines: not-found, name-exists, bad-request, over-quota, conflict, ...

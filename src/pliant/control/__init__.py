@@ -1,0 +1,1 @@
+"""The one loop and the use cases; the ports through which it reaches everything else."""

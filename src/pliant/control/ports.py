@@ -1,0 +1,165 @@
+"""What the loop needs of the outside, and nothing of how it is done."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from pliant.model.event import Event
+from pliant.model.fact import Fact
+from pliant.model.machine import Cluster, Node, NodePool
+from pliant.model.order import Resize, Start, Stop
+from pliant.model.tenancy import Department, Project
+from pliant.model.workload import Attempt, AttemptId, Launch, Task, Workload
+
+Row = Cluster | Department | Project | NodePool | Node | Workload | Task | Attempt
+"""Everything that is stored by identity: put() replaces what has the same identity."""
+
+
+class StaleEpoch(Exception):
+    """Another server leads now; nothing was written. The only cure is to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The answer once given to an `Idempotency-Key`."""
+
+    key: str
+    fingerprint: str  # of the request it answered
+    status: int
+    body: str  # JSON
+    at: int  # ms
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One transaction. It is on disk as a whole when `commit` returns, or it never was."""
+
+    put: Sequence[Row | Remembered] = ()
+    drop: Sequence[Row] = ()
+    events: Sequence[Event] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    durable: bool = True  # False: may be lost with the machine's power, never torn
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """All rows from which the world is built. Ended attempts and deleted workloads are not among them."""
+
+    cluster: Cluster | None
+    departments: tuple[Department, ...]
+    projects: tuple[Project, ...]
+    pools: tuple[NodePool, ...]
+    nodes: tuple[Node, ...]
+    workloads: tuple[Workload, ...]
+    tasks: tuple[Task, ...]
+    attempts: tuple[Attempt, ...]
+    settings: Mapping[str, str]
+
+
+class Store(Protocol):
+    """One writer, many readers. All methods are safe to call from any thread."""
+
+    def lead(self) -> int:
+        """Raise the epoch by one and return it: from now on every lower one is refused."""
+
+    def commit(self, epoch: int, batch: Batch) -> None:
+        """Write it, or raise StaleEpoch (nothing written) if a higher epoch leads."""
+
+    def load(self) -> Saved: ...
+
+    def events(self, subject: str, *, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
+        """(sequence number, event), oldest first."""
+
+    def attempts(self, workload: str) -> Sequence[Attempt]:
+        """All attempts of a workload, ended ones too."""
+
+    def ended(self, project: str | None = None, limit: int = 500) -> Sequence[Workload]:
+        """Deleted workloads still remembered, newest first."""
+
+    def remembered(self, key: str) -> Remembered | None: ...
+
+    def prune(self, before: int) -> int:
+        """Forget history, ended attempts and deleted workloads older than `before` (ms); how many rows."""
+
+    def backup(self, target: Path) -> None:
+        """A consistent copy of a store that is in use."""
+
+    def close(self) -> None: ...
+
+
+class Session(Protocol):
+    """One command run inside a task's environment."""
+
+    def read(self, timeout: float) -> bytes | None:
+        """Output; b'' at its end; None if nothing came within `timeout` seconds."""
+
+    def write(self, data: bytes) -> None: ...
+    def close_stdin(self) -> None: ...
+    def resize(self, rows: int, columns: int) -> None: ...
+    def exit_code(self) -> int | None: ...
+    def kill(self) -> None: ...
+
+
+Sink = Callable[[Fact], None]
+
+
+class Engine(Protocol):
+    """What runs tasks. It observes, starts, resizes, stops, execs and streams logs; it decides nothing.
+
+    start, stop and resize return at once, may be repeated, and answer by facts into the sink, from any thread.
+    """
+
+    name: str
+
+    def open(self, sink: Sink, known: Iterable[Attempt], epoch: int) -> None:
+        """Begin: report every node, then one fact or more for each known attempt that is not ended:
+        AttemptStarted if it lives, AttemptEnded if it ended or was lost, nothing if it was never begun."""
+
+    def start(self, order: Start) -> None: ...
+    def stop(self, order: Stop) -> None: ...
+    def resize(self, order: Resize) -> None: ...
+
+    def refuse(self, launch: Launch) -> str | None:
+        """Why this engine could never run that, for people; None if it could."""
+
+    def notice(self, launch: Launch) -> str | None:
+        """What the submitter should know before it runs, e.g. that an image is unknown here."""
+
+    def allocation(self, attempt: AttemptId, document: Mapping[str, object]) -> None:
+        """Write the allocation document into the attempt's folder."""
+
+    def logs(
+        self, attempt: AttemptId, *, follow: bool, tail: int | None, since: int | None
+    ) -> Iterator[bytes]:
+        """Log output; with `follow` yields b'' while waiting and ends when the attempt has ended."""
+
+    def exec(
+        self, attempt: AttemptId, argv: Sequence[str], *, tty: bool, stdin: bool, rows: int, columns: int
+    ) -> Session: ...
+
+    def forget(self, workload: str) -> None:
+        """Delete what was kept of a workload of which nothing lives: logs, checkpoints."""
+
+    def close(self) -> None:
+        """Let go; what runs goes on running."""
+
+
+class Devices(Protocol):
+    """What GPUs this machine has."""
+
+    simulated: bool
+
+    def nodes(self) -> Sequence[Node]: ...
+
+
+class Clock(Protocol):
+    def now(self) -> int:
+        """Ms since the epoch; may be set back by people."""
+
+
+class Halt(Protocol):
+    """Named points at which tests stop or kill the server; does nothing in production."""
+
+    def __call__(self, point: str) -> None: ...
+

@@ -1,0 +1,1 @@
+"""What GPUs there are: NVML or simulated."""

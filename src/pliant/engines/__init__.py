@@ -1,0 +1,1 @@
+"""What runs tasks: one contract, several engines that do not know one another."""

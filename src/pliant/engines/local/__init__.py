@@ -1,0 +1,1 @@
+"""Tasks as processes of this machine, each under its own supervisor."""

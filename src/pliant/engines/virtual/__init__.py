@@ -1,0 +1,1 @@
+"""Tasks in virtual time, for tests and the simulator."""

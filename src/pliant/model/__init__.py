@@ -1,0 +1,1 @@
+"""The vocabulary: frozen values that every layer speaks in. Integers only, standard library only."""

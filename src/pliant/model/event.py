@@ -1,0 +1,43 @@
+"""The append-only history of a workload: who did what, why and when."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class EventKind(StrEnum):
+    SUBMITTED = "Submitted"
+    PENDING = "Pending"
+    STARTED = "Started"
+    RUNNING = "Running"
+    GROWN = "Grown"
+    SHRUNK = "Shrunk"
+    MOVED = "Moved"
+    RECLAIMED = "Reclaimed"
+    PREEMPTED = "Preempted"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    SUSPENDED = "Suspended"
+    RESUMED = "Resumed"
+    EXITED = "Exited"
+    LOST = "Lost"
+    RETRYING = "Retrying"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    DELETED = "Deleted"
+    UPDATED = "Updated"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of history. Never changed once recorded."""
+
+    subject: str  # workload id, or `project/<id>`, `node/<name>`, `server`
+    at: int  # ms since the epoch
+    who: str  # user, `scheduler`, `engine`, `server`
+    kind: EventKind
+    message: str
+    reason: str = ""  # code of the typed reason
+    numbers: tuple[tuple[str, int | str], ...] = ()  # the reason's numbers
+    decision: str = ""  # id of the decision behind it
+    attempt: str = ""

@@ -1,0 +1,100 @@
+"""Machines: nodes, their GPUs, node pools, and where on them a task sits."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pliant.model.quantity import GPU, Resources
+
+DEFAULT_POOL = "default"
+
+
+class Strategy(StrEnum):
+    """How a pool fills its nodes and devices."""
+
+    PACK = "binpack"
+    SPREAD = "spread"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One device. `uuid` is its identity everywhere; `index` is only its place on the node."""
+
+    uuid: str
+    index: int
+    memory: int  # bytes that tasks may share
+    model: str = ""
+    foreign: bool = False  # used by processes that are not ours: counts as full
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One machine as an engine reports it."""
+
+    name: str
+    gpus: tuple[Gpu, ...] = ()
+    cpu: int = 0  # millicores
+    memory: int = 0  # bytes
+    labels: tuple[tuple[str, str], ...] = ()  # sorted by key
+    ready: bool = True
+    draining: bool = False  # keeps what runs, takes nothing new
+    engine: str = "local"
+    simulated: bool = False
+
+    def label(self, key: str) -> str | None:
+        return next((value for name, value in self.labels if name == key), None)
+
+
+@dataclass(frozen=True, slots=True)
+class NodePool:
+    """A labelled set of nodes. The pool `default` has no label and takes every node that no other pool matches."""
+
+    id: str
+    name: str
+    label_key: str = ""
+    label_value: str = ""
+    gpu_strategy: Strategy = Strategy.PACK
+    cpu_strategy: Strategy = Strategy.PACK
+    min_runtime: int = 0  # ms for which a started preemptible workload is safe
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Share:
+    """A part of one device."""
+
+    gpu: str  # uuid
+    portion: int = GPU  # thousandths of the device
+    memory: int = 0  # bytes of it; the whole card's for a whole device
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a task sits: one node, shares of its devices (ordered by device index), cores and memory."""
+
+    node: str
+    shares: tuple[Share, ...] = ()
+    cpu: int = 0  # millicores
+    memory: int = 0  # bytes
+
+    @property
+    def gpu(self) -> int:
+        """Milli-GPUs."""
+        return sum(share.portion for share in self.shares)
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(self.gpu, self.cpu, self.memory)
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        return tuple(share.gpu for share in self.shares)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What one server manages."""
+
+    uuid: str
+    name: str = "default"
+    created: int = 0  # ms since the epoch
+    version: str = ""
+    labels: tuple[tuple[str, str], ...] = field(default=())

@@ -1,0 +1,247 @@
+"""What users submit, and the tasks and attempts it becomes."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from pliant.model.machine import Placement
+from pliant.model.quantity import GPU, Resources
+
+PREEMPTIBLE_BELOW = 100
+"""Unless said otherwise, a Run:ai workload of this priority or above is non-preemptible."""
+
+PRIORITIES = {
+    "very-low": 25,
+    "low": 40,
+    "train": 50,
+    "medium-low": 65,
+    "interactive-preemptible": 75,
+    "medium": 80,
+    "medium-high": 90,
+    "build": 100,
+    "inference": 125,
+    "high": 125,
+    "very-high": 150,
+}
+"""Names of priorities, of all product eras, and their values."""
+
+
+class Kind(StrEnum):
+    TRAINING = "Training"
+    WORKSPACE = "Workspace"
+    INFERENCE = "Inference"
+    DISTRIBUTED = "Distributed"
+
+
+class Phase(StrEnum):
+    """What a user is told; names of the API."""
+
+    CREATING = "Creating"
+    INITIALIZING = "Initializing"
+    RESUMING = "Resuming"
+    PENDING = "Pending"
+    RUNNING = "Running"
+    UPDATING = "Updating"
+    DEGRADED = "Degraded"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    TERMINATING = "Terminating"
+    DELETING = "Deleting"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+    @property
+    def final(self) -> bool:
+        return self in (Phase.COMPLETED, Phase.FAILED)
+
+
+class Desired(StrEnum):
+    """What its owner wants of a workload."""
+
+    RUNNING = "Running"
+    STOPPED = "Stopped"
+    DELETED = "Deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one task asks of one node. GPUs are asked for whole, as thousandths, or as memory of a device."""
+
+    devices: int = 0  # how many devices
+    portion: int = GPU  # thousandths of each; GPU = whole devices; ignored when `gpu_memory` is set
+    gpu_memory: int = 0  # bytes of each device; 0: `portion` counts
+    cpu: int = 0  # millicores
+    memory: int = 0  # bytes
+    portion_limit: int = 0  # what a dynamic fraction may grow to; 0: its request
+    gpu_memory_limit: int = 0
+
+    @property
+    def shared(self) -> bool:
+        """True if it can share its devices with others."""
+        return self.devices > 0 and (self.gpu_memory > 0 or self.portion < GPU)
+
+    @property
+    def gpu(self) -> int:
+        """Milli-GPUs; 0 for a memory request, whose portion depends on the device it lands on."""
+        return 0 if self.gpu_memory else self.devices * self.portion
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(self.gpu, self.cpu, self.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGroup:
+    """Equal tasks of one workload. The core is `min` tasks; up to `wanted` was asked for; up to `max` is bonus."""
+
+    name: str
+    request: Request
+    min: int = 1
+    wanted: int = 1
+    max: int = 1  # min <= wanted <= max; that many task rows exist
+    priority: int | None = None  # None: the workload's
+    elastic: bool = False  # its one task holds 1 .. what its node can spare; wanted = request.devices
+    live_resize: bool = False  # the task's GPUs can change without a restart
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a task is started. The scheduler never looks inside."""
+
+    image: str
+    command: tuple[str, ...] = ()  # replaces the image's entry point
+    args: tuple[str, ...] = ()  # appended to the entry point or the command
+    env: tuple[tuple[str, str], ...] = ()
+    working_dir: str = ""
+    tty: bool = False
+    stdin: bool = False
+    grace: int = 30_000  # ms between SIGTERM and SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One submission. Identity is `id`: a deleted name is free at once."""
+
+    id: str
+    name: str
+    project: str  # id
+    kind: Kind
+    launch: Launch
+    groups: tuple[TaskGroup, ...]
+    priority: int = 50
+    preemptible: bool = True
+    pools: tuple[str, ...] = ()  # node pools by name, in the order to try; empty: the project's, then all
+    node_type: str = ""  # value of the label run.ai/type; empty: any
+    backoff_limit: int = 6  # failed attempts per task before the workload fails
+    restart: bool = False  # start again also after exit 0
+    terminate_after_preemption: bool = False
+    grow_doubling: bool = False  # elastic by the 2021 rule: allocation doubles or halves
+    ttl: int | None = None  # ms after its end until it is deleted
+    user: str = ""
+    source: str = "CLI"
+    category: str = ""
+    priority_class: str = ""
+    created: int = 0  # ms since the epoch
+    serial: int = 0  # order of submission; unique
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    desired: Desired = Desired.RUNNING
+    phase: Phase = Phase.CREATING
+    phase_since: int = 0  # ms
+    phase_message: str = ""
+    completed: int | None = None  # ms; set with a final phase
+    deleted: int | None = None  # ms; set once its last attempt is gone
+    pending_ms: int = 0  # sums over all finished stays in the phase
+    running_ms: int = 0
+
+    def group(self, name: str) -> TaskGroup:
+        return next(group for group in self.groups if group.name == name)
+
+
+class TaskPhase(StrEnum):
+    WAITING = "waiting"  # no attempt lives
+    ORDERED = "ordered"  # an attempt is recorded; its start is not confirmed
+    RUNNING = "running"
+    STOPPING = "stopping"  # a stop is recorded; the attempt may still live
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+    @property
+    def live(self) -> bool:
+        """True while an attempt may hold devices."""
+        return self in (TaskPhase.ORDERED, TaskPhase.RUNNING, TaskPhase.STOPPING)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One process or pod of a workload, over all its attempts.
+
+    `claims` is what the scheduler has given it; `carries` is what its present attempt occupies until its end is
+    seen. A device is *releasing* what is carried but no longer claimed and *promised* where a claim waits for that.
+    """
+
+    workload: str  # id
+    name: str  # `<group>-<index>`
+    group: str
+    index: int  # place in its group, from 0
+    phase: TaskPhase = TaskPhase.WAITING
+    claims: Placement | None = None
+    carries: Placement | None = None  # set exactly while phase.live
+    attempt: int = 0  # number of the present or last attempt; 0: none yet
+    started: int | None = None  # ms; when the present attempt was seen to run
+    first_started: int | None = None
+    failures: int = 0  # failed attempts since the last success of the workload's owner to change it
+    retry_at: int | None = None  # ms; not started again before
+    resizes: tuple[int, ...] = ()  # ms of the restarts for growth within the last 10 minutes
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.workload, self.name)
+
+
+class AttemptId(NamedTuple):
+    """What orders, facts, logs and exit records name."""
+
+    workload: str
+    task: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.workload}/{self.task}/{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> "AttemptId":
+        workload, task, number = text.split("/")
+        return cls(workload, task, int(number))
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How an attempt ended, as its supervisor or its engine saw it."""
+
+    at: int  # ms since the epoch
+    code: int | None = None
+    signal: int | None = None
+    stopped: bool = False  # after our stop signal: neither success nor failure, whatever the code
+    lost: bool = False  # nothing of it lives and nobody saw it end
+    error: str = ""  # why it could not be started, for people
+
+    @property
+    def succeeded(self) -> bool:
+        return self.code == 0 and not (self.stopped or self.lost or self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One numbered run of a task. Recorded before any order leaves."""
+
+    id: AttemptId
+    placement: Placement
+    epoch: int  # leadership under which it was ordered
+    cause: str  # id of the decision to start it
+    ordered: int  # ms
+    started: int | None = None  # ms
+    stop_cause: str = ""  # id of the decision to stop it; a stop is outstanding while set and `exit` is not
+    stop_ordered: int | None = None
+    exit: Exit | None = None

@@ -1,0 +1,1 @@
+"""The pure core: decide(world, now, settings) -> Plan."""

@@ -1,0 +1,1 @@
+"""What a cycle tries, from the least to the most disruptive."""

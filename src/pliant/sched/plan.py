@@ -1,0 +1,84 @@
+"""What one cycle decides, in order, each decision with its reason."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pliant.model.machine import Placement
+from pliant.model.reason import Reason
+from pliant.model.workload import AttemptId, Task
+
+
+class Verb(StrEnum):
+    """What a decision does to a workload."""
+
+    PLACE = "place"  # gives claims to tasks that had none
+    GROW = "grow"  # gives a portion to one that runs or is placed
+    SHRINK = "shrink"  # takes a portion, the core stays
+    MOVE = "move"  # takes claims and gives others, nothing is lost
+    EVICT = "evict"  # takes the core; it goes back to pending
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One change of claims. `gpu` values are the workload's milli-GPUs before and after it."""
+
+    verb: Verb
+    action: str  # the action that took it: allocate, shrink, consolidate, reclaim, preempt, stale, grow
+    workload: str
+    tasks: tuple[str, ...]
+    gpu_before: int
+    gpu_after: int
+    reason: Reason
+    beneficiary: str = ""  # id of the workload it was done for
+
+
+@dataclass(frozen=True, slots=True)
+class StartIntent:
+    """This task's next attempt can start now: everything it claims is physically free."""
+
+    attempt: AttemptId
+    placement: Placement
+    decision: int  # index into Plan.decisions, or -1: decided in an earlier cycle
+
+
+@dataclass(frozen=True, slots=True)
+class StopIntent:
+    """The live attempt no longer matches its task's claims."""
+
+    attempt: AttemptId
+    reason: Reason
+    decision: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeIntent:
+    """A task that can change live shall come to this placement."""
+
+    attempt: AttemptId
+    placement: Placement
+    decision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a workload (or its next wanted portion) does not have what it asks for."""
+
+    workload: str
+    reason: Reason
+    position: int  # in the order in which this cycle looked at them, from 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    decisions: tuple[Decision, ...] = ()
+    tasks: tuple[Task, ...] = ()  # every task row that differs after the plan, claims and phase included
+    starts: tuple[StartIntent, ...] = ()
+    stops: tuple[StopIntent, ...] = ()
+    resizes: tuple[ResizeIntent, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    wake: int | None = None  # ms: when time alone may change the outcome (back-off, minimum run time, growth)
+
+    @property
+    def empty(self) -> bool:
+        """True if it changes nothing; verdicts may still stand in it."""
+        return not (self.decisions or self.tasks or self.starts or self.stops or self.resizes)
