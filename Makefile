@@ -1,0 +1,60 @@
+# Everything a fresh machine with Python 3.11+, git, make and a C compiler needs: `make demo`, `make test`.
+# PYTHON=/path/to/python3.12 chooses the interpreter; PYTEST_ARGS="-k share" narrows a test run.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.PHONY: help setup native check test test-long bench demo lock clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-done
+SUPERVISOR := src/pliant/engines/local/bin/pliant-supervise
+FIND_PYTHON = for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done
+PYTHON ?= $(shell $(FIND_PYTHON))
+
+help: ## what there is to make
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
+	  || sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' Makefile
+
+setup: $(STAMP) native ## a virtual environment with Pliant and all its tools
+
+$(STAMP): pyproject.toml constraints.txt hatch_build.py
+	@test -n "$(PYTHON)" || { echo "Pliant needs Python 3.11 or newer; install it or say PYTHON=/path/to/python"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "$(PYTHON) cannot make a virtual environment (on Debian and Ubuntu: apt install python3-venv)"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+native: $(SUPERVISOR) ## the task supervisor in C
+
+$(SUPERVISOR): $(wildcard native/*.c) hatch_build.py | $(STAMP)
+	@$(BIN)/python hatch_build.py
+	@test ! -e $@ || touch $@
+
+check: $(STAMP) ## style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: setup ## all tests that a build machine can run in 15 minutes; ends with what it left out
+	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+
+test-long: setup ## the tests that take minutes each
+	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
+
+bench: setup ## the benchmarks, each against its named reference
+	@set -e; for f in benchmarks/[a-z]*.py; do echo "== $$f"; $(BIN)/python $$f; done
+
+demo: setup ## the main job, played in front of you
+	$(BIN)/python examples/demo.py
+
+lock: $(STAMP) ## write down the versions that are installed now
+	@{ echo "# Versions that make setup installs; made by \`make lock\`."; \
+	   $(BIN)/python -m pip freeze --exclude-editable; } > constraints.txt.new
+	@mv constraints.txt.new constraints.txt && touch $(STAMP)
+
+clean: ## remove what setup, tests and builds made
+	rm -rf $(VENV) build dist src/pliant/engines/local/bin .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+	  .import_linter_cache .benchmarks
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,66 @@
+"""Names, as the last lines of a test run, what passed and what had to be left out, why, and what installs it.
+
+A test that cannot run here calls `gap(reason, hint)`, the only allowed way to skip. With PLIANT_STRICT_GAPS=1
+(CI) every other skip, and every gap but those of ALLOWED, fails the run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Generator
+from typing import Any, NoReturn
+
+import pytest
+
+ALLOWED = frozenset({"no GPU"})  # what a build machine may lack
+_TEXT = re.compile(r"gap \[(?P<reason>[^\]]+)\] (?P<hint>.+)")
+
+
+def gap(reason: str, hint: str) -> NoReturn:
+    """Leaves the calling test (or module) out: reason in two or three words, hint says what would install it."""
+    __tracebackhide__ = True
+    pytest.skip(f"gap [{reason}] {hint}", allow_module_level=True)
+
+
+def left_out(stats: dict[str, list[Any]]) -> Counter[tuple[str, str]]:
+    """How many tests were skipped for each (reason, hint); a skip that is no gap is an `undeclared skip`."""
+    found: Counter[tuple[str, str]] = Counter()
+    for report in stats.get("skipped", []):
+        said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        match = _TEXT.search(said)
+        key = (match["reason"], match["hint"]) if match else ("undeclared skip", f"{report.nodeid}: {said}")
+        found[key] += 1
+    return found
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
+    """Outermost wrapper, so that nothing is printed after it."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or session.config.option.collectonly:
+        return (yield)
+    gaps = left_out(reporter.stats)
+    bad = sorted({reason for reason, _ in gaps} - ALLOWED)
+    strict = os.environ.get("PLIANT_STRICT_GAPS") == "1"
+    if bad and strict and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    result = yield
+    count = {name: len(reporter.stats.get(name, [])) for name in ("passed", "failed", "error", "skipped")}
+    writer = session.config.get_terminal_writer()
+    long = sum(1 for item in reporter.stats.get("deselected", []) if item.get_closest_marker("long"))
+    writer.line()
+    if long:
+        writer.line(f"left out: long tests ({_tests(long)}): run `make test-long`")
+    for (reason, hint), number in sorted(gaps.items()):
+        writer.line(f"left out: {reason} ({_tests(number)}): {hint}")
+    if bad and strict:
+        writer.line(f"failed: PLIANT_STRICT_GAPS=1 does not allow: {', '.join(bad)}")
+    failed = count["failed"] + count["error"]
+    writer.line(f"{count['passed']} passed, {failed} failed, {count['skipped']} skipped")
+    return result
+
+
+def _tests(number: int) -> str:
+    return f"{number} test" if number == 1 else f"{number} tests"
