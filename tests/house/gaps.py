@@ -19,7 +19,7 @@ _TEXT = re.compile(r"gap \[(?P<reason>[^\]]+)\] (?P<hint>.+)")
 
 
 def gap(reason: str, hint: str) -> NoReturn:
-    """Leaves the calling test (or module) out: reason in two or three words, hint says what would install it."""
+    """Leaves the calling test or module out: reason in two or three words, hint says what installs it."""
     __tracebackhide__ = True
     pytest.skip(f"gap [{reason}] {hint}", allow_module_level=True)
 
@@ -44,7 +44,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
     gaps = left_out(reporter.stats)
     bad = sorted({reason for reason, _ in gaps} - ALLOWED)
     strict = os.environ.get("PLIANT_STRICT_GAPS") == "1"
-    if bad and strict and session.exitstatus == pytest.ExitCode.OK:
+    if bad and strict and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     result = yield
     count = {name: len(reporter.stats.get(name, [])) for name in ("passed", "failed", "error", "skipped")}

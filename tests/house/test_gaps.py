@@ -1,0 +1,67 @@
+"""The closing lines of a run tell the truth, and CI does not accept a silent skip."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAD = "import pytest\nfrom tests.house.gaps import gap\n"
+
+
+def run_inner(folder: Path, body: str, *, strict: bool = False) -> tuple[int, list[str]]:
+    """Runs body as a test file of its own; returns the exit status and the lines of output."""
+    (folder / "test_inner.py").write_text(HEAD + body)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    long: as in the real configuration\n")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PLIANT_STRICT_GAPS": "1" if strict else "0"}
+    command = [sys.executable, "-m", "pytest", "-p", "tests.house.gaps", "-m", "not long", "."]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_the_last_line_counts_and_the_lines_before_name_the_gaps(tmp_path: Path) -> None:
+    code, lines = run_inner(
+        tmp_path,
+        "def test_a(): pass\n"
+        "def test_b(): gap('no GPU', 'needs an NVIDIA GPU')\n"
+        "def test_c(): gap('no GPU', 'needs an NVIDIA GPU')\n"
+        "@pytest.mark.long\ndef test_d(): pass\n",
+        strict=True,
+    )
+    assert code == 0
+    assert lines[-3:] == [
+        "left out: long tests (1 test): run `make test-long`",
+        "left out: no GPU (2 tests): needs an NVIDIA GPU",
+        "1 passed, 0 failed, 2 skipped",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ("def test_a(): gap('no PostgreSQL', 'apt install postgresql')\n", "no PostgreSQL"),
+        ("def test_a(): pytest.skip('not today')\n", "undeclared skip"),
+        ("gap('no nvcc', 'install CUDA')\n", "no nvcc"),
+    ],
+    ids=["another gap", "a plain skip", "a whole module"],
+)
+def test_strict_runs_fail_on_what_is_not_allowed(tmp_path: Path, body: str, named: str) -> None:
+    body += "def test_z(): pass\n"
+    code, lines = run_inner(tmp_path, body, strict=True)
+    assert code == 1
+    assert lines[-2] == f"failed: PLIANT_STRICT_GAPS=1 does not allow: {named}"
+    code, lines = run_inner(tmp_path, body)
+    assert code in (0, 5)  # 5: the only module was left out, nothing ran
+    assert lines[-2].startswith(f"left out: {named} (1 test): ")
+
+
+def test_errors_count_as_failures(tmp_path: Path) -> None:
+    code, lines = run_inner(
+        tmp_path,
+        "@pytest.fixture\ndef broken(): raise OSError('no')\n"
+        "def test_a(broken): pass\ndef test_b(): assert False\ndef test_c(): pass\n",
+    )
+    assert code == 1
+    assert lines[-1] == "1 passed, 2 failed, 0 skipped"

@@ -1,0 +1,130 @@
+"""The rules of this repository that no linter knows."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from tests.house.gaps import gap
+
+ROOT = Path(__file__).resolve().parents[2]
+SRC = ROOT / "src" / "pliant"
+MODULES = sorted(SRC.rglob("*.py"))
+VAGUE = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
+
+
+def tracked() -> list[Path]:
+    """Every file that git knows, and those it would take in."""
+    command = [
+        "git",
+        "-c",
+        "safe.directory=*",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        gap("no git checkout", "run the tests in a clone, with git installed")
+    return [path for name in done.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def imported(module: Path) -> Iterator[str]:
+    """First parts of the names that module imports absolutely, wherever in it."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module.partition(".")[0]
+
+
+def test_no_module_is_longer_than_400_lines() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines()) for path in MODULES}
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    names = [path.relative_to(ROOT) for path in tracked() if path.suffix == ".py"]
+    assert [str(name) for name in names if VAGUE & {part.removesuffix(".py") for part in name.parts}] == []
+
+
+def test_no_file_names_the_machine_it_was_written_on() -> None:
+    roots = [
+        r"(?<![\w.~-])/" + "work" + r"(?![\w-])",
+        r"\.\./" + "shared",
+        "/tmp/" + "brief",
+        "/opt/" + "wheels",
+    ]
+    private = re.compile("|".join(roots))
+    found = []
+    for path in tracked():
+        text = path.read_bytes().decode("utf-8", errors="replace")
+        found += [f"{path.relative_to(ROOT)}: {match.group()}" for match in private.finditer(text)]
+    assert found == []
+
+
+def test_every_package_says_what_it_is_for() -> None:
+    packages = [path for path in MODULES if path.name == "__init__.py"]
+    assert [
+        str(p.relative_to(ROOT)) for p in packages if not ast.get_docstring(ast.parse(p.read_text("utf-8")))
+    ] == []
+
+
+@pytest.mark.parametrize("room", ["model", "sched", "client"])
+def test_standard_library_only(room: str) -> None:
+    allowed = sys.stdlib_module_names | {"pliant"}
+    found = {name for path in (SRC / room).rglob("*.py") for name in imported(path)}
+    assert found - allowed == set()
+
+
+def test_every_import_is_a_declared_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["postgres"]]
+    declared = {re.split(r"[\[~>=<]", line)[0].lower().replace("_", "-") for line in wanted}
+    declared.add("starlette")  # FastAPI's own foundation: its classes are part of FastAPI's interface
+    declared.add("torch")  # train: brought by the user, imported lazily
+    homes = packages_distributions()
+    used = {name for path in MODULES for name in imported(path)} - sys.stdlib_module_names - {"pliant"}
+    missing = {
+        name
+        for name in used
+        if not declared & {home.lower().replace("_", "-") for home in homes.get(name, [name])}
+    }
+    assert missing == set()
+
+
+def test_adrs_are_numbered_without_holes_and_listed() -> None:
+    folder = ROOT / "docs" / "adr"
+    pages = sorted(folder.glob("[0-9]*.md"))
+    assert [page.name[:4] for page in pages] == [f"{number:04}" for number in range(1, len(pages) + 1)]
+    index = (folder / "README.md").read_text("utf-8")
+    for page in pages:
+        assert page.read_text("utf-8").startswith(f"# {page.name[:4]}. "), page
+        assert f"({page.name})" in index, f"docs/adr/README.md does not list {page.name}"
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = []
+    for page in (path for path in tracked() if path.suffix == ".md"):
+        text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+            if not re.match(r"[a-z]+:", target) and not (page.parent / target).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert broken == []
+
+
+def test_skips_go_through_gap() -> None:
+    silent = re.compile(r"pytest\.(skip|importorskip|xfail)\(|mark\.(skip|skipif|xfail)\b|unittest\.skip")
+    here = ROOT / "tests"
+    own = {here / "house" / "gaps.py", here / "house" / "test_gaps.py", Path(__file__)}
+    tests = [path for path in here.rglob("*.py") if path not in own]
+    assert [str(path.relative_to(ROOT)) for path in tests if silent.search(path.read_text("utf-8"))] == []

@@ -1,0 +1,88 @@
+"""The wheel: what is in it, and that it works where nothing else of the project is."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import pliant
+
+ROOT = Path(__file__).resolve().parents[2]
+SUPERVISOR = "pliant/engines/local/bin/pliant-supervise"
+
+
+def build_wheel(folder: Path, env: dict[str, str] | None = None) -> tuple[Path, str]:
+    """Builds a wheel from a copy of the sources under folder; returns it and what the build said."""
+    copy = folder / "source"
+    copy.mkdir()
+    for name in ("src", "native"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "bin"))
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy / name)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(copy)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = folder.glob("*.whl")
+    return wheel, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))[0]
+
+
+def test_it_holds_every_file_of_the_package_and_the_supervisor(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.startswith("pliant/")}
+        mode = archive.getinfo(SUPERVISOR).external_attr >> 16
+        head = archive.read(SUPERVISOR)[:4]
+    source = wheel.parent / "source" / "src"
+    files = {str(path.relative_to(source)) for path in (source / "pliant").rglob("*") if path.is_file()}
+    assert SUPERVISOR in files
+    assert packed == files
+    assert mode & 0o111
+    assert head == b"\x7fELF"
+    assert "-py3-none-linux_" in wheel.name  # bound to a platform, not to one Python
+
+
+def test_it_works_in_a_fresh_environment(wheel: Path, tmp_path: Path) -> None:
+    home = tmp_path / "venv"
+    venv.create(home, with_pip=False)
+    python = home / "bin" / "python"
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--quiet",
+        "--python",
+        str(python),
+        "install",
+        "--no-deps",
+        "--no-index",
+    ]
+    subprocess.run([*pip, str(wheel)], check=True)
+    (site,) = home.glob("lib/python*/site-packages")
+    # The dependencies come from here; .pth files of a folder added like this are not read, hence no pliant.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    where = subprocess.check_output(
+        [python, "-c", "import pliant; print(pliant.__file__)"], text=True, cwd=tmp_path
+    )
+    assert where.startswith(str(home))
+    for name in ("pliant", "runai"):
+        said = subprocess.check_output([home / "bin" / name, "--version"], text=True, cwd=tmp_path)
+        assert pliant.__version__ in said
+    assert (site / SUPERVISOR).stat().st_mode & 0o111
+
+
+def test_without_a_compiler_it_is_still_built_and_says_so(tmp_path: Path) -> None:
+    made, said = build_wheel(tmp_path, {**os.environ, "CC": "no-such-compiler"})
+    assert "WARNING: pliant-supervise was not built: no C compiler" in said
+    assert made.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(made) as archive:
+        assert SUPERVISOR not in archive.namelist()
