@@ -1,0 +1,60 @@
+"""Usage: python -m pliant.engines.local.images.quickstart
+
+Trains a 64-32-10 network on the UCI digits with one worker process per GPU in CUDA_VISIBLE_DEVICES, or one on
+the CPU. Batch, sample order and learning rate depend on seed and step only, so the loss of a step is the same
+whatever the number of workers, before and after a restart. SIGTERM or SIGINT: checkpoint, exit 0.
+
+Environment:
+  QUICKSTART_STEPS=N         end after N steps, counted over restarts. Default: as many as take 16 minutes.
+  QUICKSTART_STEP_SECONDS=S  one step per S seconds. Default 0.1, or 0.02 when QUICKSTART_STEPS is given;
+                             longer wherever a step would cost more than a tenth of a core per worker.
+  QUICKSTART_SEED=N          seed of weights, sample order and noise. Default 0.
+  QUICKSTART_PRINT_EVERY=K   print every K-th step. Default 10, or 1 when QUICKSTART_STEPS is given. The first
+                             step after a start or resume and the last one are always printed.
+  PLIANT_CHECKPOINT_DIR      folder of the checkpoint: read at the start, written on a stop, every 10 s and at
+                             the end. Without it there are no checkpoints.
+
+Exit status: 0 finished or stopped, 1 failed, 2 wrong settings or arguments.
+"""
+
+import os
+import signal
+import sys
+
+from .settings import ONE_THREAD, SettingsError, read_settings
+
+
+def main(arguments: list[str]) -> int:
+    """Run as the task (no arguments) or as one of its workers; returns the exit status."""
+    os.environ.update(ONE_THREAD)  # before NumPy is loaded, and inherited by the workers
+    if arguments in (["-h"], ["--help"]):
+        print(__doc__)
+        return 0
+    try:
+        settings = read_settings(os.environ)
+    except SettingsError as error:
+        print(f"quickstart: {error}", file=sys.stderr)
+        return 2
+    if len(arguments) == 4 and arguments[0] == "--worker" and arguments[2] == "--shared-fd":
+        rank, workers = (int(part) for part in arguments[1].split("/"))
+        from .worker import serve
+
+        serve(settings.seed, rank, workers, int(arguments[3]))
+        return 0
+    if arguments:
+        print(f"quickstart: takes no arguments, got {' '.join(arguments)!r}; see --help", file=sys.stderr)
+        return 2
+    # Blocked, not handled: a stop waits until the loop asks for it, and workers inherit the block, so that a
+    # signal to the whole process group ends them through their parent and never in the middle of a step.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may have ignored it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+    from .crew import Crew
+
+    with Crew(settings.gpus) as crew:
+        from .training import train  # NumPy loads here and in the workers at the same time
+
+        return train(settings, crew)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
