@@ -1,3 +1,3 @@
-"""Pliant shares GPUs between teams. This module holds the version and imports nothing, so that the CLI starts fast."""
+"""Pliant shares GPUs between teams. Only the version is here, and nothing imported: the CLI starts fast."""
 
 __version__ = "0.1.0"
