@@ -16,6 +16,7 @@ def run_inner(folder: Path, body: str, *, strict: bool = False) -> tuple[int, li
     (folder / "test_inner.py").write_text(HEAD + body)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    long: as in the real configuration\n")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PLIANT_STRICT_GAPS": "1" if strict else "0"}
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # quicker; none of them is needed
     command = [sys.executable, "-m", "pytest", "-p", "tests.house.gaps", "-m", "not long", "."]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout.splitlines()

@@ -86,18 +86,33 @@ def test_standard_library_only(room: str) -> None:
     assert found - allowed == set()
 
 
-def test_every_import_is_a_declared_dependency() -> None:
+def declared(*extras: str) -> set[str]:
+    """Distributions that pyproject.toml names: the base ones and those of extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["postgres"]]
-    declared = {re.split(r"[\[~>=<]", line)[0].lower().replace("_", "-") for line in wanted}
-    declared.add("starlette")  # FastAPI's own foundation: its classes are part of FastAPI's interface
-    declared.add("torch")  # train: brought by the user, imported lazily
+    lines = [
+        *project["dependencies"],
+        *(line for extra in extras for line in project["optional-dependencies"][extra]),
+    ]
+    return {re.split(r"[\[~>=<]", line)[0].lower().replace("_", "-") for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("folders", "extras"),
+    [(["src"], ["postgres"]), (["tests", "benchmarks", "examples"], ["postgres", "dev"])],
+    ids=["the package", "its tests"],
+)
+def test_every_import_is_a_declared_dependency(folders: list[str], extras: list[str]) -> None:
+    # Starlette's classes are part of FastAPI's interface; torch is brought by the user and imported lazily.
+    known = declared(*extras) | {"starlette", "torch"}
+    modules = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    own = {"pliant", "tests", "hatch_build"} | {path.stem for path in modules}
     homes = packages_distributions()
-    used = {name for path in MODULES for name in imported(path)} - sys.stdlib_module_names - {"pliant"}
     missing = {
-        name
-        for name in used
-        if not declared & {home.lower().replace("_", "-") for home in homes.get(name, [name])}
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in modules
+        for name in imported(path)
+        if name not in sys.stdlib_module_names | own
+        and not known & {home.lower().replace("_", "-") for home in homes.get(name, [name])}
     }
     assert missing == set()
 
