@@ -19,7 +19,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PROGRAMS = {"native/supervise.c": "src/pliant/engines/local/bin/pliant-supervise"}
-FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra"]
+FLAGS = ["-std=gnu11", "-O2", "-s", "-Wall", "-Wextra"]
 
 
 def compiler() -> list[str] | None:
