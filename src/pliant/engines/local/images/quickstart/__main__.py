@@ -11,8 +11,9 @@ Environment:
   QUICKSTART_SEED=N          seed of weights, sample order and noise. Default 0.
   QUICKSTART_PRINT_EVERY=K   print every K-th step. Default 10, or 1 when QUICKSTART_STEPS is given. The first
                              step after a start or resume and the last one are always printed.
-  PLIANT_CHECKPOINT_DIR      folder of the checkpoint: read at the start, written on a stop, every 10 s and at
-                             the end. Without it there are no checkpoints.
+  QUICKSTART_CHECKPOINT_SECONDS=S  a checkpoint every S seconds, besides those of a stop and of the end.
+                             Default 10.
+  PLIANT_CHECKPOINT_DIR      folder of the checkpoint, which is read at the start. Without it there are none.
 
 Exit status: 0 finished or stopped, 1 failed, 2 wrong settings or arguments.
 """

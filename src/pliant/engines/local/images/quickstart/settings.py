@@ -10,7 +10,6 @@ PIXELS, HIDDEN, CLASSES = 64, 32, 10
 PARAMETERS = PIXELS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES
 
 DEFAULT_RUN_SECONDS = 960  # the promise is at least 15 minutes
-CHECKPOINT_SECONDS = 10.0
 _MOST = 2**32 - 1
 
 ONE_THREAD = {
@@ -30,6 +29,7 @@ class Settings:
     step_seconds: float
     print_every: int
     checkpoint_dir: str | None
+    checkpoint_seconds: float  # between two checkpoints of an undisturbed run
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
@@ -44,6 +44,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         step_seconds=step_seconds,
         print_every=_whole(environment, "QUICKSTART_PRINT_EVERY", 1 if limited else 10, 1, _MOST),
         checkpoint_dir=environment.get("PLIANT_CHECKPOINT_DIR") or None,
+        checkpoint_seconds=_seconds(environment, "QUICKSTART_CHECKPOINT_SECONDS", 10.0),
     )
 
 
@@ -63,7 +64,9 @@ def _whole(environment: Mapping[str, str], name: str, default: int, low: int, hi
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
-        raise SettingsError(f"{name}={text} is not a whole number from {low} to {high}; default: {default}")
+        raise SettingsError(
+            f"{name}={text} is not a whole number from {low} to {high}; leave it out for the default"
+        )
     return int(text)
 
 
@@ -76,5 +79,7 @@ def _seconds(environment: Mapping[str, str], name: str, default: float) -> float
     except ValueError:
         value = math.nan
     if not 0.001 <= value <= 60:
-        raise SettingsError(f"{name}={text} is not a number of seconds from 0.001 to 60; default: {default}")
+        raise SettingsError(
+            f"{name}={text} is not a number of seconds from 0.001 to 60; leave it out for the default"
+        )
     return value

@@ -16,19 +16,22 @@ from .digits import TRAINING, Digits
 from .exchange import open_exchange
 from .network import accuracy, initial_parameters, update
 from .pace import Pace
-from .settings import BATCH, CHECKPOINT_SECONDS, Settings
+from .settings import BATCH, Settings
 
 _WAKING: Final = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
 
 
 def train(settings: Settings, crew: Crew) -> int:
     """Train until all steps are done or a stop is requested; returns the exit status."""
+    folder = Path(settings.checkpoint_dir) if settings.checkpoint_dir else None
     try:
-        run = _Run(settings, crew)
+        start, how = _where_to_start(settings.seed, folder)
     except OSError as error:
         _complain(f"cannot use the checkpoint folder: {error}")
         return 1
+    run = _Run(settings, crew, folder, start)
     try:
+        run.announce(how)
         stop = run.steps()
         if stop:
             return run.leave(f"stop requested ({stop})", 0)
@@ -41,25 +44,42 @@ def train(settings: Settings, crew: Crew) -> int:
         return run.leave(None, 1)
 
 
+def _where_to_start(seed: int, folder: Path | None) -> tuple[Checkpoint, str]:
+    """The state to begin with, and what to tell about it. Raises OSError."""
+    parameters = initial_parameters(seed)
+    fresh = Checkpoint(0, parameters, np.zeros_like(parameters))
+    if not folder:
+        return fresh, "starting at step 0; no checkpoints, because PLIANT_CHECKPOINT_DIR is not set"
+    try:
+        found = load(folder, seed)
+    except CheckpointError as error:
+        aside = move_aside(folder)
+        return fresh, f"the checkpoint cannot be used: {error}; moved to {aside}, starting again at step 0"
+    if found:
+        return found, f"resuming at step {found.step} from the checkpoint in {folder}"
+    return fresh, f"starting at step 0; checkpoints go to {folder}"
+
+
 class _Run:
-    def __init__(self, settings: Settings, crew: Crew) -> None:
+    def __init__(self, settings: Settings, crew: Crew, folder: Path | None, start: Checkpoint) -> None:
         self._settings = settings
         self._crew = crew
+        self._folder = folder
         self._exchange = open_exchange(crew.memory, crew.size)
-        self._folder = Path(settings.checkpoint_dir) if settings.checkpoint_dir else None
+        self._exchange.parameters[:] = start.parameters
+        self._velocity = start.velocity
+        self._step = start.step  # the next one to run; parameters and velocity hold all before it
         self._digits = Digits(settings.seed)
+        self._saved = time.monotonic()
+
+    def announce(self, how: str) -> None:
+        """Print what is trained on what, and `how` it starts."""
+        settings, crew = self._settings, self._crew
         gpus = f"{_count(len(crew.gpus), 'GPU')} ({','.join(crew.gpus) or 'training on the CPU'})"
         _say(f"{gpus}; {_count(crew.size, 'worker')}; one step per {settings.step_seconds:g} s")
-        records = self._digits.records
-        _say(
-            f"UCI digits, {TRAINING} records to train on and {records - TRAINING} held out; batch {BATCH}, "
-            f"seed {settings.seed}, {settings.steps} steps"
-        )
-        restored = self._restore()
-        self._step = restored.step  # the next one to run; parameters and velocity hold all before it
-        self._velocity = restored.velocity
-        self._exchange.parameters[:] = restored.parameters
-        self._saved = time.monotonic()
+        records = f"{TRAINING} records to train on and {self._digits.records - TRAINING} held out"
+        _say(f"UCI digits, {records}; batch {BATCH}, seed {settings.seed}, {settings.steps} steps")
+        _say(how)
 
     def steps(self) -> str | None:
         """Run the steps that are left; returns the name of the signal that asked for a stop, if one did."""
@@ -112,34 +132,16 @@ class _Run:
             self._crew.check()
         return None
 
-    def _restore(self) -> Checkpoint:
-        parameters = initial_parameters(self._settings.seed)
-        fresh = Checkpoint(0, parameters, np.zeros_like(parameters))
-        if not self._folder:
-            _say("starting at step 0; no checkpoints, because PLIANT_CHECKPOINT_DIR is not set")
-            return fresh
-        try:
-            found = load(self._folder, self._settings.seed)
-        except CheckpointError as error:
-            aside = move_aside(self._folder)
-            _say(f"the checkpoint cannot be used: {error}; moved to {aside}, starting again at step 0")
-            return fresh
-        if found:
-            _say(f"resuming at step {found.step} from the checkpoint in {self._folder}")
-        else:
-            _say(f"starting at step 0; checkpoints go to {self._folder}")
-        return found or fresh
-
     def _save(self, folder: Path) -> None:
         save(folder, self._settings.seed, Checkpoint(self._step, self._exchange.parameters, self._velocity))
 
     def _save_now_and_then(self) -> None:
-        if self._folder and time.monotonic() - self._saved >= CHECKPOINT_SECONDS:
+        if self._folder and time.monotonic() - self._saved >= self._settings.checkpoint_seconds:
             self._saved = time.monotonic()
             try:
                 self._save(self._folder)
             except OSError as error:
-                _complain(f"cannot write the checkpoint: {error}; training goes on, the next try is in 10 s")
+                _complain(f"cannot write the checkpoint: {error}; training goes on and will try again")
 
 
 def _count(number: int, thing: str) -> str:

@@ -1,0 +1,1 @@
+"""Images that are built into the local engine: programs that run inside a task."""

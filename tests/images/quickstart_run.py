@@ -1,0 +1,126 @@
+"""A quickstart run as a task sees it: real processes, found again in /proc by their PLIANT_ATTEMPT."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pliant
+
+PROGRAM = "pliant.engines.local.images.quickstart"
+DEADLINE = 30.0  # seconds; a slow machine is no failure
+_LINE = re.compile(r"^step=(\d+) loss=(\d+\.\d{12}) accuracy=(\d\.\d{4}) records/s=(\d+) gpus=(\d+)$", re.M)
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T | None], what: str) -> T:
+    """Poll until the condition gives something true, which is returned; fails after DEADLINE."""
+    end = time.monotonic() + DEADLINE
+    while not (result := condition()):
+        assert time.monotonic() < end, f"waited {DEADLINE:.0f} s for {what}"
+        time.sleep(0.01)
+    return result
+
+
+class Run:
+    """A started run; its stdout and stderr go to files, as they do under a supervisor."""
+
+    def __init__(self, folder: Path, gpus: str | None, variables: dict[str, str]) -> None:
+        self.attempt = uuid.uuid4().hex
+        self._out, self._err = folder / f"{self.attempt}.out", folder / f"{self.attempt}.err"
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("QUICKSTART_")
+        }
+        environment |= {"PLIANT_ATTEMPT": self.attempt, "PYTHONPATH": str(Path(pliant.__file__).parents[1])}
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+        environment.pop("PLIANT_CHECKPOINT_DIR", None)
+        environment |= variables | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", PROGRAM],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=environment,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def errors(self) -> str:
+        return self._err.read_text()
+
+    def losses(self) -> dict[int, str]:
+        """Printed loss by step, as printed; a step that is printed twice fails."""
+        found = [(int(match[1]), match[2]) for match in _LINE.finditer(self.output)]
+        assert len(dict(found)) == len(found), "a step was printed twice"
+        return dict(found)
+
+    def first_step(self) -> int:
+        return next(iter(self.losses()))
+
+    def wait_for_step(self, step: int) -> None:
+        """Until `step` or a later one is printed."""
+
+        def printed() -> bool:
+            assert self.process.poll() is None or max(self.losses(), default=-1) >= step, self.errors
+            return max(self.losses(), default=-1) >= step
+
+        until(printed, f"step {step}")
+
+    def wait(self) -> int:
+        """The exit status; afterwards no process of the run may be left."""
+        status = self.process.wait(DEADLINE)
+        until(lambda: not self.alive(), "the run's last process to go")
+        return status
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def alive(self) -> dict[int, list[str]]:
+        """Command line by process id of every live process with this run's PLIANT_ATTEMPT."""
+        mark = f"PLIANT_ATTEMPT={self.attempt}".encode()
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    if mark in (entry / "environ").read_bytes().split(b"\0"):
+                        found[int(entry.name)] = (entry / "cmdline").read_text().split("\0")[:-1]
+                except OSError:
+                    continue  # it ended while we looked
+        return found
+
+    def workers(self) -> dict[str, int]:
+        """Process id by the worker's name, such as 1/2."""
+        found = self.alive().items()
+        return {line[line.index("--worker") + 1]: pid for pid, line in found if "--worker" in line}
+
+    def kill(self) -> None:
+        """End whatever is left, also of a frozen run."""
+        for pid in self.alive():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait(DEADLINE)
+
+
+@contextmanager
+def started(folder: Path, gpus: str | None = None, **variables: str) -> Iterator[Run]:
+    """A run with these GPUs (CUDA_VISIBLE_DEVICES) and variables; killed at the end if it still lives."""
+    run = Run(folder, gpus, variables)
+    try:
+        yield run
+    finally:
+        run.kill()
