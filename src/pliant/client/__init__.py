@@ -1,1 +1,17 @@
-"""SDK and wire types, standard library only."""
+"""SDK and wire types, standard library only. `from pliant.client import Client` is all most programs need."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pliant.client.client import Client as Client
+
+__all__ = ["Client"]
+
+
+def __getattr__(name: str) -> Any:
+    # Lazily: jobs import pliant.client.wire only and must not pay for an HTTP client.
+    if name == "Client":
+        from pliant.client.client import Client
+
+        return Client
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """What travels between server and clients: Run:ai's field names, and ours where it has none.
 
-Times are RFC 3339 in UTC with milliseconds; amounts of GPU are numbers of GPUs (0.5), of memory bytes as a string
-with the unit people wrote. Fields that Run:ai does not have stand under "ours".
+Times are RFC 3339 in UTC with milliseconds; amounts of GPU are numbers of GPUs (0.5), of memory bytes as a
+string with the unit people wrote. Fields that Run:ai does not have stand under "ours".
 """
 
 from typing import Any, TypedDict
@@ -236,3 +236,95 @@ class Problem(TypedDict, total=False):
     details: str
     # ours
     reason: str  # stable word for machines: not-found, name-exists, bad-request, over-quota, conflict, ...
+
+
+class ClusterItem(TypedDict, total=False):
+    """An entry of GET /api/v1/clusters (a bare array)."""
+
+    uuid: str
+    name: str
+    version: str
+    status: dict[str, str]  # state
+
+
+class NodePoolItem(TypedDict, total=False):
+    """An entry of GET /api/v1/node-pools."""
+
+    id: str
+    name: str
+    labelKey: str | None
+    labelValue: str | None
+    isDefault: bool
+    phase: str
+    placementStrategy: dict[str, str]  # cpu, gpu: binpack | spread
+    schedulingConfiguration: dict[str, Any]  # minGuaranteedRuntime "2m" or seconds
+    # ours
+    minRuntimeSeconds: float | None
+
+
+class Submitted(TypedDict, total=False):
+    """Answer to POST /api/v1/workloads/trainings|workspaces."""
+
+    name: str
+    requestedName: str | None
+    workloadId: str
+    projectId: str
+    clusterId: str
+    createdAt: str
+    desiredPhase: str
+    actualPhase: str
+    spec: dict[str, Any]
+    # ours
+    projectName: str
+    notices: list[str]
+
+
+class Verdict(TypedDict, total=False):
+    """Answer to a submit with ?dryRun=true. Ours."""
+
+    verdict: str  # starts | waits | never
+    reason: Reason | str | None
+    placements: list[Any]
+    disrupted: list[Any]
+    notices: list[str]
+
+
+class Ahead(TypedDict):
+    name: str
+    project: str
+    gpus: float
+
+
+class WhyItem(TypedDict, total=False):
+    """GET /api/v1/workloads/{id}/why. Ours."""
+
+    reason: Reason | None
+    position: int | None
+    ahead: list[Ahead]
+    history: list[EventItem]
+
+
+class QueueEntry(TypedDict, total=False):
+    """An entry of GET /api/v1/queue. Ours."""
+
+    position: int
+    name: str
+    project: str
+    gpus: float
+    reason: Reason | str | None
+    since: str
+
+
+class ServerItem(TypedDict, total=False):
+    """GET /api/v1/server, and part of it in <state>/server.json. Ours."""
+
+    url: str
+    version: str
+    pid: int
+    started: str
+    state: str
+    epoch: int
+    simulated: bool
+    cycles: int
+    uptime: float  # seconds
+    tasksRunning: int

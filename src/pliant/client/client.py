@@ -1,0 +1,338 @@
+"""The client: every route as a method, pages hidden behind iterators. Shapes of the answers: see wire."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from pliant.client.config import Config
+from pliant.client.errors import NotFound, Unreachable
+from pliant.client.locate import locate
+from pliant.client.session import Exec
+from pliant.client.transport import ANSWER_TIMEOUT, Query, Stream, Transport, segment
+
+if TYPE_CHECKING:
+    from pliant.client import wire
+
+PAGE = 500
+"""Entries asked for at once; the server's maximum."""
+
+_TYPED = {"Training": "trainings", "Workspace": "workspaces"}
+
+
+class Change(NamedTuple):
+    """Something that `watch` saw."""
+
+    kind: str  # "workload" | "deleted"
+    item: dict[str, Any]  # a wire.WorkloadItem, or {"id": ...}
+    id: str  # resume here with watch(after=...)
+
+
+class Client:
+    """One server. Not for several threads at once: `twin()` gives another thread its own.
+
+    Raises the errors of pliant.client.errors.
+    """
+
+    def __init__(self, url: str, token: str | None = None, *, timeout: float = ANSWER_TIMEOUT) -> None:
+        self._http = Transport(url, token, timeout=timeout)
+
+    @classmethod
+    def connect(cls, server: str | None = None, state: str | None = None) -> Client:
+        """Find the server as the command line does: see pliant.client.locate."""
+        endpoint = locate(server, state, config=Config())
+        return cls(endpoint.url, endpoint.token)
+
+    @property
+    def url(self) -> str:
+        return self._http.url
+
+    def twin(self) -> Client:
+        return Client(self._http.url, self._http.token)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def call(self, method: str, path: str, *, query: Query = (), body: Any = None) -> Any:
+        """Any route, decoded."""
+        return self._http.call(method, path, query=query, body=body)
+
+    def pages(self, path: str, query: Query = ()) -> Iterator[dict[str, Any]]:
+        """All entries of a list, page after page."""
+        offset = 0
+        while True:
+            answer = self._http.call("GET", path, query=[*query, ("offset", offset), ("limit", PAGE)])
+            entries = _entries(answer)
+            yield from entries
+            following = answer.get("next") if isinstance(answer, dict) else None
+            if not following or not entries:
+                return
+            offset = following if isinstance(following, int) else offset + len(entries)
+
+    # -- workloads
+
+    def workloads(
+        self,
+        project: str | None = None,
+        *,
+        name: str | None = None,
+        kind: str | None = None,
+        deleted: bool = False,
+    ) -> Iterator[wire.WorkloadItem]:
+        """Workloads of a project (None: all); `kind` is Training or Workspace."""
+        filters = [("projectName", project), ("name", name), ("type", kind)]
+        query: list[tuple[str, str | int | bool | None]] = [
+            ("filterBy", f"{field}=={value}") for field, value in filters if value is not None
+        ]
+        query.append(("deleted", True if deleted else None))
+        return cast("Iterator[wire.WorkloadItem]", self.pages("/api/v1/workloads", query))
+
+    def find(self, name: str, project: str, *, kind: str | None = None) -> wire.WorkloadItem:
+        """The workload of that name; one on its way out only if no other has the name. Else NotFound."""
+        found = list(self.workloads(project, name=name, kind=kind))
+        if not found:
+            raise NotFound(f"Job {name} does not exist in project {project}.", reason="not-found")
+        return min(found, key=lambda item: item.get("desiredPhase") == "Deleted")
+
+    def workload(self, workload_id: str) -> wire.WorkloadItem:
+        return cast("wire.WorkloadItem", self._http.call("GET", _workload(workload_id)))
+
+    def submit(self, kind: str, body: Mapping[str, Any]) -> wire.Submitted:
+        """`kind` is Training or Workspace. Sent again if the connection breaks; a key makes it one workload."""
+        answer = self._http.call(
+            "POST",
+            f"/api/v1/workloads/{_TYPED[kind]}",
+            body=body,
+            headers={"Idempotency-Key": os.urandom(16).hex()},
+            repeatable=True,
+        )
+        return cast("wire.Submitted", answer)
+
+    def dry_run(self, kind: str, body: Mapping[str, Any]) -> wire.Verdict:
+        """What the scheduler would do with it. Nothing is recorded."""
+        query: Query = [("dryRun", True)]
+        answer = self._http.call(
+            "POST", f"/api/v1/workloads/{_TYPED[kind]}", query=query, body=body, repeatable=True
+        )
+        return cast("wire.Verdict", answer)
+
+    def delete(self, workload_id: str) -> None:
+        self._http.call("DELETE", _workload(workload_id))
+
+    def suspend(self, item: Mapping[str, Any]) -> None:
+        self._act(item, "suspend")
+
+    def resume(self, item: Mapping[str, Any]) -> None:
+        self._act(item, "resume")
+
+    def _act(self, item: Mapping[str, Any], action: str) -> None:
+        kind = _TYPED.get(str(item.get("type")))
+        if kind is not None:
+            self._http.call("POST", f"/api/v1/workloads/{kind}/{segment(item['id'])}/{action}")
+        else:
+            self._http.call("POST", "/api/v1/workloads/batch", body={"ids": [item["id"]], "action": action})
+
+    def pods(self, workload_id: str) -> list[wire.PodItem]:
+        return cast("list[wire.PodItem]", list(self.pages(f"{_workload(workload_id)}/pods")))
+
+    def events(self, workload_id: str) -> list[wire.EventItem]:
+        """Its history with reasons, oldest first."""
+        return cast("list[wire.EventItem]", list(self.pages(f"{_workload(workload_id)}/events")))
+
+    def why(self, workload_id: str) -> wire.WhyItem:
+        return cast("wire.WhyItem", self._http.call("GET", f"{_workload(workload_id)}/why"))
+
+    def queue(self) -> list[wire.QueueEntry]:
+        return cast("list[wire.QueueEntry]", _entries(self._http.call("GET", "/api/v1/queue")))
+
+    def logs(
+        self,
+        workload_id: str,
+        *,
+        follow: bool = False,
+        tail: int | None = None,
+        since: int | None = None,
+        pod: str | None = None,
+        timestamps: bool = False,
+        attempt: int | None = None,
+    ) -> Stream:
+        """Log output piece by piece; `since`: seconds before now. With `follow` it ends with the attempt."""
+        query: Query = [
+            ("follow", follow or None),
+            ("tail", tail),
+            ("sinceSeconds", since),
+            ("pod", pod),
+            ("timestamps", timestamps or None),
+            ("attempt", attempt),
+        ]
+        return self._http.stream(
+            "GET", f"{_workload(workload_id)}/logs", query=query, headers={"Accept": "text/plain"}
+        )
+
+    def exec(
+        self,
+        workload_id: str,
+        command: Sequence[str],
+        *,
+        tty: bool = False,
+        stdin: bool = False,
+        rows: int = 24,
+        columns: int = 80,
+        pod: str | None = None,
+    ) -> Exec:
+        """Run a command in the environment of a running task."""
+        body = {"command": list(command), "tty": tty, "stdin": stdin, "rows": rows, "columns": columns}
+        if pod is not None:
+            body["pod"] = pod
+        answer = self._http.call("POST", f"{_workload(workload_id)}/exec", body=body)
+        return Exec(self._http, answer["id"])
+
+    def watch(self, project: str | None = None, *, after: str | None = None) -> Iterator[Change]:
+        """Every change of a workload, for ever. A broken connection is taken up again where it broke."""
+        headers = {"Accept": "text/event-stream"}
+        while True:
+            if after:
+                headers["Last-Event-ID"] = after
+            stream = self._http.stream("GET", "/api/v1/watch", query=[("project", project)], headers=headers)
+            seen = False
+            try:
+                for change in _changes(stream):
+                    seen = True
+                    after = change.id or after
+                    yield change
+            except Unreachable:
+                if not seen:
+                    raise
+            else:
+                if not seen:
+                    raise Unreachable(f"The server at {self.url} ended the stream of changes.")
+            finally:
+                stream.close()
+
+    # -- organization and machines
+
+    def projects(self) -> Iterator[wire.OrgUnitItem]:
+        return cast("Iterator[wire.OrgUnitItem]", self.pages("/api/v1/org-unit/projects"))
+
+    def departments(self) -> Iterator[wire.OrgUnitItem]:
+        return cast("Iterator[wire.OrgUnitItem]", self.pages("/api/v1/org-unit/departments"))
+
+    def project(self, name: str) -> wire.OrgUnitItem:
+        return cast("wire.OrgUnitItem", self._http.call("GET", f"/api/v1/org-unit/projects/{segment(name)}"))
+
+    def create_unit(self, units: str, body: Mapping[str, Any]) -> wire.OrgUnitItem:
+        """`units` is projects or departments."""
+        return cast("wire.OrgUnitItem", self._http.call("POST", f"/api/v1/org-unit/{units}", body=body))
+
+    def update_unit(self, units: str, name: str, body: Mapping[str, Any]) -> wire.OrgUnitItem:
+        """Changes what `body` names and leaves the rest."""
+        path = f"/api/v1/org-unit/{units}/{segment(name)}"
+        return cast("wire.OrgUnitItem", self._http.call("PATCH", path, body=body, repeatable=True))
+
+    def delete_unit(self, units: str, name: str) -> None:
+        self._http.call("DELETE", f"/api/v1/org-unit/{units}/{segment(name)}")
+
+    def clusters(self) -> list[wire.ClusterItem]:
+        return cast("list[wire.ClusterItem]", _entries(self._http.call("GET", "/api/v1/clusters")))
+
+    def nodes(self) -> Iterator[wire.NodeItem]:
+        return cast("Iterator[wire.NodeItem]", self.pages("/api/v1/nodes"))
+
+    def node(self, name: str) -> wire.NodeItem:
+        return cast("wire.NodeItem", self._http.call("GET", f"/api/v1/nodes/{segment(name)}"))
+
+    def cordon(self, name: str, *, on: bool = True) -> None:
+        """Nothing more is placed on that node; `on=False` ends it."""
+        self._http.call("POST", f"/api/v1/nodes/{segment(name)}/{'cordon' if on else 'uncordon'}")
+
+    def node_pools(self) -> Iterator[wire.NodePoolItem]:
+        return cast("Iterator[wire.NodePoolItem]", self.pages("/api/v1/node-pools"))
+
+    def create_node_pool(self, body: Mapping[str, Any]) -> wire.NodePoolItem:
+        return cast("wire.NodePoolItem", self._http.call("POST", "/api/v1/node-pools", body=body))
+
+    def update_node_pool(self, pool_id: str, body: Mapping[str, Any]) -> wire.NodePoolItem:
+        path = f"/api/v1/node-pools/{segment(pool_id)}"
+        return cast("wire.NodePoolItem", self._http.call("PATCH", path, body=body, repeatable=True))
+
+    def delete_node_pool(self, pool_id: str) -> None:
+        self._http.call("DELETE", f"/api/v1/node-pools/{segment(pool_id)}")
+
+    # -- the server itself
+
+    def whoami(self) -> dict[str, Any]:
+        """{user, id}"""
+        return cast("dict[str, Any]", self._http.call("GET", "/api/v1/whoami"))
+
+    def token(self, body: Mapping[str, Any]) -> str:
+        """An access token for credentials in Run:ai's form: {grantType, clientID, clientSecret, ...}."""
+        return str(self._http.call("POST", "/api/v1/token", body=body, repeatable=True)["accessToken"])
+
+    def version(self) -> dict[str, Any]:
+        return cast("dict[str, Any]", self._http.call("GET", "/version"))
+
+    def ready(self) -> bool:
+        """True if the server answers and is ready to work."""
+        try:
+            self._http.call("GET", "/readyz")
+        except Unreachable:
+            return False
+        return True
+
+    def server(self) -> wire.ServerItem:
+        return cast("wire.ServerItem", self._http.call("GET", "/api/v1/server"))
+
+    def shutdown(self, *, stop_tasks: bool) -> None:
+        self._http.call("POST", "/api/v1/server/shutdown", body={"stopTasks": stop_tasks})
+
+    def backup(self, path: str) -> dict[str, Any]:
+        """Write a consistent copy of the store to an absolute path on the server's machine."""
+        return cast(
+            "dict[str, Any]", self._http.call("POST", "/api/v1/server/backup", body={"path": path}) or {}
+        )
+
+    def debug_bundle(self) -> Stream:
+        """A zip."""
+        return self._http.stream("GET", "/api/v1/server/debug-bundle", headers={"Accept": "application/zip"})
+
+
+def _workload(workload_id: str) -> str:
+    return f"/api/v1/workloads/{segment(workload_id)}"
+
+
+def _entries(answer: Any) -> list[dict[str, Any]]:
+    """A list's entries: a bare array, or the one list in an object ({next, workloads: [...]})."""
+    if isinstance(answer, list):
+        return answer
+    if isinstance(answer, dict):
+        for value in answer.values():
+            if isinstance(value, list):
+                return value
+    return []
+
+
+def _changes(stream: Stream) -> Iterator[Change]:
+    """Server-sent events: fields until an empty line; a line that begins with a colon says nothing."""
+    kind, data, mark = "message", "", ""
+    for line in stream.lines():
+        if not line:
+            if data and kind in ("workload", "deleted"):
+                yield Change(kind, json.loads(data), mark)
+            kind, data, mark = "message", "", ""
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            kind = value
+        elif name == "data":
+            data = f"{data}\n{value}" if data else value
+        elif name == "id":
+            mark = value

@@ -1,0 +1,115 @@
+"""Where the server is and which token opens it.
+
+`--server`, `PLIANT_SERVER`, `PLIANT_URL` (set inside jobs), then a state folder named by `--state` or
+`PLIANT_STATE`, then the last `login`, then the user's own state folder.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pliant.client.config import Config
+from pliant.client.errors import PliantError, Unauthorized, Unreachable
+
+
+class Endpoint(NamedTuple):
+    url: str
+    token: str | None
+    state: str | None  # state folder of a local server; None when found by URL
+
+    @property
+    def key(self) -> str:
+        """Under which the current project is remembered: a local server may change its port, not its folder."""
+        return self.state or self.url
+
+
+def state_folder(given: str | None = None, env: Mapping[str, str] = os.environ) -> str:
+    """The local server's state folder, absolute."""
+    path = given or env.get("PLIANT_STATE")
+    if not path:
+        home = env.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+        path = os.path.join(home, "pliant")
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def server_record(state: str) -> dict[str, Any] | None:
+    """What a server wrote about itself into its state folder (url, pid, ...); None if there is nothing."""
+    path = os.path.join(state, "server.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            record = json.load(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise Unreachable(f"Cannot read {path}: {error.strerror}") from error
+    except ValueError:
+        return None  # being written, or cut off by a full disk: as good as absent
+    return record if isinstance(record, dict) and isinstance(record.get("url"), str) else None
+
+
+def locate(
+    server: str | None = None,
+    state: str | None = None,
+    *,
+    config: Config | None = None,
+    env: Mapping[str, str] = os.environ,
+) -> Endpoint:
+    """Find the server; Unreachable with advice if there is none."""
+    url = server
+    if url is None and state is None:
+        url = env.get("PLIANT_SERVER") or env.get("PLIANT_URL")
+        if not url and not env.get("PLIANT_STATE") and config is not None:
+            url = config.server
+    if url:
+        if "://" not in url:
+            url = f"http://{url}"
+        url = url.rstrip("/")
+        token = _token_from(env)
+        if token is None and config is not None:
+            token = config.token(url)
+        if token is None:
+            token = _token_of_local(url, state_folder(state, env))
+        return Endpoint(url, token, None)
+    folder = state_folder(state, env)
+    record = server_record(folder)
+    if record is None:
+        raise Unreachable(
+            "No Pliant server runs here.", f"Start one with `pliant up` (state folder {folder})."
+        )
+    token = _token_from(env) if state is None else None
+    if token is None:
+        token = _read_token(os.path.join(folder, "token"))
+    return Endpoint(record["url"].rstrip("/"), token, folder)
+
+
+def _token_from(env: Mapping[str, str]) -> str | None:
+    if token := env.get("PLIANT_TOKEN"):
+        return token.strip()
+    if path := env.get("PLIANT_TOKEN_FILE"):
+        return _read_token(path)
+    return None
+
+
+def _token_of_local(url: str, state: str) -> str | None:
+    """The token file, if that URL is the local server's own."""
+    record = server_record(state)
+    if record is None or record["url"].rstrip("/") != url:
+        return None
+    return _read_token(os.path.join(state, "token"))
+
+
+def _read_token(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
+    except FileNotFoundError as error:
+        raise Unauthorized(
+            f"There is no token file {path}.", "Is this the state folder of the server?"
+        ) from error
+    except PermissionError as error:
+        raise Unauthorized(
+            f"You may not read {path}.", "The server belongs to another user: `pliant login`."
+        ) from error
+    except OSError as error:
+        raise PliantError(f"Cannot read {path}: {error.strerror}") from error

@@ -1,0 +1,202 @@
+"""HTTP with the standard library: one kept connection for calls, one of its own for each stream."""
+
+import http.client
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from pliant.client.errors import BadRequest, PliantError, Unreachable, from_answer
+
+CONNECT_TIMEOUT = 5.0  # seconds
+ANSWER_TIMEOUT = 60.0  # seconds
+KEPT_FOR = 3.0  # seconds; servers close idle connections after 5
+
+Query = Iterable[tuple[str, str | int | bool | None]]
+
+
+def segment(text: str) -> str:
+    """A name or id as one part of a path."""
+    return quote(text, safe="")
+
+
+class Transport:
+    """Calls and streams to one server. Not for several threads at once: each takes its own."""
+
+    def __init__(self, url: str, token: str | None, *, timeout: float = ANSWER_TIMEOUT) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadRequest(f"{url!r} is no server address.", "It looks like http://127.0.0.1:8080.")
+        self.url = url
+        self.token = token
+        self._timeout = timeout
+        self._secure = parts.scheme == "https"
+        self._host = parts.hostname
+        try:
+            self._port = parts.port
+        except ValueError as error:
+            raise BadRequest(f"{url!r} is no server address: {error}.") from error
+        self._prefix = parts.path.rstrip("/")
+        self._kept: http.client.HTTPConnection | None = None
+        self._used = 0.0  # monotonic seconds of the last answer on `_kept`
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query = (),
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool | None = None,
+    ) -> Any:
+        """Send, and return the decoded JSON answer (None if empty); raises a PliantError for any other.
+
+        `body` of type bytes is sent as it is. A call that is `repeatable` (GET, PUT and DELETE are, unless
+        said otherwise) is sent once more if the connection breaks under it.
+        """
+        if repeatable is None:
+            repeatable = method in ("GET", "PUT", "DELETE")
+        data, sent = self._encode(body, headers)
+        target = self._target(path, query)
+        for attempt in (1, 2):
+            connection = self._connection()
+            try:
+                connection.request(method, target, data, sent)
+                response = connection.getresponse()
+                payload = response.read()
+            except TimeoutError as error:
+                self.close()
+                raise Unreachable(f"The server at {self.url} does not answer.") from error
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                if repeatable and attempt == 1:
+                    continue
+                raise Unreachable(f"The connection to {self.url} was lost: {error}.") from error
+            self._used = time.monotonic()
+            if response.will_close:
+                self.close()
+            return _answer(response.status, payload, f"{method} {path}")
+
+    def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> "Stream":
+        """Open a connection of its own, whose answer is read piece by piece for as long as it lasts."""
+        connection = self._connect(CONNECT_TIMEOUT)
+        data, sent = self._encode(None, headers)
+        try:
+            connection.request(method, self._target(path, query), data, sent)
+            if connection.sock is not None:
+                connection.sock.settimeout(self._timeout)
+            response = connection.getresponse()
+            if response.status >= 300:
+                payload = response.read()
+                connection.close()
+                _answer(response.status, payload, f"{method} {path}")
+                raise PliantError(f"The server answered {response.status} to {method} {path}")
+            if connection.sock is not None:
+                connection.sock.settimeout(None)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise Unreachable(f"The connection to {self.url} was lost: {error}.") from error
+        return Stream(connection, response, self.url)
+
+    def twin(self) -> "Transport":
+        """Another transport to the same server, for another thread."""
+        return Transport(self.url, self.token, timeout=self._timeout)
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _connection(self) -> http.client.HTTPConnection:
+        """The kept connection, unless it has been idle so long that the server may just be closing it."""
+        if self._kept is not None and time.monotonic() - self._used > KEPT_FOR:
+            self.close()
+        if self._kept is None:
+            self._kept = self._connect(self._timeout)
+        return self._kept
+
+    def _connect(self, timeout: float) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=CONNECT_TIMEOUT)
+        try:
+            connection.connect()
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise Unreachable(
+                f"No server answers at {self.url} ({why.lower()}).",
+                "Look with `pliant status`; start it with `pliant up`.",
+            ) from error
+        connection.sock.settimeout(timeout)
+        return connection
+
+    def _target(self, path: str, query: Query) -> str:
+        pairs = [
+            (name, str(value).lower() if isinstance(value, bool) else str(value))
+            for name, value in query
+            if value is not None
+        ]
+        return f"{self._prefix}{path}?{urlencode(pairs)}" if pairs else f"{self._prefix}{path}"
+
+    def _encode(self, body: Any, headers: Mapping[str, str] | None) -> tuple[bytes | None, dict[str, str]]:
+        sent = {"Accept": "application/json", **(headers or {})}
+        if self.token:
+            sent["Authorization"] = f"Bearer {self.token}"
+        if isinstance(body, bytes):
+            sent["Content-Type"] = "application/octet-stream"
+            return body, sent
+        if body is None:
+            return None, sent
+        sent["Content-Type"] = "application/json"
+        return json.dumps(body).encode(), sent
+
+
+class Stream:
+    """An answer that goes on. Iterate for pieces of bytes as they come, or `lines()` for whole lines."""
+
+    def __init__(
+        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse, url: str
+    ) -> None:
+        self._connection = connection
+        self._response = response
+        self._url = url
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._until_end(lambda: self._response.read1(65536))
+
+    def lines(self) -> Iterator[str]:
+        return (
+            line.decode("utf-8", "replace").rstrip("\r\n")
+            for line in self._until_end(self._response.readline)
+        )
+
+    def close(self) -> None:
+        self._response.close()
+        self._connection.close()
+
+    def _until_end(self, read: Any) -> Iterator[bytes]:
+        try:
+            while piece := read():
+                yield piece
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"The connection to {self._url} was lost: {error}.") from error
+        finally:
+            self.close()
+
+
+def _answer(status: int, payload: bytes, where: str) -> Any:
+    try:
+        value = json.loads(payload) if payload else None
+    except ValueError:
+        value = {"message": payload.decode("utf-8", "replace")[:200]} if status >= 300 else payload
+    if status >= 300:
+        raise from_answer(status, value if isinstance(value, dict) else {}, where)
+    return value
