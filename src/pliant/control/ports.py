@@ -107,7 +107,7 @@ Sink = Callable[[Fact], None]
 class Engine(Protocol):
     """What runs tasks. It observes, starts, resizes, stops, execs and streams logs; it decides nothing.
 
-    start, stop and resize return at once, may be repeated, and answer by facts into the sink, from any thread.
+    start, stop and resize return at once, may be repeated, and answer by facts into the sink, any thread.
     """
 
     name: str
@@ -162,4 +162,3 @@ class Halt(Protocol):
     """Named points at which tests stop or kill the server; does nothing in production."""
 
     def __call__(self, point: str) -> None: ...
-

@@ -46,7 +46,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class NodePool:
-    """A labelled set of nodes. The pool `default` has no label and takes every node that no other pool matches."""
+    """A labelled set of nodes. The pool `default` has no label and takes what no other pool matches."""
 
     id: str
     name: str

@@ -1,4 +1,4 @@
-"""Orders: instructions to an engine. Each names an attempt, the decision that caused it and the epoch of its leader."""
+"""Orders: instructions to an engine. Each names an attempt, its cause and the epoch of its leader."""
 
 from dataclasses import dataclass
 

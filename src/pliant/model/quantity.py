@@ -1,4 +1,4 @@
-"""Amounts as integers: milli-GPUs, millicores, bytes, milliseconds; how people write them and how we print them."""
+"""Amounts as integers: milli-GPUs, millicores, bytes, milliseconds; as people write and read them."""
 
 import re
 from decimal import Decimal, InvalidOperation

@@ -62,7 +62,9 @@ class Project(Queue):
     """Owner of quota and of workloads."""
 
     department: str = ""  # id
-    derived: bool = False  # quota unset: what the department's other projects leave, not below non-preemptible use
+    derived: bool = (
+        False  # quota unset: what the department's other projects leave, not below non-preemptible use
+    )
     default_pools: tuple[str, ...] = ()
     interactive_node_types: tuple[str, ...] = ()  # allowed values of run.ai/type; empty: all
     training_node_types: tuple[str, ...] = ()

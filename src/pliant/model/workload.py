@@ -93,7 +93,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TaskGroup:
-    """Equal tasks of one workload. The core is `min` tasks; up to `wanted` was asked for; up to `max` is bonus."""
+    """Equal tasks of one workload. Core: `min` tasks; asked for: up to `wanted`; bonus: up to `max`."""
 
     name: str
     request: Request
@@ -177,8 +177,8 @@ class TaskPhase(StrEnum):
 class Task:
     """One process or pod of a workload, over all its attempts.
 
-    `claims` is what the scheduler has given it; `carries` is what its present attempt occupies until its end is
-    seen. A device is *releasing* what is carried but no longer claimed and *promised* where a claim waits for that.
+    `claims` is what the scheduler has given it; `carries` is what its present attempt occupies until its end
+    is seen. A device is *releasing* what is carried but no longer claimed, *promised* where a claim waits.
     """
 
     workload: str  # id

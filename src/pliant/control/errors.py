@@ -1,0 +1,43 @@
+"""Errors for people: what is wrong, where, and what to do. Nothing was changed when one is raised."""
+
+
+class Refused(Exception):
+    """A request that cannot be met. `code` is a stable word for machines."""
+
+    code = "refused"
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+
+class BadRequest(Refused):
+    code = "bad-request"
+
+
+class NotFound(Refused):
+    code = "not-found"
+
+
+class NameTaken(Refused):
+    code = "name-exists"
+
+
+class Conflict(Refused):
+    """The thing is not in a state that allows this."""
+
+    code = "conflict"
+
+
+class OverQuota(Refused):
+    code = "over-quota"
+
+
+class Unavailable(Refused):
+    """The server cannot do it now, e.g. because its disk is full."""
+
+    code = "unavailable"

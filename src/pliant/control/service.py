@@ -1,0 +1,288 @@
+"""What the API, the console and tests may ask. Changes go through the loop; reads come from the board."""
+
+import secrets
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from pliant.control.draft import Draft
+from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
+from pliant.control.loop import Loop
+from pliant.control.ports import Engine, Remembered, Session
+from pliant.control.submission import (
+    Submission,
+    check_image,
+    check_name,
+    groups_of,
+    priority_of,
+    request_of,
+)
+from pliant.control.tenancy import Tenancy
+from pliant.control.view import Board, WorkloadView
+from pliant.model.event import Event, EventKind
+from pliant.model.reason import Reason
+from pliant.model.tenancy import Project
+from pliant.model.workload import Attempt, Desired, Kind, Phase, Task, TaskPhase, Workload
+
+Answered = Callable[[Workload], tuple[int, str]]
+"""Renders the answer to a submission, so that the same answer can be given again for the same key."""
+
+
+class Service(Tenancy):
+    """The use cases. Every method that changes something returns once the change is on disk."""
+
+    def __init__(self, loop: Loop, engines: Mapping[str, Engine]) -> None:
+        super().__init__(loop)
+        self._engines = engines
+
+    # -- reading ------------------------------------------------------------------------------------
+
+    def workload(self, identity: str) -> WorkloadView:
+        """The workload with that id."""
+        view = self.board.workloads.get(identity)
+        if view is None:
+            raise NotFound(f"There is no workload {identity!r}.", "List them to see which there are.")
+        return view
+
+    def history(self, identity: str, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
+        """What happened to it, oldest first, with sequence numbers."""
+        return self._loop.store.events(identity, after=after, limit=limit)
+
+    def attempts(self, identity: str) -> Sequence[Attempt]:
+        return self._loop.store.attempts(identity)
+
+    def watch(self, after: int, timeout: float) -> tuple[Board, frozenset[str] | None]:
+        """Wait for a board newer than `after`; which workloads changed since (None: unknown, read all)."""
+        return self._loop.wait(after, timeout)
+
+    # -- workloads ----------------------------------------------------------------------------------
+
+    def check(self, ask: Submission) -> tuple[Workload, list[str]]:
+        """What this would become, not yet submitted, and what its owner should know."""
+        launch = check_image(ask.launch)
+        if ask.name is not None:
+            check_name(ask.name)
+        request = request_of(ask)
+        groups = groups_of(ask, request)
+        value, word, preemptible = priority_of(ask)
+        engine = next(iter(self._engines.values()))
+        refusal = engine.refuse(launch)
+        if refusal is not None:
+            raise BadRequest(refusal)
+        notice = engine.notice(launch)
+        interactive = ask.kind is Kind.WORKSPACE
+        backoff = ask.backoff_limit if ask.backoff_limit is not None else 0 if interactive else 6
+        workload = Workload(
+            id=str(uuid.uuid4()),
+            name=ask.name or "",
+            project="",
+            kind=ask.kind,
+            launch=launch,
+            groups=groups,
+            priority=value,
+            preemptible=preemptible,
+            pools=ask.pools,
+            node_type=ask.node_type,
+            backoff_limit=backoff,
+            restart=ask.restart,
+            terminate_after_preemption=ask.terminate_after_preemption,
+            grow_doubling=ask.elastic_doubling,
+            ttl=ask.ttl,
+            source=ask.source,
+            category=ask.category
+            or {Kind.WORKSPACE: "Build", Kind.INFERENCE: "Deploy"}.get(ask.kind, "Train"),
+            priority_class=word,
+            labels=ask.labels,
+            annotations=ask.annotations,
+        )
+        return workload, [notice] if notice else []
+
+    def submit(
+        self,
+        ask: Submission,
+        user: str,
+        *,
+        key: str = "",
+        fingerprint: str = "",
+        render: Answered | None = None,
+    ) -> tuple[Workload, list[str]]:
+        """Accept a workload. With `key`, the answer that `render` gives is remembered with it."""
+        workload, notices = self.check(ask)
+
+        def run(draft: Draft) -> Workload:
+            project = self._project(ask.project)
+            for pool in ask.pools:
+                self._pool(pool)
+            name = self._free_name(project, ask)
+            self._loop.serial += 1
+            accepted = replace(
+                workload,
+                name=name,
+                project=project.id,
+                user=user,
+                created=draft.now,
+                phase_since=draft.now,
+                phase=Phase.PENDING,
+                serial=self._loop.serial,
+            )
+            draft.put(accepted)
+            for task in tasks_of(accepted):
+                draft.put(task)
+            draft.event(
+                accepted.id, EventKind.SUBMITTED, f"{user} submitted {name} to {project.name}.", who=user
+            )
+            if key and render is not None:
+                status, body = render(accepted)
+                draft.put(Remembered(key, fingerprint, status, body, draft.now))
+            return accepted
+
+        return self._loop.call(run), notices
+
+    def _free_name(self, project: Project, ask: Submission) -> str:
+        taken = {
+            workload.name
+            for workload in self._loop.world.workloads.values()
+            if workload.project == project.id and workload.desired is not Desired.DELETED
+        }
+        if ask.name is not None and ask.name_base is None:
+            if ask.name in taken:
+                raise NameTaken(
+                    f"A workload named {ask.name!r} already exists in project {project.name}.",
+                    "Delete it first, or choose another name.",
+                )
+            return ask.name
+        base = check_name(ask.name_base or ask.kind.value.lower(), "workload's prefix")
+        if not ask.name_index:
+            return check_name(f"{base}-{secrets.token_hex(6)}")
+        index = 0
+        while f"{base}-{index}" in taken:
+            index += 1
+        return check_name(f"{base}-{index}")
+
+    def suspend(self, identity: str, user: str) -> None:
+        """Stop it and keep it; its GPUs are free once its tasks have ended."""
+
+        def run(draft: Draft) -> None:
+            workload = self._live(identity)
+            if workload.phase.final:
+                raise Conflict(
+                    f"{workload.name} is over ({workload.phase.value}).", "There is nothing to suspend."
+                )
+            if workload.desired is Desired.RUNNING:
+                draft.put(replace(workload, desired=Desired.STOPPED))
+                draft.event(identity, EventKind.SUSPENDED, f"{user} suspended {workload.name}.", who=user)
+
+        self._loop.call(run)
+
+    def resume(self, identity: str, user: str) -> None:
+        """Let a suspended workload compete again."""
+
+        def run(draft: Draft) -> None:
+            workload = self._live(identity)
+            if workload.phase.final:
+                raise Conflict(
+                    f"{workload.name} is over ({workload.phase.value}).", "Submit it again under a new name."
+                )
+            if workload.desired is Desired.STOPPED:
+                draft.put(replace(workload, desired=Desired.RUNNING, running_ms=0))
+                for task in self._loop.world.tasks_of(identity):
+                    if task.phase is TaskPhase.WAITING:
+                        draft.put(replace(task, failures=0, retry_at=None))
+                draft.event(identity, EventKind.RESUMED, f"{user} resumed {workload.name}.", who=user)
+
+        self._loop.call(run)
+
+    def delete(self, identity: str, user: str) -> None:
+        """End it and forget it; its name is free at once."""
+
+        def run(draft: Draft) -> None:
+            workload = self._live(identity)
+            draft.put(replace(workload, desired=Desired.DELETED))
+            draft.event(identity, EventKind.DELETED, f"{user} deleted {workload.name}.", who=user)
+
+        self._loop.call(run)
+
+    def _live(self, identity: str) -> Workload:
+        workload = self._loop.world.workloads.get(identity)
+        if workload is None or workload.desired is Desired.DELETED:
+            raise NotFound(f"There is no workload {identity!r}.", "It may have been deleted already.")
+        return workload
+
+    # -- a task's own streams -----------------------------------------------------------------------
+
+    def logs(
+        self,
+        identity: str,
+        *,
+        task: str = "",
+        number: int = 0,
+        follow: bool = False,
+        tail: int | None = None,
+        since: int | None = None,
+    ) -> Iterator[bytes]:
+        """Log output of one task's newest attempt, or of the attempt with that number. `since` in ms."""
+        chosen = self._task(identity, task)
+        wanted = number or chosen.attempt
+        found = [
+            row for row in self.attempts(identity) if row.id.task == chosen.name and row.id.number == wanted
+        ]
+        if not found:
+            raise Conflict(
+                f"{chosen.name} has not been started yet.", "Its log begins with its first attempt."
+            )
+        engine = self._engine(found[0].placement.node)
+        return engine.logs(found[0].id, follow=follow, tail=tail, since=since)
+
+    def exec(
+        self,
+        identity: str,
+        argv: Sequence[str],
+        *,
+        task: str = "",
+        tty: bool = False,
+        stdin: bool = False,
+        rows: int = 24,
+        columns: int = 80,
+    ) -> Session:
+        """Run a command in the environment of a running task."""
+        if not argv:
+            raise BadRequest("There is no command to run.", "Name one after the workload.")
+        chosen = self._task(identity, task)
+        if chosen.phase is not TaskPhase.RUNNING or chosen.carries is None:
+            raise Conflict(
+                f"{self.workload(identity).workload.name} does not run now.",
+                "Wait until its status is Running.",
+            )
+        attempt = next(
+            row.id
+            for row in self.attempts(identity)
+            if row.id.task == chosen.name and row.id.number == chosen.attempt
+        )
+        engine = self._engine(chosen.carries.node)
+        return engine.exec(attempt, argv, tty=tty, stdin=stdin, rows=rows, columns=columns)
+
+    def _task(self, identity: str, name: str) -> Task:
+        view = self.workload(identity)
+        if not name:
+            return view.tasks[0]
+        for task in view.tasks:
+            if name in (task.name, f"{view.workload.name}-{task.name}"):
+                return task
+        known = ", ".join(task.name for task in view.tasks)
+        raise NotFound(f"{view.workload.name} has no pod {name!r}.", f"It has {known}.")
+
+    def _engine(self, node: str) -> Engine:
+        found = next((view.node for view in self.board.nodes if view.node.name == node), None)
+        return self._engines.get(found.engine if found else "") or next(iter(self._engines.values()))
+
+    def reason(self, identity: str) -> Reason | None:
+        return self.workload(identity).reason
+
+
+def tasks_of(workload: Workload) -> list[Task]:
+    """The task rows of a new workload."""
+    return [
+        Task(workload.id, f"{group.name}-{index}", group.name, index)
+        for group in workload.groups
+        for index in range(group.max)
+    ]

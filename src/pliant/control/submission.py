@@ -1,0 +1,170 @@
+"""From what a user asks for to a workload: every check that needs no server state."""
+
+import re
+from dataclasses import dataclass, replace
+
+from pliant.control.errors import BadRequest
+from pliant.model.quantity import GPU, format_bytes, format_gpus
+from pliant.model.workload import (
+    PREEMPTIBLE_BELOW,
+    PRIORITIES,
+    Kind,
+    Launch,
+    Request,
+    TaskGroup,
+)
+
+NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+LEAST_GPU_MEMORY = 100 * 10**6
+"""Bytes; Run:ai refuses less."""
+
+CPU_PER_GPU, CPU_ALONE = 1000, 100
+MEMORY_PER_GPU, MEMORY_ALONE = 100 * 2**20, 100 * 10**6
+"""What a task asks for when nothing is stated: spec of Run:ai, per GPU and without one."""
+
+DEFAULT_PRIORITY = {Kind.WORKSPACE: "high", Kind.INFERENCE: "very-high"}
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a user asks for. None means: not stated."""
+
+    project: str  # id or name
+    launch: Launch
+    kind: Kind = Kind.TRAINING
+    name: str | None = None
+    name_base: str | None = None  # generated as <base>-<index> or <base>-<12 hex>
+    name_index: bool = False  # the smallest free index instead of hex digits
+    gpus: int | None = (
+        None  # milli-GPUs of `gpuDevicesRequest`, or a v1 `-g`: whole devices or a fraction of one
+    )
+    portion: int | None = None  # thousandths of each device
+    gpu_memory: int | None = None  # bytes of each device
+    portion_limit: int | None = None
+    gpu_memory_limit: int | None = None
+    cpu: int | None = None  # millicores
+    memory: int | None = None  # bytes
+    elastic: bool = False
+    elastic_doubling: bool = False
+    live_resize: bool = False
+    priority: str | None = None  # a name or a number
+    preemptible: bool | None = None
+    pools: tuple[str, ...] = ()
+    node_type: str = ""
+    backoff_limit: int | None = None
+    restart: bool = False
+    terminate_after_preemption: bool = False
+    ttl: int | None = None  # ms
+    category: str = ""
+    source: str = "CLI"
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+
+
+def check_name(name: str, what: str = "workload") -> str:
+    """The name, if it is a DNS-1035 label."""
+    if not NAME.fullmatch(name):
+        raise BadRequest(
+            f"{name!r} cannot be the name of a {what}.",
+            "Use 1 to 63 lower-case letters, digits and '-'; first a letter, last a letter or digit.",
+        )
+    return name
+
+
+def request_of(ask: Submission) -> Request:
+    """What each task asks for, checked."""
+    devices, portion = 0, GPU
+    if ask.gpu_memory is not None and ask.portion is not None:
+        raise BadRequest("A portion and an amount of GPU memory were both asked for.", "Choose one of them.")
+    if ask.gpus is not None:
+        if ask.gpus < 0 or (ask.gpus == 0 and ask.portion is None and ask.gpu_memory is None):
+            raise BadRequest(
+                f"{format_gpus(ask.gpus)} is no number of GPUs to ask for.",
+                "Ask for 1 or more, for a fraction such as 0.5, or leave it out for a workload without GPUs.",
+            )
+        if ask.gpus < GPU:
+            if ask.portion is not None or ask.gpu_memory is not None:
+                raise BadRequest("A fraction of a GPU was asked for twice.", "State it once.")
+            devices, portion = (1, ask.gpus) if ask.gpus else (0, GPU)
+        elif ask.gpus % GPU:
+            raise BadRequest(
+                f"{format_gpus(ask.gpus)} GPUs cannot be had: only whole GPUs or a fraction of one.",
+                "Ask for a whole number, or for less than 1.",
+            )
+        else:
+            devices = ask.gpus // GPU
+    if ask.portion is not None:
+        if not 0 < ask.portion <= GPU:
+            raise BadRequest(
+                f"{format_gpus(ask.portion)} is no portion of a GPU.", "Give a number above 0 and up to 1."
+            )
+        devices, portion = max(devices, 1), ask.portion
+    if ask.gpu_memory is not None:
+        if ask.gpu_memory < LEAST_GPU_MEMORY:
+            raise BadRequest(
+                f"{format_bytes(ask.gpu_memory)} of GPU memory is too little to run anything.",
+                "Ask for at least 100M.",
+            )
+        devices = max(devices, 1)
+    for limit, least, what in (
+        (ask.portion_limit, portion, "portion"),
+        (ask.gpu_memory_limit, ask.gpu_memory or 0, "GPU memory"),
+    ):
+        if limit is not None and limit < least:
+            raise BadRequest(f"The limit on {what} is below the request.", "Raise the limit or leave it out.")
+    cpu = ask.cpu if ask.cpu is not None else CPU_PER_GPU * devices or CPU_ALONE
+    memory = ask.memory if ask.memory is not None else MEMORY_PER_GPU * devices or MEMORY_ALONE
+    if cpu < 0 or memory < 0:
+        raise BadRequest("CPU and memory cannot be negative.", "State what one task needs.")
+    return Request(
+        devices=devices,
+        portion=portion,
+        gpu_memory=ask.gpu_memory or 0,
+        cpu=cpu,
+        memory=memory,
+        portion_limit=ask.portion_limit or 0,
+        gpu_memory_limit=ask.gpu_memory_limit or 0,
+    )
+
+
+def groups_of(ask: Submission, request: Request) -> tuple[TaskGroup, ...]:
+    """The task groups; a single task unless a later form of submission says otherwise."""
+    if ask.elastic:
+        if ask.kind is Kind.WORKSPACE:
+            raise BadRequest(
+                "An interactive workload cannot be elastic: a session is never taken from its user.",
+                "Leave out --elastic, or submit a training.",
+            )
+        if request.devices == 0:
+            raise BadRequest(
+                "An elastic workload needs GPUs to stretch over.", "Ask for at least one with -g."
+            )
+        if request.shared:
+            raise BadRequest(
+                "A fraction of a GPU cannot be elastic.", "Ask for whole GPUs, or leave out --elastic."
+            )
+    group = TaskGroup("task", request, elastic=ask.elastic, live_resize=ask.live_resize)
+    return (group,)
+
+
+def priority_of(ask: Submission) -> tuple[int, str, bool]:
+    """(value, name, preemptible) by Run:ai's rule: 100 and above is non-preemptible unless said otherwise."""
+    name = ask.priority or DEFAULT_PRIORITY.get(ask.kind, "low")
+    if name in PRIORITIES:
+        value = PRIORITIES[name]
+    elif name.isdigit():
+        value = int(name)
+    else:
+        known = ", ".join(sorted(PRIORITIES, key=lambda word: PRIORITIES[word]))
+        raise BadRequest(f"There is no priority {name!r}.", f"Choose one of {known}.")
+    default = value < PREEMPTIBLE_BELOW if ask.priority else ask.kind in (Kind.TRAINING, Kind.DISTRIBUTED)
+    return value, name, default if ask.preemptible is None else ask.preemptible
+
+
+def check_image(launch: Launch) -> Launch:
+    if not launch.image.strip():
+        raise BadRequest("-i, --image must be set.", "Name the image to run.")
+    for key, _ in launch.env:
+        if not key or "=" in key or "\0" in key:
+            raise BadRequest(f"{key!r} cannot be the name of an environment variable.", "Use NAME=value.")
+    return replace(launch, image=launch.image.strip())

@@ -1,0 +1,93 @@
+"""How facts change rows: pure functions from what was to what is, with no I/O of their own."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pliant.model.workload import Desired, Exit, Kind, Phase, Task, TaskPhase, Workload
+from pliant.sched.settings import Settings
+
+NOT_STARTABLE = (126, 127)
+"""Exit codes by which a supervisor says that a command cannot be run: trying again is no use."""
+
+SHORT_LIFE = 10_000
+"""An attempt that was lost sooner than this (ms) waits a tenth of `retry_base` before the next one."""
+
+
+def task_ended(task: Task, workload: Workload, end: Exit, settings: Settings) -> Task:
+    """The task after its present attempt ended. Claims stay where the scheduler wants it to go on."""
+    idle = replace(task, carries=None, started=None, phase=TaskPhase.WAITING)
+    if end.stopped or workload.desired is not Desired.RUNNING:
+        return idle
+    if end.lost:
+        lived = end.at - task.started if task.started is not None else 0
+        return replace(idle, retry_at=None if lived >= SHORT_LIFE else end.at + settings.retry_base // 10)
+    if end.succeeded:
+        if workload.restart:
+            return idle
+        return replace(idle, phase=TaskPhase.SUCCEEDED, claims=None, retry_at=None)
+    failures = task.failures + 1
+    if failures > workload.backoff_limit or (end.error and end.code in NOT_STARTABLE):
+        return replace(idle, phase=TaskPhase.FAILED, claims=None, failures=failures, retry_at=None)
+    wait = min(settings.retry_base << min(failures - 1, 20), settings.retry_max)
+    return replace(idle, claims=None, failures=failures, retry_at=end.at + wait)
+
+
+def describe_exit(end: Exit) -> str:
+    """One clause for people: how an attempt ended."""
+    if end.error:
+        return f"could not be started: {end.error}"
+    if end.lost:
+        return "was lost: nothing of it lives and nobody saw it end"
+    how = f"by signal {end.signal}" if end.signal is not None else f"with exit code {end.code}"
+    return f"stopped as told, ended {how}" if end.stopped else f"ended {how}"
+
+
+def phase_of(workload: Workload, tasks: Sequence[Task]) -> Phase:
+    """The phase a workload is in, by its owner's wish and its tasks alone."""
+    live = any(task.phase.live for task in tasks)
+    if workload.desired is Desired.DELETED:
+        return Phase.DELETING
+    if workload.phase.final:
+        return workload.phase
+    if workload.desired is Desired.STOPPED:
+        return Phase.STOPPING if live else Phase.STOPPED
+    if any(task.phase is TaskPhase.FAILED for task in tasks):
+        return Phase.FAILED
+    core = [task for task in tasks if task.index < workload.group(task.group).min]
+    if core and all(task.phase is TaskPhase.SUCCEEDED for task in core):
+        return Phase.COMPLETED
+    if not core and tasks and all(task.phase is TaskPhase.SUCCEEDED for task in tasks):
+        return Phase.COMPLETED
+    waiting = [task for task in core or tasks if task.phase is not TaskPhase.SUCCEEDED]
+    if waiting and all(task.phase is TaskPhase.RUNNING for task in waiting):
+        return Phase.RUNNING
+    if any(task.phase is TaskPhase.STOPPING for task in waiting):
+        kept = all(task.claims is not None for task in waiting)
+        return Phase.UPDATING if kept else Phase.TERMINATING
+    if any(task.phase is TaskPhase.ORDERED for task in waiting):
+        return Phase.INITIALIZING
+    if any(task.phase is TaskPhase.RUNNING for task in waiting):
+        return Phase.DEGRADED
+    restarting = all(task.claims is not None and task.first_started is not None for task in waiting)
+    return Phase.UPDATING if waiting and restarting else Phase.PENDING
+
+
+def phase_changed(workload: Workload, phase: Phase, now: int, message: str) -> Workload:
+    """The workload in its new phase, with the time spent in the old one added up."""
+    spent = max(0, now - workload.phase_since)
+    waited = workload.phase in (Phase.CREATING, Phase.PENDING, Phase.INITIALIZING)
+    ran = workload.phase in (Phase.RUNNING, Phase.UPDATING, Phase.DEGRADED)
+    return replace(
+        workload,
+        phase=phase,
+        phase_since=now,
+        phase_message=message,
+        completed=now if phase.final else None,
+        pending_ms=workload.pending_ms + (spent if waited else 0),
+        running_ms=workload.running_ms + (spent if ran else 0),
+    )
+
+
+def time_limit(workload: Workload, interactive: int | None, training: int | None) -> int | None:
+    """The limit on running time (ms) that applies to it."""
+    return interactive if workload.kind is Kind.WORKSPACE else training

@@ -1,0 +1,123 @@
+"""Read models: what readers see of the world, published whole after each cycle, never changed later."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pliant.model.machine import Cluster, Node, NodePool, Placement
+from pliant.model.quantity import Resources
+from pliant.model.reason import Reason
+from pliant.model.tenancy import Department, Project
+from pliant.model.workload import Phase, Task, TaskPhase, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadView:
+    """One workload with its tasks and why it stands where it stands."""
+
+    workload: Workload
+    project: Project
+    department: Department | None
+    tasks: tuple[Task, ...]
+    reason: Reason | None = None  # of the newest verdict, or of the last change while it runs
+    reason_text: str = ""  # the same in words; kept when only history knows the reason
+    position: int | None = None  # in the queue, from 1, while it waits
+    pool: str = ""  # node pool it is in
+    safe_until: int | None = None  # ms; end of its minimum run time
+
+    @property
+    def occupied(self) -> tuple[Placement, ...]:
+        """What its live attempts really occupy."""
+        return tuple(task.carries for task in self.tasks if task.carries is not None)
+
+    @property
+    def gpu(self) -> int:
+        """Milli-GPUs it really has; 0 while it is pending or over."""
+        return sum(placement.gpu for placement in self.occupied)
+
+    @property
+    def asked(self) -> int:
+        """Milli-GPUs it asked for; a memory request counts 0."""
+        return sum(group.request.gpu * group.wanted for group in self.workload.groups)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(placement.node for placement in self.occupied))
+
+    @property
+    def running(self) -> int:
+        return sum(task.phase is TaskPhase.RUNNING for task in self.tasks)
+
+    @property
+    def waiting(self) -> int:
+        """Tasks that were asked for and do not run."""
+        if self.workload.phase.final or self.workload.phase is Phase.STOPPED:
+            return 0
+        counts = {group.name: group.wanted for group in self.workload.groups}
+        return sum(
+            task.index < counts[task.group] and task.phase in (TaskPhase.WAITING, TaskPhase.ORDERED)
+            for task in self.tasks
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    uuid: str
+    claimed: int  # milli-GPUs
+    carried: int
+    releasing: int
+    promised: int
+    workloads: tuple[str, ...]  # ids, of claims and carries
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    node: Node
+    pool: str
+    gpus: tuple[GpuView, ...]
+    used: Resources  # carried
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUse:
+    """What one project or department has of one node pool."""
+
+    pool: str
+    quota: int  # milli-GPUs it deserves now, derived quotas resolved
+    allocated: Resources
+    non_preemptible: Resources
+    requested: Resources
+    fair_share: int  # milli-GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    queue: Department | Project
+    uses: tuple[PoolUse, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Everything readers see. `version` grows by one with each publication that changed something."""
+
+    version: int = 0
+    cluster: Cluster | None = None
+    workloads: Mapping[str, WorkloadView] = field(default_factory=dict)
+    nodes: tuple[NodeView, ...] = ()
+    pools: tuple[NodePool, ...] = ()
+    departments: Mapping[str, QueueView] = field(default_factory=dict)
+    projects: Mapping[str, QueueView] = field(default_factory=dict)
+    queue: tuple[str, ...] = ()  # ids of waiting workloads in the order of the last cycle
+    cycles: int = 0
+    cycle_us: int = 0  # duration of the last cycle's decision, microseconds
+    at: int = 0  # ms
+
+    def named(self, project: str, name: str) -> WorkloadView | None:
+        """The workload of that name in that project (id)."""
+        return next(
+            (
+                view
+                for view in self.workloads.values()
+                if view.workload.project == project and view.workload.name == name
+            ),
+            None,
+        )
