@@ -1,8 +1,8 @@
 """Publishes the board: after each cycle, views of what it touched replace the old ones."""
 
 import threading
-from typing import TYPE_CHECKING
 
+from pliant.control.state import State
 from pliant.control.view import (
     Board,
     GpuView,
@@ -11,31 +11,27 @@ from pliant.control.view import (
     QueueView,
     WorkloadView,
 )
-from pliant.model.machine import Cluster
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Desired
 from pliant.sched.share import fair_shares
 
-if TYPE_CHECKING:
-    from pliant.control.loop import Loop
-
 
 class Publisher:
     """Holds the newest board. Only the loop's thread publishes; any thread may read or wait."""
 
-    def __init__(self, loop: "Loop") -> None:
-        self._loop = loop
+    def __init__(self, state: State) -> None:
+        self._state = state
         self.board = Board()
-        self.cluster: Cluster | None = None
-        self.stale = True  # tenancy or nodes changed since the last publication
         self._changed = threading.Condition()
         self._log: list[tuple[int, frozenset[str]]] = []  # (version, touched workloads), newest last, bounded
 
-    def publish(self, touched: frozenset[str], now: int, took: int) -> None:
+    def publish(self, now: int, took: int) -> None:
         """Replace the views of all touched workloads and of what depends on them."""
-        old, loop = self.board, self._loop
-        if not touched and not self.stale:
+        old, state = self.board, self._state
+        touched = frozenset(state.touched)
+        state.touched.clear()
+        if not touched and not state.moved:
             self.board = Board(
                 old.version,
                 old.cluster,
@@ -45,12 +41,12 @@ class Publisher:
                 old.departments,
                 old.projects,
                 old.queue,
-                loop.cycles,
+                state.cycles,
                 took,
                 now,
             )
             return
-        self.stale = False
+        state.moved = False
         workloads = dict(old.workloads)
         for identity in sorted(touched):
             view = self._workload(identity)
@@ -58,20 +54,20 @@ class Publisher:
                 workloads.pop(identity, None)
             else:
                 workloads[identity] = view
-        world = loop.world
-        verdicts = sorted(loop.verdicts.values(), key=lambda verdict: verdict.position)
+        world = state.world
+        verdicts = sorted(state.verdicts.values(), key=lambda verdict: verdict.position)
         pools = tuple(world.pools[name] for name in sorted(world.pools))
         shares = {pool.name: fair_shares(world, pool.name) for pool in pools}
         board = Board(
             version=old.version + 1,
-            cluster=self.cluster,
+            cluster=state.cluster,
             workloads=workloads,
             nodes=tuple(self._node(name) for name in sorted(world.nodes)),
             pools=pools,
             departments={key: self._queue(row, shares) for key, row in sorted(world.departments.items())},
             projects={key: self._queue(row, shares) for key, row in sorted(world.projects.items())},
             queue=tuple(verdict.workload for verdict in verdicts),
-            cycles=loop.cycles,
+            cycles=state.cycles,
             cycle_us=took,
             at=now,
         )
@@ -96,26 +92,26 @@ class Publisher:
             return board, frozenset().union(*(ids for version, ids in self._log if version > after))
 
     def _workload(self, identity: str) -> WorkloadView | None:
-        loop = self._loop
-        workload = loop.world.workloads.get(identity)
+        known = self._state
+        workload = known.world.workloads.get(identity)
         if workload is None:
             return None
-        project = loop.world.projects[workload.project]
-        tasks = loop.world.tasks_of(identity)
-        verdict = loop.verdicts.get(identity)
-        reason = verdict.reason if verdict is not None else loop.reasons.get(identity)
+        project = known.world.projects[workload.project]
+        tasks = known.world.tasks_of(identity)
+        verdict = known.verdicts.get(identity)
+        reason = verdict.reason if verdict is not None else known.reasons.get(identity)
         placed = next((task.carries or task.claims for task in tasks if task.carries or task.claims), None)
-        state = loop.world.nodes.get(placed.node) if placed is not None else None
-        pool = loop.world.pool_of(state.row) if state is not None else ""
+        node = known.world.nodes.get(placed.node) if placed is not None else None
+        pool = known.world.pool_of(node.row) if node is not None else ""
         safe = None
-        row = loop.world.pools.get(pool)
+        row = known.world.pools.get(pool)
         starts = [task.started for task in tasks if task.started is not None]
         if row is not None and row.min_runtime and starts and workload.preemptible:
             safe = max(starts) + row.min_runtime
         return WorkloadView(
             workload=workload,
             project=project,
-            department=loop.world.departments.get(project.department),
+            department=known.world.departments.get(project.department),
             tasks=tuple(tasks),
             reason=reason,
             reason_text=reason.text if reason is not None else workload.phase_message,
@@ -125,7 +121,7 @@ class Publisher:
         )
 
     def _node(self, name: str) -> NodeView:
-        world = self._loop.world
+        world = self._state.world
         state = world.nodes[name]
         gpus = []
         for gpu in state.row.gpus:
@@ -144,7 +140,7 @@ class Publisher:
         return NodeView(state.row, world.pool_of(state.row), tuple(gpus), used)
 
     def _queue(self, row: Department | Project, shares: dict[str, dict[str, int]]) -> QueueView:
-        world = self._loop.world
+        world = self._state.world
         uses = []
         for pool in sorted(world.pools):
             allocated, fixed = world.usage(row.id, pool)

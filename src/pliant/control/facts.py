@@ -1,35 +1,30 @@
 """What facts and the passing of time do to rows."""
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pliant.control.draft import Draft
+from pliant.control.state import State
 from pliant.control.transitions import describe_exit, task_ended, time_limit
 from pliant.model.event import EventKind
 from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, Fact, NodeLost, NodeSeen
 from pliant.model.quantity import format_duration
 from pliant.model.workload import AttemptId, Desired, Exit, Phase, Task, TaskPhase
 
-if TYPE_CHECKING:
-    from pliant.control.loop import Loop
-
 
 class FactBook:
     """Applies facts to the loop's world. Facts about other than a task's present attempt change nothing."""
 
-    def __init__(self, loop: "Loop") -> None:
-        self._loop = loop
-        self.last_words: dict[str, str] = {}  # workload id -> how its last attempt ended
-        self._wake: int | None = None
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.wake: int | None = None  # ms; when a time limit or an automatic deletion is next due
 
     def take(self, fact: Fact, draft: Draft) -> None:
         match fact:
             case NodeSeen(node=node):
-                known = self._loop.node_row(node.name)
+                known = self._state.node(node.name)
                 seen = replace(node, draining=known.draining) if known is not None else node
                 if seen != known:
-                    self._loop.put(draft, seen)
+                    self._state.put(draft, seen)
             case NodeLost(name=name):
                 self.lose_node(name, draft)
             case AttemptStarted(attempt=attempt, at=at):
@@ -40,14 +35,14 @@ class FactBook:
                 task = self._present(attempt)
                 if task is not None and task.carries is not None:
                     carries = replace(task.carries, shares=shares)
-                    self._loop.put(draft, replace(task, carries=carries))
-                    row = self._loop.attempts.get(attempt)
+                    self._state.put(draft, replace(task, carries=carries))
+                    row = self._state.attempts.get(attempt)
                     if row is not None:
-                        self._loop.put(draft, replace(row, placement=carries))
+                        self._state.put(draft, replace(row, placement=carries))
 
     def _present(self, attempt: AttemptId) -> Task | None:
         """The task, if this attempt is its present one and not known to have ended."""
-        task = self._loop.world.tasks.get((attempt.workload, attempt.task))
+        task = self._state.world.tasks.get((attempt.workload, attempt.task))
         return task if task is not None and task.attempt == attempt.number and task.phase.live else None
 
     def _started(self, attempt: AttemptId, at: int, draft: Draft) -> None:
@@ -56,10 +51,10 @@ class FactBook:
             return
         phase = TaskPhase.STOPPING if task.phase is TaskPhase.STOPPING else TaskPhase.RUNNING
         first = at if task.first_started is None else task.first_started
-        self._loop.put(draft, replace(task, phase=phase, started=at, first_started=first))
-        row = self._loop.attempts.get(attempt)
+        self._state.put(draft, replace(task, phase=phase, started=at, first_started=first))
+        row = self._state.attempts.get(attempt)
         if row is not None:
-            self._loop.put(draft, replace(row, started=at))
+            self._state.put(draft, replace(row, started=at))
         where = task.carries.node if task.carries is not None else "?"
         draft.event(
             attempt.workload,
@@ -71,58 +66,50 @@ class FactBook:
 
     def _ended(self, attempt: AttemptId, end: Exit, draft: Draft) -> None:
         task = self._present(attempt)
-        workload = self._loop.world.workloads.get(attempt.workload)
-        row = self._loop.attempts.get(attempt)
+        workload = self._state.world.workloads.get(attempt.workload)
+        row = self._state.attempts.get(attempt)
         if row is not None:
-            self._loop.put(draft, replace(row, exit=end))
+            self._state.put(draft, replace(row, exit=end))
         if task is None or workload is None:
             return
         words = f"{attempt.task} {describe_exit(end)}"
-        after = task_ended(task, workload, end, self._loop.settings)
+        after = task_ended(task, workload, end, self._state.settings)
         if after.retry_at is not None:
             words += f"; next try in {format_duration(after.retry_at - end.at)}"
         if not end.stopped:
-            self.last_words[attempt.workload] = words + "."
-        self._loop.put(draft, after)
+            self._state.last_words[attempt.workload] = words + "."
+        self._state.put(draft, after)
         kind = EventKind.LOST if end.lost else EventKind.RETRYING if after.retry_at else EventKind.EXITED
         draft.event(attempt.workload, kind, words + ".", who="engine", attempt=str(attempt))
 
     def lose_node(self, name: str, draft: Draft) -> None:
         """Nothing on that node lives any more."""
-        node = self._loop.node_row(name)
+        node = self._state.node(name)
         if node is None:
             return
-        for task in list(self._loop.world.tasks.values()):
+        for task in list(self._state.world.tasks.values()):
             if task.phase.live and task.carries is not None and task.carries.node == name:
                 gone = AttemptId(task.workload, task.name, task.attempt)
                 self._ended(gone, Exit(draft.now, lost=True), draft)
-        self._loop.world.drop(node)
+        self._state.world.drop(node)
         draft.drop(node)
         draft.event(f"node/{name}", EventKind.LOST, f"Node {name} is gone.", who="engine")
-
-    def forget_nodes(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._loop.post(NodeLost(name))
-
-    def wake(self) -> int | None:
-        """When a time limit or an automatic deletion is next due (ms)."""
-        return self._wake
 
     def timers(self, draft: Draft) -> None:
         """What is due because time has passed: limits on running time, deletion after the end."""
         due: list[int] = []
-        for workload in list(self._loop.world.workloads.values()):
+        for workload in list(self._state.world.workloads.values()):
             if workload.desired is Desired.DELETED:
                 continue
             if workload.phase.final and workload.ttl is not None and workload.completed is not None:
                 at = workload.completed + workload.ttl
                 if at <= draft.now:
-                    self._loop.put(draft, replace(workload, desired=Desired.DELETED))
+                    self._state.put(draft, replace(workload, desired=Desired.DELETED))
                     why = f"Deleted {format_duration(workload.ttl)} after its end, as submitted."
                     draft.event(workload.id, EventKind.DELETED, why, who="server")
                 else:
                     due.append(at)
-            project = self._loop.world.projects.get(workload.project)
+            project = self._state.world.projects.get(workload.project)
             if project is None or workload.phase is not Phase.RUNNING:
                 continue
             limits = project.limits
@@ -131,9 +118,9 @@ class FactBook:
                 continue
             at = workload.phase_since + limit - workload.running_ms
             if at <= draft.now:
-                self._loop.put(draft, replace(workload, desired=Desired.STOPPED))
+                self._state.put(draft, replace(workload, desired=Desired.STOPPED))
                 why = f"Stopped after the {format_duration(limit)} that project {project.name} allows."
                 draft.event(workload.id, EventKind.SUSPENDED, why, who="server")
             else:
                 due.append(at)
-        self._wake = min(due) if due else None
+        self.wake = min(due) if due else None

@@ -1,16 +1,13 @@
 """From a plan to what is recorded of it: rows, history, and orders that may leave once it is on disk."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pliant.control.draft import Draft
+from pliant.control.state import State
 from pliant.model.event import EventKind
 from pliant.model.order import Order, Resize, Start, Stop
 from pliant.model.workload import Attempt
 from pliant.sched.plan import Decision, Plan, Verb
-
-if TYPE_CHECKING:
-    from pliant.control.loop import Loop
 
 _KINDS = {
     Verb.PLACE: EventKind.STARTED,
@@ -33,9 +30,9 @@ def event_kind(decision: Decision) -> EventKind:
     return _KINDS[decision.verb]
 
 
-def record_plan(loop: "Loop", plan: Plan, draft: Draft) -> list[Order]:
+def record_plan(state: State, plan: Plan, draft: Draft) -> list[Order]:
     """Put the plan's rows and history into the draft; the orders to send after the commit."""
-    prefix = f"{loop.epoch}.{loop.cycles}"
+    prefix = f"{state.epoch}.{state.cycles}"
 
     def cause(index: int) -> str:
         return f"{prefix}.{index}" if index >= 0 else prefix
@@ -48,41 +45,41 @@ def record_plan(loop: "Loop", plan: Plan, draft: Draft) -> list[Order]:
             reason=decision.reason,
             decision=cause(index),
         )
-        loop.reasons[decision.workload] = decision.reason
+        state.reasons[decision.workload] = decision.reason
     for task in plan.tasks:
-        loop.put(draft, task)
+        state.put(draft, task)
     orders: list[Order] = []
     for start in plan.starts:
         why = cause(start.decision)
-        workload = loop.world.workloads[start.attempt.workload]
-        loop.put(draft, Attempt(start.attempt, start.placement, loop.epoch, why, draft.now))
-        orders.append(Start(start.attempt, start.placement, workload, why, loop.epoch))
+        workload = state.world.workloads[start.attempt.workload]
+        state.put(draft, Attempt(start.attempt, start.placement, state.epoch, why, draft.now))
+        orders.append(Start(start.attempt, start.placement, workload, why, state.epoch))
     for stop in plan.stops:
         why = cause(stop.decision)
-        attempt = loop.attempts.get(stop.attempt)
+        attempt = state.attempts.get(stop.attempt)
         if attempt is None:
             continue
-        workload = loop.world.workloads[stop.attempt.workload]
-        loop.put(draft, replace(attempt, stop_cause=why, stop_ordered=draft.now))
-        orders.append(Stop(stop.attempt, attempt.placement.node, workload.launch.grace, why, loop.epoch))
+        workload = state.world.workloads[stop.attempt.workload]
+        state.put(draft, replace(attempt, stop_cause=why, stop_ordered=draft.now))
+        orders.append(Stop(stop.attempt, attempt.placement.node, workload.launch.grace, why, state.epoch))
     for resize in plan.resizes:
-        workload = loop.world.workloads[resize.attempt.workload]
+        workload = state.world.workloads[resize.attempt.workload]
         why = cause(resize.decision)
-        orders.append(Resize(resize.attempt, resize.placement, workload.launch.grace, why, loop.epoch))
-    _note_verdicts(loop, plan, draft)
+        orders.append(Resize(resize.attempt, resize.placement, workload.launch.grace, why, state.epoch))
+    _note_verdicts(state, plan, draft)
     return orders
 
 
-def _note_verdicts(loop: "Loop", plan: Plan, draft: Draft) -> None:
+def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
     """Keep the newest verdict of each waiting workload; history gets a line when its kind changes."""
-    before = loop.verdicts
-    loop.verdicts = {verdict.workload: verdict for verdict in plan.verdicts}
-    for identity, verdict in loop.verdicts.items():
+    before = state.verdicts
+    state.verdicts = {verdict.workload: verdict for verdict in plan.verdicts}
+    for identity, verdict in state.verdicts.items():
         old = before.get(identity)
         if old is None or old.reason.code != verdict.reason.code:
             draft.event(identity, EventKind.PENDING, verdict.reason.text, reason=verdict.reason)
         if old != verdict:
-            loop.touched(identity)
+            state.touched.add(identity)
     for identity in before:
-        if identity not in loop.verdicts:
-            loop.touched(identity)
+        if identity not in state.verdicts:
+            state.touched.add(identity)

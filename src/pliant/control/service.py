@@ -114,7 +114,7 @@ class Service(Tenancy):
             for pool in ask.pools:
                 self._pool(pool)
             name = self._free_name(project, ask)
-            self._loop.serial += 1
+            self._loop.state.serial += 1
             accepted = replace(
                 workload,
                 name=name,
@@ -123,7 +123,7 @@ class Service(Tenancy):
                 created=draft.now,
                 phase_since=draft.now,
                 phase=Phase.PENDING,
-                serial=self._loop.serial,
+                serial=self._loop.state.serial,
             )
             draft.put(accepted)
             for task in tasks_of(accepted):

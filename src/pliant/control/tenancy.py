@@ -328,7 +328,7 @@ class Tenancy:
         """Keep a node from taking anything new, or let it take again."""
 
         def run(draft: Draft) -> None:
-            node = self._loop.node_row(name)
+            node = self._loop.state.node(name)
             if node is None:
                 raise NotFound(f"There is no node {name!r}.", "See the nodes with: pliant node list")
             draft.put(replace(node, draining=draining))

@@ -1,0 +1,125 @@
+"""What the loop knows: the world and the rows beside it. Memory follows exactly what is recorded."""
+
+from dataclasses import replace
+
+from pliant.control.draft import Draft
+from pliant.control.ports import Remembered, Row, Saved
+from pliant.control.transitions import phase_changed, phase_of
+from pliant.model.event import EventKind
+from pliant.model.machine import Cluster, Node, NodePool
+from pliant.model.reason import Reason
+from pliant.model.tenancy import Department, Project
+from pliant.model.workload import Attempt, AttemptId, Desired, Phase, Task, Workload
+from pliant.sched.plan import Verdict
+from pliant.sched.settings import Settings
+from pliant.sched.world import World
+
+
+class State:
+    """Belongs to the loop's thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.world = World()
+        self.cluster: Cluster | None = None
+        self.attempts: dict[AttemptId, Attempt] = {}  # those not known to have ended
+        self.reasons: dict[str, Reason] = {}  # workload id -> reason of the last decision about it
+        self.verdicts: dict[str, Verdict] = {}  # workload id -> why it waits, by the last cycle
+        self.last_words: dict[str, str] = {}  # workload id -> how its last attempt ended
+        self.epoch = 0
+        self.cycles = 0
+        self.serial = 0  # of the newest workload
+        self.touched: set[str] = set()  # workloads of which something changed in this cycle
+        self.moved = True  # tenancy, nodes or the cluster changed since the last publication
+
+    def rebuild(self, saved: Saved) -> None:
+        """Start over from the store's rows."""
+        self.world = World()
+        for rows in (
+            saved.pools,
+            saved.departments,
+            saved.projects,
+            saved.nodes,
+            saved.workloads,
+            saved.tasks,
+        ):
+            for row in rows:
+                self.world.put(row)
+        self.cluster = saved.cluster
+        self.attempts = {attempt.id: attempt for attempt in saved.attempts}
+        self.serial = max(self.serial, int(saved.settings.get("serial", "0")))
+        self.touched = set(self.world.workloads)
+        self.moved = True
+
+    def put(self, draft: Draft, row: Row) -> None:
+        """Record a row and remember it."""
+        draft.put(row)
+        self.note(row)
+
+    def note(self, row: Row | Remembered, *, gone: bool = False) -> None:
+        """Let memory follow a row that this cycle records or removes."""
+        match row:
+            case Attempt():
+                if gone or row.exit is not None:
+                    self.attempts.pop(row.id, None)
+                else:
+                    self.attempts[row.id] = row
+            case Workload() | Task():
+                self.touched.add(row.id if isinstance(row, Workload) else row.workload)
+                (self.world.drop if gone else self.world.put)(row)
+            case Department() | Project() | NodePool() | Node():
+                (self.world.drop if gone else self.world.put)(row)
+                self.moved = True
+            case Cluster():
+                self.cluster = row
+                self.moved = True
+            case Remembered():
+                pass
+
+    def node(self, name: str) -> Node | None:
+        state = self.world.nodes.get(name)
+        return state.row if state is not None else None
+
+    def settle(self, draft: Draft) -> None:
+        """Bring the phases of all touched workloads in line with their tasks."""
+        for identity in sorted(self.touched):
+            workload = self.world.workloads.get(identity)
+            if workload is None:
+                continue
+            tasks = self.world.tasks_of(identity)
+            phase = phase_of(workload, tasks)
+            if phase is workload.phase:
+                continue
+            message = self.last_words.get(identity, "") if phase.final else ""
+            self.put(draft, phase_changed(workload, phase, draft.now, message))
+            words = message or f"The workload is {phase.value.lower()}."
+            if phase.final:
+                kind = EventKind.COMPLETED if phase is Phase.COMPLETED else EventKind.FAILED
+                draft.event(identity, kind, words, who="server")
+                for task in tasks:
+                    if task.claims is not None:
+                        self.put(draft, replace(task, claims=None))
+            elif phase in (Phase.RUNNING, Phase.STOPPED):
+                kind = EventKind.RUNNING if phase is Phase.RUNNING else EventKind.STOPPED
+                draft.event(identity, kind, words, who="server")
+
+    def bury(self, draft: Draft) -> list[Workload]:
+        """Let go of workloads that were deleted and of which nothing lives; which they were."""
+        gone = []
+        for identity in sorted(self.touched):
+            workload = self.world.workloads.get(identity)
+            if workload is None or workload.desired is not Desired.DELETED:
+                continue
+            tasks = self.world.tasks_of(identity)
+            if any(task.phase.live for task in tasks):
+                continue
+            for task in tasks:
+                draft.drop(task)
+                self.world.drop(task)
+            self.world.drop(workload)
+            draft.put(replace(workload, deleted=draft.now, phase_since=draft.now))
+            draft.event(identity, EventKind.DELETED, f"{workload.name} is gone.", who="server")
+            for memory in (self.reasons, self.verdicts, self.last_words):
+                memory.pop(identity, None)
+            gone.append(workload)
+        return gone
