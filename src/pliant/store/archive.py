@@ -1,0 +1,211 @@
+"""Backup and restore. A backup is one file of SQLite, whatever the store is on; it goes back into either."""
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, func, select, update
+
+from pliant.store import migrate, schema
+from pliant.store.codec import FORMAT
+from pliant.store.connect import Link, connect, locate
+from pliant.store.errors import StoreError, explain
+
+_CHUNK = 1000  # rows copied at once between databases
+
+
+def backup(link: Link, target: Path) -> None:
+    """A consistent, checked copy of a store that may be in use; whole or not at all. Raises StoreError."""
+    with _appearing(target) as draft:
+        if link.path is not None:
+            _copy(link.path, draft)
+        else:
+            with _opened(draft) as copy:
+                migrate.upgrade(copy, lambda _: None)
+                with link.reading() as source, copy.writing(durable=True) as drain:
+                    _pour(source, drain)
+        _settle(draft)
+        check(draft)
+
+
+def keep(link: Link, found: str) -> None:
+    """Put a copy beside a file of schema `found` that is about to be migrated."""
+    if link.path is None:
+        return  # PostgreSQL migrates in one transaction; a copy beside it would need to know an older schema
+    target = Path(f"{link.path}.schema-{found}")
+    number = 1
+    while target.exists():
+        number += 1
+        target = Path(f"{link.path}.schema-{found}.{number}")
+    backup(link, target)
+
+
+def restore(source: Path, target: str | Path, *, overwrite: bool = False) -> None:
+    """Make `target` (a path or a URL, as for open_store) hold what the backup `source` holds.
+
+    A store that is there is replaced only with `overwrite` and while no server uses it; its file is kept as
+    `<target>.replaced`, and its epoch stays taken. Raises StoreError; then nothing was changed.
+    """
+    place = locate(target)
+    source = Path(source).absolute()
+    if place == source:
+        raise StoreError(f"{source} cannot be restored onto itself")
+    if not source.is_file():
+        raise StoreError(f"backup {source}: there is no such file")
+    check(source)
+    if isinstance(place, Path):
+        _restore_file(source, place, overwrite)
+    else:
+        _restore_postgres(source, place, overwrite)
+
+
+def check(path: Path) -> None:
+    """Raise StoreError unless a file is a store, undamaged, and not of a newer release."""
+    with _raw(path) as connection:
+        damage = [row[0] for row in connection.execute("PRAGMA integrity_check(1)")]
+        stray = connection.execute("PRAGMA foreign_key_check").fetchone()
+    if damage != ["ok"] or stray is not None:
+        raise StoreError(
+            f"{path} is damaged: {damage[0] if damage != ['ok'] else f'stray row in {stray[0]}'}"
+        )
+    with _opened(path) as link, link.reading() as rows:
+        found = migrate.version(rows, str(path))
+        if found is None:
+            raise StoreError(f"{path} is empty: it is no backup of Pliant")
+        for table in schema.metadata.sorted_tables if found == schema.HEAD else ():
+            newest = rows.execute(select(func.max(table.c.format))).scalar() if "format" in table.c else None
+            if newest is not None and newest > FORMAT:
+                raise StoreError(
+                    f"{path}: rows of {table.name} have format {newest} of a newer Pliant;"
+                    f" this one reads up to {FORMAT}: install the newer release"
+                )
+
+
+def _restore_file(source: Path, place: Path, overwrite: bool) -> None:
+    if place.exists() and not overwrite:
+        raise StoreError(f"{place} exists: restore elsewhere, or say that it may be replaced")
+    with _appearing(place, replace=overwrite) as draft:
+        _ready(source, draft)
+        if place.exists():
+            _raise_epoch(draft, _retire(place))
+        _settle(draft)
+
+
+def _restore_postgres(source: Path, place: URL, overwrite: bool) -> None:
+    with tempfile.TemporaryDirectory(prefix="pliant-restore-") as folder:
+        draft = Path(folder) / "store"
+        _ready(source, draft)
+        with _opened(draft) as copy, closing(connect(place)) as link:
+            with link.reading() as connection:
+                there = migrate.version(connection, link.name)
+            if there is not None and not overwrite:
+                raise StoreError(
+                    f"{link.name} holds a store: restore elsewhere, or say that it may be replaced"
+                )
+            migrate.upgrade(link, lambda _: None)
+            with copy.reading() as old, link.writing(durable=True) as new:
+                epoch = new.execute(select(schema.state.c.epoch).with_for_update()).scalar_one()
+                _pour(old, new)
+                new.execute(update(schema.state).where(schema.state.c.epoch < epoch).values(epoch=epoch))
+                next_seq = select(func.coalesce(func.max(schema.events.c.seq), 0) + 1).scalar_subquery()
+                sequence = func.pg_get_serial_sequence("events", "seq")
+                new.execute(select(func.setval(sequence, next_seq, False)))
+
+
+def _ready(source: Path, draft: Path) -> None:
+    """A private copy of a backup, brought up to date."""
+    _copy(source, draft)
+    with _opened(draft) as link:
+        migrate.upgrade(link, lambda _: None)
+
+
+def _pour(source: Connection, target: Connection) -> None:
+    """Replace every row of one database by those of another."""
+    tables = schema.metadata.sorted_tables
+    for table in reversed(tables):
+        target.execute(table.delete())
+    for table in tables:
+        rows = source.execution_options(yield_per=_CHUNK).execute(select(table)).mappings()
+        for part in rows.partitions():
+            target.execute(table.insert(), [dict(row) for row in part])
+
+
+def _raise_epoch(draft: Path, epoch: int) -> None:
+    """Keep an epoch from being given out twice: executors refuse what is below the last one they saw."""
+    with _raw(draft, write=True) as connection:
+        connection.execute("UPDATE state SET epoch = max(epoch, ?)", (epoch,))
+
+
+def _retire(place: Path) -> int:
+    """Move a store's file aside; its epoch (0 if it cannot be read). Raises StoreError if it is in use."""
+    epoch = 0
+    try:
+        with closing(sqlite3.connect(place, timeout=0, isolation_level=None)) as connection:
+            connection.execute(
+                "PRAGMA journal_mode = DELETE"
+            )  # fails while anybody else has it open; empties the log
+            connection.execute("BEGIN EXCLUSIVE")
+            epoch = connection.execute("SELECT epoch FROM state").fetchone()[0]
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            raise StoreError(f"{place} is in use: stop the server first (pliant down)") from None
+    except sqlite3.DatabaseError:
+        epoch = 0  # damaged: that is why it is being replaced
+    for suffix in ("", "-wal", "-shm"):
+        part = Path(f"{place}{suffix}")
+        if part.exists():
+            part.replace(f"{place}.replaced{suffix}")
+    return epoch
+
+
+def _copy(source: Path, draft: Path) -> None:
+    with _raw(source) as old, _raw(draft, write=True) as new:
+        old.backup(new)
+
+
+def _settle(draft: Path) -> None:
+    """One file without a log beside it."""
+    with _raw(draft, write=True) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+
+
+@contextmanager
+def _raw(path: Path, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+    uri = f"{path.absolute().as_uri()}?mode={'rw' if write else 'ro'}"
+    try:
+        with closing(sqlite3.connect(uri, uri=True, timeout=10, isolation_level=None)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise explain(str(path), error) from error
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Link]:
+    with closing(connect(path)) as link:
+        yield link
+
+
+@contextmanager
+def _appearing(target: Path, *, replace: bool = False) -> Iterator[Path]:
+    """A draft that takes the target's name once it is complete and on disk; a failure leaves nothing."""
+    target = Path(target).absolute()
+    if target.exists() and not replace:
+        raise StoreError(f"{target} exists: choose another name")
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
+            draft = Path(folder) / "draft"
+            os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            yield draft
+            with draft.open("rb") as file:
+                os.fsync(file.fileno())
+            os.link(draft, target)  # unlike a rename it never replaces what somebody else made meanwhile
+            entry = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(entry)
+            finally:
+                os.close(entry)
+    except OSError as error:
+        raise StoreError(f"{target} cannot be written: {error.strerror or error}") from error

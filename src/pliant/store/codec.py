@@ -1,0 +1,235 @@
+"""Frozen dataclasses to JSON and back, from their type hints alone. Both ways are strict: what is written can
+be read.
+
+A dataclass becomes an object, a NamedTuple and a tuple an array, an enum its value. A missing field takes its
+default (the row is older than the field). An unknown field is left out, for it was removed since, unless the
+row's format is newer than FORMAT: then reading it would lose something, and CodecError says so.
+"""
+
+import json
+from collections.abc import Callable, Hashable
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+
+FORMAT = 1
+"""Written beside every row; to be raised whenever a stored class gains or loses a field."""
+
+T = TypeVar("T")
+Encode = Callable[[Any], Any]
+Decode = Callable[[Any, bool], Any]  # (JSON, whether the row's format is newer than ours)
+Pair = tuple[Encode, Decode]
+
+
+class CodecError(ValueError):
+    """A value does not have the type that its class declares; the text names the place."""
+
+
+class Codec(Generic[T]):
+    """Text form of one class. TypeError if one of its fields has a type that cannot be stored."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self.kind: Any = kind
+        self._encode, self._decode = _pair(self.kind)
+
+    def encode(self, value: T) -> str:
+        """ASCII JSON. Raises CodecError for a value that could not be read back."""
+        if type(value) is not self.kind:
+            raise CodecError(f"{self.kind.__name__} expected, found {type(value).__name__}")
+        try:
+            return json.dumps(self._encode(value), separators=(",", ":"))
+        except CodecError as error:
+            raise CodecError(f"{self.kind.__name__}.{error}") from None
+
+    def decode(self, text: str, format: int = FORMAT) -> T:
+        """The value that `encode` got. Raises CodecError."""
+        name = self.kind.__name__
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise CodecError(f"{name}: not JSON: {error}") from None
+        try:
+            value: T = self._decode(data, format > FORMAT)
+        except CodecError as error:
+            newer = (
+                f" (format {format} of a newer Pliant, this one reads up to {FORMAT})"
+                if format > FORMAT
+                else ""
+            )
+            raise CodecError(f"{name}.{error}{newer}") from None
+        return value
+
+
+def _wrong(expected: str, found: object) -> CodecError:
+    return CodecError(f": {expected} expected, found {found!r:.60}")
+
+
+@cache
+def _pair(hint: Hashable) -> Pair:
+    """How values of a type are written and read."""
+    origin = get_origin(hint)
+    if hint in (int, str, bool, NoneType):
+        return _scalar((hint,))
+    if origin in (Union, UnionType):
+        return _union(get_args(hint))
+    if origin is tuple:
+        return _tuple(get_args(hint))
+    if isinstance(hint, type):
+        if issubclass(hint, Enum):
+            return _enum(hint)
+        if issubclass(hint, tuple) and hasattr(hint, "_fields"):
+            return _named_tuple(hint)
+        if is_dataclass(hint):
+            return _dataclass(hint)
+    raise TypeError(f"{hint} cannot be stored: add it to pliant.store.codec")
+
+
+def _scalar(kinds: tuple[type, ...]) -> Pair:
+    exact = frozenset(kinds)
+    names = " or ".join(sorted("null" if kind is NoneType else kind.__name__ for kind in kinds))
+
+    def encode(value: Any) -> Any:
+        if type(value) in exact:
+            return value
+        for kind in (str, int):  # an enum or another subclass is written as the plain value that it is
+            if kind in exact and isinstance(value, kind) and not isinstance(value, bool):
+                return kind(value)
+        raise _wrong(names, value)
+
+    def decode(data: Any, newer: bool) -> Any:
+        if type(data) not in exact:
+            raise _wrong(names, data)
+        return data
+
+    return encode, decode
+
+
+def _union(kinds: tuple[Any, ...]) -> Pair:
+    if all(kind in (int, str, bool, NoneType) for kind in kinds):
+        return _scalar(kinds)
+    inner = [kind for kind in kinds if kind is not NoneType]
+    if len(inner) != 1:
+        raise TypeError(f"a union of {kinds} cannot be stored: its members look alike in JSON")
+    write, read = _pair(inner[0])
+
+    def encode(value: Any) -> Any:
+        return None if value is None else write(value)
+
+    def decode(data: Any, newer: bool) -> Any:
+        return None if data is None else read(data, newer)
+
+    return encode, decode
+
+
+def _tuple(kinds: tuple[Any, ...]) -> Pair:
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        write, read = _pair(kinds[0])
+
+        def encode(value: Any) -> Any:
+            if type(value) is not tuple:
+                raise _wrong("tuple", value)
+            return [write(item) for item in value]
+
+        def decode(data: Any, newer: bool) -> Any:
+            if type(data) is not list:
+                raise _wrong("array", data)
+            return tuple([read(item, newer) for item in data])
+
+        return encode, decode
+
+    pairs = [_pair(kind) for kind in kinds]
+    size = len(pairs)
+
+    def encode_fixed(value: Any) -> Any:
+        if type(value) is not tuple or len(value) != size:
+            raise _wrong(f"tuple of {size}", value)
+        return [write(item) for (write, _), item in zip(pairs, value, strict=True)]
+
+    def decode_fixed(data: Any, newer: bool) -> Any:
+        if type(data) is not list or len(data) != size:
+            raise _wrong(f"array of {size}", data)
+        return tuple([read(item, newer) for (_, read), item in zip(pairs, data, strict=True)])
+
+    return encode_fixed, decode_fixed
+
+
+def _enum(kind: type[Enum]) -> Pair:
+    members = {member.value: member for member in kind}
+
+    def encode(value: Any) -> Any:
+        if type(value) is not kind:
+            raise _wrong(kind.__name__, value)
+        return value.value
+
+    def decode(data: Any, newer: bool) -> Any:
+        if type(data) in (str, int) and data in members:
+            return members[data]
+        raise _wrong(f"one of {', '.join(map(str, members))}", data)
+
+    return encode, decode
+
+
+def _named_tuple(kind: Any) -> Pair:
+    hints = get_type_hints(kind)
+    names: tuple[str, ...] = kind._fields
+    pairs = [_pair(hints[name]) for name in names]
+    least = len(names) - len(kind._field_defaults)
+
+    def encode(value: Any) -> Any:
+        if type(value) is not kind:
+            raise _wrong(kind.__name__, value)
+        return [write(item) for (write, _), item in zip(pairs, value, strict=True)]
+
+    def decode(data: Any, newer: bool) -> Any:
+        if type(data) is not list or len(data) < least or (newer and len(data) > len(pairs)):
+            raise _wrong(f"array of {len(names)}", data)
+        return kind(*[read(item, newer) for (_, read), item in zip(pairs, data, strict=False)])
+
+    return encode, decode
+
+
+def _dataclass(kind: Any) -> Pair:
+    hints = get_type_hints(kind)
+    parts = [(field.name, *_pair(hints[field.name])) for field in fields(kind)]
+    required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    known = frozenset(name for name, _, _ in parts)
+
+    def encode(value: Any) -> Any:
+        if type(value) is not kind:
+            raise _wrong(kind.__name__, value)
+        data = {}
+        name = ""
+        try:
+            for name, write, _ in parts:
+                data[name] = write(getattr(value, name))
+        except CodecError as error:
+            raise _inside(name, error) from None
+        return data
+
+    def decode(data: Any, newer: bool) -> Any:
+        if type(data) is not dict:
+            raise _wrong("object", data)
+        values = {}
+        name = ""
+        try:
+            for name, _, read in parts:
+                if name in data:
+                    values[name] = read(data[name], newer)
+        except CodecError as error:
+            raise _inside(name, error) from None
+        if len(values) < len(data) and newer:
+            raise CodecError(f": unknown field {', '.join(sorted(data.keys() - known))}")
+        for name in required:
+            if name not in values:
+                raise CodecError(f"{name}: missing")
+        return kind(**values)
+
+    return encode, decode
+
+
+def _inside(name: str, error: CodecError) -> CodecError:
+    """The error with the field's name in front of its place."""
+    text = str(error)
+    return CodecError(f"{name}{text}" if text.startswith(":") else f"{name}.{text}")

@@ -1,0 +1,147 @@
+"""Connections: to a file of SQLite in WAL mode, or to PostgreSQL."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from pliant.store.errors import StoreError, explained
+
+WAIT = 10_000
+"""Ms for which another process may hold the write lock before StoreBusy."""
+
+_WAL_KEPT = 64 * 2**20  # bytes that the write-ahead log may keep on disk after a checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The way to one database. Writers' transactions hold the write lock from their beginning."""
+
+    name: str  # for people, without a password
+    path: Path | None  # of the file; None: PostgreSQL
+    readers: Engine
+    writers: Engine
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One snapshot. Raises StoreError."""
+        with explained(self.name), self.readers.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def writing(self, durable: bool) -> Iterator[Connection]:
+        """One transaction, synced to disk at its end if `durable`. Raises StoreError, nothing written."""
+        with explained(self.name), self.writers.connect() as connection:
+            connection = connection.execution_options(durable=durable)
+            try:
+                with connection.begin():
+                    yield connection
+            except SQLAlchemyError:
+                connection.invalidate()  # after a disk error nobody knows what it still holds
+                raise
+
+    def settle(self) -> None:
+        """Give a file the log that lets readers and the writer work side by side. Raises StoreError."""
+        with explained(self.name), self.writers.connect():
+            pass  # connecting does it
+
+    def close(self) -> None:
+        """Every later use raises StoreError."""
+        for engine in (self.readers, self.writers):
+            event.listen(engine, "do_connect", self._refuse)
+            engine.dispose()
+
+    def _refuse(self, *_: object) -> None:
+        raise StoreError(f"store {self.name}: it is closed")
+
+
+def locate(where: str | Path) -> Path | URL:
+    """A path for SQLite, a URL for PostgreSQL. Raises StoreError for anything else."""
+    if isinstance(where, Path) or "://" not in where:
+        return Path(where).absolute()
+    try:
+        url = make_url(where)
+    except ArgumentError as error:
+        raise StoreError(f"{where!r} is no address of a database: {error}") from None
+    backend = url.get_backend_name()
+    if backend == "sqlite" and url.database and url.database != ":memory:" and not url.query:
+        return Path(url.database).absolute()
+    if backend == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    shown = url.render_as_string(hide_password=True)
+    raise StoreError(f"{shown}: Pliant keeps its state in sqlite:///PATH or postgresql://USER@HOST/DATABASE")
+
+
+def connect(where: Path | URL) -> Link:
+    """The way to a database, which need not exist yet: a file is made, empty."""
+    return _sqlite(where) if isinstance(where, Path) else _postgres(where)
+
+
+def _sqlite(path: Path) -> Link:
+    if path.is_dir():
+        raise StoreError(f"store {path}: it is a folder: name a file in it")
+    try:
+        if not path.exists():  # opening it by hand while SQLite has it open would drop SQLite's locks
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise StoreError(f"store {path}: it cannot be made: {error.strerror}") from None
+    url = URL.create("sqlite", database=str(path))
+    readers = create_engine(url, pool_size=4, max_overflow=-1)
+    writers = create_engine(url, pool_size=1, max_overflow=0)
+    event.listen(readers, "connect", _prepare)
+    event.listen(writers, "connect", _prepare)
+    event.listen(writers, "connect", _use_wal)
+    event.listen(readers, "begin", _begin_reading)
+    event.listen(writers, "begin", _begin_writing)
+    return Link(str(path), path, readers, writers)
+
+
+def _prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None  # the driver leaves transactions to us
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout = {WAIT}")
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
+
+
+def _use_wal(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode = WAL")
+    if cursor.fetchone() != ("wal",):
+        raise StoreError("SQLite cannot use its write-ahead log there: put the store on a local disk")
+    cursor.execute(f"PRAGMA journal_size_limit = {_WAL_KEPT}")
+    cursor.close()
+
+
+def _begin_reading(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+def _begin_writing(connection: Connection) -> None:
+    durable = connection.get_execution_options().get("durable", True)
+    connection.exec_driver_sql(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _postgres(url: URL) -> Link:
+    try:
+        readers = create_engine(
+            url, pool_size=4, max_overflow=-1, pool_pre_ping=True, isolation_level="REPEATABLE READ"
+        )
+        writers = create_engine(url, pool_size=1, max_overflow=0, pool_pre_ping=True)
+    except ImportError:
+        raise StoreError("PostgreSQL needs one more package: pip install 'pliant[postgres]'") from None
+    event.listen(writers, "begin", _begin_writing_postgres)
+    return Link(url.render_as_string(hide_password=True), None, readers, writers)
+
+
+def _begin_writing_postgres(connection: Connection) -> None:
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {WAIT}")
+    if not connection.get_execution_options().get("durable", True):
+        connection.exec_driver_sql("SET LOCAL synchronous_commit = off")

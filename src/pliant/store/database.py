@@ -1,0 +1,138 @@
+"""The store of the control loop, on a database."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import ColumnElement, Connection, select
+
+from pliant.control.ports import Batch, Remembered, Saved
+from pliant.model.event import Event
+from pliant.model.workload import Attempt, Workload
+from pliant.store import archive, kinds, migrate, retention, schema
+from pliant.store.codec import CodecError
+from pliant.store.connect import Link, connect, locate
+from pliant.store.errors import StoreError
+from pliant.store.kinds import Kind, change
+from pliant.store.writer import Writer
+
+T = TypeVar("T")
+
+
+def open_store(where: str | Path) -> "Database":
+    """The store at a path or sqlite:///PATH, or at postgresql://USER@HOST/DATABASE; made if it is new.
+
+    One of an older release is brought up to date after a copy, `<path>.schema-<its version>`, was put beside
+    it (PostgreSQL: in one transaction, without a copy). Raises StoreError.
+    """
+    link = connect(locate(where))
+    try:
+        migrate.upgrade(link, lambda found: archive.keep(link, found))
+        link.settle()
+        return Database(link)
+    except BaseException:
+        link.close()
+        raise
+
+
+class Database:
+    """pliant.control.ports.Store on SQLite or PostgreSQL."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._writer = Writer(link)
+
+    def lead(self) -> int:
+        return self._writer.lead()
+
+    def commit(self, epoch: int, batch: Batch) -> None:
+        """Drops are applied before puts; of two puts with one identity the last counts.
+
+        Raises StaleEpoch, StoreError, or CodecError for a value that its class does not allow; then nothing
+        was written.
+        """
+        self._writer.commit(epoch, change(batch))
+
+    def load(self) -> Saved:
+        """Its settings include `serial`: the highest that any workload ever had, forgotten ones too."""
+        alive = schema.workloads.c.deleted.is_(None)
+        with self._link.reading() as connection:
+            settings = {row.key: row.value for row in connection.execute(select(schema.settings))}
+            settings["serial"] = str(connection.execute(select(schema.state.c.serial)).scalar_one())
+            return Saved(
+                cluster=max(self._rows(connection, kinds.CLUSTER), key=lambda c: c.created, default=None),
+                departments=self._rows(connection, kinds.DEPARTMENT),
+                projects=self._rows(connection, kinds.PROJECT),
+                pools=self._rows(connection, kinds.POOL),
+                nodes=self._rows(connection, kinds.NODE),
+                workloads=self._rows(connection, kinds.WORKLOAD, alive),
+                tasks=self._rows(
+                    connection, kinds.TASK, schema.tasks.c.workload == schema.workloads.c.id, alive
+                ),
+                attempts=self._rows(
+                    connection,
+                    kinds.ATTEMPT,
+                    schema.attempts.c.ended.is_(None),
+                    schema.attempts.c.workload == schema.workloads.c.id,
+                    alive,
+                ),
+                settings=settings,
+            )
+
+    def events(self, subject: str, *, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
+        table = schema.events
+        query = (
+            select(table.c.seq, table.c.format, table.c.body)
+            .where(table.c.subject == subject, table.c.seq > after)
+            .order_by(table.c.seq)
+            .limit(limit)
+        )
+        with self._link.reading() as connection:
+            found = connection.execute(query).all()
+        numbers = [row.seq for row in found]
+        events = self._decoded(kinds.EVENT, [(row.format, row.body) for row in found])
+        return [*zip(numbers, events, strict=True)]
+
+    def attempts(self, workload: str) -> Sequence[Attempt]:
+        """By task and number."""
+        with self._link.reading() as connection:
+            return self._rows(connection, kinds.ATTEMPT, schema.attempts.c.workload == workload)
+
+    def ended(self, project: str | None = None, limit: int = 500) -> Sequence[Workload]:
+        table = schema.workloads
+        query = select(table.c.format, table.c.body).where(table.c.deleted.is_not(None))
+        if project is not None:
+            query = query.where(table.c.project == project)
+        query = query.order_by(table.c.deleted.desc(), table.c.serial.desc()).limit(limit)
+        with self._link.reading() as connection:
+            return self._decoded(kinds.WORKLOAD, connection.execute(query).all())
+
+    def remembered(self, key: str) -> Remembered | None:
+        with self._link.reading() as connection:
+            found = self._rows(connection, kinds.REMEMBERED, schema.remembered.c.key == key)
+        return found[0] if found else None
+
+    def prune(self, before: int) -> int:
+        """Of a live workload the last 200 events and each task's last attempt stay, however old."""
+        return retention.prune(self._writer, before)
+
+    def backup(self, target: Path) -> None:
+        """One file, for `restore`. Raises StoreError, also if `target` exists."""
+        archive.backup(self._link, target)
+
+    def close(self) -> None:
+        """Every later call raises StoreError."""
+        self._link.close()
+
+    def _rows(self, connection: Connection, kind: Kind[T], *which: ColumnElement[bool]) -> tuple[T, ...]:
+        """Rows in the order of their keys."""
+        query = select(kind.table.c.format, kind.table.c.body).where(*which).order_by(*kind.table.primary_key)
+        return self._decoded(kind, connection.execute(query).all())
+
+    def _decoded(self, kind: Kind[T], rows: Iterable[tuple[int, str]]) -> tuple[T, ...]:
+        try:
+            return tuple([kind.read(format, body) for format, body in rows])
+        except CodecError as error:
+            raise StoreError(
+                f"store {self._link.name}: a row of {kind.table.name} cannot be read: {error}"
+            ) from None

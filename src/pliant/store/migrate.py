@@ -1,0 +1,58 @@
+"""Brings a database to this program's schema before anything else touches it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, text
+
+import pliant
+from pliant.store import schema
+from pliant.store.connect import Link
+from pliant.store.errors import StoreError
+
+SCRIPTS = Path(__file__).parent / "migrations"
+
+
+def upgrade(link: Link, keep: Callable[[str], None]) -> None:
+    """A fresh database gets its tables; of an older one, `keep` makes a copy before it is changed.
+
+    Raises StoreError, with nothing changed, for a newer one and for one that is not Pliant's.
+    alembic is imported only if there is something to do.
+    """
+    with link.reading() as connection:
+        found = version(connection, link.name)
+    if found == schema.HEAD:
+        return
+    if found is not None:
+        keep(found)
+    with link.writing(durable=True) as connection:
+        if version(connection, link.name) != schema.HEAD:  # nobody else did it in between
+            _run(connection)
+
+
+def version(connection: Connection, name: str) -> str | None:
+    """Its schema version; None if it is empty. Raises StoreError if this program cannot use it."""
+    tables = inspect(connection).get_table_names()
+    if not tables:
+        return None
+    if schema.TABLE_OF_VERSION not in tables or schema.state.name not in tables:
+        raise StoreError(f"store {name}: it holds other tables than Pliant's: use a database of its own")
+    found = connection.execute(text(f"SELECT version_num FROM {schema.TABLE_OF_VERSION}")).scalar_one()
+    if found > schema.HEAD:
+        program = connection.execute(text("SELECT program FROM state")).scalar_one()
+        raise StoreError(
+            f"store {name}: it has schema {found}, written by Pliant {program or '(newer)'}; this is"
+            f" Pliant {pliant.__version__}, which knows schemas up to {schema.HEAD}. Install that release or"
+            f" a later one, or restore a backup made before the upgrade. Nothing was changed."
+        )
+    return str(found)
+
+
+def _run(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, schema.HEAD)

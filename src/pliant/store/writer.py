@@ -1,0 +1,159 @@
+"""The one writer of a store: callers that wait together share one transaction and one sync to disk."""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
+from typing import TypeVar
+
+from sqlalchemy import Connection, Delete, Table, and_, bindparam, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DataError, IntegrityError
+from sqlalchemy.sql.dml import Insert
+
+import pliant
+from pliant.control.ports import StaleEpoch
+from pliant.store import schema
+from pliant.store.connect import Link
+from pliant.store.errors import StoreError
+from pliant.store.kinds import Change
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """One caller's transaction to be."""
+
+    epoch: int
+    change: Change
+    error: Exception | None  # None: it is on disk; an interrupted transaction leaves what was put in first
+    done: bool = False  # under the write lock: error is the outcome
+
+
+class Writer:
+    """Serialises what this process writes; the database does so between processes."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._file = self._identity()
+        self._lock = Lock()  # held while a transaction is written
+        self._queue: list[_Waiting] = []
+        self._queue_lock = Lock()
+        self.transactions = 0  # of commits; a shared one counts once
+
+    def lead(self) -> int:
+        def raise_epoch(connection: Connection) -> int:
+            epoch = _epoch(connection) + 1
+            connection.execute(update(schema.state).values(epoch=epoch, program=pliant.__version__))
+            return epoch
+
+        return self.write(raise_epoch, durable=True)
+
+    def write(self, work: Callable[[Connection], T], *, durable: bool = False) -> T:
+        """The result of some work in a transaction of its own."""
+        with self._lock, self._writing(durable) as connection:
+            return work(connection)
+
+    def commit(self, epoch: int, change: Change) -> None:
+        mine = _Waiting(epoch, change, StoreError(f"store {self._link.name}: interrupted while writing"))
+        with self._queue_lock:
+            self._queue.append(mine)
+        with self._lock:
+            if not mine.done:  # else whoever held the lock before has written it along
+                with self._queue_lock:
+                    together, self._queue = self._queue, []
+                self._write(together)
+        if mine.error is not None:
+            raise mine.error
+
+    def _write(self, together: Sequence[_Waiting]) -> None:
+        """All in one transaction; if one of them is at fault, one by one, so that no other fails for it."""
+        try:
+            self._transact(together)
+        except StoreError as failure:
+            # After a full disk or a lost connection there is no second try: it might write a thing twice.
+            if len(together) > 1 and isinstance(failure.__cause__, (IntegrityError, DataError)):
+                for waiting in together:
+                    self._write([waiting])
+            else:
+                for waiting in together:
+                    waiting.error = type(failure)(*failure.args)
+        finally:
+            for waiting in together:
+                waiting.done = True
+
+    def _transact(self, together: Sequence[_Waiting]) -> None:
+        with self._writing(durable=any(waiting.change.durable for waiting in together)) as connection:
+            leader = _epoch(connection)
+            refusals = [self._refusal(waiting.epoch, leader) for waiting in together]
+            for waiting, refusal in zip(together, refusals, strict=True):
+                if refusal is None:
+                    apply(connection, waiting.change)
+        self.transactions += 1
+        for waiting, refusal in zip(together, refusals, strict=True):
+            waiting.error = refusal
+
+    def _refusal(self, epoch: int, leader: int) -> Exception | None:
+        if epoch < leader:
+            return StaleEpoch(f"epoch {epoch} is over: epoch {leader} leads now")
+        if epoch > leader:
+            return StoreError(
+                f"store {self._link.name}: it never gave out epoch {epoch}, its own is {leader}:"
+                f" an older copy was put in its place; restart the server"
+            )
+        return None
+
+    def _writing(self, durable: bool) -> AbstractContextManager[Connection]:
+        if self._file != self._identity():
+            raise StoreError(f"store {self._link.name}: its file was removed or replaced: restart the server")
+        return self._link.writing(durable)
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Which file it is, to notice that writing would go to one that nobody finds again."""
+        if self._link.path is None:
+            return None
+        try:
+            found = os.stat(self._link.path)
+        except OSError:
+            return (0, 0)
+        return (found.st_dev, found.st_ino)
+
+
+def _epoch(connection: Connection) -> int:
+    """The leader's epoch, locked: it cannot be raised before this transaction ends."""
+    epoch: int = connection.execute(select(schema.state.c.epoch).with_for_update()).scalar_one()
+    return epoch
+
+
+def apply(connection: Connection, change: Change) -> None:
+    """Write a change: what it drops goes before what it puts."""
+    name = connection.dialect.name
+    for kind, rows in change.drops:
+        connection.execute(delete(kind.table), rows)
+    for kind, rows in change.puts:
+        connection.execute(upsert(name, kind.table), rows)
+    if change.settings:
+        connection.execute(upsert(name, schema.settings), change.settings)
+    if change.events:
+        connection.execute(schema.events.insert(), change.events)
+    if change.serial:
+        grown = update(schema.state).where(schema.state.c.serial < change.serial)
+        connection.execute(grown.values(serial=change.serial))
+
+
+@cache
+def delete(table: Table) -> Delete:
+    """By primary key."""
+    return table.delete().where(and_(*(column == bindparam(column.name) for column in table.primary_key)))
+
+
+@cache
+def upsert(dialect: str, table: Table) -> Insert:
+    """Insert, or replace what has the same primary key without touching what refers to it."""
+    statement = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+    rest = {column.name: statement.excluded[column.name] for column in table.c if not column.primary_key}
+    made: Insert = statement.on_conflict_do_update(index_elements=[*table.primary_key], set_=rest)
+    return made
