@@ -1,0 +1,294 @@
+"""Composition root: builds the server out of its parts, runs it, and takes it down again.
+
+`python -m pliant.app serve --state DIR [--simulate SPEC]... [--port N] [--take-over]`
+"""
+
+import argparse
+import faulthandler
+import getpass
+import io
+import json
+import logging
+import os
+import platform
+import signal
+import socket
+import sys
+import threading
+import time
+import uuid
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import uvicorn
+
+from pliant import __version__
+from pliant.api.app import ServerInfo, create_app
+from pliant.api.auth import attempt_token
+from pliant.control.clock import SteadyClock
+from pliant.control.draft import Draft
+from pliant.control.loop import Loop
+from pliant.control.ports import Saved, StaleEpoch, Store
+from pliant.control.service import Service
+from pliant.devices import Found, find_devices
+from pliant.engines.local import LocalEngine
+from pliant.model.machine import Cluster
+from pliant.store import StoreError, open_store
+from pliant.store.folder import Held, StateFolder
+
+log = logging.getLogger("pliant")
+
+OK, FAILED, USAGE, CONFLICT = 0, 1, 2, 5
+"""Exit codes; the same words mean the same in the CLI."""
+
+TAKEN_OVER = 9
+"""Exit code of a server that found another one leading."""
+
+KEEP_HISTORY = 30 * 24 * 3600 * 1000
+"""Ms for which history, ended attempts and deleted workloads are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    state: Path
+    simulate: tuple[str, ...] = ()
+    host: str = "127.0.0.1"
+    port: int = 0
+    take_over: bool = False
+
+
+class Halts:
+    """Kills or stops this process at a named point: `PLIANT_HALT=recorded:start#2` (the second time there),
+    `...=stop` after a comma for SIGSTOP. For crash tests; does nothing when unset."""
+
+    def __init__(self, text: str) -> None:
+        point, _, how = text.partition(",")
+        self._point, _, count = point.partition("#")
+        self._left = int(count or 1)
+        self._signal = signal.SIGSTOP if how == "stop" else signal.SIGKILL
+
+    def __call__(self, point: str) -> None:
+        if point == self._point:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), self._signal)
+
+
+def newest(saved: Saved) -> int:
+    """The latest time that any row names: the clock may not start before it."""
+    times = [0]
+    for workload in saved.workloads:
+        times += [workload.created, workload.phase_since]
+    for attempt in saved.attempts:
+        times += [attempt.ordered, attempt.started or 0]
+    return max(times)
+
+
+class Server:
+    """One server over one state folder."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.folder = StateFolder(options.state)
+        self.began = time.time_ns() // 1_000_000
+        self._lock = -1
+        self._stop_tasks = False
+
+    def run(self) -> int:
+        """Until told to stop; the exit code."""
+        self.folder.prepare()
+        listener = self._listen()
+        self._lock = self.folder.lock(take_over=self.options.take_over)
+        store = open_store(self.folder.database)
+        try:
+            return self._serve(listener, store)
+        finally:
+            store.close()
+            self.folder.drop_record(os.getpid())
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((self.options.host, self.options.port))
+        except OSError as error:
+            raise StoreError(
+                f"Port {self.options.port} on {self.options.host} cannot be used: {error.strerror}. "
+                "Choose another with --port, or leave it out to get a free one."
+            ) from error
+        return listener
+
+    def _serve(self, listener: socket.socket, store: Store) -> int:
+        options = self.options
+        self.url = f"http://{options.host}:{listener.getsockname()[1]}"
+        token = self.folder.secret("token")
+        secret = self.folder.secret("secret").encode()
+        saved = store.load()
+        cluster = saved.cluster or Cluster(str(uuid.uuid4()), created=self.began, version=__version__)
+        specs = options.simulate or tuple(json.loads(saved.settings.get("simulate", "[]")))
+        found = find_devices(specs, cluster.uuid)
+        halts = Halts(os.environ.get("PLIANT_HALT", ""))
+        engine = LocalEngine(
+            options.state,
+            found.devices,
+            url=self.url,
+            token=lambda attempt: attempt_token(str(attempt), secret),
+            project_name=lambda identity: self._project_name(identity),
+            halt=halts,
+        )
+        engines = {engine.name: engine}
+        self.loop = Loop(store, engines, SteadyClock(newest(saved)), halt=halts, fatal=self._fatal)
+        self.loop.open()
+        self.loop.start()
+        service = Service(self.loop, engines)
+        service.bootstrap()
+        self._settle_identity(cluster, specs)
+        if found.notice:
+            log.warning(found.notice)
+        app = create_app(
+            service,
+            token=token,
+            secret=secret,
+            server=self._info(found),
+            shutdown=self._shutdown,
+            backup=store.backup,
+            bundle=lambda: self._bundle(store),
+        )
+        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=3)
+        self._uvicorn = uvicorn.Server(config)
+        listener.listen(2048)
+        self._write_record(found)
+        threading.Thread(target=self._prune, args=(store,), name="pliant-prune", daemon=True).start()
+        self._uvicorn.run(sockets=[listener])
+        if self._stop_tasks:
+            self._drain()
+        self.loop.close()
+        engine.close()
+        return OK
+
+    def _info(self, found: Found) -> ServerInfo:
+        return ServerInfo(
+            url=self.url,
+            version=__version__,
+            pid=os.getpid(),
+            started=self.began,
+            state=str(self.options.state),
+            epoch=self.loop.state.epoch,
+            simulated=found.devices.simulated,
+            notice=found.notice,
+        )
+
+    def _write_record(self, found: Found) -> None:
+        self.folder.write_record(
+            {
+                "url": self.url,
+                "pid": os.getpid(),
+                "version": __version__,
+                "started": self.began,
+                "epoch": self.loop.state.epoch,
+                "simulated": found.devices.simulated,
+                "notice": found.notice,
+                "simulate": list(self.options.simulate),
+                "port": self.options.port,
+            }
+        )
+
+    def _project_name(self, identity: str) -> str:
+        project = self.loop.state.world.projects.get(identity)
+        return project.name if project is not None else identity
+
+    def _settle_identity(self, cluster: Cluster, specs: Sequence[str]) -> None:
+        def run(draft: Draft) -> None:
+            draft.put(cluster)
+            draft.settings["simulate"] = json.dumps(list(specs))
+
+        self.loop.call(run)
+
+    def _prune(self, store: Store) -> None:
+        """Forget what is too old, once a day."""
+        while True:
+            try:
+                store.prune(self.loop.clock.now() - KEEP_HISTORY)
+            except StoreError as error:
+                log.error("old history could not be pruned: %s", error)
+            time.sleep(24 * 3600)
+
+    def _shutdown(self, stop_tasks: bool) -> None:
+        """Asked for by a client: answer first, then end."""
+        self._stop_tasks = stop_tasks
+        self._uvicorn.should_exit = True
+
+    def _drain(self) -> None:
+        """Stop every task and wait until nothing of them lives."""
+        self.loop.stop_all()
+        while self.loop.state.attempts and self.loop.failure is None:
+            time.sleep(0.02)
+
+    def _fatal(self, error: BaseException) -> None:
+        """The loop cannot go on, so neither can the server: leave at once and let the jobs run."""
+        faulthandler.dump_traceback() if not isinstance(error, StaleEpoch) else None
+        sys.stderr.write(f"pliant: {error or type(error).__name__}: this server ends; its jobs go on running\n")
+        sys.stderr.flush()
+        os._exit(TAKEN_OVER if isinstance(error, StaleEpoch) else FAILED)
+
+    def _bundle(self, store: Store) -> bytes:
+        """What somebody needs who looks into a problem from afar. No tokens."""
+        board = self.loop.board
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            about = {
+                "version": __version__,
+                "python": platform.python_version(),
+                "system": platform.platform(),
+                "cycles": board.cycles,
+                "cycle_us": board.cycle_us,
+                "epoch": self.loop.state.epoch,
+                "at": board.at,
+            }
+            archive.writestr("about.json", json.dumps(about, indent=1))
+            for name, rows in (
+                ("workloads", [asdict(view.workload) for view in board.workloads.values()]),
+                ("tasks", [asdict(task) for view in board.workloads.values() for task in view.tasks]),
+                ("nodes", [asdict(view) for view in board.nodes]),
+                ("projects", [asdict(view) for view in board.projects.values()]),
+                ("departments", [asdict(view) for view in board.departments.values()]),
+                ("pools", [asdict(pool) for pool in board.pools]),
+            ):
+                archive.writestr(f"{name}.json", json.dumps(rows, indent=1))
+            for identity in board.workloads:
+                lines = [json.dumps(asdict(event)) for _, event in store.events(identity)]
+                archive.writestr(f"history/{identity}.jsonl", "\n".join(lines))
+            if self.folder.log.exists():
+                archive.writestr("server.log", self.folder.log.read_bytes()[-(2**20) :])
+        return buffer.getvalue()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="pliant.app")
+    serve = parser.add_subparsers(dest="verb", required=True).add_parser("serve")
+    serve.add_argument("--state", type=Path, required=True)
+    serve.add_argument("--simulate", action="append", default=[])
+    serve.add_argument("--host", default="127.0.0.1")
+    serve.add_argument("--port", type=int, default=0)
+    serve.add_argument("--take-over", action="store_true")
+    given = parser.parse_args(argv)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    options = Options(given.state.absolute(), tuple(given.simulate), given.host, given.port, given.take_over)
+    try:
+        return Server(options).run()
+    except Held as error:
+        code = CONFLICT
+        message = str(error)
+    except (StoreError, ValueError) as error:
+        code = FAILED
+        message = str(error)
+    sys.stderr.write(f"pliant: {message}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

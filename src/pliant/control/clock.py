@@ -1,0 +1,21 @@
+"""The time of one server: wall clock that never goes back, neither within a process nor across restarts."""
+
+import time
+
+
+class SteadyClock:
+    """Ms since the epoch. Advances with the monotonic clock; a wall clock set forward is followed, one set back
+    is not: nothing that was recorded may lie in the future, and no back-off may last longer than it says."""
+
+    def __init__(self, floor: int = 0) -> None:
+        self._floor = floor
+        self._started = time.monotonic_ns()
+        self._base = max(floor, time.time_ns() // 1_000_000)
+
+    def now(self) -> int:
+        steady = self._base + (time.monotonic_ns() - self._started) // 1_000_000
+        wall = time.time_ns() // 1_000_000
+        if wall > steady + 1000:
+            self._base += wall - steady
+            return wall
+        return steady
