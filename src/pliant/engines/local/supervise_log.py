@@ -1,0 +1,136 @@
+"""The fallback supervisor's log: copies output into DIR/log, rotates by size, loses rather than waits."""
+
+import errno
+import os
+import stat
+import time
+
+RETRY_MS = 250  # between two tries to write a log that refused
+
+
+def clock_ms(which: int) -> int:
+    return time.clock_gettime_ns(which) // 1_000_000
+
+
+def now_ms() -> int:
+    """Grace and retries run on this clock, so that setting the machine's time changes nothing."""
+    return clock_ms(time.CLOCK_MONOTONIC)
+
+
+def code_of(error: OSError) -> int:
+    return error.errno or errno.EIO
+
+
+def write_all(fd: int, data: bytes) -> tuple[int, int]:
+    """How many bytes went out, and 0 or the errno that stopped it."""
+    done = 0
+    while done < len(data):
+        try:
+            done += os.write(fd, data[done:])
+        except OSError as e:
+            return done, code_of(e)
+    return done, 0
+
+
+class Log:
+    """DIR/log and its rotated predecessors. Never waits, never raises: what the disk refuses is counted."""
+
+    def __init__(self, folder: int, most: int, keep: int) -> None:
+        self.folder, self.most, self.keep = folder, most, keep
+        self.fd = -1  # -1 when it has to be opened (again)
+        self.err = 0  # why the last write failed
+        self.size = 0  # of the file behind fd
+        self.dropped = 0  # bytes of output lost so far
+        self.unnoted = 0  # those of them that no line in the log speaks of yet; 0 means that the log works
+        self.retry_at = 0
+        self.midline = False  # the last byte written was no line end
+
+    def open(self) -> bool:
+        if self.fd >= 0:
+            return True
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY | os.O_NONBLOCK
+        try:
+            self.fd = os.open("log", flags, 0o600, dir_fd=self.folder)
+            found = os.fstat(self.fd)
+        except OSError as e:
+            self.err = code_of(e)
+            return False
+        self.size = found.st_size if stat.S_ISREG(found.st_mode) else 0
+        return True
+
+    def put(self, data: bytes) -> int:
+        done, err = write_all(self.fd, data)
+        self.err = err or self.err
+        if done:
+            self.midline = data[done - 1] != 0x0A
+        self.size += done
+        return done
+
+    def rotate(self) -> bool:
+        try:
+            if not self.keep:
+                os.ftruncate(self.fd, 0)
+            for i in range(self.keep, 0, -1):
+                try:
+                    before = f"log.{i - 1}" if i > 1 else "log"
+                    os.rename(before, f"log.{i}", src_dir_fd=self.folder, dst_dir_fd=self.folder)
+                except FileNotFoundError:
+                    continue
+        except OSError as e:
+            self.err = code_of(e)
+            return False
+        os.close(self.fd)
+        self.fd = -1
+        self.midline = False
+        return self.open()
+
+    def note(self, text: str) -> bool:
+        """A line of our own: whole or not at all."""
+        line = b"\npliant-supervise: " + os.fsencode(text) + b"\n"
+        if not self.open() or (self.size and self.size + len(line) > self.most and not self.rotate()):
+            return False
+        size, midline = self.size, self.midline
+        line = line if midline else line[1:]
+        if self.put(line) == len(line):
+            return True
+        if self.size > size:
+            try:
+                os.ftruncate(self.fd, size)
+            except OSError as e:
+                self.err = code_of(e)
+        self.size, self.midline = size, midline
+        return False
+
+    def failed(self, lost: int) -> None:
+        self.dropped += lost
+        self.unnoted += lost
+        self.retry_at = now_ms() + RETRY_MS
+        if self.fd >= 0:
+            os.close(self.fd)  # a stale handle would never work again: the next try opens anew
+        self.fd = -1
+
+    def resume(self) -> bool:
+        """After losses: true once a line in the log says how much is missing."""
+        if self.note(f"{self.unnoted} bytes of output are missing here: {os.strerror(self.err)}"):
+            self.unnoted = 0
+            return True
+        self.failed(0)
+        return False
+
+    def output(self, data: bytes) -> None:
+        if self.unnoted and (now_ms() < self.retry_at or not self.resume()):
+            self.dropped += len(data)
+            self.unnoted += len(data)
+            return
+        while data and self.open():
+            room = max(self.most - self.size, 0)
+            cut = len(data)
+            if cut > room:  # a file ends with a whole line, unless one line alone is longer than a file
+                end = data.rfind(b"\n", 0, room) + 1
+                cut = end or (0 if self.size and not self.midline else room)
+            done = self.put(data[:cut])
+            data = data[done:]
+            if done < cut or (data and not self.rotate()):
+                break
+        if data:
+            self.failed(len(data))
