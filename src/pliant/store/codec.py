@@ -11,8 +11,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from itertools import cycle
 from types import NoneType, UnionType
-from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 FORMAT = 1
 """Written beside every row; to be raised whenever a stored class gains or loses a field."""
@@ -26,44 +27,44 @@ Pair = tuple[Encode, Decode]
 class CodecError(ValueError):
     """A value does not have the type that its class declares; the text names the place."""
 
+    def __init__(self, said: str, place: str = "") -> None:
+        super().__init__(f"{place}: {said}" if place else said)
+        self.said, self.place = said, place
+
+    def inside(self, step: str) -> "CodecError":
+        """The same, seen from one level further out: step is a class, `.field` or `[index]`."""
+        return CodecError(self.said, step + self.place)
+
 
 class Codec(Generic[T]):
     """Text form of one class. TypeError if one of its fields has a type that cannot be stored."""
 
     def __init__(self, kind: type[T]) -> None:
-        self.kind: Any = kind
-        self._encode, self._decode = _pair(self.kind)
+        self.kind = kind
+        self._encode, self._decode = _pair(cast(Hashable, kind))
 
     def encode(self, value: T) -> str:
         """ASCII JSON. Raises CodecError for a value that could not be read back."""
-        if type(value) is not self.kind:
-            raise CodecError(f"{self.kind.__name__} expected, found {type(value).__name__}")
         try:
             return json.dumps(self._encode(value), separators=(",", ":"))
         except CodecError as error:
-            raise CodecError(f"{self.kind.__name__}.{error}") from None
+            raise error.inside(self.kind.__name__) from None
 
     def decode(self, text: str, format: int = FORMAT) -> T:
         """The value that `encode` got. Raises CodecError."""
-        name = self.kind.__name__
         try:
-            data = json.loads(text)
-        except ValueError as error:
-            raise CodecError(f"{name}: not JSON: {error}") from None
-        try:
-            value: T = self._decode(data, format > FORMAT)
+            value: T = self._decode(json.loads(text), format > FORMAT)
         except CodecError as error:
-            newer = (
-                f" (format {format} of a newer Pliant, this one reads up to {FORMAT})"
-                if format > FORMAT
-                else ""
-            )
-            raise CodecError(f"{name}.{error}{newer}") from None
+            if format > FORMAT:
+                error.said += f" (format {format} of a newer Pliant, this one reads up to {FORMAT})"
+            raise error.inside(self.kind.__name__) from None
+        except ValueError as error:
+            raise CodecError(f"not JSON: {error}", self.kind.__name__) from None
         return value
 
 
 def _wrong(expected: str, found: object) -> CodecError:
-    return CodecError(f": {expected} expected, found {found!r:.60}")
+    return CodecError(f"{expected} expected, found {found!r:.60}")
 
 
 @cache
@@ -124,35 +125,34 @@ def _union(kinds: tuple[Any, ...]) -> Pair:
 
 
 def _tuple(kinds: tuple[Any, ...]) -> Pair:
-    if len(kinds) == 2 and kinds[1] is Ellipsis:
-        write, read = _pair(kinds[0])
-
-        def encode(value: Any) -> Any:
-            if type(value) is not tuple:
-                raise _wrong("tuple", value)
-            return [write(item) for item in value]
-
-        def decode(data: Any, newer: bool) -> Any:
-            if type(data) is not list:
-                raise _wrong("array", data)
-            return tuple([read(item, newer) for item in data])
-
-        return encode, decode
-
-    pairs = [_pair(kind) for kind in kinds]
+    endless = len(kinds) == 2 and kinds[1] is Ellipsis
+    pairs = [_pair(kind) for kind in kinds if kind is not Ellipsis]
     size = len(pairs)
+    name = "" if endless else f" of {size}"
 
-    def encode_fixed(value: Any) -> Any:
-        if type(value) is not tuple or len(value) != size:
-            raise _wrong(f"tuple of {size}", value)
-        return [write(item) for (write, _), item in zip(pairs, value, strict=True)]
+    def encode(value: Any) -> Any:
+        if type(value) is not tuple or (not endless and len(value) != size):
+            raise _wrong(f"tuple{name}", value)
+        done: list[Any] = []
+        try:
+            for (write, _), item in zip(cycle(pairs), value, strict=False):
+                done.append(write(item))
+        except CodecError as error:
+            raise error.inside(f"[{len(done)}]") from None
+        return done
 
-    def decode_fixed(data: Any, newer: bool) -> Any:
-        if type(data) is not list or len(data) != size:
-            raise _wrong(f"array of {size}", data)
-        return tuple([read(item, newer) for (_, read), item in zip(pairs, data, strict=True)])
+    def decode(data: Any, newer: bool) -> Any:
+        if type(data) is not list or (not endless and len(data) != size):
+            raise _wrong(f"array{name}", data)
+        done: list[Any] = []
+        try:
+            for (_, read), item in zip(cycle(pairs), data, strict=False):
+                done.append(read(item, newer))
+        except CodecError as error:
+            raise error.inside(f"[{len(done)}]") from None
+        return tuple(done)
 
-    return encode_fixed, decode_fixed
+    return encode, decode
 
 
 def _enum(kind: type[Enum]) -> Pair:
@@ -180,12 +180,24 @@ def _named_tuple(kind: Any) -> Pair:
     def encode(value: Any) -> Any:
         if type(value) is not kind:
             raise _wrong(kind.__name__, value)
-        return [write(item) for (write, _), item in zip(pairs, value, strict=True)]
+        done: list[Any] = []
+        try:
+            for (write, _), item in zip(pairs, value, strict=True):
+                done.append(write(item))
+        except CodecError as error:
+            raise error.inside(f".{names[len(done)]}") from None
+        return done
 
     def decode(data: Any, newer: bool) -> Any:
-        if type(data) is not list or len(data) < least or (newer and len(data) > len(pairs)):
+        if type(data) is not list or len(data) < least or (newer and len(data) > len(names)):
             raise _wrong(f"array of {len(names)}", data)
-        return kind(*[read(item, newer) for (_, read), item in zip(pairs, data, strict=False)])
+        done: list[Any] = []
+        try:
+            for (_, read), item in zip(pairs, data, strict=False):
+                done.append(read(item, newer))
+        except CodecError as error:
+            raise error.inside(f".{names[len(done)]}") from None
+        return kind(*done)
 
     return encode, decode
 
@@ -205,7 +217,7 @@ def _dataclass(kind: Any) -> Pair:
             for name, write, _ in parts:
                 data[name] = write(getattr(value, name))
         except CodecError as error:
-            raise _inside(name, error) from None
+            raise error.inside(f".{name}") from None
         return data
 
     def decode(data: Any, newer: bool) -> Any:
@@ -218,18 +230,12 @@ def _dataclass(kind: Any) -> Pair:
                 if name in data:
                     values[name] = read(data[name], newer)
         except CodecError as error:
-            raise _inside(name, error) from None
-        if len(values) < len(data) and newer:
-            raise CodecError(f": unknown field {', '.join(sorted(data.keys() - known))}")
+            raise error.inside(f".{name}") from None
+        if newer and len(values) < len(data):
+            raise CodecError(f"unknown field {', '.join(sorted(data.keys() - known))}")
         for name in required:
             if name not in values:
-                raise CodecError(f"{name}: missing")
+                raise CodecError("missing", f".{name}")
         return kind(**values)
 
     return encode, decode
-
-
-def _inside(name: str, error: CodecError) -> CodecError:
-    """The error with the field's name in front of its place."""
-    text = str(error)
-    return CodecError(f"{name}{text}" if text.startswith(":") else f"{name}.{text}")

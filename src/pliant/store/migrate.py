@@ -10,6 +10,9 @@ from pliant.store import schema
 from pliant.store.connect import Link
 from pliant.store.errors import StoreError
 
+LOCK = 0x506C69616E74
+"""Held in PostgreSQL while tables are made or changed, so that two servers do not do it at once."""
+
 SCRIPTS = Path(__file__).parent / "migrations"
 
 
@@ -26,6 +29,8 @@ def upgrade(link: Link, keep: Callable[[str], None]) -> None:
     if found is not None:
         keep(found)
     with link.writing(durable=True) as connection:
+        if connection.dialect.name == "postgresql":  # SQLite has locked the file by now
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK})"))
         if version(connection, link.name) != schema.HEAD:  # nobody else did it in between
             _run(connection)
 

@@ -1,0 +1,232 @@
+"""What the loop may rely on, whatever the store is on."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pliant.control.ports import Batch, Remembered, Saved, StaleEpoch
+from pliant.model.machine import Cluster, Gpu, Node, NodePool, Strategy
+from pliant.model.tenancy import Department, Project, Quota, TimeLimits
+from pliant.model.workload import AttemptId
+from pliant.store import Database, StoreError, open_store
+from tests.store.samples import attempt, event, running, task, workload
+
+CLUSTER = Cluster("c-1", created=5, version="1", labels=(("a", "b"),))
+DEPARTMENT = Department("d", "default", derived=True)
+PROJECT = Project("p", "team-a", (("default", Quota(2500, weight=None)),), 7, "", TimeLimits(training=5), "d")
+POOL = NodePool("np", "default", gpu_strategy=Strategy.SPREAD, min_runtime=60_000)
+NODE = Node("node-0", (Gpu("GPU-0", 0, 16 * 2**30, "H200"),), 16_000, 2**36, (("run.ai/type", "a"),))
+ALL = (CLUSTER, DEPARTMENT, PROJECT, POOL, NODE, workload(1), task(1), attempt(1))
+
+
+def reopened(store: Database, where: str | Path) -> Saved:
+    """What a second server would see."""
+    other = open_store(where)
+    try:
+        return other.load()
+    finally:
+        other.close()
+
+
+def test_a_new_store_is_empty(store: Database) -> None:
+    assert store.load() == Saved(None, (), (), (), (), (), (), (), {"serial": "0"})
+    assert [*store.events("server")] == [*store.attempts("w-1")] == [*store.ended()] == []
+    assert store.remembered("key") is None
+
+
+def test_what_is_put_is_loaded_equal(store: Database, where: str | Path) -> None:
+    store.commit(store.lead(), Batch(put=ALL[::-1], settings={"current": "team-a"}))  # in any order
+    saved = Saved(
+        CLUSTER,
+        (DEPARTMENT,),
+        (PROJECT,),
+        (POOL,),
+        (NODE,),
+        (workload(1),),
+        (task(1),),
+        (attempt(1),),
+        {"current": "team-a", "serial": "1"},
+    )
+    assert store.load() == saved == reopened(store, where)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_put_replaces_and_drop_removes(store: Database, durable: bool) -> None:
+    epoch = store.lead()
+    store.commit(epoch, Batch(put=(NODE, POOL, *ALL[5:]), durable=durable))
+    store.commit(epoch, Batch(put=(replace(NODE, ready=False),), drop=(POOL, task(1)), durable=durable))
+    saved = store.load()
+    assert (saved.nodes, saved.pools, saved.tasks) == ((replace(NODE, ready=False),), (), ())
+    assert saved.attempts == (attempt(1),)
+
+
+def test_in_one_batch_drops_go_first_and_the_last_put_counts(store: Database) -> None:
+    epoch = store.lead()
+    store.commit(epoch, Batch(put=(NODE,)))
+    store.commit(epoch, Batch(put=(replace(NODE, cpu=1), replace(NODE, cpu=2)), drop=(NODE,)))
+    assert store.load().nodes == (replace(NODE, cpu=2),)
+
+
+def test_replacing_a_workload_leaves_its_tasks_and_dropping_it_does_not(store: Database) -> None:
+    epoch = store.lead()
+    store.commit(epoch, running(1))
+    store.commit(epoch, Batch(put=(workload(1, priority=80),)))
+    assert len(store.load().tasks) == len(store.load().attempts) == 1
+    store.commit(epoch, Batch(drop=(workload(1),)))
+    assert store.load().tasks == store.load().attempts == ()
+    assert len(store.events("w-1")) == 1  # history outlives it
+
+
+def test_settings_are_replaced_one_by_one(store: Database) -> None:
+    epoch = store.lead()
+    store.commit(epoch, Batch(settings={"a": "1", "b": "2"}))
+    store.commit(epoch, Batch(settings={"b": "ä\n"}))
+    assert store.load().settings == {"a": "1", "b": "ä\n", "serial": "0"}
+
+
+def test_ended_attempts_and_deleted_workloads_are_remembered_but_not_loaded(store: Database) -> None:
+    epoch = store.lead()
+    for number in (1, 2, 3):
+        store.commit(epoch, running(number))
+    over = [attempt(1, ended=50), attempt(2, ended=60), workload(2, deleted=70), workload(3, deleted=70)]
+    store.commit(epoch, Batch(put=[*over, attempt(1, 2)]))
+    saved = store.load()
+    assert [w.id for w in saved.workloads] == ["w-1"]
+    assert [t.workload for t in saved.tasks] == ["w-1"]
+    assert saved.attempts == (attempt(1, 2),)
+    assert [*store.attempts("w-1")] == [attempt(1, ended=50), attempt(1, 2)]
+    assert [*store.attempts("w-2")] == [attempt(2, ended=60)]
+
+
+def test_ended_gives_the_newest_first(store: Database) -> None:
+    gone = [workload(n, deleted=d, project=p) for n, d, p in ((1, 9, "p"), (2, 30, "q"), (3, 9, "p"))]
+    store.commit(store.lead(), Batch(put=[*gone, workload(4)]))
+    assert [w.id for w in store.ended()] == ["w-2", "w-3", "w-1"]
+    assert [w.id for w in store.ended("p")] == ["w-3", "w-1"]
+    assert [w.id for w in store.ended(limit=1)] == ["w-2"]
+
+
+def test_attempts_come_in_the_order_of_their_numbers(store: Database) -> None:
+    rows = [attempt(1, n, task=t) for t in ("a-0", "b-0") for n in (1, 2, 10)]
+    store.commit(store.lead(), Batch(put=[workload(1), *rows[::-1]]))
+    assert [a.id for a in store.attempts("w-1")] == [
+        AttemptId("w-1", t, n) for t in ("a-0", "b-0") for n in (1, 2, 10)
+    ]
+
+
+def test_history_is_numbered_over_all_subjects_and_read_in_pages(store: Database) -> None:
+    epoch = store.lead()
+    for at in range(6):
+        store.commit(epoch, Batch(events=(event("w-1", at), event("server", at), event("w-1", at, "again"))))
+    numbers = [number for number, _ in store.events("w-1")]
+    assert len(set(numbers)) == 12 and numbers == sorted(numbers)
+    assert [e.message for _, e in store.events("w-1")] == ["said", "again"] * 6
+    page = store.events("w-1", limit=5)
+    rest = store.events("w-1", after=page[-1][0])
+    assert [*page, *rest] == [*store.events("w-1")]
+    assert numbers[-1] > store.events("server")[-1][0] > numbers[0]
+
+
+def test_numbers_of_events_are_never_used_again(store: Database) -> None:
+    epoch = store.lead()
+    store.commit(epoch, Batch(events=(event("server", 1), event("server", 2))))
+    last = store.events("server")[-1][0]
+    assert store.prune(10) == 2
+    store.commit(epoch, Batch(events=(event("server", 3),)))
+    assert store.events("server")[0][0] > last
+
+
+def test_an_answer_is_remembered_by_its_key(store: Database) -> None:
+    answer = Remembered("key", "f", 202, '{"name": "ü"}', 5)
+    store.commit(store.lead(), Batch(put=(answer,)))
+    assert store.remembered("key") == answer
+    assert store.remembered("other") is None
+
+
+def test_the_highest_serial_outlives_its_workload(store: Database, where: str | Path) -> None:
+    epoch = store.lead()
+    store.commit(epoch, Batch(put=(workload(7, deleted=1), workload(3))))
+    store.commit(epoch, Batch(put=(workload(4),)))
+    store.prune(100)
+    assert [*store.ended()] == []
+    assert store.load().settings["serial"] == reopened(store, where).settings["serial"] == "7"
+
+
+def test_a_higher_epoch_ends_the_lower_one(store: Database, where: str | Path) -> None:
+    first = store.lead()
+    store.commit(first, Batch(put=(NODE,)))
+    other = open_store(where)
+    second = other.lead()
+    assert second == first + 1
+    with pytest.raises(StaleEpoch, match=f"epoch {first} is over: epoch {second} leads"):
+        store.commit(first, Batch(drop=(NODE,), events=(event("server"),)))
+    assert store.load().nodes == (NODE,) and not store.events("server")
+    other.commit(second, Batch(drop=(NODE,)))
+    other.close()
+    assert store.load().nodes == ()
+
+
+def test_an_epoch_that_was_never_given_out_is_refused(store: Database) -> None:
+    epoch = store.lead()
+    with pytest.raises(StoreError, match="older copy"):
+        store.commit(epoch + 1, Batch(put=(NODE,)))
+    assert store.load().nodes == ()
+
+
+def test_a_batch_that_contradicts_is_refused_whole(store: Database) -> None:
+    epoch = store.lead()
+    with pytest.raises(StoreError, match="contradicts what is there; nothing of it was written"):
+        store.commit(epoch, Batch(put=(NODE, task(9)), events=(event("server"),)))  # of no workload
+    assert store.load().nodes == () and not store.events("server")
+    store.commit(epoch, Batch(put=(NODE,)))
+    assert store.load().nodes == (NODE,)
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [
+        (Batch(put=(NODE, replace(NODE, name="b", cpu=1.5))), r"Node\.cpu: int expected, found 1\.5"),
+        (Batch(put=(NODE, workload(1, serial=2**63))), "serial 9223372036854775808 does not fit"),
+        (Batch(put=(NODE,), settings={"a": "\0"}), "value .* cannot be stored"),
+        (Batch(put=(NODE,), settings={"\ud800": "a"}), "key .* cannot be stored"),
+    ],
+)
+def test_a_value_that_could_not_be_read_back_is_refused(store: Database, batch: Batch, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        store.commit(store.lead(), batch)
+    assert store.load().nodes == ()
+
+
+def test_any_text_survives(store: Database) -> None:
+    odd = "\0 \ud800 \U0001f600 '\" \\ \r\n"
+    store.commit(store.lead(), Batch(put=(workload(1, user=odd),), events=(event("w-1", message=odd),)))
+    assert store.load().workloads[0].user == odd == store.events("w-1")[0][1].message
+
+
+def test_many_threads_write_and_read(store: Database) -> None:
+    """Every batch is there as a whole and shares of a transaction are visible only together."""
+    epoch = store.lead()
+
+    def write(number: int) -> None:
+        store.commit(epoch, running(number))
+
+    def read(_: int) -> None:
+        saved = store.load()
+        assert len(saved.workloads) == len(saved.tasks) == len(saved.attempts)
+
+    with ThreadPoolExecutor(8) as pool:
+        writes = pool.map(write, range(1, 61))
+        reads = pool.map(read, range(20))
+        assert [*writes, *reads] == [None] * 80
+    assert {w.id for w in store.load().workloads} == {f"w-{n}" for n in range(1, 61)}
+    assert store.load().settings["serial"] == "60"
+
+
+def test_a_closed_store_says_so(store: Database) -> None:
+    epoch = store.lead()
+    store.close()
+    for call in (store.load, store.lead, lambda: store.commit(epoch, Batch())):
+        with pytest.raises(StoreError, match="closed"):
+            call()
