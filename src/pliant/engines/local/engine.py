@@ -1,0 +1,226 @@
+"""The local engine: every task is a process of this machine under a supervisor of its own."""
+
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
+from pathlib import Path
+
+from pliant.control.ports import Devices, Halt, Sink
+from pliant.engines.local import logs, processes
+from pliant.engines.local.attempts import Attempts, Means
+from pliant.engines.local.environment import Site, inherited
+from pliant.engines.local.images.catalogue import Catalogue, CatalogueError
+from pliant.engines.local.layout import Layout, read_json, write_json
+from pliant.engines.local.session import LocalSession
+from pliant.engines.local.supervisor import command
+from pliant.engines.local.watch import Strands, Watcher
+from pliant.model.fact import AttemptResized, NodeLost, NodeSeen
+from pliant.model.machine import Node
+from pliant.model.order import Resize, Start, Stop
+from pliant.model.workload import Attempt, AttemptId, Launch
+
+log = logging.getLogger(__name__)
+
+WORKERS = 16  # threads that start and end tasks; each may wait for a process to die
+OPEN_SECONDS = 10  # `open` returns after that even if some leftovers still refuse to die
+REFRESH_SECONDS = 5.0  # between two looks at real devices
+
+
+def nowhere(point: str) -> None:
+    """The Halt of production."""
+
+
+def wall_clock() -> int:
+    """Ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class LocalEngine:
+    """See control.ports.Engine. The truth is on disk and in /proc: a new object over it goes on."""
+
+    name = "local"
+
+    def __init__(
+        self,
+        state: Path,
+        devices: Devices,
+        *,
+        project_name: Callable[[str], str] = str,
+        url: Callable[[], str] = str,
+        token: Callable[[AttemptId], str | None] = lambda attempt: None,
+        reporter_url: str = "",
+        environ: Mapping[str, str] | None = None,
+        clock: Callable[[], int] = wall_clock,
+        halt: Halt = nowhere,
+        supervisor: Sequence[str] | None = None,
+        log_max: int = 16 * 2**20,
+        log_keep: int = 3,
+    ) -> None:
+        """`project_name` maps a project's id; `token` gives what a job authenticates with; `environ` is the
+        server's environment unless given; `log_max` is bytes per log file; `log_keep` older ones are kept.
+        """
+        program, self.supervisor_notice = command() if supervisor is None else (tuple(supervisor), "")
+        self._devices = devices
+        self._layout = Layout(state)
+        self._catalogue = Catalogue(self._layout.state / "images.yaml")
+        self._watcher = Watcher()
+        self._strands = Strands(WORKERS)
+        self._closed = threading.Event()
+        self._sessions: set[LocalSession] = set()
+        self._sessions_lock = threading.Lock()
+        self._nodes: dict[str, Node] = {}
+        self._clock = clock
+        self._sink: Sink = lambda fact: None
+
+        def site() -> Site:
+            return Site(
+                self._layout, inherited(os.environ if environ is None else environ), url(), reporter_url
+            )
+
+        self._attempts = Attempts(
+            self._layout,
+            self._catalogue,
+            self._watcher,
+            self._strands,
+            self._closed,
+            Means(site, project_name, token, clock, halt, program, log_max, log_keep),
+        )
+
+    def open(self, sink: Sink, known: Iterable[Attempt], epoch: int) -> None:
+        """Raises StaleEpoch, or LayoutError for a state folder of a newer release."""
+        self._sink = self._attempts.sink = sink
+        self._layout.prepare()
+        self._layout.raise_epoch(epoch)
+        rebooted = self._layout.rebooted()
+        if self.supervisor_notice:
+            log.warning("%s", self.supervisor_notice)
+        self._see_nodes()
+        alive = frozenset(attempt.id for attempt in known if attempt.exit is None)
+        done = [self._run("orphans", partial(self._end_orphans, alive))]
+        for attempt in sorted(alive):
+            done.append(self._run(attempt[:2], partial(self._attempts.adopt, attempt, rebooted)))
+        wait(done, OPEN_SECONDS)
+        if not self._devices.simulated:
+            self._watcher.after(REFRESH_SECONDS, self._refresh)
+
+    def start(self, order: Start) -> None:
+        self._strands.submit(order.attempt[:2], partial(self._attempts.start, order))
+
+    def stop(self, order: Stop) -> None:
+        self._strands.submit(order.attempt[:2], partial(self._attempts.stop, order))
+
+    def resize(self, order: Resize) -> None:
+        """The job reads allocation.json; the engine only waits for the deadline of what it loses."""
+
+        def report() -> None:
+            self._sink(AttemptResized(order.attempt, order.placement.shares, self._clock()))
+
+        self._strands.submit(order.attempt[:2], partial(self._attempts.resize, order, report))
+
+    def refuse(self, launch: Launch) -> str | None:
+        try:
+            self._catalogue.resolve(launch)
+        except CatalogueError as error:
+            return str(error)
+        return None
+
+    def notice(self, launch: Launch) -> str | None:
+        return self._catalogue.notice(launch)
+
+    def allocation(self, attempt: AttemptId, document: Mapping[str, object]) -> None:
+        """Raises OSError if it cannot be written; the job then goes on with the document it has."""
+        write_json(self._layout.make(attempt) / "allocation.json", document)
+
+    def logs(
+        self, attempt: AttemptId, *, follow: bool, tail: int | None, since: int | None
+    ) -> Iterator[bytes]:
+        folder = self._layout.folder(attempt)
+
+        def ended() -> bool:
+            return self._closed.is_set() or (folder.claimed and not folder.locked())
+
+        return logs.read(folder, follow=follow, tail=tail, since=since, ended=ended)
+
+    def exec(
+        self, attempt: AttemptId, argv: Sequence[str], *, tty: bool, stdin: bool, rows: int, columns: int
+    ) -> LocalSession:
+        """Raises ValueError if the attempt does not run here."""
+        order = read_json(self._layout.folder(attempt) / "order.json")
+        with self._attempts.living(attempt) as lives:
+            if not lives or order is None:
+                raise ValueError(f"{attempt} is not running: commands run only inside a running task")
+            env = {"TERM": "xterm-256color", **order["env"]} if tty else order["env"]
+            session = LocalSession(argv, env, order["cwd"], tty=tty, stdin=stdin, rows=rows, columns=columns)
+        if session.pid is not None:
+            pidfd = os.pidfd_open(session.pid)  # not reaped yet: nobody else has the session
+            with self._sessions_lock:
+                self._sessions.add(session)
+            self._watcher.add(pidfd, partial(self._session_ended, session, pidfd))
+        return session
+
+    def forget(self, workload: str) -> None:
+        """Raises ValueError if something of it lives."""
+        if self._attempts.lives(workload):
+            raise ValueError(f"something of workload {workload} still runs: stop it first")
+        for folder in self._layout.discard(workload):
+            self._strands.submit("forget", partial(shutil.rmtree, folder, ignore_errors=True))
+
+    def close(self) -> None:
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._watcher.close()
+        self._strands.close()
+        with self._sessions_lock:
+            sessions, self._sessions = self._sessions, set()
+        for session in sessions:
+            session.kill()
+        self._attempts.close()
+
+    def belongs(self, pid: int) -> bool:
+        """True if that process is part of a task of ours; for telling foreign use of a GPU from our own."""
+        return processes.attempt_of(self._layout, pid) is not None
+
+    def _run(self, key: object, call: Callable[[], None]) -> "Future[None]":
+        """On the strand of `key`; done when the call has returned or failed."""
+        done: Future[None] = Future()
+
+        def both() -> None:
+            try:
+                call()
+            finally:
+                done.set_result(None)
+
+        self._strands.submit(key, both)
+        return done
+
+    def _end_orphans(self, known: frozenset[AttemptId]) -> None:
+        """What runs for this state folder but nobody knows of, e.g. after an older backup was restored."""
+        count = processes.end(self._layout, lambda attempt: attempt not in known)
+        if count:
+            log.warning("ended %d processes of attempts that nobody knows", count)
+
+    def _session_ended(self, session: LocalSession, pidfd: int) -> None:
+        os.close(pidfd)
+        session.exit_code()  # reaps it
+        with self._sessions_lock:
+            self._sessions.discard(session)
+
+    def _refresh(self) -> None:
+        self._strands.submit("nodes", self._see_nodes)
+        self._watcher.after(REFRESH_SECONDS, self._refresh)
+
+    def _see_nodes(self) -> None:
+        """Report what has changed since the last look."""
+        nodes = {node.name: node for node in self._devices.nodes()}
+        for name, node in nodes.items():
+            if self._nodes.get(name) != node:
+                self._sink(NodeSeen(node))
+        for name in self._nodes.keys() - nodes.keys():
+            self._sink(NodeLost(name))
+        self._nodes = nodes
