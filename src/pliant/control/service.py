@@ -9,6 +9,7 @@ from pliant.control.draft import Draft
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
 from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Remembered, Session
+from pliant.control.rehearsal import Rehearsal, rehearse
 from pliant.control.submission import (
     Submission,
     check_image,
@@ -50,6 +51,18 @@ class Service(Tenancy):
 
     def attempts(self, identity: str) -> Sequence[Attempt]:
         return self._loop.store.attempts(identity)
+
+    def ended(self) -> Sequence[Workload]:
+        """Deleted workloads that are still remembered, newest first."""
+        return self._loop.store.ended()
+
+    def remembered(self, key: str) -> Remembered | None:
+        """The answer once given to this `Idempotency-Key`."""
+        return self._loop.store.remembered(key)
+
+    def now(self) -> int:
+        """Ms since the epoch, by the server's own clock."""
+        return self._loop.clock.now()
 
     def watch(self, after: int, timeout: float) -> tuple[Board, frozenset[str] | None]:
         """Wait for a board newer than `after`; which workloads changed since (None: unknown, read all)."""
@@ -135,6 +148,24 @@ class Service(Tenancy):
                 status, body = render(accepted)
                 draft.put(Remembered(key, fingerprint, status, body, draft.now))
             return accepted
+
+        return self._loop.call(run), notices
+
+    def amend(self, answer: Remembered) -> None:
+        """Remember this answer instead of the one given to the same key before."""
+        self._loop.call(lambda draft: draft.put(answer))
+
+    def rehearse(self, ask: Submission) -> tuple[Rehearsal, list[str]]:
+        """What the scheduler would do with it now, and the notices of `check`. Nothing is recorded."""
+        workload, notices = self.check(ask)
+
+        def run(draft: Draft) -> Rehearsal:
+            project = self._project(ask.project)
+            for pool in ask.pools:
+                self._pool(pool)
+            name = self._free_name(project, ask)
+            guest = replace(workload, name=name, project=project.id, created=draft.now, phase=Phase.PENDING)
+            return rehearse(self._loop.state, guest, tasks_of(guest), draft.now)
 
         return self._loop.call(run), notices
 
