@@ -1,0 +1,126 @@
+"""What the referee adds up from rows: claims per queue and pool, what a workload lacks and has as bonus."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pliant.model.quantity import GPU, Resources
+from pliant.model.tenancy import UNLIMITED
+from pliant.model.workload import Desired, Task, TaskPhase, Workload
+from pliant.sched.plan import Plan
+from tests.sched.worlds import Scene
+
+Key = tuple[str, str]
+"""(queue, pool) or (workload, task)."""
+
+
+@dataclass
+class Books:
+    """Claims added up per (queue, pool): everything, and what is non-preemptible."""
+
+    scene: Scene
+    used: dict[Key, Resources] = field(default_factory=lambda: defaultdict(Resources))
+    fixed: dict[Key, Resources] = field(default_factory=lambda: defaultdict(Resources))
+
+    @classmethod
+    def of(cls, scene: Scene, tasks: Iterable[Task]) -> Books:
+        books = cls(scene)
+        for task in tasks:
+            if task.claims and task.claims.node in scene.nodes:
+                workload = scene.workloads[task.workload]
+                books.add(workload, books.pool(task.claims.node), task.claims.resources)
+        return books
+
+    def pool(self, node: str) -> str:
+        return self.scene.pool_of(self.scene.nodes[node])
+
+    def path(self, workload: Workload) -> tuple[str, str]:
+        """Its queues, department first."""
+        return self.scene.projects[workload.project].department, workload.project
+
+    def add(self, workload: Workload, pool: str, amount: Resources) -> None:
+        for queue in self.path(workload):
+            self.used[queue, pool] = self.used[queue, pool].plus(amount)
+            if not workload.preemptible:
+                self.fixed[queue, pool] = self.fixed[queue, pool].plus(amount)
+
+    def deserved(self, queue: str, pool: str) -> int:
+        """Milli-GPUs it may always have; UNLIMITED possible. A derived quota takes what the others leave."""
+        scene = self.scene
+        if queue in scene.departments:
+            department = scene.departments[queue]
+            if not department.derived:
+                return department.quota(pool).gpu
+            return sum(
+                GPU
+                for node in scene.nodes.values()
+                if scene.pool_of(node) == pool
+                for gpu in node.gpus
+                if not gpu.foreign
+            )
+        project = scene.projects[queue]
+        if not project.derived:
+            return project.quota(pool).gpu
+        whole = self.deserved(project.department, pool)
+        others = [
+            other.quota(pool).gpu
+            for other in scene.projects.values()
+            if other.department == project.department and not other.derived
+        ]
+        if whole == UNLIMITED or UNLIMITED in others:
+            return whole if whole == UNLIMITED else 0
+        return max(0, whole - sum(others))
+
+
+def overlaid(scene: Scene, plan: Plan) -> dict[Key, Task]:
+    """The tasks as they are once the plan is recorded."""
+    return {**scene.tasks, **{task.key: task for task in plan.tasks}}
+
+
+def missing(workload: Workload, tasks: Iterable[Task]) -> int:
+    """How many core tasks have no claim and have not succeeded."""
+    have = Counter(t.group for t in tasks if t.claims or t.phase is TaskPhase.SUCCEEDED)
+    return sum(max(0, group.min - have[group.name]) for group in workload.groups)
+
+
+def claimed(tasks: Iterable[Task]) -> dict[str, int]:
+    """Milli-GPUs that each workload claims."""
+    found: Counter[str] = Counter()
+    for task in tasks:
+        if task.claims:
+            found[task.workload] += task.claims.gpu
+    return found
+
+
+def wanted(workload: Workload, tasks: Iterable[Task]) -> int:
+    """Milli-GPUs it has without bonus: of groups by task count, of an elastic task by its request."""
+    total = 0
+    for group in workload.groups:
+        places = [t.claims for t in tasks if t.group == group.name and t.claims]
+        if group.elastic:
+            total += sum(min(place.gpu, group.request.gpu) for place in places)
+        else:
+            total += sum(place.gpu for place in places[: group.wanted])
+    return total
+
+
+def needy(scene: Scene, tasks: Mapping[Key, Task]) -> set[str]:
+    """Workloads that shall run and have not all that they asked for, bonus apart."""
+    found = set()
+    for workload in scene.workloads.values():
+        if workload.desired is not Desired.RUNNING or workload.phase.final:
+            continue
+        mine = [task for task in tasks.values() if task.workload == workload.id]
+        for group in workload.groups:
+            of_group = [task for task in mine if task.group == group.name]
+            have = [task for task in of_group if task.claims or task.phase is TaskPhase.SUCCEEDED]
+            if len(have) < group.wanted:
+                found.add(workload.id)
+            if group.elastic and any(t.claims and t.claims.gpu < group.request.gpu for t in have):
+                found.add(workload.id)
+            waiting = [task for task in have if task.phase is TaskPhase.WAITING]
+            if waiting and len(have) - len(waiting) < group.min:
+                found.add(workload.id)
+    return found

@@ -1,0 +1,134 @@
+"""Consolidation: jobs are moved, none is lost, so that a pending one fits."""
+
+import pytest
+
+from pliant.sched.settings import Settings
+from tests.sched.ticker import Ticker, settled
+from tests.sched.worlds import world
+
+SPLIT = ("n1:2 n2:2", "a=2 b=2", "a1 a g1 @n1", "b1 b g1 @n2")
+
+
+def test_one_moves_and_one_stays():
+    t = settled(*SPLIT, "a2 a g2")
+    assert t.running() == {"a1": 1, "b1": 1, "a2": 2}
+    assert sorted((t.attempts("a1"), t.attempts("b1"))) == [1, 2]
+    (moved,) = t.decisions(verb="move")
+    assert moved.action == "consolidate" and moved.beneficiary == "a2" and moved.gpu_before == moved.gpu_after
+
+
+def test_the_moved_one_starts_again_at_once_where_there_is_room():
+    """Its new place is free: only the pending one waits for a stop."""
+    t = Ticker(world(*SPLIT, "a2 a g2"), stop=30_000)
+    t.cycle()
+    (moved,) = t.decisions(verb="move")
+    t.advance(30_000)
+    t.cycle()
+    t.advance(100)
+    assert t.running() == {"a1": 1, "b1": 1, "a2": 2} and t.attempts(moved.workload) == 2
+
+
+@pytest.mark.parametrize("pending", ["a2 a g2 np p100", "a2 a g2 elastic", "a2 a g1 x2 p90"])
+def test_it_serves_any_core_but_only_cores(pending):
+    """A non-preemptible job in quota is served; an elastic one has its core already, a gang of ones fits."""
+    t = settled(*SPLIT, pending)
+    assert t.running()["a2"] in (1, 2)
+    assert len(t.decisions(verb="move")) == (1 if "np" in pending else 0)
+
+
+def test_nobody_moves_if_the_pending_one_would_still_not_fit():
+    t = settled("n1:2 n2:2", "a=2 b=4", "a1 a g1 @n1", "b1 b g1 @n2", "big b g3")
+    assert t.rows("big") == ["big Pending 0"] and not t.decisions()
+
+
+def test_nobody_moves_who_finds_no_other_place():
+    t = settled("n1:2:type=x n2:2", "a=2 b=2", "a1 a g1 type=x @n1", "b1 b g1 np @n2", "a2 a g2")
+    assert t.rows("a2") == ["a2 Pending 0"] and not t.decisions(verb="move")
+
+
+def test_the_non_preemptible_does_not_move():
+    t = settled("n1:2 n2:2", "a=4 b=4", "a1 a g1 np @n1", "b1 b g1 @n2", "a2 a g2")
+    assert t.rows() == ["a1 Running 1 n1", "b1 Running 1 n1", "a2 Running 2 n2"]
+    t = settled("n1:2 n2:2", "a=4 b=4", "a1 a g1 np @n1", "b1 b g1 np @n2", "a2 a g2")
+    assert t.rows("a2") == ["a2 Pending 0"] and not t.decisions()
+
+
+def test_as_few_as_possible_move():
+    t = settled("n1:4 n2:4 n3:4", "a=12", "x a g3 @n1", "y a g1 @n2", "z a g1 @n2", "w a g3 @n3", "big a g3")
+    assert t.running()["big"] == 3
+    assert len(t.decisions(verb="move")) == 1
+
+
+def test_two_move_if_it_takes_two():
+    t = settled(
+        "n1:2 n2:2 n3:2", "a=6", "x a g1 @n1", "y a g1 @n2", "z a g1 @n3", "w a g1 @n1", "big a g2 x1"
+    )
+    assert t.running()["big"] == 2
+    t = settled("n1:4 n2:4", "a=8", "x a g1 @n1", "y a g1 @n1", "v a g1 @n2", "w a g1 @n2", "big a g4")
+    assert t.running()["big"] == 4 and len(t.decisions(verb="move")) == 2
+
+
+def test_a_gang_is_served_by_moves():
+    jobs = [f"j{i} a g1 @n{i}" for i in range(1, 5)]
+    t = settled("n1:2 n2:2 n3:2 n4:2", "a=9", *jobs, "gang a g2 x2")
+    assert t.running()["gang"] == 4 and len(t.running()) == 5
+    assert len(t.decisions(verb="move")) == 2
+
+
+def test_moves_before_evictions():
+    """b could reclaim a1, which is over quota; moving it costs nobody anything."""
+    t = settled("n1:2 n2:2", "a=0 b=3", "a1 a g1 @n1", "b1 b g1 @n2", "b2 b g2")
+    assert t.running() == {"a1": 1, "b1": 1, "b2": 2} and not t.decisions(verb="evict")
+
+
+def test_it_can_be_turned_off_and_bounded():
+    four = ("n1:4 n2:4", "a=8", "x a g1 @n1", "y a g1 @n1", "v a g1 @n2", "w a g1 @n2", "big a g4")
+    for most, moves in ((0, 0), (1, 0), (2, 2), (-1, 2)):
+        t = Ticker(world(*four), settings=Settings(consolidation_victims=most))
+        t.settle()
+        assert len(t.decisions(verb="move")) == moves, most
+
+
+def test_limits_are_looked_at_before_anybody_moves():
+    t = settled("n1:2 n2:2", "a=1:max=2 b=2", "a1 a g1 @n1", "b1 b g1 @n2", "a2 a g2")
+    assert t.rows("a2") == ["a2 Pending 0"] and not t.decisions()
+
+
+def test_non_preemptible_over_quota_moves_nobody():
+    t = settled("n1:2 n2:2", "a=1 b=2", "a1 a g1 @n1", "b1 b g1 @n2", "a2 a g2 np")
+    assert t.rows("a2") == ["a2 Pending 0"] and not t.decisions()
+
+
+def test_minimum_run_time_protects_from_moves():
+    t = Ticker(
+        world(
+            "n1:2 n2:2",
+            "a=2 b=2",
+            "a1 a g1 @n1 ran=10",
+            "b1 b g1 @n2 ran=10",
+            "a2 a g2",
+            pools="default:min=60",
+        )
+    )
+    t.settle()
+    assert t.rows("a2") == ["a2 Pending 0"]
+    t.settle(wait=60_000)
+    assert t.running() == {"a1": 1, "b1": 1, "a2": 2}
+
+
+def test_an_elastic_job_is_moved_with_what_it_wants():
+    t = settled("n1:3 n2:3", "a=6", "e a g2 elastic @n1", "x a g1 @n2", "big a g3")
+    assert t.running() == {"e": 2, "x": 1, "big": 3}
+
+
+def test_bonus_is_given_up_before_anybody_moves():
+    t = settled("n1:2 n2:2", "a=4", "e a g1 elastic @n1*2", "x a g1 @n2", "y a g1")
+    assert t.running() == {"e": 2, "x": 1, "y": 1} and not t.decisions(verb="move")
+    t.submit("z a g1")
+    t.settle()
+    assert t.running() == {"e": 1, "x": 1, "y": 1, "z": 1} and not t.decisions(verb="move")
+
+
+def test_cores_are_consolidated_too():
+    t = settled("n1:1:cpu=4 n2:1:cpu=4", "a=2", "x a c2 @n1", "y a c2 @n2", "wide a g1 c4")
+    assert t.running() == {"x": 0, "y": 0, "wide": 1}

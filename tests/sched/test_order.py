@@ -1,0 +1,76 @@
+"""Who is next: among departments and projects, and among the jobs of one project."""
+
+from tests.sched.ticker import Ticker, settled
+from tests.sched.worlds import world
+
+
+def test_priority_then_age():
+    t = Ticker(world("n1:1", "a=1", "low a g1 p25", "old a g1 p50", "young a g1 p50", "high a g1 p90"))
+    order = []
+    for _ in range(4):
+        t.settle()
+        (name,) = t.running()
+        order.append(name)
+        t.finish(name)
+    assert order == ["high", "old", "young", "low"]
+
+
+def test_priority_means_nothing_between_projects():
+    t = settled("n1:2", "a=1 b=1", "a1 a g1 p90", "a2 a g1 p90", "b1 b g1 p25")
+    assert t.running() == {"a1": 1, "b1": 1}
+
+
+def test_projects_take_turns():
+    t = settled("n1:4", "a=2 b=2", *(f"a{i} a g1" for i in range(4)), *(f"b{i} b g1" for i in range(4)))
+    assert set(t.running()) == {"a0", "a1", "b0", "b1"}
+
+
+def test_below_quota_before_above():
+    """a is at its quota and asks first; b is below its own."""
+    t = settled("n1:3", "a=2 b=1", "a0 a g2 @n1", "a1 a g1", "b1 b g1")
+    assert t.rows() == ["a0 Running 2 n1", "a1 Pending 0", "b1 Running 1 n1"]
+
+
+def test_smaller_share_first():
+    """Both above quota: the one whose share of its due is smaller."""
+    t = settled("n1:4 n2:4", "a=1 b=1", "a0 a g4 @n1", "b0 b g2 @n2", "a1 a g2", "b1 b g2")
+    assert t.rows("a1", "b1") == ["a1 Pending 0", "b1 Running 2 n2"]
+
+
+def test_departments_before_projects():
+    """x is below its own quota, but its department is not; y is above its own, its department below."""
+    t = settled(
+        "n1:3", "d1/=1 d2/=2 d1/w=1 d1/x=1 d2/y=1", "w0 w g1 np @n1", "y0 y g1 @n1", "x1 x g1", "y1 y g1"
+    )
+    assert t.rows("x1", "y1") == ["x1 Pending 0", "y1 Running 1 n1"]
+
+
+def test_a_job_that_does_not_fit_blocks_nobody():
+    t = settled("n1:2", "a=4", "big a g4 p90", "small a g1 p50")
+    assert t.rows() == ["big Pending 0", "small Running 1 n1"]
+
+
+def test_cores_before_surplus_at_equal_priority():
+    t = settled("n1:2", "a=2", "wide a g1 x1-3", "narrow a g1")
+    assert t.running() == {"wide": 1, "narrow": 1}
+
+
+def test_surplus_of_higher_priority_before_cores_of_lower():
+    t = settled("n1:2", "a=2", "wide a g1 x1-3 p80", "narrow a g1 p50")
+    assert t.rows() == ["wide Running 2 n1", "narrow Pending 0"]
+
+
+def test_positions_follow_the_order():
+    t = settled("n1:1", "a=1", "run a g1 p90", "low a g1 p25", "high a g1 p80", "mid a g1 p50")
+    by_position = sorted(t.plans[-1].verdicts, key=lambda verdict: verdict.position)
+    assert [verdict.workload for verdict in by_position] == ["high", "mid", "low"]
+
+
+def test_names_decide_nothing():
+    """The same submissions under other names come out the same."""
+    jobs = ["{0} a g2", "{1} b g1", "{2} a g1 x2", "{3} b g0.5", "{4} a g0.5"]
+    shapes = []
+    for names in ("abcde", "edcba", "zmaqb"):
+        t = settled("n1:2 n2:2", "a=2 b=2", *(job.format(*(f"job-{n}" for n in names)) for job in jobs))
+        shapes.append([row.split(maxsplit=1)[1] for row in t.rows()])
+    assert shapes[0] == shapes[1] == shapes[2]

@@ -1,0 +1,91 @@
+"""Preemption: higher priority inside one project."""
+
+from tests.sched.ticker import settled
+
+
+def test_higher_priority_takes_from_lower():
+    t = settled("n1:1", "a=1", "low a g1 p50 @n1", "high a g1 p80")
+    assert t.rows() == ["low Pending 0", "high Running 1 n1"]
+    (decision,) = t.decisions(verb="evict")
+    assert decision.action == "preempt" and decision.reason.code == "preempted"
+
+
+def test_equal_priority_takes_nothing():
+    t = settled("n1:1", "a=1", "first a g1 p50 @n1", "second a g1 p50")
+    assert t.rows() == ["first Running 1 n1", "second Pending 0"]
+
+
+def test_other_projects_are_left_alone():
+    t = settled("n1:2", "a=1 b=1", "b1 b g1 p25 @n1", "a1 a g1 p25 @n1", "a2 a g1 p90")
+    assert t.rows() == ["b1 Running 1 n1", "a1 Pending 0", "a2 Running 1 n1"]
+
+
+def test_the_lowest_then_the_youngest_goes():
+    t = settled("n1:3", "a=3", "x a g1 p40 @n1", "y a g1 p25 @n1", "z a g1 p25 @n1", "high a g1 p80")
+    assert {d.workload for d in t.decisions(verb="evict")} == {"z"}
+
+
+def test_the_non_preemptible_is_safe_from_any_priority():
+    t = settled("n1:1", "a=1", "np a g1 np p25 @n1", "high a g1 p99")
+    assert t.rows() == ["np Running 1 n1", "high Pending 0"]
+
+
+def test_a_non_preemptible_job_preempts_inside_quota_only():
+    t = settled(
+        "n1:2", "a=1", "low1 a g1 p25 @n1", "low2 a g1 p25 @n1", "build1 a g1 np p100", "build2 a g1 np p100"
+    )
+    assert t.rows() == ["low1 Running 1 n1", "low2 Pending 0", "build1 Running 1 n1", "build2 Pending 0"]
+
+
+def test_even_inside_quota():
+    t = settled("n1:2", "a=2", "low a g2 p25 @n1", "high a g1 p80")
+    assert t.rows() == ["low Pending 0", "high Running 1 n1"]
+
+
+def test_surplus_goes_first():
+    t = settled("n1:3", "a=3", "wide a g1 x1-3 p25 @n1,n1,n1", "high a g1 p80")
+    assert t.rows() == ["wide Running 2 n1", "high Running 1 n1"]
+    t = settled("n1:3", "a=3", "e a g3 elastic p25 @n1", "high a g2 p80")
+    assert t.rows() == ["e Running 1 n1", "high Running 2 n1"]
+
+
+def test_a_gang_goes_as_a_whole():
+    t = settled("n1:1 n2:1", "a=2", "pair a g1 x2 p25 @n1,n2", "high a g1 p80")
+    assert t.rows()[0] == "pair Pending 0" and t.running() == {"high": 1}
+
+
+def test_moving_is_better():
+    t = settled("n1:2 n2:2", "a=4", "x a g1 p25 @n1", "y a g1 p25 @n2", "high a g2 p80")
+    assert t.running() == {"x": 1, "y": 1, "high": 2}
+
+
+def test_reclaim_from_others_comes_before_preemption():
+    """a is below its quota: b's surplus pays, not a's own low job."""
+    t = settled("n1:2", "a=2 b=0", "low a g1 p25 @n1", "b1 b g1 @n1", "high a g1 p80")
+    assert t.running() == {"low": 1, "high": 1}
+
+
+def test_nobody_goes_for_what_would_still_not_fit():
+    t = settled("n1:3", "a=3", "np a g1 np @n1", "low a g2 p25 @n1", "high a g3 p80")
+    assert t.rows() == ["np Running 1 n1", "low Running 2 n1", "high Pending 0"]
+
+
+def test_no_more_than_needed():
+    t = settled("n1:4", "a=4", *(f"l{i} a g1 p25 @n1" for i in range(4)), "high a g2 p80")
+    assert {d.workload for d in t.decisions(verb="evict")} == {"l2", "l3"}
+
+
+def test_minimum_run_time():
+    t = settled("n1:1", "a=1", "low a g1 p25 @n1 ran=10", "high a g1 p80", pools="default:min=60")
+    assert t.rows() == ["low Running 1 n1", "high Pending 0"]
+    t.settle(wait=60_000)
+    assert t.rows() == ["low Pending 0", "high Running 1 n1"]
+
+
+def test_a_preempted_job_does_not_take_its_turn_from_others():
+    t = settled("n1:1", "a=1", "low a g1 p25 @n1", "mid a g1 p50", "high a g1 p80")
+    assert t.running() == {"high": 1}
+    t.finish("high")
+    t.settle()
+    assert t.running() == {"mid": 1}
+    assert t.attempts("mid") == 1, "it never started only to be stopped"

@@ -1,0 +1,222 @@
+"""Reclaim: what a project has beyond its due goes to projects below theirs."""
+
+import pytest
+
+from tests.sched.ticker import Ticker, settled
+from tests.sched.worlds import world
+
+
+def test_only_from_projects_above_their_quota():
+    t = settled("n1:2", "a=2 b=2", "a1 a g1 @n1", "a2 a g1 @n1", "b1 b g1")
+    assert t.rows("b1") == ["b1 Pending 0"], "a is inside its quota, though the quotas exceed the machine"
+    t = settled("n1:3", "a=2 b=1 c=0", "a1 a g2 @n1", "c1 c g1 @n1", "b1 b g1")
+    assert t.running() == {"a1": 2, "b1": 1}
+
+
+def test_only_for_projects_within_their_fair_share():
+    t = settled("n1:4", "a=2 b=2", "a1 a g1 @n1", "a2 a g1 @n1", "b1 b g2 @n1", "b2 b g1")
+    assert t.rows("b2") == ["b2 Pending 0"]
+
+
+def test_over_quota_is_shared_too():
+    """Nobody has quota; b's fair half is taken back from a."""
+    t = settled("n1:4", "a=0 b=0", *(f"a{i} a g1 @n1" for i in range(4)), *(f"b{i} b g1" for i in range(4)))
+    assert t.split() == {"a": 2, "b": 2} and {"a0", "a1"} <= set(t.running())
+
+
+@pytest.mark.parametrize(
+    ("running", "pending", "victims"),
+    [
+        (["old a g1 @n1", "young a g1 @n1"], "b1 b g1", {"young"}),
+        (["low a g1 p25 @n1", "high a g1 p90 @n1"], "b1 b g1", {"low"}),
+        (["small a g1 @n1", "large a g3 @n1"], "b1 b g1", {"small"}),
+        (["one a g1 @n1", "two a g2 @n1", "uno a g1 @n1"], "b1 b g2", {"two"}),
+        (["pair a g1 x2 @n1,n1", "one a g1 @n1"], "b1 b g1", {"one"}),
+        (["e a g2 elastic @n1", "one a g1 @n1"], "b1 b g1", {"e"}),
+        (["np a g1 np @n1", "one a g1 @n1"], "b1 b g1", {"one"}),
+    ],
+    ids=[
+        "youngest",
+        "lowest priority",
+        "fewest GPUs",
+        "fewest workloads",
+        "no gang",
+        "surplus first",
+        "preemptible",
+    ],
+)
+def test_who_loses(running, pending, victims):
+    size = sum(
+        int(word[1]) * (2 if "x2" in job else 1) for job in running for word in job.split() if word[0] == "g"
+    )
+    quota = 1 if "np" in running[0] else 0
+    t = settled(f"n1:{size}", f"a={quota} b=2", *running, pending)
+    assert "b1" in t.running()
+    assert {
+        decision.workload for decision in t.decisions() if decision.verb in ("evict", "shrink")
+    } == victims
+
+
+def test_over_quota_goes_in_quota_stays():
+    """a2 and a1 together are 3 of 2: one GPU has to come back, and a2 could stay."""
+    t = settled("n1:2 n2:2", "a=2 b=2", "a1 a g1 @n2", "a2 a g2 @n1", "b1 b g1 @n2", "b2 b g1")
+    assert t.running() == {"a2": 2, "b1": 1, "b2": 1}
+
+
+def test_priority_protects_from_nobody_else():
+    t = settled("n1:1", "a=0 b=1", "a1 a g1 p90 @n1", "b1 b g1 p25")
+    assert t.running() == {"b1": 1}
+
+
+def test_the_non_preemptible_is_safe():
+    t = settled("n1:2", "a=1 b=2", "a1 a g1 np @n1", "a2 a g1 @n1", "b1 b g2")
+    assert t.rows() == ["a1 Running 1 n1", "a2 Running 1 n1", "b1 Pending 0"]
+
+
+def test_the_most_over_loses_first():
+    t = settled(
+        "n1:6",
+        "a=1 b=1 c=1",
+        *(f"a{i} a g1 @n1" for i in range(4)),
+        *(f"b{i} b g1 @n1" for i in range(2)),
+        "c0 c g1",
+        "c1 c g1",
+    )
+    assert t.split() == {"a": 2, "b": 2, "c": 2}
+
+
+def test_the_order_between_siblings_is_kept():
+    """b may take up to its fair half, and no workload that would lift it above a."""
+    t = settled("n1:6", "a=0 b=0", *(f"a{i} a g1 @n1" for i in range(6)), "big b g4", "small b g3")
+    assert t.rows("big", "small") == ["big Pending 0", "small Running 3 n1"]
+
+
+def test_departments():
+    """a and b are in d1, which has two more than it deserves; c's department has nothing."""
+    t = settled(
+        "n1:4",
+        "d1/=2 d2/=2 d1/a=1 d1/b=1 d2/c=2",
+        "a1 a g2 @n1",
+        "b1 b g1 @n1",
+        "b2 b g1 @n1",
+        "c1 c g1",
+        "c2 c g1",
+    )
+    assert t.running() == {"b1": 1, "b2": 1, "c1": 1, "c2": 1}, "b is left with its quota, so a1 has to go"
+
+
+def test_inside_a_department_the_rest_is_safe():
+    t = settled(
+        "n1:4", "d1/=2 d2/=2 d1/a=0 d1/b=2 d2/c=2", "a1 a g2 @n1", "c1 c g2 @n1", "b1 b g1", "b2 b g1"
+    )
+    assert t.running() == {"c1": 2, "b1": 1, "b2": 1}
+
+
+def test_a_department_is_not_robbed_for_a_project_over_it():
+    """b has quota, its department has none left; d2 is inside its own."""
+    t = settled("n1:4", "d1/=2 d2/=2 d1/a=2 d1/b=2 d2/c=2", "a1 a g2 np @n1", "c1 c g2 @n1", "b1 b g1")
+    assert t.rows() == ["a1 Running 2 n1", "c1 Running 2 n1", "b1 Pending 0"]
+
+
+def test_pools_are_apart():
+    """b has quota in the fast pool only: what a has over quota in the default pool is not b's."""
+    t = settled(
+        "n1:1 n2:1:pool=fast", "a=0+fast=1 b=0+fast=1", "a1 a g1 @n1", "a2 a g1 @n2", "b1 b g1", pools="fast"
+    )
+    assert t.rows() == ["a1 Running 1 n1", "a2 Running 1 n2", "b1 Pending 0"]
+
+
+def test_only_where_it_helps():
+    """a1 is over quota too, but on a node that b1 may not use."""
+    t = settled("n1:1:type=x n2:1:type=y", "a=0 b=1", "a0 a g1 @n2", "a1 a g1 @n1", "b1 b g1 type=y")
+    assert t.rows() == ["a0 Pending 0", "a1 Running 1 n1", "b1 Running 1 n2"]
+
+
+def test_a_victim_that_fits_elsewhere_is_moved():
+    t = settled("n1:2 n2:1", "a=0 b=2", "a1 a g1 @n1", "a2 a g1 @n1", "b1 b g2")
+    assert t.running()["b1"] == 2 and len(t.running()) == 2
+    assert len(t.decisions(verb="evict")) == 1, "one of the two finds room on n2"
+
+
+def test_gangs_reclaim_across_nodes():
+    t = settled(
+        "n1:2 n2:2", "a=0 b=4", *(f"a{i} a g1 @n{1 + i % 2}" for i in range(4)), "gang b g2 x2", "late b g1"
+    )
+    assert t.running() == {"gang": 4}
+
+
+def test_a_gang_that_would_not_fit_evicts_nobody():
+    t = settled(
+        "n1:2 n2:2", "a=1 b=4", "np a g1 np @n1", *(f"a{i} a g1 @n2" for i in range(2)), "gang b g2 x2"
+    )
+    assert t.running() == {"np": 1, "a0": 1, "a1": 1} and not t.decisions()
+
+
+def test_victims_come_back_when_there_is_room():
+    t = settled("n1:1", "a=0 b=1", "a1 a g1 @n1", "b1 b g1")
+    assert t.running() == {"b1": 1}
+    t.finish("b1")
+    t.settle()
+    assert t.running() == {"a1": 1} and t.attempts("a1") == 2
+
+
+def test_minimum_run_time_protects_the_core_only():
+    t = settled(
+        "n1:3",
+        "a=0 b=3",
+        "e a g3 elastic @n1 ran=10",
+        "b1 b g1",
+        "b2 b g1",
+        "b3 b g1",
+        pools="default:min=60",
+    )
+    assert t.rows("e") == ["e Running 1 n1"] and t.split() == {"a": 1, "b": 2}
+
+
+def test_minimum_run_time_of_the_pool():
+    """Protected in the fast pool, not in the default one."""
+    t = settled(
+        "n1:1 n2:1:pool=fast",
+        "a=0+fast=0 b=1+fast=1",
+        "a1 a g1 @n1 ran=10",
+        "a2 a g1 @n2 ran=10",
+        "b1 b g1 pool=default",
+        "b2 b g1 pool=fast",
+        pools="fast:min=60",
+    )
+    assert t.rows() == ["a1 Pending 0", "a2 Running 1 n2", "b1 Running 1 n1", "b2 Pending 0"]
+    t.settle(wait=60_000)
+    assert t.rows("a2", "b2") == ["a2 Pending 0", "b2 Running 1 n2"]
+
+
+def test_equal_splits_do_not_swing():
+    t = settled("n1:3", "a=0 b=0", *(f"{p}{i} {p} g1" for p in "ab" for i in range(3)))
+    assert sorted(t.split().values()) == [1, 2]
+    plans = len(t.plans)
+    t.settle(wait=3_600_000)
+    assert all(plan.empty for plan in t.plans[plans:])
+
+
+def test_a_limit_stops_reclaim():
+    t = settled("n1:2", "a=0 b=2:max=1", "a1 a g1 @n1", "a2 a g1 @n1", "b1 b g1", "b2 b g1")
+    assert t.split() == {"a": 1, "b": 1}
+
+
+def test_a_non_preemptible_job_reclaims_inside_quota_only():
+    t = settled("n1:2", "a=0 b=1", "a1 a g1 @n1", "a2 a g1 @n1", "b1 b g1 np", "b2 b g1 np")
+    assert t.rows() == ["a1 Running 1 n1", "a2 Pending 0", "b1 Running 1 n1", "b2 Pending 0"]
+
+
+def test_what_was_reclaimed_is_told():
+    t = settled("n1:1", "a=0 b=1", "a1 a g1 @n1", "b1 b g1")
+    (decision,) = t.decisions(verb="evict")
+    numbers = dict(decision.reason.numbers)
+    assert decision.reason.code == "reclaimed" and numbers, decision
+
+
+def test_reclaim_waits_for_the_stop():
+    t = Ticker(world("n1:1", "a=0 b=1", "a1 a g1 @n1", "b1 b g1"), stop=30_000)
+    t.cycle()
+    assert t.attempts("b1") == 0 and t.show()["a1"][0] == "Stopping"
+    t.settle()
+    assert t.rows() == ["a1 Pending 0", "b1 Running 1 n1"]

@@ -1,0 +1,306 @@
+"""Small worlds as text: `world("n1:2 n2:2", "team-a=2 team-b=2", "a1 team-a g1 @n1", "b1 team-b g1")`.
+
+nodes     `n1:4` and options `:mem=24` (GiB a GPU, else 16) `:cpu=8` (cores, else 16 a GPU) `:ram=32` (GiB,
+          else 64 a GPU) `:type=a` (label run.ai/type) `:pool=fast` (label pool) `:foreign=0,1` (device
+          indices) `:down` `:drain`
+projects  `team-a=2` is a project with quota 2 in pool `default`, `d1/team-a=2` one of department d1,
+          `d1/=6` the department itself (else its quota is derived); `=?` derived, `=2+fast=1` quotas of
+          further pools; options for all its pools: `:w=3` weight, `:max=4` limit, `:rank=200`, `:cpu=8`
+          `:cpumax=8` cores, `:ram=8` `:rammax=8` GiB; `:pools=fast,default` its default pools, `:types=a,b`
+          its allowed node types
+pools     `fast` and options `:min=120` (minimum run time in seconds) `:spread`; its nodes carry the label
+          pool=fast
+jobs      `name project` and words: `g2` whole GPUs, `g0.5` a portion, `g0.5x2` of two devices each, `m5G`
+          GPU memory, `c2` cores, `r4` GiB of memory, `x3` a gang of three, `x2-4` elastic gang min-wanted,
+          `x2-4-6` min-wanted-max, `elastic` (one task, 1 .. node), `live` (resizes without restart),
+          `double` (2021 rule), `p80` priority, `np` non-preemptible, `int` a workspace,
+          `pool=fast,default`, `type=a`, `ran=30` (running for 30 s, else an hour); `+worker g1 x2` begins a
+          second group. Where it is: `@n1` running there (`@n1,n2` a task each, `@n1*2` two devices, `@n1.1`
+          device 1, `@n1.0.1` both), `~n1` stopping there with nothing claimed, `>n1` waiting with that
+          claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from pliant.model.machine import DEFAULT_POOL, Gpu, Node, NodePool, Placement, Share, Strategy
+from pliant.model.quantity import GPU, parse_bytes, parse_cpu, parse_gpus
+from pliant.model.tenancy import UNLIMITED, Department, Project, Quota
+from pliant.model.workload import Kind, Launch, Request, Task, TaskGroup, TaskPhase, Workload
+from pliant.sched.world import World
+
+GIB = 2**30
+NOW = 100_000_000
+"""Where virtual time begins, in ms: far enough from 0 for things to have started long ago."""
+
+Row = NodePool | Department | Project | Node | Workload | Task
+
+
+@dataclass
+class Scene:
+    """Rows by identity. What a test knows of the world without asking the world."""
+
+    pools: dict[str, NodePool] = field(default_factory=dict)
+    departments: dict[str, Department] = field(default_factory=dict)
+    projects: dict[str, Project] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    workloads: dict[str, Workload] = field(default_factory=dict)
+    tasks: dict[tuple[str, str], Task] = field(default_factory=dict)
+
+    def put(self, row: Row) -> None:
+        match row:
+            case NodePool():
+                self.pools[row.id] = row
+            case Department():
+                self.departments[row.id] = row
+            case Project():
+                self.projects[row.id] = row
+            case Node():
+                self.nodes[row.name] = row
+            case Workload():
+                self.workloads[row.id] = row
+            case Task():
+                self.tasks[row.key] = row
+
+    def rows(self) -> Iterable[Row]:
+        """In the order in which a server loads them."""
+        for table in (self.pools, self.departments, self.projects, self.nodes, self.workloads, self.tasks):
+            yield from table.values()  # type: ignore[attr-defined]
+
+    def world(self) -> World:
+        built = World()
+        for row in self.rows():
+            built.put(row)
+        return built
+
+    def tasks_of(self, workload: str) -> list[Task]:
+        return [task for task in self.tasks.values() if task.workload == workload]
+
+    def pool_of(self, node: Node) -> str:
+        """The pool a node is in: the first by name whose label it carries, else `default`."""
+        named = sorted(pool.name for pool in self.pools.values() if pool.label_key)
+        return next((name for name in named if node.label("pool") == name), DEFAULT_POOL)
+
+
+def world(nodes: str, projects: str, *jobs: str, pools: str = "") -> Scene:
+    """A scene from its text; see the module for the words."""
+    scene = Scene()
+    for word in f"{DEFAULT_POOL} {pools}".split():
+        scene.put(pool(word))
+    for word in nodes.split():
+        scene.put(node(word))
+    for word in sorted(projects.split(), key=lambda word: "/=" not in word):
+        put_queue(scene, word)
+    for line in jobs:
+        put_job(scene, line)
+    return scene
+
+
+def pool(word: str) -> NodePool:
+    name, *options = word.split(":")
+    said = dict(option.partition("=")[::2] for option in options)
+    strategy = Strategy.SPREAD if "spread" in said else Strategy.PACK
+    label = ("", "") if name == DEFAULT_POOL else ("pool", name)
+    return NodePool(name, name, *label, strategy, strategy, int(said.get("min", 0)) * 1000)
+
+
+def node(word: str) -> Node:
+    name, count, *options = word.split(":")
+    said = dict(option.partition("=")[::2] for option in options)
+    foreign = {int(index) for index in said.get("foreign", "").split(",") if index}
+    memory = int(said.get("mem", 16)) * GIB
+    labels = {"pool": said.get("pool"), "run.ai/type": said.get("type")}
+    size = max(1, int(count))
+    return Node(
+        name,
+        tuple(Gpu(f"{name}.{i}", i, memory, foreign=i in foreign) for i in range(int(count))),
+        cpu=parse_cpu(said["cpu"]) if "cpu" in said else 16_000 * size,
+        memory=(int(said["ram"]) if "ram" in said else 64 * size) * GIB,
+        labels=tuple(sorted((key, value) for key, value in labels.items() if value)),
+        ready="down" not in said,
+        draining="drain" in said,
+    )
+
+
+def _gpus(text: str) -> int:
+    return UNLIMITED if text == "inf" else parse_gpus(text)
+
+
+def put_queue(scene: Scene, word: str) -> None:
+    """A project, or a department (`d1/=6`); a department that a project names and nobody wrote is derived."""
+    head, *options = word.split(":")
+    path, _, quotas = head.partition("=")
+    said = dict(option.partition("=")[::2] for option in options)
+    derived = quotas == "?"
+    by_pool = {}
+    for part in () if derived else f"{DEFAULT_POOL}={quotas}".split("+"):
+        name, _, amount = part.partition("=")
+        by_pool[name] = Quota(
+            gpu=_gpus(amount),
+            gpu_limit=_gpus(said.get("max", "inf")),
+            weight=parse_gpus(said["w"]) if "w" in said else None,
+            rank=int(said.get("rank", 100)),
+            cpu=parse_cpu(said["cpu"]) if "cpu" in said else UNLIMITED,
+            cpu_limit=parse_cpu(said["cpumax"]) if "cpumax" in said else UNLIMITED,
+            memory=int(said["ram"]) * GIB if "ram" in said else UNLIMITED,
+            memory_limit=int(said["rammax"]) * GIB if "rammax" in said else UNLIMITED,
+        )
+    department, slash, name = path.rpartition("/")
+    department = department or "default"
+    age = len(scene.departments) + len(scene.projects)
+    if slash and not name:
+        scene.put(Department(department, department, tuple(sorted(by_pool.items())), age, derived=derived))
+        return
+    if department not in scene.departments:
+        scene.put(Department(department, department, (), age, derived=True))
+    scene.put(
+        Project(
+            name,
+            name,
+            tuple(sorted(by_pool.items())),
+            age,
+            department=department,
+            derived=derived,
+            default_pools=tuple(said["pools"].split(",")) if "pools" in said else (),
+            interactive_node_types=tuple(said["types"].split(",")) if "types" in said else (),
+            training_node_types=tuple(said["types"].split(",")) if "types" in said else (),
+        )
+    )
+
+
+def _request(words: list[str]) -> Request:
+    request = Request()
+    for word in words:
+        if word[0] == "g" and word[1:2].isdigit():
+            amount, _, devices = word[1:].partition("x")
+            milli = parse_gpus(amount)
+            if milli % GPU == 0 and not devices:
+                request = replace(request, devices=milli // GPU)
+            else:
+                request = replace(request, devices=int(devices or 1), portion=milli)
+        elif word[0] == "m" and word[1:2].isdigit():
+            request = replace(request, devices=1, gpu_memory=parse_bytes(word[1:]))
+        elif word[0] == "c" and word[1:2].isdigit():
+            request = replace(request, cpu=parse_cpu(word[1:]))
+        elif word[0] == "r" and word[1:2].isdigit():
+            request = replace(request, memory=int(word[1:]) * GIB)
+    return request
+
+
+def _group(name: str, words: list[str]) -> TaskGroup:
+    counts = next((word[1:] for word in words if word[0] == "x" and word[1:2].isdigit()), "1")
+    sizes = [int(part) for part in counts.split("-")]
+    return TaskGroup(
+        name,
+        _request(words),
+        min=sizes[0],
+        wanted=sizes[min(1, len(sizes) - 1)],
+        max=sizes[-1],
+        elastic="elastic" in words,
+        live_resize="live" in words,
+    )
+
+
+def job(line: str, serial: int, now: int = NOW) -> tuple[Workload, list[Task]]:
+    """A workload and its tasks, none of which is placed yet."""
+    name, project, *words = line.split()
+    said = dict(word.partition("=")[::2] for word in words if "=" in word)
+    parts: list[tuple[str, list[str]]] = [("main", [])]
+    for word in words:
+        if word[0] == "+":
+            parts.append((word[1:], []))
+        elif word[0] not in "@~>":
+            parts[-1][1].append(word)
+    groups = tuple(_group(group, of_group) for group, of_group in parts)
+    priority = next((int(word[1:]) for word in words if word[0] == "p" and word[1:].isdigit()), None)
+    single = sum(group.max for group in groups) == 1
+    training = Kind.TRAINING if single else Kind.DISTRIBUTED
+    workload = Workload(
+        name,
+        name,
+        project,
+        Kind.WORKSPACE if "int" in words else training,
+        Launch("image"),
+        groups,
+        priority=50 if priority is None else priority,
+        preemptible="np" not in words,
+        pools=tuple(said["pool"].split(",")) if "pool" in said else (),
+        node_type=said.get("type", ""),
+        grow_doubling="double" in words,
+        created=now,
+        serial=serial,
+    )
+    tasks = [Task(name, f"{group.name}-{i}", group.name, i) for group in groups for i in range(group.max)]
+    return workload, tasks
+
+
+def put_job(scene: Scene, line: str, now: int = NOW) -> Workload:
+    """A workload with its tasks, placed where the line says so."""
+    workload, tasks = job(line, 1 + max((w.serial for w in scene.workloads.values()), default=0), now)
+    scene.put(workload)
+    words = line.split()
+    ran = next((int(word[4:]) * 1000 for word in words if word.startswith("ran=")), 3_600_000)
+    seats = [(word[0], seat) for word in words[2:] if word[0] in "@~>" for seat in word[1:].split(",")]
+    for task, seat in zip(tasks, seats + [("", "")] * (len(tasks) - len(seats)), strict=True):
+        if not seat[1]:
+            scene.put(task)
+            continue
+        place = placement(scene, workload.group(task.group).request, seat[1])
+        match seat[0]:
+            case "@":
+                phase, claims, carries = TaskPhase.RUNNING, place, place
+            case "~":
+                phase, claims, carries = TaskPhase.STOPPING, None, place
+            case _:
+                phase, claims, carries = TaskPhase.WAITING, place, None
+        begun = now - ran if carries else None
+        attempt = 1 if carries else 0
+        scene.put(
+            replace(
+                task,
+                phase=phase,
+                claims=claims,
+                carries=carries,
+                attempt=attempt,
+                started=begun,
+                first_started=begun,
+            )
+        )
+    return workload
+
+
+def cost(request: Request, gpu: Gpu) -> Share:
+    """What one device of a request takes of this GPU."""
+    if request.gpu_memory:
+        portion = -(-request.gpu_memory * GPU // gpu.memory)
+        return Share(gpu.uuid, portion, request.gpu_memory)
+    return Share(gpu.uuid, request.portion, gpu.memory * request.portion // GPU)
+
+
+def placement(scene: Scene, request: Request, seat: str) -> Placement:
+    """`n1`, `n1*2` (that many devices) or `n1.1` (these indices); without indices the lowest with room."""
+    where, _, count = seat.partition("*")
+    name, *indices = where.split(".")
+    machine = scene.nodes[name]
+    wanted = int(count) if count else request.devices
+    if indices:
+        chosen = [machine.gpus[int(index)] for index in indices]
+    else:
+        chosen = [gpu for gpu in machine.gpus if _room(scene, gpu, request)][:wanted]
+        if len(chosen) < wanted:
+            raise ValueError(f"the text puts more on {name} than it has")
+    return Placement(name, tuple(cost(request, gpu) for gpu in chosen), request.cpu, request.memory)
+
+
+def _room(scene: Scene, gpu: Gpu, request: Request) -> bool:
+    if gpu.foreign:
+        return False
+    share = cost(request, gpu)
+    portion, memory = share.portion, share.memory
+    for task in scene.tasks.values():
+        for held in {*(task.claims or Placement("")).shares, *(task.carries or Placement("")).shares}:
+            if held.gpu == gpu.uuid:
+                portion, memory = portion + held.portion, memory + held.memory
+    return portion <= GPU and memory <= gpu.memory
