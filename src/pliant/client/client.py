@@ -106,7 +106,7 @@ class Client:
         return cast("wire.WorkloadItem", self._http.call("GET", _workload(workload_id)))
 
     def submit(self, kind: str, body: Mapping[str, Any]) -> wire.Submitted:
-        """`kind` is Training or Workspace. Sent again if the connection breaks; a key makes it one workload."""
+        """`kind`: Training or Workspace. Sent again if the connection breaks; a key makes it one workload."""
         answer = self._http.call(
             "POST",
             f"/api/v1/workloads/{_TYPED[kind]}",
@@ -196,12 +196,15 @@ class Client:
         return Exec(self._http, answer["id"])
 
     def watch(self, project: str | None = None, *, after: str | None = None) -> Iterator[Change]:
-        """Every change of a workload, for ever. A broken connection is taken up again where it broke."""
-        headers = {"Accept": "text/event-stream"}
+        """Every change from this call on, for ever. A broken connection is taken up again where it broke."""
+        return self._watch(project, self._changes(project, after), after)
+
+    def _changes(self, project: str | None, after: str | None) -> Stream:
+        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}
+        return self._http.stream("GET", "/api/v1/watch", query=[("project", project)], headers=headers)
+
+    def _watch(self, project: str | None, stream: Stream, after: str | None) -> Iterator[Change]:
         while True:
-            if after:
-                headers["Last-Event-ID"] = after
-            stream = self._http.stream("GET", "/api/v1/watch", query=[("project", project)], headers=headers)
             seen = False
             try:
                 for change in _changes(stream):
@@ -216,6 +219,7 @@ class Client:
                     raise Unreachable(f"The server at {self.url} ended the stream of changes.")
             finally:
                 stream.close()
+            stream = self._changes(project, after)
 
     # -- organization and machines
 

@@ -20,7 +20,7 @@ class Endpoint(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Under which the current project is remembered: a local server may change its port, not its folder."""
+        """Where the current project is remembered: a local server may change its port, not its folder."""
         return self.state or self.url
 
 

@@ -1,0 +1,154 @@
+"""The server as a process: start it in a session of its own, wait for it, see that it is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pliant.cli.session import client_for
+from pliant.client.errors import Conflict, PliantError, Refused, Unauthorized, Unreachable
+from pliant.client.locate import server_record
+
+START_LIMIT = 20.0  # seconds until a new server must answer
+_KINDS: dict[int, type[PliantError]] = {4: Unauthorized, 5: Conflict, 6: Refused, 8: Unreachable}
+
+
+def arguments(
+    state: str, *, simulate: Sequence[str] = (), port: int | None = None, take_over: bool = False
+) -> list[str]:
+    """The command line of a server."""
+    words = [sys.executable, "-m", "pliant.app", "serve", "--state", state]
+    for spec in simulate:
+        words += ["--simulate", spec]
+    if port is not None:
+        words += ["--port", str(port)]
+    if take_over:
+        words.append("--take-over")
+    return words
+
+
+def prepare(state: str) -> None:
+    """Make the state folder, for its owner only."""
+    try:
+        os.makedirs(state, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise PliantError(
+            f"Cannot make the state folder {state}: {error.strerror}.", "Choose another with --state DIR."
+        ) from error
+
+
+def start(words: Sequence[str], state: str) -> dict[str, Any]:
+    """Start a server and wait until it is ready; returns its record, or raises with its reason to give up."""
+    prepare(state)
+    log = os.path.join(state, "server.log")
+    try:
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        raise PliantError(
+            f"Cannot write {log}: {error.strerror}.", "Choose another folder with --state DIR."
+        ) from error
+    try:
+        before = os.fstat(output).st_size
+        process = subprocess.Popen(
+            list(words),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            cwd="/",
+        )
+    finally:
+        os.close(output)
+    deadline = time.monotonic() + START_LIMIT
+    while time.monotonic() < deadline:
+        code = process.poll()
+        if code is not None:
+            raise _failure(code, log, before)
+        record = server_record(state)
+        if record is not None and record.get("pid") == process.pid and ready(record["url"]):
+            process.returncode = 0  # it lives on without us: no warning that nobody waited for it
+            return record
+        time.sleep(0.02)
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(5)
+    raise PliantError(
+        f"The server did not answer within {START_LIMIT:.0f} s and was ended.", _last(log, before)
+    )
+
+
+def ready(url: str) -> bool:
+    client = client_for(url, None)
+    try:
+        return client.ready()
+    except PliantError:
+        return False
+    finally:
+        client.close()
+
+
+def alive(pid: int) -> bool:
+    """True while that process runs; one that is dead but not yet collected counts as gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    except OSError:
+        return True
+    if os.path.isdir("/proc/self"):
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def wait_gone(pid: int, limit: float) -> bool:
+    """Wait until that process is gone; False if it is still there after `limit` seconds."""
+    deadline = time.monotonic() + limit
+    while alive(pid):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def left_behind(state: str) -> int:
+    """How many attempts of this state folder still have living processes, by what these carry in /proc."""
+    mark = b"PLIANT_ATTEMPT_DIR=" + os.fsencode(os.path.join(os.path.realpath(state), "attempts")) + b"/"
+    return len(set(_environments(mark)))
+
+
+def _environments(mark: bytes) -> Iterator[bytes]:
+    for entry in os.scandir("/proc") if os.path.isdir("/proc") else ():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{entry.name}/environ", "rb") as file:
+                yield from (word for word in file.read().split(b"\0") if word.startswith(mark))
+
+
+def _failure(code: int, log: str, start_at: int) -> PliantError:
+    kind = _KINDS.get(code, PliantError)
+    text = _last(log, start_at)
+    lines = text.splitlines()
+    if not lines:
+        return kind(f"The server ended with code {code} and said nothing.", f"Its log: {log}")
+    reason = lines[-1].removeprefix("Error: ").removeprefix("pliant: ")
+    if code in (1, 2, 3, 4, 5, 6, 7, 8):
+        return kind(reason)
+    return PliantError(f"The server ended with code {code}.", "\n".join(lines[-5:]))
+
+
+def _last(log: str, start_at: int) -> str:
+    """What was written to the log since then, its last lines."""
+    with open(log, "rb") as file:
+        file.seek(start_at)
+        return "\n".join(file.read().decode("utf-8", "replace").strip().splitlines()[-10:])

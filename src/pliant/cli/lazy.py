@@ -1,0 +1,100 @@
+"""Groups whose commands are imported when they are used: each command pays for itself only."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+from pliant.cli.session import Session
+
+
+def remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """An option's callback: the value goes into the Session, wherever on the command line it stood."""
+    if value is not None and param.name is not None:
+        setattr(ctx.ensure_object(Session), param.name, value)
+
+
+def _everywhere() -> list[click.Parameter]:
+    """Options that every command takes."""
+    said: dict[str, Any] = {"expose_value": False, "callback": remember, "hidden": True, "default": None}
+    return [
+        click.Option(["--server"], metavar="URL", **said),
+        click.Option(["--state"], metavar="DIR", **said),
+        click.Option(["-q", "--quiet"], flag_value=True, is_flag=True, type=bool, **said),
+        click.Option(["--debug"], flag_value=True, is_flag=True, type=bool, **said),
+    ]
+
+
+class Command(click.Command):
+    """A command of ours: knows --server, --state, --quiet and --debug."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.extend(_everywhere())
+
+
+class TailCommand(Command):
+    """A command that treats what follows `--` apart: `tail(ctx)` is that list, or None without `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            cut = args.index("--")
+            ctx.meta["pliant.tail"] = args[cut + 1 :]
+            args = self.before_tail(args[:cut])
+        return super().parse_args(ctx, args)
+
+    def before_tail(self, args: list[str]) -> list[str]:
+        """Rewrite the words before `--`, once it is known that there is one."""
+        return args
+
+
+def tail(ctx: click.Context) -> list[str] | None:
+    found: list[str] | None = ctx.meta.get("pliant.tail")
+    return found
+
+
+class LazyGroup(click.Group):
+    """A group that maps names to `module:attribute`, in sections for its help."""
+
+    command_class = Command
+
+    def __init__(self, sections: Mapping[str, Mapping[str, str]], **attrs: Any) -> None:
+        super().__init__(**attrs)
+        self.sections = sections
+        self.where = {name: place for section in sections.values() for name, place in section.items()}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self.where)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = self.where.get(cmd_name)
+        if place is None:
+            return None
+        module, _, attribute = place.partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and name not in self.where and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, self.where, 1)
+            advice = f" Did you mean `{close[0]}`?" if close else ""
+            raise click.UsageError(f"There is no command `{name}`.{advice}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in self.sections.items():
+            rows = []
+            for name in names:
+                command = self.get_command(ctx, name)
+                if command is not None and not command.hidden:
+                    rows.append((name, command.get_short_help_str(limit=formatter.width - 22)))
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)

@@ -1,0 +1,93 @@
+"""backup, restore, debug bundle."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import click
+
+from pliant.cli import daemon
+from pliant.cli.lazy import Command, LazyGroup
+from pliant.cli.output import output_options, structured
+from pliant.cli.session import Session, pass_session
+from pliant.client.errors import Conflict, NotFound, PliantError
+from pliant.client.locate import server_record, state_folder
+
+debug = LazyGroup(
+    {"Commands": {"bundle": "pliant.cli.maintenance:bundle"}},
+    name="debug",
+    help="For those who look into a problem.",
+)
+
+
+@click.command("backup", cls=Command, short_help="Copy what the server knows into a file.")
+@click.argument("file", type=click.Path())
+@output_options
+@pass_session
+def backup(session: Session, file: str) -> None:
+    """Copy what the running server knows into a file; consistent, and without stopping anything."""
+    path = os.path.abspath(file)
+    answer = session.client.backup(path)
+    if not structured(session, {"path": path, **answer}):
+        click.echo(f"Backup written to {path}")
+
+
+@click.command("restore", cls=Command, short_help="Go back to a backup.")
+@click.argument("file", type=click.Path())
+@click.option("-y", "--yes", is_flag=True, help="Do not ask, even if tasks run.")
+@pass_session
+def restore(session: Session, file: str, yes: bool) -> None:
+    """Replace what the server knows by a backup.
+
+    A running server is restarted. Its tasks are stopped first: the backup may know nothing of them.
+    """
+    path = os.path.abspath(file)
+    if not os.path.isfile(path):
+        raise NotFound(f"There is no file {path}.")
+    if session.server is not None:
+        raise click.UsageError("restore is for the server of this machine; --server names another.")
+    state = state_folder(session.state)
+    record = server_record(state)
+    running = record is not None and daemon.alive(int(record.get("pid", 0)))
+    options = [str(spec) for spec in (record or {}).get("simulate") or ()]
+    if running and record is not None:
+        tasks = int(session.client.server().get("tasksRunning") or 0)
+        if tasks and not yes:
+            if not sys.stdin.isatty():
+                raise Conflict(
+                    f"{tasks} tasks run and would be stopped.", "Say `restore --yes` if that is right."
+                )
+            click.confirm(f"{tasks} tasks run and will be stopped. Go on?", abort=True, err=True)
+        session.client.shutdown(stop_tasks=True)
+        if not daemon.wait_gone(int(record["pid"]), 180.0):
+            raise PliantError(f"The server (pid {record['pid']}) does not end.")
+    elif daemon.left_behind(state):
+        raise Conflict("Tasks of a server that has ended still run.", "Stop them first: `pliant down`.")
+    words = [sys.executable, "-m", "pliant.app", "restore", "--state", state, path]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        reason = lines[-1].removeprefix("pliant: ") if lines else f"exit code {done.returncode}"
+        raise PliantError(f"Nothing was restored: {reason}")
+    if running:
+        daemon.start(daemon.arguments(state, simulate=options), state)
+    click.echo(f"Restored {path}{' and started the server again' if running else ''}.")
+
+
+@click.command("bundle", cls=Command)
+@click.option("-O", "--file", type=click.Path(), help="Where to write it.")
+@pass_session
+def bundle(session: Session, file: str | None) -> None:
+    """Write a zip with what the server knows and its log, for those who look into a problem. No tokens."""
+    path = os.path.abspath(file or time.strftime("pliant-debug-%Y%m%d-%H%M%S.zip"))
+    stream = session.client.debug_bundle()
+    try:
+        with open(path, "wb") as target:
+            for piece in stream:
+                target.write(piece)
+    except OSError as error:
+        raise PliantError(f"Cannot write {path}: {error.strerror}.") from error
+    click.echo(f"Debug bundle written to {path}")

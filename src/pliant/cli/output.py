@@ -1,0 +1,111 @@
+"""-o json|yaml|wide|name, --no-headers: how a command's result leaves, and the options that choose it."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from pliant.cli.lazy import remember
+from pliant.cli.session import Session
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_PLAIN = re.compile(r"[A-Za-z/_.][A-Za-z0-9 /_.@()+-]*")
+_WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "~", ""}
+
+
+def output_options(function: _Function) -> _Function:
+    """-o and its short forms; the choice goes into the Session."""
+
+    def short(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.ensure_object(Session).output = str(param.name)
+
+    def bare(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.ensure_object(Session).headers = False
+
+    decorators = (
+        click.option(
+            "-o",
+            "--output",
+            type=click.Choice(["table", "wide", "json", "yaml", "name"]),
+            expose_value=False,
+            callback=remember,
+            help="Form of the output.",
+        ),
+        click.option("--json", is_flag=True, expose_value=False, callback=short, help="Same as -o json."),
+        click.option("--yaml", is_flag=True, expose_value=False, callback=short, help="Same as -o yaml."),
+        click.option("--no-headers", is_flag=True, expose_value=False, callback=bare, help="Rows only."),
+    )
+    for decorate in reversed(decorators):
+        function = decorate(function)
+    return function
+
+
+def project_option(function: _Function) -> _Function:
+    """-p/--project; goes into the Session."""
+    return click.option(
+        "-p", "--project", metavar="NAME", expose_value=False, callback=remember, help="Project to work in."
+    )(function)
+
+
+def structured(session: Session, value: Any) -> bool:
+    """Print `value` as JSON or YAML if that was asked for; False if not."""
+    if session.output == "json":
+        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    elif session.output == "yaml":
+        click.echo(as_yaml(value))
+    else:
+        return False
+    return True
+
+
+def show(session: Session, items: Sequence[Mapping[str, Any]], text: Callable[[], str]) -> None:
+    """Print a list in the form that was asked for; `text` makes the table."""
+    if structured(session, items):
+        return
+    if session.output == "name":
+        lines = "\n".join(str(item["name"]) for item in items)
+    else:
+        lines = text()
+    if lines:
+        click.echo(lines)
+
+
+def as_yaml(value: Any) -> str:
+    """What JSON can hold, as YAML in block style, without a newline at the end."""
+    return "\n".join(_lines(value))
+
+
+def _lines(value: Any) -> list[str]:
+    if isinstance(value, Mapping) and value:
+        lines = []
+        for key, entry in value.items():
+            inner = _lines(entry)
+            if _nested(entry):
+                lines += [f"{_scalar(str(key))}:", *(f"  {line}" for line in inner)]
+            else:
+                lines.append(f"{_scalar(str(key))}: {inner[0]}")
+        return lines
+    if isinstance(value, Sequence) and not isinstance(value, str) and value:
+        lines = []
+        for entry in value:
+            inner = _lines(entry)
+            lines += [f"- {inner[0]}", *(f"  {line}" for line in inner[1:])]
+        return lines
+    return [_scalar(value)]
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, Mapping | list | tuple) and bool(value)
+
+
+def _scalar(value: Any) -> str:
+    # Anything that YAML could take for something else goes in double quotes, which read as JSON does.
+    if isinstance(value, str):
+        plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS and not value.endswith((" ", "."))
+        return value if plain and not re.match(r"[.\d+-]", value) else json.dumps(value, ensure_ascii=True)
+    return json.dumps(list(value) if isinstance(value, tuple) else value)

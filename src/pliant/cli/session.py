@@ -1,0 +1,132 @@
+"""What one invocation knows: its global options, the server it talks to, the project it is about."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pliant.client.config import Config
+from pliant.client.errors import BadRequest, NotFound
+from pliant.client.locate import Endpoint, locate
+
+if TYPE_CHECKING:
+    from pliant.client.client import Client
+
+
+class Session:
+    """One run of the command line. Nothing is read or connected before it is asked for."""
+
+    def __init__(self) -> None:
+        self.server: str | None = None
+        self.state: str | None = None
+        self.project: str | None = None  # of -p/--project
+        self.quiet = False
+        self.debug = False
+        self.output = "table"  # table | wide | json | yaml | name
+        self.headers = True
+        self.kind: str | None = None  # Training | Workspace within such a group; None: any workload
+        self.noun = "job"  # what that group calls one
+        self._config: Config | None = None
+        self._endpoint: Endpoint | None = None
+        self._client: Client | None = None
+
+    @property
+    def program(self) -> str:
+        """`pliant` or `runai`, as typed."""
+        name = click.get_current_context().find_root().info_name
+        return name or "pliant"
+
+    @property
+    def config(self) -> Config:
+        if self._config is None:
+            self._config = Config()
+        return self._config
+
+    @property
+    def endpoint(self) -> Endpoint:
+        if self._endpoint is None:
+            self._endpoint = locate(self.server, self.state, config=self.config)
+        return self._endpoint
+
+    @property
+    def client(self) -> Client:
+        if self._client is None:
+            endpoint = self.endpoint
+            self._client = client_for(endpoint.url, endpoint.token)
+        return self._client
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def note(self, text: str) -> None:
+        """One line for the reader, beside the data."""
+        if not self.quiet:
+            click.echo(text, err=True)
+
+    @property
+    def named_project(self) -> str | None:
+        """The project that was asked for: -p, the environment, `project set`. None if nobody said."""
+        said = self.project or os.environ.get("PLIANT_PROJECT")
+        return said or self.config.project(self.endpoint.key)
+
+    @property
+    def current_project(self) -> str:
+        """The project to work in; until somebody sets one that is `default`."""
+        return self.named_project or "default"
+
+    def missing_project(self) -> BadRequest | NotFound:
+        """The error to raise when the server does not know `current_project`."""
+        names = ", ".join(sorted(unit["name"] for unit in self.client.projects()))
+        there_are = (
+            f"There are: {names}."
+            if names
+            else f"Create one: `{self.program} project create NAME --quota N`."
+        )
+        if self.named_project is None:
+            return BadRequest(
+                "No project is set.", f"Choose one with `{self.program} project set NAME`. {there_are}"
+            )
+        return NotFound(f"Project {self.current_project} does not exist.", there_are)
+
+    def check_project(self) -> None:
+        """Raise unless the current project exists; asked only when something was not found in it."""
+        try:
+            self.client.project(self.current_project)
+        except NotFound:
+            raise self.missing_project() from None
+
+    def find(self, name: str) -> Any:
+        """The workload of that name in the current project, of the kind of this group."""
+        project = self.current_project
+        try:
+            return self.client.find(name, project, kind=self.kind)
+        except NotFound:
+            self.check_project()
+            what = self.noun.capitalize()
+            raise NotFound(
+                f"{what} {name} does not exist in project {project}.",
+                "If it is in another project, name that with -p PROJECT.",
+            ) from None
+
+
+def client_for(url: str, token: str | None) -> Client:
+    """A Client, without the cost of TLS where the address does not need it."""
+    plain = not url.startswith("https:") and "ssl" not in sys.modules
+    if plain:
+        sys.modules["ssl"] = None  # type: ignore[assignment]  # http.client takes that for "not built in"
+    try:
+        from pliant.client.client import Client
+    finally:
+        if plain:
+            del sys.modules["ssl"]
+    return Client(url, token)
+
+
+def pass_session(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give the command its Session as first argument."""
+    return click.make_pass_decorator(Session, ensure=True)(function)

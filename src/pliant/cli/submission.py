@@ -1,0 +1,174 @@
+"""What all submits share: checks that need no server, the parts of a request, the answer."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from pliant.cli.amounts import checked_name, duration, memory, number, pair, whole
+from pliant.cli.output import structured
+from pliant.cli.session import Session
+from pliant.client.errors import Conflict, NotFound
+
+LEAST_GPU_MEMORY = 100 * 10**6
+"""Bytes; less is refused, as in Run:ai."""
+
+PRIORITIES = ("very-low", "low", "medium-low", "medium", "medium-high", "high", "very-high")
+
+
+def user() -> str:
+    """Who submits, for the USER column."""
+    name = os.environ.get("LOGNAME") or os.environ.get("USER")
+    if name:
+        return name
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def named(positional: str | None, name: str | None) -> str | None:
+    """The name of --name or of the first word; both is an error."""
+    if positional and name:
+        raise click.UsageError(f"The name is given twice: {positional} and --name {name}.")
+    given = name or positional
+    return checked_name(given, "name for a workload") if given else None
+
+
+def image(given: str | None) -> str:
+    if not given or not given.strip():
+        raise click.UsageError("-i, --image must be set")
+    return given
+
+
+def devices(text: str) -> int:
+    """-g of the second edition: whole GPUs."""
+    value = number(text, "-g", "1")
+    if value != int(value):
+        raise click.UsageError(f"-g {text}: whole GPUs only; for a part of one use --gpu-portion-request.")
+    if value < 1:
+        raise click.UsageError(f"-g {text}: at least 1; leave -g out for a workload without GPUs.")
+    return int(value)
+
+
+def portion(text: str, flag: str) -> float:
+    value = number(text, flag, "0.5")
+    if not 0 < value <= 1:
+        raise click.UsageError(f"{flag} {text}: more than 0 and at most 1, the part of one GPU.")
+    if round(value, 3) != value:
+        raise click.UsageError(f"{flag} {text}: at most three decimals.")
+    return value
+
+
+def gpu_memory(text: str, flag: str) -> str:
+    """The amount as it was written, once it is known to be one."""
+    if memory(text, flag) < LEAST_GPU_MEMORY:
+        raise click.UsageError(f"{flag} {text}: at least 100M of GPU memory.")
+    return text.strip()
+
+
+def cpu(text: str, flag: str) -> float | int:
+    """Cores; '500m' is half of one."""
+    if text.endswith("m") and text[:-1].isdigit():
+        return whole(int(text[:-1]) / 1000)
+    return whole(number(text, flag, "0.5 or 500m"))
+
+
+def main_memory(text: str, flag: str) -> str:
+    memory(text, flag)
+    return text.strip()
+
+
+def seconds(text: str, flag: str) -> int:
+    return round(duration(text, flag))
+
+
+def elastic_fits(*, workspace: bool, shared: bool, gpus: bool) -> None:
+    """Raise if --elastic cannot go with the rest."""
+    if workspace:
+        raise click.UsageError("--elastic is for trainings: an interactive workload keeps the GPUs it has.")
+    if shared:
+        raise click.UsageError("--elastic does not go with a part of a GPU: ask for whole GPUs with -g.")
+    if not gpus:
+        raise click.UsageError("--elastic needs -g: the number of GPUs it asks for.")
+
+
+def pairs(entries: Sequence[str], flag: str) -> list[dict[str, str]]:
+    """['K=V', ...] as the API takes variables, labels and annotations."""
+    return [{"name": name, "value": value} for name, value in (pair(entry, flag) for entry in entries)]
+
+
+def pool_names(entries: Sequence[str]) -> list[str]:
+    """Pools in the order to try; separated by commas or spaces, or the option repeated."""
+    return [name for entry in entries for name in entry.replace(",", " ").split()]
+
+
+def argv(*, command: Sequence[str] = (), args: Sequence[str] = ()) -> dict[str, Any]:
+    """Command and arguments both as exact words and as Run:ai's one string."""
+    spec: dict[str, Any] = {}
+    if command:
+        spec |= {"command": shlex.join(command), "commandArgv": list(command)}
+    if args:
+        spec |= {"args": shlex.join(args), "argsArgv": list(args)}
+    return spec
+
+
+def send(session: Session, kind: str, body: dict[str, Any], *, dry_run: bool) -> Mapping[str, Any] | None:
+    """Submit, and print the answer; None after a dry run. `kind` is Training or Workspace."""
+    project = session.current_project
+    body["projectName"] = project
+    body["source"] = "CLI"
+    body["submittedBy"] = user()
+    try:
+        if dry_run:
+            _print_verdict(session, session.client.dry_run(kind, body), body.get("name") or "it")
+            return None
+        answer = session.client.submit(kind, body)
+    except NotFound:
+        session.check_project()
+        raise
+    except Conflict as error:
+        if error.reason not in ("", "name-exists", "conflict") or error.details or "name" not in body:
+            raise
+        delete = f"`{session.program} delete {body['name']} -p {project}`"
+        advice = f"Choose another name, or delete it first: {delete}."
+        raise Conflict(error.message, advice, status=error.status, reason=error.reason) from error
+    for notice in answer.get("notices") or []:
+        session.note(f"Note: {notice}")
+    name = answer["name"]
+    if session.output == "name":
+        click.echo(name)
+    elif not structured(session, answer):
+        noun = session.noun
+        look = f"describe job {name}" if noun == "job" else f"{noun} describe {name}"
+        click.echo(f"The {noun} '{name}' has been submitted successfully")
+        click.echo(f"You can run `{session.program} {look} -p {project}` to check its status")
+    return answer
+
+
+def _print_verdict(session: Session, verdict: Mapping[str, Any], name: str) -> None:
+    if structured(session, verdict):
+        return
+    for notice in verdict.get("notices") or []:
+        session.note(f"Note: {notice}")
+    words = {"starts": "would start now", "waits": "would wait", "never": "could never start"}
+    line = f"Nothing was submitted: {name} {words.get(str(verdict.get('verdict')), verdict.get('verdict'))}"
+    if places := [_place(place) for place in verdict.get("placements") or []]:
+        line += f" on {', '.join(places)}"
+    reason = verdict.get("reason")
+    message = reason.get("message") if isinstance(reason, Mapping) else reason
+    click.echo(f"{line}: {message}" if message else f"{line}.")
+    if disrupted := [_place(entry) for entry in verdict.get("disrupted") or []]:
+        click.echo(f"It would take from: {', '.join(disrupted)}")
+
+
+def _place(entry: Any) -> str:
+    if isinstance(entry, Mapping):
+        return str(entry.get("node") or entry.get("name") or entry.get("workload") or dict(entry))
+    return str(entry)

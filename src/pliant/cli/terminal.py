@@ -1,0 +1,95 @@
+"""Between this terminal and a command that runs elsewhere: raw bytes both ways until it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import termios
+import threading
+import tty as terminal_modes
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pliant.client.errors import PliantError
+
+if TYPE_CHECKING:
+    from pliant.client.session import Exec
+
+
+def size() -> tuple[int, int]:
+    """(rows, columns) of this terminal."""
+    columns, rows = shutil.get_terminal_size()
+    return rows, columns
+
+
+def shuttle(command: Exec, *, tty: bool, stdin: bool) -> int:
+    """Copy output here and, if asked, input there; returns the command's exit code."""
+    with _raw(tty and sys.stdin.isatty()), _resizing(command, tty):
+        if stdin:
+            threading.Thread(target=_send_input, args=(command,), daemon=True).start()
+        try:
+            for piece in command.output():
+                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.flush()
+        except BaseException:
+            with contextlib.suppress(PliantError):
+                command.kill()
+            raise
+    code = command.exit_code()
+    if code is None:
+        raise PliantError("The output ended, but the command has no exit code.", "Was its task stopped?")
+    return code if code >= 0 else 128 - code
+
+
+def _send_input(command: Exec) -> None:
+    try:
+        while data := os.read(sys.stdin.fileno(), 65536):
+            command.send(data)
+        command.close_input()
+    except (PliantError, OSError) as error:
+        # The command may have ended first; then nobody misses the rest of the input.
+        if not isinstance(error, PliantError) or error.status not in (404, 409):
+            sys.stderr.write(f"Input is no longer sent: {error}\r\n")
+
+
+@contextlib.contextmanager
+def _raw(wanted: bool) -> Iterator[None]:
+    """Every key goes through as it is, Ctrl-C too; the terminal is put back at the end."""
+    if not wanted:
+        yield
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        terminal_modes.setraw(descriptor)
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+@contextlib.contextmanager
+def _resizing(command: Exec, wanted: bool) -> Iterator[None]:
+    if not wanted or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    changed = threading.Event()
+    done = threading.Event()
+
+    def follow() -> None:
+        # Off the signal handler: it may interrupt a read on the same connection.
+        while changed.wait() and not done.is_set():
+            changed.clear()
+            with contextlib.suppress(PliantError):
+                command.resize(*size())
+
+    before = signal.signal(signal.SIGWINCH, lambda number, frame: changed.set())
+    threading.Thread(target=follow, daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+        done.set()
+        changed.set()
