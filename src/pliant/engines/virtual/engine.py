@@ -1,0 +1,90 @@
+"""The virtual engine: tasks that take the time they declare, on a clock that others move."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from pliant.control.ports import Session, Sink, StaleEpoch
+from pliant.engines.virtual.machines import Machines
+from pliant.model.fact import AttemptEnded, AttemptStarted, NodeSeen
+from pliant.model.order import Resize, Start, Stop
+from pliant.model.workload import Attempt, AttemptId, Launch
+
+
+class VirtualEngine:
+    """See control.ports.Engine. Facts come while the machines' timeline is moved, on the mover's thread."""
+
+    name = "virtual"
+
+    def __init__(self, machines: Machines) -> None:
+        self.machines = machines
+
+    def open(self, sink: Sink, known: Iterable[Attempt], epoch: int) -> None:
+        """Raises StaleEpoch if these machines have seen a higher epoch."""
+        machines = self.machines
+        if epoch < machines.epoch:
+            raise StaleEpoch(f"epoch {epoch} is over: {machines.epoch} leads")
+        machines.epoch, machines.sink = epoch, None  # orphans end unheard
+        alive = [attempt.id for attempt in known if attempt.exit is None]
+        for orphan in [run.attempt for run in machines.runs.values() if run.exit is None]:
+            if orphan not in alive:
+                machines.lose(orphan)
+        machines.sink = sink
+        for node in machines.nodes.values():
+            sink(NodeSeen(node))
+        for attempt in alive:
+            run = machines.runs.get(attempt)
+            if run is not None and run.exit is not None:
+                sink(AttemptEnded(attempt, run.exit))
+            elif run is not None and run.started is not None:
+                sink(AttemptStarted(attempt, run.started))
+
+    def start(self, order: Start) -> None:
+        self.machines.start(order)
+
+    def stop(self, order: Stop) -> None:
+        self.machines.stop(order)
+
+    def resize(self, order: Resize) -> None:
+        self.machines.resize(order)
+
+    def refuse(self, launch: Launch) -> str | None:
+        return None
+
+    def notice(self, launch: Launch) -> str | None:
+        return None
+
+    def allocation(self, attempt: AttemptId, document: Mapping[str, object]) -> None:
+        self.machines.allocations[attempt] = dict(document)
+
+    def logs(
+        self, attempt: AttemptId, *, follow: bool, tail: int | None, since: int | None
+    ) -> Iterator[bytes]:
+        """What the attempt declared to log. `since` is ms of virtual time."""
+        told = False
+        while True:
+            run = self.machines.runs.get(attempt)
+            if run is not None and run.started is not None and not told:
+                told = True
+                lines = run.behaviour.output.splitlines(keepends=True)
+                if since is None or run.started >= since:
+                    yield b"".join(lines if tail is None else lines[max(len(lines) - tail, 0) :])
+            if not follow or (run is not None and run.exit is not None):
+                return
+            yield b""
+
+    def exec(
+        self, attempt: AttemptId, argv: Sequence[str], *, tty: bool, stdin: bool, rows: int, columns: int
+    ) -> Session:
+        """Always raises ValueError."""
+        raise ValueError(f"{attempt} runs in virtual time: no command can run inside it")
+
+    def forget(self, workload: str) -> None:
+        """Raises ValueError if something of it lives."""
+        mine = [attempt for attempt in self.machines.runs if attempt.workload == workload]
+        if any(self.machines.runs[attempt].exit is None for attempt in mine):
+            raise ValueError(f"something of workload {workload} still runs: stop it first")
+        for attempt in mine:
+            del self.machines.runs[attempt]
+            self.machines.allocations.pop(attempt, None)
+
+    def close(self) -> None:
+        self.machines.sink = None

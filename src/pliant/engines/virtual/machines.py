@@ -1,0 +1,184 @@
+"""What runs in virtual time. It outlives the engine, as processes outlive a server."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from pliant.control.ports import Sink
+from pliant.engines.virtual.timeline import Timeline
+from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, NodeLost, NodeSeen
+from pliant.model.machine import Node, Share
+from pliant.model.order import Resize, Start, Stop
+from pliant.model.workload import AttemptId, Exit
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """How one attempt goes if nobody interferes."""
+
+    duration: int | None = None  # ms from its start to its end; None: it runs until it is stopped
+    code: int = 0  # its exit code then
+    stop: int = 0  # ms that it takes to end once it is asked to, cut off by the grace
+    output: bytes = b""  # what it logs, at its start
+    error: str = ""  # why it cannot be started at all
+
+
+def declared(order: Start) -> Behaviour:
+    """What the workload says of itself, in its environment:
+
+    PLIANT_VIRTUAL_SECONDS (forever when missing), PLIANT_VIRTUAL_EXIT, PLIANT_VIRTUAL_STOP_SECONDS.
+    """
+    env = dict(order.workload.launch.env)
+    seconds = env.get("PLIANT_VIRTUAL_SECONDS")
+    return Behaviour(
+        duration=None if seconds is None else int(Decimal(seconds) * 1000),
+        code=int(env.get("PLIANT_VIRTUAL_EXIT", "0")),
+        stop=int(Decimal(env.get("PLIANT_VIRTUAL_STOP_SECONDS", "0")) * 1000),
+    )
+
+
+@dataclass(slots=True)
+class Run:
+    """One attempt on these machines."""
+
+    attempt: AttemptId
+    node: str
+    behaviour: Behaviour
+    shares: tuple[Share, ...]
+    started: int | None = None  # ms; None while it is being started
+    stopping: bool = False
+    exit: Exit | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self.started is not None and self.exit is None
+
+
+class Machines:
+    """Nodes and runs on one timeline, deterministic to the last fact. For one thread."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        nodes: Iterable[Node],
+        *,
+        behaviour: Callable[[Start], Behaviour] = declared,
+        start_latency: int = 0,
+        stop_latency: int = 0,
+    ) -> None:
+        """Latencies in ms: from an order to what it brings about."""
+        self.timeline = timeline
+        self.nodes = {node.name: node for node in nodes}
+        self.runs: dict[AttemptId, Run] = {}  # claimed attempts: none of them ever starts again
+        self.allocations: dict[AttemptId, dict[str, object]] = {}
+        self.epoch = 0  # the highest one seen; orders of a lower one change nothing
+        self.sink: Sink | None = None  # of the engine that is open; without one nobody hears of what happens
+        self._behaviour = behaviour
+        self._start_latency, self._stop_latency = start_latency, stop_latency
+
+    # ---- orders ----
+
+    def start(self, order: Start) -> None:
+        if order.epoch < self.epoch:
+            return
+        run = self.runs.get(order.attempt)
+        if run is not None:
+            self._answer_end(run)
+            return
+        placement = order.placement
+        run = Run(order.attempt, placement.node, self._behaviour(order), placement.shares)
+        self.runs[order.attempt] = run
+        self.timeline.after(self._start_latency, lambda: self._begin(run))
+
+    def stop(self, order: Stop) -> None:
+        if order.epoch < self.epoch:
+            return
+        run = self.runs.get(order.attempt)
+        if run is None:
+            run = self.runs[order.attempt] = Run(order.attempt, order.node, Behaviour(), ())
+            self.timeline.after(0, lambda: self._end(run, stopped=True))
+        elif run.exit is not None:
+            self._answer_end(run)
+        elif not run.stopping:
+            run.stopping = True
+            delay = self._stop_latency + min(run.behaviour.stop, order.grace)
+            killed = run.behaviour.stop > order.grace
+            self.timeline.after(
+                delay, lambda: self._end(run, code=None if killed else 0, signal=9 if killed else None)
+            )
+
+    def resize(self, order: Resize) -> None:
+        run = self.runs.get(order.attempt)
+        if order.epoch < self.epoch or run is None or not run.alive:
+            return
+        lost = {share.gpu for share in run.shares} - set(order.placement.uuids)
+        delay = min(run.behaviour.stop, order.grace) if lost else 0
+
+        def resized() -> None:
+            if run.alive:
+                run.shares = order.placement.shares
+                self._report(AttemptResized(run.attempt, run.shares, self.timeline.now()))
+
+        self.timeline.after(delay, resized)
+
+    # ---- what may go wrong ----
+
+    def fail(self, attempt: AttemptId, code: int = 1) -> None:
+        """It ends by itself, now."""
+        self._end(self.runs[attempt], code=code)
+
+    def lose(self, attempt: AttemptId) -> None:
+        """It is gone, now, and nobody saw how."""
+        self._end(self.runs[attempt], lost=True)
+
+    def lose_node(self, name: str) -> None:
+        """The node goes with everything on it."""
+        del self.nodes[name]
+        self._report(NodeLost(name))
+        for run in list(self.runs.values()):
+            if run.node == name and run.exit is None:
+                self._end(run, lost=True)
+
+    def add_node(self, node: Node) -> None:
+        """A new node, or an old one that has changed."""
+        self.nodes[node.name] = node
+        self._report(NodeSeen(node))
+
+    # ---- what happens ----
+
+    def _begin(self, run: Run) -> None:
+        if run.exit is not None or run.stopping:
+            return  # stopped or lost while it was being started: its end is on the way
+        if run.behaviour.error:
+            self._end(run, error=run.behaviour.error)
+            return
+        run.started = self.timeline.now()
+        self._report(AttemptStarted(run.attempt, run.started))
+        if run.behaviour.duration is not None:
+            self.timeline.after(run.behaviour.duration, lambda: self._end(run, code=run.behaviour.code))
+
+    def _end(
+        self,
+        run: Run,
+        *,
+        code: int | None = None,
+        signal: int | None = None,
+        stopped: bool = False,
+        lost: bool = False,
+        error: str = "",
+    ) -> None:
+        if run.exit is None:
+            run.exit = Exit(self.timeline.now(), code, signal, stopped or run.stopping, lost, error)
+            self._report_end(run)
+
+    def _report_end(self, run: Run) -> None:
+        if run.exit is not None:
+            self._report(AttemptEnded(run.attempt, run.exit))
+
+    def _answer_end(self, run: Run) -> None:
+        """To an order that was repeated: never from within the order."""
+        self.timeline.after(0, lambda: self._report_end(run))
+
+    def _report(self, fact: AttemptStarted | AttemptEnded | AttemptResized | NodeSeen | NodeLost) -> None:
+        if self.sink is not None:
+            self.sink(fact)

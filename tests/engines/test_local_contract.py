@@ -1,0 +1,18 @@
+"""The local engine keeps the contract, with either supervisor."""
+
+import pytest
+
+from tests.engines.contract import EngineContract
+from tests.engines.local_rig import LocalRig, supervisor
+
+
+@pytest.fixture(params=["native", "python"])
+def rig(request, tmp_path):
+    rig = LocalRig(tmp_path, supervisor(request.param))
+    rig.open()
+    yield rig
+    rig.clean()
+
+
+class TestContract(EngineContract):
+    pass
