@@ -1,0 +1,155 @@
+"""Plays walk-throughs of docs/walkthroughs in front of you: real commands, real processes, simulated GPUs.
+
+Usage: python examples/demo.py [--deadline SECONDS] [--turn-over N] [PAGE[:EDITION] ...]
+
+Every state that a page promises is read back with `-o json` and compared. Ends 0 if all were as documented, 1 if
+one was not, 130 after Ctrl-C; leaves nothing running in any case. --turn-over N expects the contrary of the N-th
+state, to see the demo fail.
+"""
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from walkthrough import DEADLINE, PAGES, Command, Done, Stage, editions, parse, play
+
+PLAYED = ("elasticity:2021", "over-quota:v2", "fractions:v1")
+
+
+def _gpus(item: dict[str, Any]) -> str:
+    asked = item.get("workloadRequestedResources") or {}
+    memory = (asked.get("gpuMemory") or {}).get("request")
+    request = memory or f"{(asked.get('gpu') or {}).get('request') or 0:.2f}"
+    return f"{item['allocatedResources']['gpu']:.2f} ({request})"
+
+
+COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "NAME": lambda item: item["name"],
+    "Workload": lambda item: item["name"],
+    "STATUS": lambda item: item["status"],
+    "Status": lambda item: item["phase"],
+    "TYPE": lambda item: item["jobType"],
+    "Type": lambda item: item["type"],
+    "PROJECT": lambda item: item["projectName"],
+    "Project": lambda item: item["projectName"],
+    "NODE": lambda item: item["node"],
+    "GPUs Allocated (Requested)": _gpus,
+    "PODs Running (Pending)": lambda item: f"{item['runningPods']} ({item['pendingPods']})",
+    "GPU Alloc.": lambda item: f"{item['allocatedResources']['gpu']:.2f}",
+    "GPU Allocation": lambda item: f"{item['allocatedResources']['gpu']:.2f}",
+    "Running/Req. Pods": lambda item: f"{item['runningPods']}/{item['requestedPods']['number']}",
+    "Running/Requested Pods": lambda item: f"{item['runningPods']}/{item['requestedPods']['number']}",
+    "Preemptible": lambda item: "Yes" if item["preemptible"] else "No",
+}
+"""What a column of the tables shows, made from an entry of `-o json`."""
+
+
+def machine_read(stage: Stage, command: str, header: Sequence[str]) -> tuple[list[list[str]], Done]:
+    """The named columns of a list of workloads, from its JSON."""
+    done = stage.run(f"{command} -o json")
+    if done.code != 0:
+        return [], done
+    return [[COLUMNS[title](item) for title in header] for item in json.loads(done.out)], done
+
+
+@dataclass(slots=True)
+class Count:
+    """What came of the states that were promised."""
+
+    promised: int = 0
+    seen: int = 0
+    failures: int = 0  # of anything, states included
+
+
+def show_page(name: str, stage: Stage, count: Count, turn_over: int, deadline: float) -> None:
+    """Play one page; `turn_over` is the number of the state to expect otherwise, counted from here."""
+    page, _, edition = name.partition(":")
+    text = (PAGES / f"{page}.md").read_text("utf-8")
+    commands = parse(text, edition or editions(text)[0])
+    states = [place for place, command in enumerate(commands) if _is_state(command)]
+    if 0 < turn_over <= len(states):
+        commands[states[turn_over - 1]] = _turned_over(commands[states[turn_over - 1]])
+    count.promised += len(states)
+    say(f"\n=== {text.splitlines()[0].lstrip('# ')} (docs/walkthroughs/{page}.md)")
+    for seen in play(commands, stage, read=machine_read, deadline=deadline):
+        state = _is_state(seen.command)
+        done = stage.run(seen.command.text) if state else seen.done
+        say(f"\n$ {seen.command.text}\n{done.said.rstrip()}".rstrip())
+        if seen.command.notice:
+            say(f"  ▸ {seen.command.notice}")
+        if seen.problem:
+            count.failures += 1
+            say(f"  ✗ not as documented (line {seen.command.line}): {seen.problem}")
+            if not seen.command.expected:
+                return  # what follows needs this command to have worked
+        elif state:
+            count.seen += 1
+            say("  ✓ as documented")
+
+
+def _is_state(command: Command) -> bool:
+    return command.expected is not None and command.expected.kind == "rows"
+
+
+def _turned_over(command: Command) -> Command:
+    """The same with one row too many expected."""
+    assert command.expected
+    columns = len(command.expected.lines[0].split("  "))
+    row = "  ".join(["turned-over"] * columns)
+    return replace(command, expected=replace(command.expected, lines=(*command.expected.lines, row)))
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """A folder whose servers and tasks are gone when it goes, also after Ctrl-C, SIGTERM or a closed terminal."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in signals:
+        signal.signal(number, interrupt)
+    folder = Path(tempfile.mkdtemp(prefix="pliant-demo-"))
+    try:
+        yield folder
+    finally:
+        for number in signals:
+            signal.signal(number, signal.SIG_IGN)  # cleaning up is short, and must not be cut off
+        for stage in folder.iterdir():
+            Stage(stage).close(patience=5)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("pages", nargs="*", default=PLAYED, metavar="PAGE[:EDITION]")
+    parser.add_argument("--deadline", type=float, default=DEADLINE, metavar="SECONDS", help="wait for a state")
+    parser.add_argument("--turn-over", type=int, default=0, metavar="N", help="expect the N-th state otherwise")
+    options = parser.parse_args()
+    count = Count()
+    try:
+        with private_folder() as folder:
+            for number, name in enumerate(options.pages):
+                turn_over = options.turn_over - count.promised
+                show_page(name, Stage(folder / str(number)), count, turn_over, options.deadline)
+    except KeyboardInterrupt:
+        say("\ninterrupted; everything that was started has been ended")
+        return 130
+    say(f"\n{count.seen} of {count.promised} states as documented")
+    return 0 if count.seen == count.promised and not count.failures else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

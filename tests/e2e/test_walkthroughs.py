@@ -1,0 +1,105 @@
+"""Every page of docs/walkthroughs and docs/guide, typed as it is printed, in each of its editions."""
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from examples.walkthrough import PAGES, Stage, editions, parse, play
+from tests.e2e.witness import Snapshot, observe, reference
+
+FOLDERS = (PAGES, PAGES.parent / "guide")
+SESSIONS = [
+    pytest.param(page, edition, id=f"{page.stem}-{edition}" if edition else page.stem)
+    for folder in FOLDERS
+    for page in sorted(folder.glob("*.md"))
+    if page.name != "README.md" and "```console" in page.read_text("utf-8")
+    for edition in editions(page.read_text("utf-8"))
+]
+
+
+@pytest.mark.parametrize(("page", "edition"), SESSIONS)
+def test_page(page: Path, edition: str, stage: Stage) -> None:
+    snapshots = []
+    for seen in play(parse(page.read_text("utf-8"), edition), stage):
+        assert not seen.problem, f"{page.name}, line {seen.command.line}: {seen.command.text}\n{seen.problem}"
+        expected = seen.command.expected
+        if expected and expected.kind == "rows":
+            snapshots.append(observe(stage))
+    assert stage.close() == {}, "the page's last command is to leave nothing behind"
+    FURTHER.get(page.stem, lambda _: None)(snapshots)
+
+
+def stretches(snapshots: list[Snapshot]) -> None:
+    """elastic1 goes from 2 GPUs to 1, elastic2 from 1 to 2: the same job, not a step lost, and it is said why."""
+    for name, gpus in (("elastic1", [2, 1]), ("elastic2", [1, 2])):
+        before, after = [snapshot for snapshot in snapshots if name in snapshot.items][:2]
+        assert [before.gpus(name), after.gpus(name)] == gpus
+        assert [len(before.workers[name]), len(after.workers[name])] == gpus
+        for key in ("id", "name", "createdAt"):
+            assert before.items[name][key] == after.items[name][key]
+        attempts = after.losses[name]
+        assert len(attempts) == 2, "one start, one resize"
+        (last, _), (resumed, _) = attempts[0][-1], attempts[1][0]
+        assert resumed > last
+        whole = reference(attempts[1][-1][0] + 1)
+        for step, loss in (*attempts[0], *attempts[1]):
+            assert abs(loss - whole[step]) < 1e-6, f"{name}: step {step} after a resize at {resumed}"
+    why = {event["reason"]: event for event in _events(snapshots, "elastic1")}
+    assert why["Shrunk"]["code"] and "filler1" in why["Shrunk"]["message"]
+    assert why["Shrunk"]["numbers"], "the reason has its numbers"
+    why = {event["reason"]: event for event in _events(snapshots, "elastic2")}
+    assert why["Grown"]["code"] and "2" in why["Grown"]["message"]
+
+
+def waits_for_its_time(snapshots: list[Snapshot]) -> None:
+    """a1 lost its GPU once it had run for 15 seconds, and soon after."""
+    events = {event["reason"]: datetime.fromisoformat(event["createdAt"]) for event in _events(snapshots, "a1")}
+    ran = (events["Reclaimed"] - events["Running"]).total_seconds()
+    assert 15 <= ran < 25
+
+
+def says_by_whose_right(snapshots: list[Snapshot]) -> None:
+    """a1's history names the project that took its GPU, and a2 was moved or left alone, never stopped for good."""
+    taken = next(event for event in _events(snapshots, "a1") if event["reason"] == "Reclaimed")
+    assert "team-b" in taken["message"]
+    final = snapshots[-1]
+    moved = [name for name in ("a1", "b1") if any(e["reason"] == "Moved" for e in final.events[name])]
+    assert len(moved) == 1, "one job was moved for a2, not both"
+    (name,) = moved
+    attempts = final.losses[name]
+    whole = reference(attempts[-1][-1][0] + 1)
+    assert abs(attempts[-1][0][1] - whole[attempts[-1][0][0]]) < 1e-6, "it went on where it was"
+
+
+def resumes(snapshots: list[Snapshot]) -> None:
+    """The resumed job went on where it was set aside, under the same id."""
+    first, stopped, last = snapshots[:3]
+    assert first.items["train1"]["id"] == last.items["train1"]["id"]
+    before, after = last.losses["train1"][-2:]
+    assert after[0][0] > before[-1][0]
+    assert abs(after[0][1] - reference(after[0][0] + 1)[after[0][0]]) < 1e-6
+    assert stopped.workers["train1"] == []
+
+
+def shares_one_device(snapshots: list[Snapshot]) -> None:
+    """The numbers of the fractions, to the thousandth."""
+    last = snapshots[-1]
+    assert sorted(item["allocatedResources"]["gpu"] for item in last.items.values()) == [0.292, 0.5]
+
+
+def _events(snapshots: list[Snapshot], name: str) -> list[dict[str, str]]:
+    return next(snapshot.events[name] for snapshot in reversed(snapshots) if name in snapshot.events)
+
+
+FURTHER: dict[str, Callable[[list[Snapshot]], None]] = {
+    "elasticity": stretches,
+    "elasticity-node-types": stretches,
+    "elasticity-filler": stretches,
+    "minimum-run-time": waits_for_its_time,
+    "over-quota": says_by_whose_right,
+    "suspend-resume": resumes,
+    "fractions": shares_one_device,
+}
+"""What a page cannot say in a table."""

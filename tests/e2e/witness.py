@@ -1,0 +1,138 @@
+"""What is true while a page is played, read from /proc and from the attempts' logs rather than from a table."""
+
+import math
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from examples.walkthrough import Stage
+from pliant.client.client import Client
+from pliant.client.errors import PliantError
+from pliant.client.locate import locate
+
+QUICKSTART = "pliant.engines.local.images.quickstart"
+DEADLINE = 30.0  # seconds; a slow machine is no failure
+_STEP = re.compile(r"^step=(\d+) loss=(\d+\.\d+)", re.M)
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T | None], what: str, deadline: float = DEADLINE) -> T:
+    """Poll until the condition gives something true, which is returned."""
+    end = time.monotonic() + deadline
+    while not (result := condition()):
+        assert time.monotonic() < end, f"waited {deadline:.0f} s for {what}"
+        time.sleep(0.05)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What was true at one state of a page, by the workloads' names."""
+
+    items: dict[str, Any] = field(default_factory=dict)  # entries of the API's list
+    workers: dict[str, list[str]] = field(default_factory=dict)  # of the quickstart: 1/2, 2/2
+    events: dict[str, list[Any]] = field(default_factory=dict)  # history, oldest first
+    losses: dict[str, list[list[tuple[int, float]]]] = field(default_factory=dict)  # of each attempt: step, loss
+
+    def gpus(self, name: str) -> float:
+        return float(self.items[name]["allocatedResources"]["gpu"])
+
+
+def client(stage: Stage) -> Client:
+    endpoint = locate(state=str(stage.state), env={})
+    return Client(endpoint.url, endpoint.token)
+
+
+def workers(stage: Stage) -> dict[str, list[str]]:
+    """Names of the living worker processes of the quickstart, by workload id."""
+    mark = f"PLIANT_ATTEMPT_DIR={stage.state}/".encode()
+    found: dict[str, list[str]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                variables = (entry / "environ").read_bytes().split(b"\0")
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue  # it ended while we looked
+            if b"--worker" in words and any(word.startswith(mark) for word in variables):
+                attempt = next(word for word in variables if word.startswith(b"PLIANT_ATTEMPT="))
+                workload = attempt.partition(b"=")[2].decode().partition("/")[0]
+                found.setdefault(workload, []).append(words[words.index(b"--worker") + 1].decode())
+    return {workload: sorted(names) for workload, names in found.items()}
+
+
+def losses(stage: Stage, workload: str) -> list[list[tuple[int, float]]]:
+    """(step, loss) of each printed step, for each attempt in order."""
+    folders = (stage.state / "attempts" / workload).glob("*/*/")
+    logs = [folder / "log" for folder in sorted(folders, key=lambda folder: int(folder.name))]
+    texts = [log.read_text(errors="replace") for log in logs if log.exists()]
+    return [[(int(step), float(loss)) for step, loss in _STEP.findall(text)] for text in texts]
+
+
+def observe(stage: Stage) -> Snapshot:
+    """Wait until every training of the quickstart has as many workers as GPUs and has done a step; look."""
+    with client(stage) as api:
+        snapshot = Snapshot()
+
+        def settled() -> bool:
+            living = workers(stage)
+            for item in api.workloads():
+                name, identity = item["name"], item["id"]
+                snapshot.items[name] = item
+                snapshot.workers[name] = living.get(identity, [])
+                if any(image.endswith("/quickstart") for image in item["images"]):
+                    number = math.ceil(snapshot.gpus(name))
+                    wanted = [f"{rank}/{number}" for rank in range(1, number + 1)]
+                    snapshot.losses[name] = losses(stage, identity)
+                    trained = snapshot.losses[name] and snapshot.losses[name][-1]
+                    if snapshot.workers[name] != wanted or (item["phase"] == "Running" and not trained):
+                        return False
+            return True
+
+        until(settled, f"workers to equal the GPUs: {snapshot.workers}")
+        for name, item in snapshot.items.items():
+            snapshot.events[name] = list(api.events(item["id"]))
+        return snapshot
+
+
+_reference: dict[int, float] = {}
+
+
+def reference(steps: int) -> dict[int, float]:
+    """Loss by step of an uninterrupted run of the same training, for at least so many steps."""
+    if len(_reference) < steps:
+        wanted = max(steps, 200)
+        variables = {"QUICKSTART_STEPS": str(wanted), "QUICKSTART_STEP_SECONDS": "0.001"}
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", QUICKSTART],
+            env={**variables, "QUICKSTART_PRINT_EVERY": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert done.returncode == 0, done.stderr
+        _reference.update((int(step), float(loss)) for step, loss in _STEP.findall(done.stdout))
+    return _reference
+
+
+def comparable(stage: Stage) -> dict[str, Any]:
+    """All that a refused command must leave as it was."""
+    moving = {"totalPendingTimeSeconds", "totalRunningTimeSeconds"}
+    try:
+        with client(stage) as api:
+            items = [{key: value for key, value in item.items() if key not in moving} for item in api.workloads()]
+            return {
+                "workloads": items,
+                "projects": list(api.projects()),
+                "departments": list(api.departments()),
+                "pools": list(api.node_pools()),
+                "events": {item["id"]: len(api.events(item["id"])) for item in items},
+            }
+    except PliantError as error:
+        raise AssertionError(f"the server does not answer any more: {error.message}") from error
