@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -158,7 +159,7 @@ def _draw(
 ) -> None:
     """The whole list anew: in place on a terminal, one under the other elsewhere."""
     listed = tables.ordered(list(present.values()))
-    terminal = click.get_text_stream("stdout").isatty()
+    terminal = sys.stdout.isatty()
     if terminal:
         click.echo("\x1b[H\x1b[2J", nl=False)
     show(session, listed, lambda: text(listed))

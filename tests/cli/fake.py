@@ -1,0 +1,379 @@
+"""A server that only pretends: canned wire items over real HTTP, and a record of what was asked of it."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+TOKEN = "fake-token"
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    query: list[tuple[str, str]]
+    body: Any
+    headers: dict[str, str]
+
+
+class Answer(NamedTuple):
+    status: int = 200
+    body: Any = None  # JSON; bytes are sent as they are; a list of bytes goes out chunk by chunk
+
+
+def workload(name: str, **changed: Any) -> dict[str, Any]:
+    """A running one-GPU training of team-a, as the server describes it."""
+    gpu = changed.pop("gpu", 1.0)
+    allocated = changed.pop("allocated", gpu)
+    memory = changed.pop("memory", None)
+    item = {
+        "id": f"id-{name}",
+        "name": name,
+        "type": "Training",
+        "phase": "Running",
+        "phaseMessage": "",
+        "phaseReason": None,
+        "phaseUpdatedAt": "2026-01-01T00:00:00.000Z",
+        "desiredPhase": "Running",
+        "priority": 40,
+        "priorityClassName": "low",
+        "preemptible": True,
+        "category": "Train",
+        "projectId": "2",
+        "projectName": "team-a",
+        "departmentId": "1",
+        "departmentName": "default",
+        "clusterId": "11111111-2222-3333-4444-555555555555",
+        "namespace": "runai-team-a",
+        "submittedBy": "yaron",
+        "source": "CLI",
+        "createdAt": "2026-01-01T00:00:00.000Z",
+        "completedAt": None,
+        "deletedAt": None,
+        "runningPods": 1,
+        "requestedPods": {"number": 1, "min": 1, "max": 1, "parallelism": 1, "completions": 1},
+        "workloadRequestedResources": {
+            "gpuRequestType": "memory" if memory else None,
+            "gpu": None if memory else {"request": gpu, "limit": None},
+            "gpuMemory": {"request": memory, "limit": None} if memory else None,
+            "cpu": {"request": 1.0, "limit": None},
+            "cpuMemory": {"request": "100Mi", "limit": None},
+        },
+        "allocatedResources": {"gpu": allocated, "gpuMemory": "16Gi", "cpu": 1.0, "cpuMemory": "100Mi"},
+        "requestedNodePools": ["default"],
+        "currentNodePools": ["default"],
+        "images": ["runai.jfrog.io/demo/quickstart"],
+        "urls": [],
+        "command": "",
+        "arguments": "",
+        "environmentVariables": {},
+        "totalPendingTimeSeconds": 3,
+        "totalRunningTimeSeconds": 3725,
+        "guaranteedRuntimeEndsAt": None,
+        "actionsSupport": {"delete": True, "suspend": True},
+        "distributedFramework": None,
+        "status": "Running",
+        "jobType": "Train",
+        "pendingPods": 0,
+        "elastic": False,
+        "node": "node-1",
+        "nodes": ["node-1"],
+        "nodeType": "",
+        "reason": None,
+        "queuePosition": None,
+        "fraction": None,
+        "overQuotaGpus": 0.0,
+    }
+    item["podsRequestedResources"] = item["workloadRequestedResources"]
+    assert not set(changed) - set(item), f"no such field: {changed}"
+    return {**item, **changed}
+
+
+def pending(name: str, **changed: Any) -> dict[str, Any]:
+    """The same, waiting."""
+    said = {"code": "no-room", "message": "1 GPU is free, 2 are needed", "numbers": {"free": 1, "needed": 2}}
+    waiting = {"phase": "Pending", "status": "Pending", "runningPods": 0, "pendingPods": 1, "node": "", "nodes": []}
+    return workload(name, **{"allocated": 0.0, **waiting, "reason": said, "queuePosition": 1, **changed})
+
+
+def unit(name: str, quota: float, allocated: float = 0.0, over: float = 0.0, **changed: Any) -> dict[str, Any]:
+    """A project or department."""
+    numbers = {"gpu": allocated, "cpu": 0.0, "memory": 0.0}
+    return {
+        "id": name,
+        "name": name,
+        "departmentName": "default",
+        "resources": [
+            {
+                "nodePool": {"id": "1", "name": "default"},
+                "gpu": {"deserved": quota, "limit": None, "overQuotaWeight": None},
+                "priority": "Medium Low",
+            }
+        ],
+        "schedulingRules": {},
+        "nodeTypes": {},
+        "status": {
+            "phase": "Ready",
+            "namespace": f"runai-{name}",
+            "nodePoolQuotaStatuses": [
+                {
+                    "nodePoolName": "default",
+                    "allocated": numbers,
+                    "allocatedNonPreemptible": numbers,
+                    "requested": numbers,
+                }
+            ],
+        },
+        "fairShareGpus": quota,
+        "overQuotaGpus": over,
+        "quotaDerived": False,
+        **changed,
+    }
+
+
+def node(name: str, *used: float, **changed: Any) -> dict[str, Any]:
+    """A simulated node with one 16Gi GPU per number."""
+    return {
+        "id": name,
+        "name": name,
+        "status": "Ready",
+        "nodePool": "default",
+        "clusterUuid": "11111111-2222-3333-4444-555555555555",
+        "createdAt": "2026-01-01T00:00:00.000Z",
+        "updatedAt": "2026-01-01T00:00:00.000Z",
+        "gpuInfo": {"gpuType": "Simulated-16G", "gpuCount": len(used)},
+        "conditions": [],
+        "taints": [],
+        "labels": {"run.ai/type": "a"},
+        "simulated": True,
+        "draining": False,
+        "cpuCores": 32.0,
+        "cpuAllocated": 2.0,
+        "memoryBytes": 128 * 2**30,
+        "memoryAllocated": 200 * 2**20,
+        "gpus": [
+            {
+                "uuid": f"GPU-{index}",
+                "index": index,
+                "memoryBytes": 16 * 2**30,
+                "allocated": amount,
+                "releasing": 0.0,
+                "promised": 0.0,
+                "foreign": False,
+                "workloads": ["a2"] if amount else [],
+            }
+            for index, amount in enumerate(used)
+        ],
+        **changed,
+    }
+
+
+CLUSTER = {
+    "uuid": "11111111-2222-3333-4444-555555555555",
+    "name": "default",
+    "version": "0.1.0",
+    "status": {"state": "Connected"},
+}
+
+
+def problem(status: int, message: str, reason: str, details: str = "") -> Answer:
+    return Answer(status, {"status": status, "code": status, "message": message, "details": details, "reason": reason})
+
+
+class Fake:
+    """What it knows (change it freely), what it was asked, and answers that replace its own."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.workloads: list[dict[str, Any]] = []
+        self.projects = [unit("default", 0.0), unit("team-a", 2.0), unit("team-b", 2.0)]
+        self.departments = [unit("default", 4.0)]
+        self.nodes = [node("node-1", 0.0, 0.0)]
+        self.pools: list[dict[str, Any]] = [
+            {"id": "1", "name": "default", "labelKey": None, "isDefault": True, "minRuntimeSeconds": 0}
+        ]
+        self.requests: list[Request] = []
+        self.answers: dict[tuple[str, str], Answer] = {}  # (method, path) -> answer
+        self.page = 500  # entries of a list at most
+        self.break_next = 0  # so many connections are cut instead of answered
+        self.notices: list[str] = []
+        self.chunks: dict[str, list[bytes]] = {}  # path -> what a stream sends
+
+    @property
+    def last(self) -> Request:
+        return self.requests[-1]
+
+    def sent(self, method: str, path: str) -> list[Any]:
+        """Bodies of the requests to that path."""
+        return [request.body for request in self.requests if (request.method, request.path) == (method, path)]
+
+    def answer(self, request: Request) -> Answer:
+        if (found := self.answers.get((request.method, request.path))) is not None:
+            return found
+        if request.path in ("/healthz", "/readyz"):
+            return Answer()
+        if request.path == "/version":
+            return Answer(body={"version": "0.1.0", "api": "v1"})
+        if request.path == "/api/v1/token":
+            return Answer(body={"accessToken": "jwt", "expiresIn": 3600})
+        if request.headers.get("authorization") not in (f"Bearer {TOKEN}", "Bearer jwt"):
+            return problem(401, "The token is missing or wrong.", "unauthorized")
+        for method, pattern, reply in self._routes():
+            match = re.fullmatch(pattern, request.path)
+            if match and method == request.method:
+                return reply(request, *(unquote(part) for part in match.groups()))
+        return problem(404, f"There is no route {request.method} {request.path}.", "no-route")
+
+    def _routes(self) -> Any:
+        return (
+            ("GET", "/api/v1/whoami", lambda r: Answer(body={"user": "yaron", "id": "local:1000"})),
+            ("GET", "/api/v1/clusters", lambda r: Answer(body=[CLUSTER])),
+            ("GET", "/api/v1/nodes", lambda r: self._list(r, "nodes", self.nodes)),
+            ("POST", "/api/v1/nodes/([^/]+)/(?:un)?cordon", lambda r, name: Answer(204)),
+            ("GET", "/api/v1/node-pools", lambda r: self._list(r, "nodepools", self.pools)),
+            ("POST", "/api/v1/node-pools", lambda r: Answer(201, r.body)),
+            ("PATCH", "/api/v1/node-pools/([^/]+)", lambda r, name: Answer(200, r.body)),
+            ("DELETE", "/api/v1/node-pools/([^/]+)", lambda r, name: Answer(204)),
+            ("GET", "/api/v1/org-unit/projects", lambda r: self._list(r, "projects", self.projects)),
+            ("GET", "/api/v1/org-unit/departments", lambda r: self._list(r, "departments", self.departments)),
+            ("GET", "/api/v1/org-unit/projects/([^/]+)", self._project),
+            ("POST", "/api/v1/org-unit/(?:projects|departments)", lambda r: Answer(201, r.body)),
+            ("PATCH", "/api/v1/org-unit/(?:projects|departments)/([^/]+)", lambda r, name: Answer(200, r.body)),
+            ("DELETE", "/api/v1/org-unit/(?:projects|departments)/([^/]+)", lambda r, name: Answer(202)),
+            ("POST", "/api/v1/workloads/(trainings|workspaces)", self._submit),
+            ("POST", "/api/v1/workloads/(?:trainings|workspaces)/[^/]+/(?:suspend|resume)", lambda r: Answer(202, {})),
+            ("GET", "/api/v1/workloads", self._workloads),
+            ("GET", "/api/v1/workloads/([^/]+)", self._workload),
+            ("DELETE", "/api/v1/workloads/([^/]+)", lambda r, name: Answer(202)),
+            ("GET", "/api/v1/workloads/[^/]+/pods", lambda r: Answer(body={"next": None, "pods": [POD]})),
+            ("GET", "/api/v1/workloads/[^/]+/events", lambda r: Answer(body={"next": None, "events": [EVENT]})),
+            ("GET", "(/api/v1/workloads/[^/]+/logs)", self._stream),
+            ("GET", "(/api/v1/watch)", self._stream),
+            ("POST", "/api/v1/workloads/[^/]+/exec", lambda r: Answer(201, {"id": "s1"})),
+            ("GET", "(/api/v1/exec/s1/output)", self._stream),
+            ("POST", "/api/v1/exec/s1/(?:input|resize)", lambda r: Answer(202, {})),
+            ("GET", "/api/v1/exec/s1", lambda r: Answer(body={"exitCode": 0})),
+            ("GET", "/api/v1/queue", lambda r: Answer(body={"entries": []})),
+        )
+
+    def _list(self, request: Request, key: str, entries: list[dict[str, Any]]) -> Answer:
+        query = dict(request.query)
+        start = int(query.get("offset", 0))
+        end = start + min(int(query.get("limit", 50)), self.page)
+        return Answer(body={"next": end if end < len(entries) else None, key: entries[start:end]})
+
+    def _workloads(self, request: Request) -> Answer:
+        found = self.workloads
+        for name, value in request.query:
+            if name == "filterBy":
+                field, _, wanted = value.partition("==")
+                found = [item for item in found if str(item[field]) == wanted]
+        return self._list(request, "workloads", found)
+
+    def _workload(self, request: Request, identity: str) -> Answer:
+        for item in self.workloads:
+            if item["id"] == identity:
+                return Answer(body=item)
+        return problem(404, f"There is no workload {identity}.", "not-found")
+
+    def _project(self, request: Request, name: str) -> Answer:
+        for entry in self.projects:
+            if entry["name"] == name:
+                return Answer(body=entry)
+        return problem(404, f"There is no project {name}.", "not-found")
+
+    def _submit(self, request: Request, kind: str) -> Answer:
+        body = request.body
+        if ("dryRun", "true") in request.query:
+            said = {"code": "no-room", "message": "2 GPUs are in use", "numbers": {}}
+            return Answer(body={"verdict": "waits", "reason": said, "placements": [], "disrupted": []})
+        if not any(entry["name"] == body["projectName"] for entry in self.projects):
+            return problem(404, f"There is no project {body['projectName']}.", "not-found")
+        if any(item["name"] == body.get("name") for item in self.workloads):
+            return problem(409, f"A workload named {body['name']} exists in project team-a.", "name-exists")
+        name = body.get("name") or (f"{body['nameBase']}-0" if "nameBase" in body else f"{kind[:-1]}-0123456789ab")
+        return Answer(202, {"name": name, "workloadId": f"id-{name}", "notices": self.notices, "spec": body["spec"]})
+
+    def _stream(self, request: Request, path: str) -> Answer:
+        return Answer(200, self.chunks.get(path, []))
+
+
+POD = {
+    "name": "a1-main-0",
+    "status": "Running",
+    "createdAt": "2026-01-01T00:00:00.000Z",
+    "nodeName": "node-1",
+    "attempt": 1,
+    "gpus": ["GPU-0"],
+}
+EVENT = {
+    "createdAt": "2026-01-01T00:00:00.000Z",
+    "type": "Normal",
+    "reason": "Started",
+    "message": "placed on node-1, 1 GPU",
+    "source": "scheduler",
+    "involvedObject": {"kind": "Workload", "name": "a1"},
+    "id": "1",
+}
+
+
+@contextmanager
+def serving() -> Iterator[Fake]:
+    """A Fake behind a free port of this machine."""
+    fake = Fake()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+        def _handle(self) -> None:
+            length = int(self.headers.get("content-length") or 0)
+            raw = self.rfile.read(length) if length else b""
+            parts = urlsplit(self.path)
+            as_json = self.headers.get("content-type") == "application/json"
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            query = parse_qsl(parts.query)
+            request = Request(self.command, parts.path, query, json.loads(raw) if as_json else raw, headers)
+            fake.requests.append(request)
+            if fake.break_next:
+                fake.break_next -= 1
+                self.close_connection = True
+                return
+            self._reply(fake.answer(request))
+
+        def _reply(self, answer: Answer) -> None:
+            self.send_response(answer.status)
+            if isinstance(answer.body, list) and all(isinstance(piece, bytes) for piece in answer.body) and answer.body:
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                for piece in answer.body:
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                    self.wfile.flush()
+                self.wfile.write(b"0\r\n\r\n")
+                return
+            data = answer.body if isinstance(answer.body, bytes) else b""
+            if answer.body is not None and not isinstance(answer.body, bytes):
+                data = json.dumps(answer.body).encode()
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    fake.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield fake
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
