@@ -2,9 +2,9 @@
 
 Usage: python examples/demo.py [--deadline SECONDS] [--turn-over N] [PAGE[:EDITION] ...]
 
-Every state that a page promises is read back with `-o json` and compared. Ends 0 if all were as documented, 1 if
-one was not, 130 after Ctrl-C; leaves nothing running in any case. --turn-over N expects the contrary of the N-th
-state, to see the demo fail.
+Every state that a page promises is read back with `-o json` and compared. Ends 0 if all were as documented, 1
+if one was not, 130 after Ctrl-C; leaves nothing running in any case. --turn-over N expects something else
+than the N-th state, to see the demo fail.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from walkthrough import DEADLINE, PAGES, Command, Done, Stage, editions, parse, play
+from walkthrough import DEADLINE, PAGES, Command, Done, Stage, editions, parse, play, table
 
 PLAYED = ("elasticity:2021", "over-quota:v2", "fractions:v1")
 
@@ -28,6 +28,8 @@ def _gpus(item: dict[str, Any]) -> str:
     asked = item.get("workloadRequestedResources") or {}
     memory = (asked.get("gpuMemory") or {}).get("request")
     request = memory or f"{(asked.get('gpu') or {}).get('request') or 0:.2f}"
+    if item["phase"] in ("Completed", "Failed"):
+        return "-"
     return f"{item['allocatedResources']['gpu']:.2f} ({request})"
 
 
@@ -41,6 +43,7 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "PROJECT": lambda item: item["projectName"],
     "Project": lambda item: item["projectName"],
     "NODE": lambda item: item["node"],
+    "Node": lambda item: item["node"],
     "GPUs Allocated (Requested)": _gpus,
     "PODs Running (Pending)": lambda item: f"{item['runningPods']} ({item['pendingPods']})",
     "GPU Alloc.": lambda item: f"{item['allocatedResources']['gpu']:.2f}",
@@ -53,7 +56,9 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def machine_read(stage: Stage, command: str, header: Sequence[str]) -> tuple[list[list[str]], Done]:
-    """The named columns of a list of workloads, from its JSON."""
+    """The named columns of a list of workloads, from its JSON; of another list, from its table."""
+    if not set(header) <= COLUMNS.keys():
+        return table(stage, command, header)
     done = stage.run(f"{command} -o json")
     if done.code != 0:
         return [], done
@@ -113,7 +118,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """A folder whose servers and tasks are gone when it goes, also after Ctrl-C, SIGTERM or a closed terminal."""
+    """A folder whose servers and tasks end before it goes, also after Ctrl-C, SIGTERM or a hang-up."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -135,8 +140,8 @@ def private_folder() -> Iterator[Path]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("pages", nargs="*", default=PLAYED, metavar="PAGE[:EDITION]")
-    parser.add_argument("--deadline", type=float, default=DEADLINE, metavar="SECONDS", help="wait for a state")
-    parser.add_argument("--turn-over", type=int, default=0, metavar="N", help="expect the N-th state otherwise")
+    parser.add_argument("--deadline", type=float, default=DEADLINE, metavar="SECONDS", help="wait for it")
+    parser.add_argument("--turn-over", type=int, default=0, metavar="N", help="expect it otherwise")
     options = parser.parse_args()
     count = Count()
     try:

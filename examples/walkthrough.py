@@ -24,7 +24,9 @@ _FENCE = re.compile(r"```(\w+)(?: +(.*))?$")
 class Expected:
     """What must be seen after a command."""
 
-    kind: str  # rows: of the printed table, in any order | says: lines printed | fails: an error and its words
+    kind: (
+        str  # rows: of a printed table, in any order | says: lines of output | fails: an error and its words
+    )
     line: int  # where it stands in the page, from 1
     lines: tuple[str, ...]  # of rows, the first is the header: columns that count, two or more spaces apart
     code: int = 0  # the command's exit code
@@ -72,7 +74,7 @@ class PageError(ValueError):
 
 
 def editions(text: str) -> tuple[str, ...]:
-    """Names of the page's editions (spellings of the same walk-through), in order; one without a name if none."""
+    """Names of the page's editions (spellings of one walk-through) in order; one without a name if none."""
     found: dict[str, None] = {}
     for line in text.splitlines():
         if (fence := _FENCE.match(line)) and fence[1] in ("console", "rows", "says"):
@@ -113,7 +115,7 @@ def parse(text: str, edition: str = "") -> list[Command]:
 
 def _expect(commands: list[Command], expected: Expected) -> None:
     if not commands or commands[-1].expected:
-        raise PageError(f"line {expected.line}: a block of {expected.kind} belongs to the one command before it")
+        raise PageError(f"line {expected.line}: a block of {expected.kind} belongs to one command before it")
     if expected.kind == "rows" and not commands[-1].looks:
         raise PageError(f"line {expected.line}: {commands[-1].text!r} is not known to print a table")
     commands[-1] = replace(commands[-1], expected=expected)
@@ -164,7 +166,7 @@ def matches(expected: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) ->
 
 @dataclass(slots=True)
 class Stage:
-    """Where a page is played: `folder` (made if missing) holds all that the server and the user leave behind."""
+    """Where a page is played: `folder` (made if missing) holds what server and user leave behind."""
 
     folder: Path
     programs: Path = Path(sys.executable).parent  # where `pliant` and `runai` are installed
@@ -195,6 +197,7 @@ class Stage:
         try:
             done = subprocess.run(
                 ["sh", "-c", command],
+                check=False,
                 cwd=self.home,
                 env=self.env,
                 stdin=subprocess.DEVNULL,
@@ -208,7 +211,7 @@ class Stage:
         return Done(done.returncode, done.stdout, done.stderr)
 
     def processes(self) -> dict[int, str]:
-        """Command line by process id of all that was started from here and lives: server, supervisors, tasks."""
+        """Command line by process id of what was started from here and lives: server, supervisors, tasks."""
         mark = f"{self.folder}/".encode()
         found = {}
         for entry in Path("/proc").iterdir():

@@ -91,7 +91,9 @@ def test_one_expectation_turned_over_fails_the_demo(tmp_path: Path, demos: list[
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_an_interrupted_demo_leaves_nothing(number: signal.Signals, tmp_path: Path, demos: list[Demo]) -> None:
+def test_an_interrupted_demo_leaves_nothing(
+    number: signal.Signals, tmp_path: Path, demos: list[Demo]
+) -> None:
     demos.append(demo := Demo(tmp_path, "elasticity:2021"))
     until(lambda: "filler1" in demo.output, "a page in the middle")
     os.killpg(demo.process.pid, number)  # a terminal signals the whole group

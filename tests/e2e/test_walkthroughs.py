@@ -32,7 +32,7 @@ def test_page(page: Path, edition: str, stage: Stage) -> None:
 
 
 def stretches(snapshots: list[Snapshot]) -> None:
-    """elastic1 goes from 2 GPUs to 1, elastic2 from 1 to 2: the same job, not a step lost, and it is said why."""
+    """elastic1 goes from 2 GPUs to 1, elastic2 from 1 to 2: the same job, not a step lost, and why."""
     for name, gpus in (("elastic1", [2, 1]), ("elastic2", [1, 2])):
         before, after = [snapshot for snapshot in snapshots if name in snapshot.items][:2]
         assert [before.gpus(name), after.gpus(name)] == gpus
@@ -55,13 +55,15 @@ def stretches(snapshots: list[Snapshot]) -> None:
 
 def waits_for_its_time(snapshots: list[Snapshot]) -> None:
     """a1 lost its GPU once it had run for 15 seconds, and soon after."""
-    events = {event["reason"]: datetime.fromisoformat(event["createdAt"]) for event in _events(snapshots, "a1")}
+    events = {
+        event["reason"]: datetime.fromisoformat(event["createdAt"]) for event in _events(snapshots, "a1")
+    }
     ran = (events["Reclaimed"] - events["Running"]).total_seconds()
     assert 15 <= ran < 25
 
 
 def says_by_whose_right(snapshots: list[Snapshot]) -> None:
-    """a1's history names the project that took its GPU, and a2 was moved or left alone, never stopped for good."""
+    """a1's history names the project that took its GPU; for a2 one job was moved and went on."""
     taken = next(event for event in _events(snapshots, "a1") if event["reason"] == "Reclaimed")
     assert "team-b" in taken["message"]
     final = snapshots[-1]

@@ -1,4 +1,4 @@
-"""What is true while a page is played, read from /proc and from the attempts' logs rather than from a table."""
+"""What is true while a page is played, read from /proc and the attempts' logs rather than from a table."""
 
 import math
 import re
@@ -37,7 +37,7 @@ class Snapshot:
     items: dict[str, Any] = field(default_factory=dict)  # entries of the API's list
     workers: dict[str, list[str]] = field(default_factory=dict)  # of the quickstart: 1/2, 2/2
     events: dict[str, list[Any]] = field(default_factory=dict)  # history, oldest first
-    losses: dict[str, list[list[tuple[int, float]]]] = field(default_factory=dict)  # of each attempt: step, loss
+    losses: dict[str, list[list[tuple[int, float]]]] = field(default_factory=dict)  # per attempt: step, loss
 
     def gpus(self, name: str) -> float:
         return float(self.items[name]["allocatedResources"]["gpu"])
@@ -110,6 +110,7 @@ def reference(steps: int) -> dict[int, float]:
         variables = {"QUICKSTART_STEPS": str(wanted), "QUICKSTART_STEP_SECONDS": "0.001"}
         done = subprocess.run(
             [sys.executable, "-P", "-m", QUICKSTART],
+            check=False,
             env={**variables, "QUICKSTART_PRINT_EVERY": "1"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -126,7 +127,9 @@ def comparable(stage: Stage) -> dict[str, Any]:
     moving = {"totalPendingTimeSeconds", "totalRunningTimeSeconds"}
     try:
         with client(stage) as api:
-            items = [{key: value for key, value in item.items() if key not in moving} for item in api.workloads()]
+            items = [
+                {key: value for key, value in item.items() if key not in moving} for item in api.workloads()
+            ]
             return {
                 "workloads": items,
                 "projects": list(api.projects()),

@@ -1,0 +1,153 @@
+"""Trouble that nobody typed: a disk without room, a clock that goes back."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from examples.walkthrough import Done, Stage
+from tests.e2e.witness import client, until
+from tests.house.gaps import gap
+
+IMAGE = "-i gcr.io/run-ai-demo/quickstart"
+
+SHIFTED_CLOCK = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+/* The wall clock, moved by as many seconds as the file CLOCK_SHIFT says at the time. */
+int clock_gettime(clockid_t id, struct timespec *at) {
+    static int (*real)(clockid_t, struct timespec *);
+    long shift = 0;
+    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(id, at);
+    if (id == CLOCK_REALTIME) {
+        FILE *file = fopen(getenv("CLOCK_SHIFT"), "r");
+        if (file) { if (fscanf(file, "%ld", &shift) != 1) shift = 0; fclose(file); }
+        at->tv_sec += shift;
+    }
+    return result;
+}
+"""
+
+
+def typed(stage: Stage, command: str) -> Done:
+    """Run what must succeed."""
+    done = stage.run(command)
+    assert done.code == 0, f"{command}: {done.said}"
+    return done
+
+
+def statuses(stage: Stage) -> dict[str, str]:
+    return {item["name"]: item["status"] for item in json.loads(typed(stage, "runai list -o json").out)}
+
+
+def test_a_clock_set_back(stage: Stage, tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        gap("no C compiler", "install gcc or clang")
+    (tmp_path / "clock.c").write_text(SHIFTED_CLOCK)
+    library, shift = tmp_path / "clock.so", tmp_path / "shift"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", library, tmp_path / "clock.c", "-ldl"], check=True, timeout=60
+    )
+    shift.write_text("0")
+    shifted = f"LD_PRELOAD={library} CLOCK_SHIFT={shift}"
+    typed(stage, f"{shifted} pliant up --simulate 1x2")
+    typed(stage, f"runai submit before {IMAGE} -g 1 --elastic")
+    until(lambda: statuses(stage) == {"before": "Running"}, "the first job")
+    for step in ("the server runs", "the server is restarted"):
+        name = "while" if step == "the server runs" else "after"
+        shift.write_text("-3600")
+        if name == "after":
+            typed(stage, f"{shifted} pliant restart")
+        typed(stage, f"runai submit {name} -i ubuntu -g 1 --command -- sleep infinity")
+        until(lambda name=name: statuses(stage) == {"before": "Running", name: "Running"}, f"a job, {step}")
+        typed(stage, f"runai delete {name}")
+        until(lambda: "while" not in statuses(stage) and "after" not in statuses(stage), "it to go")
+    with client(stage) as api:
+        (job,) = api.workloads()
+        times = [event["createdAt"] for event in api.events(job["id"])]
+        assert times == sorted(times), "history goes forward"
+        assert job["totalRunningTimeSeconds"] < 120
+    typed(stage, "runai submit bad -i ubuntu --command -- false")
+    until(lambda: len(attempts(stage, "bad")) > 1, "a retry after its pause of seconds, not of an hour")
+
+
+def attempts(stage: Stage, name: str) -> list[Path]:
+    with client(stage) as api:
+        identity = next(item["id"] for item in api.workloads() if item["name"] == name)
+    return list((stage.state / "attempts" / identity).glob("*/*"))
+
+
+@dataclass
+class SmallDisk:
+    """A file system of a few megabytes, for the state folder, and a file that fills it."""
+
+    folder: Path
+
+    @property
+    def ballast(self) -> Path:
+        return self.folder / "ballast"
+
+    def fill(self) -> None:
+        with self.ballast.open("ab", buffering=0) as file:
+            for size in (65536, 4096, 1):
+                try:
+                    while file.write(bytes(size)):
+                        pass
+                except OSError:
+                    continue
+
+    def empty(self) -> None:
+        self.ballast.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    disk = SmallDisk(tmp_path / "disk")
+    disk.folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "none", str(disk.folder)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        gap("no small disk", "run as root, with the right to mount a tmpfs")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk.folder)], check=True)
+
+
+def test_a_full_disk(small_disk: SmallDisk) -> None:
+    """Jobs run on, the server says what is wrong, and when there is room again all goes on."""
+    stage = Stage(small_disk.folder / "stage")
+    try:
+        typed(stage, "pliant up --simulate 1x2")
+        script = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.02; done"
+        typed(stage, f"runai submit talks -i ubuntu -g 1 --command -- sh -c '{script}'")
+        until(lambda: "line 5" in stage.run("runai logs talks").out, "its first lines")
+        small_disk.fill()
+        time.sleep(0.5)  # some lines that cannot be written
+        assert statuses(stage) == {"talks": "Running"}
+        done = stage.run(f"runai submit more {IMAGE} -g 1")
+        if done.code != 0:
+            assert "Traceback" not in done.said and "disk" in done.err.lower(), done.said
+            assert statuses(stage) == {"talks": "Running"}, "what was refused has changed nothing"
+        small_disk.empty()
+        until(
+            lambda: "bytes of output are missing here" in stage.run("runai logs talks").out,
+            "a note in the log",
+        )
+        until(lambda: stage.run(f"runai submit later {IMAGE} -g 1").code == 0, "the server to recover")
+        until(lambda: statuses(stage).get("talks") == "Running", "the first job")
+        assert len(attempts(stage, "talks")) == 1, "it was never disturbed"
+    finally:
+        small_disk.empty()
+        left = stage.close()
+    assert left == {}
