@@ -68,10 +68,10 @@ def show_gpus(value: float | None) -> str:
 
 
 def show_bytes(value: float | None) -> str:
-    """GiB with one decimal, MiB below."""
+    """GiB with at most one decimal; MiB below one."""
     if not value:
         return "0"
-    return f"{value / 2**30:.1f}Gi" if value >= 2**30 else f"{value / 2**20:.0f}Mi"
+    return f"{round(value / 2**30, 1):g}Gi" if value >= 2**30 else f"{value / 2**20:.0f}Mi"
 
 
 def show_duration(seconds: float | None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from pliant.cli.lazy import Command, LazyGroup
@@ -49,18 +51,23 @@ def login(
     if how == "user" or user:
         name = user or click.prompt("User", err=True)
         word = password or click.prompt("Password", hide_input=True, err=True)
-        token = client_for(url, None).token({"grantType": "password", "username": name, "password": word})
+        token = _token(url, {"grantType": "password", "username": name, "password": word})
     elif how in ("app", "application") or client_id:
         name = client_id or click.prompt("Client id", err=True)
         word = secret or click.prompt("Client secret", hide_input=True, err=True)
-        body = {"grantType": "client_credentials", "clientID": name, "clientSecret": word}
-        token = client_for(url, None).token(body)
+        token = _token(url, {"grantType": "client_credentials", "clientID": name, "clientSecret": word})
     elif token is None:
         token = click.prompt("Token", hide_input=True, err=True)
-    me = client_for(url, token).whoami()
+    with client_for(url, token) as client:
+        me = client.whoami()
     session.config.set_token(url, token)
     session.config.set_server(url)
     click.echo(f"Logged in as {me['user']} at {url}")
+
+
+def _token(url: str, credentials: Mapping[str, str]) -> str:
+    with client_for(url, None) as client:
+        return client.token(credentials)
 
 
 def _address(session: Session) -> str:

@@ -45,6 +45,11 @@ def gpu_used(entry: Any) -> float:
     return float(sum(gpu["allocated"] for gpu in entry.get("gpus") or []))
 
 
+def gpu_free(entry: Any) -> float:
+    """GPUs nobody uses: neither we nor processes of others."""
+    return float(sum(1.0 - gpu["allocated"] for gpu in entry.get("gpus") or [] if not gpu.get("foreign")))
+
+
 def gpu_type(entry: Any) -> str:
     return str((entry.get("gpuInfo") or {}).get("gpuType") or "<none>") if gpu_count(entry) else "<none>"
 
@@ -70,7 +75,7 @@ def list_classic(session: Session, names: Sequence[str]) -> None:
                 show_bytes(entry.get("memoryAllocated")),
                 gpu_type(entry),
                 str(gpu_count(entry)) if gpu_count(entry) else "-",
-                show_gpus(gpu_count(entry) - gpu_used(entry)) if gpu_count(entry) else "-",
+                show_gpus(gpu_free(entry)) if gpu_count(entry) else "-",
             ]
             for entry in nodes
         ]

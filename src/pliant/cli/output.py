@@ -12,7 +12,7 @@ from pliant.cli.session import Session
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_PLAIN = re.compile(r"[A-Za-z/_.][A-Za-z0-9 /_.@()+-]*")
+_PLAIN = re.compile(r"[A-Za-z/_][A-Za-z0-9 /_.@()+-]*")
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "~", ""}
 
 
@@ -104,8 +104,26 @@ def _nested(value: Any) -> bool:
 
 
 def _scalar(value: Any) -> str:
-    # Anything that YAML could take for something else goes in double quotes, which read as JSON does.
     if isinstance(value, str):
-        plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS and not value.endswith((" ", "."))
-        return value if plain and not re.match(r"[.\d+-]", value) else json.dumps(value, ensure_ascii=True)
-    return json.dumps(list(value) if isinstance(value, tuple) else value)
+        return value if _plain(value) else _quoted(value)
+    text = json.dumps(list(value) if isinstance(value, tuple) else value)
+    if isinstance(value, float) and "e" in text and "." not in text:
+        return text.replace("e", ".0e")  # YAML 1.1 reads 1e+16 as a word
+    return text
+
+
+def _plain(text: str) -> bool:
+    """True if YAML could take it for nothing but this very string."""
+    return bool(_PLAIN.fullmatch(text)) and text.lower() not in _WORDS and not text.endswith(" ")
+
+
+def _quoted(text: str) -> str:
+    def escaped(character: str) -> str:
+        if character in '"\\':
+            return f"\\{character}"
+        if character.isprintable():
+            return character
+        code = ord(character)
+        return f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"
+
+    return f'"{"".join(map(escaped, text))}"'
