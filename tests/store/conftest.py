@@ -1,12 +1,15 @@
 """Stores to test: each test that asks for `where` or `store` runs on SQLite and on PostgreSQL."""
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
-from pliant.store import Database, open_store
+import pliant
+from pliant.store import Database, migrate, open_store, schema
 from tests.store.postgres import Server, server
 
 
@@ -22,7 +25,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
     """The place of a store that does not exist yet."""
     if request.param == "sqlite":
         return tmp_path / "state.db"
-    return request.getfixturevalue("postgres").database()
+    return request.getfixturevalue("postgres").place()
 
 
 @pytest.fixture
@@ -38,3 +41,43 @@ def file_store(tmp_path: Path) -> Iterator[Database]:
     made = open_store(tmp_path / "state.db")
     yield made
     made.close()
+
+
+NEXT = '''"""Made by a test."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9999"
+down_revision = "{head}"
+
+
+def upgrade() -> None:
+    op.create_table("later", sa.Column("x", sa.Integer))
+    with op.batch_alter_table("settings") as table:
+        table.add_column(sa.Column("note", sa.Text, server_default="new", nullable=False))
+    {extra}
+'''
+
+
+class Release(Protocol):
+    """Which release of Pliant the test is: the later one, or this one."""
+
+    def __call__(self, later: bool, extra: str = "") -> None: ...
+
+
+@pytest.fixture
+def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Release:
+    """The later release's schema is one version ahead; `extra` is one more statement of its migration."""
+    scripts, head = migrate.SCRIPTS, schema.HEAD
+    theirs = tmp_path / "later"
+    shutil.copytree(scripts, theirs)
+
+    def use(later: bool, extra: str = "") -> None:
+        (theirs / "versions" / "v9999_next.py").write_text(NEXT.format(head=head, extra=extra))
+        monkeypatch.setattr(migrate, "SCRIPTS", theirs if later else scripts)
+        monkeypatch.setattr(schema, "HEAD", "9999" if later else head)
+        monkeypatch.setattr(pliant, "__version__", "77.0" if later else "0.1")
+
+    use(False)
+    return use

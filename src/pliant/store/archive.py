@@ -1,6 +1,8 @@
 """Backup and restore. A backup is one file of SQLite, whatever the store is on; it goes back into either."""
 
+import errno
 import os
+import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -15,11 +17,15 @@ from pliant.store.connect import Link, connect, locate
 from pliant.store.errors import StoreError, explain
 
 _CHUNK = 1000  # rows copied at once between databases
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS)  # a file system without hard links
 
 
 def backup(link: Link, target: Path) -> None:
     """A consistent, checked copy of a store that may be in use; whole or not at all. Raises StoreError."""
-    with _appearing(target) as draft:
+    target = Path(target).absolute()
+    if target.exists():
+        raise StoreError(f"{target} exists: choose another name")
+    with _draft(target) as draft:
         if link.path is not None:
             _copy(link.path, draft)
         else:
@@ -29,6 +35,7 @@ def backup(link: Link, target: Path) -> None:
                     _pour(source, drain)
         _settle(draft)
         check(draft)
+        _publish(draft, target)
 
 
 def keep(link: Link, found: str) -> None:
@@ -87,16 +94,24 @@ def check(path: Path) -> None:
 def _restore_file(source: Path, place: Path, overwrite: bool) -> None:
     if place.exists() and not overwrite:
         raise StoreError(f"{place} exists: restore elsewhere, or say that it may be replaced")
-    with _appearing(place, replace=overwrite) as draft:
+    with _draft(place) as draft:
         _ready(source, draft)
         if place.exists():
-            _raise_epoch(draft, _retire(place))
-        _settle(draft)
+            _raise_epoch(draft, _shut(place))
+            _settle(draft)
+            _sync(draft)
+            _set_aside(place)
+            draft.replace(place)
+        else:
+            _settle(draft)
+            _publish(draft, place)
+        _sync(place.parent)
 
 
 def _restore_postgres(source: Path, place: URL, overwrite: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="pliant-restore-") as folder:
-        draft = Path(folder) / "store"
+        draft = Path(folder) / "draft"
+        draft.touch(0o600)
         _ready(source, draft)
         with _opened(draft) as copy, closing(connect(place)) as link:
             with link.reading() as connection:
@@ -139,26 +154,30 @@ def _raise_epoch(draft: Path, epoch: int) -> None:
         connection.execute("UPDATE state SET epoch = max(epoch, ?)", (epoch,))
 
 
-def _retire(place: Path) -> int:
-    """Move a store's file aside; its epoch (0 if it cannot be read). Raises StoreError if it is in use."""
-    epoch = 0
+def _shut(place: Path) -> int:
+    """Bring a store's log into its file; its epoch, 0 if it is damaged. Raises StoreError if it is in use."""
     try:
         with closing(sqlite3.connect(place, timeout=0, isolation_level=None)) as connection:
-            connection.execute(
-                "PRAGMA journal_mode = DELETE"
-            )  # fails while anybody else has it open; empties the log
+            connection.execute("PRAGMA journal_mode = DELETE")  # refused while anybody else has it open
             connection.execute("BEGIN EXCLUSIVE")
-            epoch = connection.execute("SELECT epoch FROM state").fetchone()[0]
-    except sqlite3.OperationalError as error:
+            epoch: int = connection.execute("SELECT epoch FROM state").fetchone()[0]
+            return epoch
+    except sqlite3.DatabaseError as error:
         if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise StoreError(f"{place} is in use: stop the server first (pliant down)") from None
-    except sqlite3.DatabaseError:
-        epoch = 0  # damaged: that is why it is being replaced
-    for suffix in ("", "-wal", "-shm"):
-        part = Path(f"{place}{suffix}")
-        if part.exists():
-            part.replace(f"{place}.replaced{suffix}")
-    return epoch
+        if error.sqlite_errorname.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")):
+            return 0  # damaged, or not even a store: that is why it is being replaced
+        raise explain(str(place), error) from error
+
+
+def _set_aside(place: Path) -> None:
+    """Keep a store under a second name; no log of it may meet the one that takes its place."""
+    aside = Path(f"{place}.replaced")
+    aside.unlink(missing_ok=True)
+    _link(place, aside)
+    for suffix in ("-wal", "-shm"):  # only a damaged store still has them
+        if (part := Path(f"{place}{suffix}")).exists():
+            part.replace(f"{aside}{suffix}")
 
 
 def _copy(source: Path, draft: Path) -> None:
@@ -189,23 +208,43 @@ def _opened(path: Path) -> Iterator[Link]:
 
 
 @contextmanager
-def _appearing(target: Path, *, replace: bool = False) -> Iterator[Path]:
-    """A draft that takes the target's name once it is complete and on disk; a failure leaves nothing."""
-    target = Path(target).absolute()
-    if target.exists() and not replace:
-        raise StoreError(f"{target} exists: choose another name")
+def _draft(target: Path) -> Iterator[Path]:
+    """An empty private file on the target's file system, gone at the end unless it was moved."""
     try:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
             draft = Path(folder) / "draft"
-            os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            draft.touch(0o600)
             yield draft
-            with draft.open("rb") as file:
-                os.fsync(file.fileno())
-            os.link(draft, target)  # unlike a rename it never replaces what somebody else made meanwhile
-            entry = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(entry)
-            finally:
-                os.close(entry)
     except OSError as error:
         raise StoreError(f"{target} cannot be written: {error.strerror or error}") from error
+
+
+def _publish(draft: Path, target: Path) -> None:
+    """Give a finished draft its name, whole or not at all, and never in place of another file."""
+    _sync(draft)
+    try:
+        os.link(draft, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        target.touch(0o600, exist_ok=False)
+        draft.replace(target)
+    _sync(target.parent)
+
+
+def _link(path: Path, name: Path) -> None:
+    try:
+        os.link(path, name)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copy2(path, name)
+
+
+def _sync(path: Path) -> None:
+    """On disk: a file's content, a folder's names."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -32,7 +32,7 @@ def upgrade(link: Link, keep: Callable[[str], None]) -> None:
         if connection.dialect.name == "postgresql":  # SQLite has locked the file by now
             connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK})"))
         if version(connection, link.name) != schema.HEAD:  # nobody else did it in between
-            _run(connection)
+            _run(connection, link.name)
 
 
 def version(connection: Connection, name: str) -> str | None:
@@ -53,11 +53,15 @@ def version(connection: Connection, name: str) -> str | None:
     return str(found)
 
 
-def _run(connection: Connection) -> None:
+def _run(connection: Connection, name: str) -> None:
     from alembic import command
     from alembic.config import Config
+    from alembic.util import CommandError
 
     config = Config()
     config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, schema.HEAD)
+    try:
+        command.upgrade(config, schema.HEAD)
+    except CommandError as error:
+        raise StoreError(f"store {name}: it cannot be brought to schema {schema.HEAD}: {error}") from error

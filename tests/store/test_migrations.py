@@ -1,0 +1,145 @@
+"""Fresh, older, newer and equal databases."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import inspect
+
+from pliant.control.ports import Batch
+from pliant.store import StoreError, migrate, open_store, schema
+from pliant.store.connect import connect, locate
+from tests.store.conftest import Release
+from tests.store.samples import running
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def fill(where: str | Path) -> None:
+    store = open_store(where)
+    epoch = store.lead()
+    for number in range(1, 6):
+        store.commit(epoch, running(number))
+    store.close()
+
+
+def columns(where: str | Path, table: str) -> set[str]:
+    link = connect(locate(where))
+    with link.reading() as connection:
+        found = {column["name"] for column in inspect(connection).get_columns(table)}
+    link.close()
+    return found
+
+
+def test_the_migrations_make_just_these_tables(where: str | Path) -> None:
+    open_store(where).close()
+    link = connect(locate(where))
+    with link.readers.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+        assert compare_metadata(context, schema.metadata) == []
+    link.close()
+
+
+def test_head_is_the_newest_version() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(migrate.SCRIPTS))
+    assert ScriptDirectory.from_config(config).get_current_head() == schema.HEAD
+
+
+def test_an_older_store_is_brought_up_to_date_after_a_copy(where: str | Path, release: Release) -> None:
+    fill(where)
+    release(True)
+    store = open_store(where)
+    assert len(store.load().workloads) == 5
+    assert store.load().settings["last"] == "5"
+    assert len(store.events("w-3")) == 1
+    store.commit(store.lead(), running(6))
+    store.close()
+    assert "note" in columns(where, "settings")
+    if isinstance(where, Path):
+        copy = Path(f"{where}.schema-0001")
+        release(False)
+        kept = open_store(copy)
+        assert len(kept.load().workloads) == 5
+        kept.close()
+
+
+def test_copies_of_two_upgrades_do_not_replace_each_other(tmp_path: Path, release: Release) -> None:
+    path = tmp_path / "state.db"
+    for number in (1, 2):
+        release(False)
+        path.unlink(missing_ok=True)
+        fill(path)
+        release(True)
+        open_store(path).close()
+        assert Path(f"{path}.schema-0001{'' if number == 1 else '.2'}").exists()
+
+
+def test_an_upgrade_that_fails_changes_nothing(where: str | Path, release: Release) -> None:
+    fill(where)
+    release(True, 'op.execute("SELECT * FROM no_such_table")')
+    with pytest.raises(StoreError, match="no_such_table"):
+        open_store(where)
+    release(False)
+    store = open_store(where)
+    assert len(store.load().workloads) == 5
+    store.commit(store.lead(), running(6))
+    store.close()
+    assert "note" not in columns(where, "settings")
+
+
+def test_a_newer_store_is_refused_and_left_as_it_is(where: str | Path, release: Release) -> None:
+    release(True)
+    fill(where)
+    before = hashlib.sha256(where.read_bytes()).digest() if isinstance(where, Path) else None
+    release(False)
+    with pytest.raises(StoreError) as caught:
+        open_store(where)
+    said = str(caught.value)
+    assert "it has schema 9999, written by Pliant 77.0; this is Pliant 0.1, which knows" in said
+    assert f"schemas up to {schema.HEAD}" in said
+    assert "Install that release or a later one, or restore a backup" in said
+    if isinstance(where, Path):
+        assert hashlib.sha256(where.read_bytes()).digest() == before
+        assert [path.name for path in where.parent.glob("state.db*")] == ["state.db"]
+    release(True)
+    store = open_store(where)
+    assert len(store.load().workloads) == 5
+    store.close()
+
+
+def test_servers_that_open_a_new_store_at_once_share_it(where: str | Path) -> None:
+    code = "import sys; from pliant.store import open_store; s = open_store(sys.argv[1]); print(s.lead())"
+    command = [sys.executable, "-c", code, str(where)]
+    run = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    said = [process.communicate(timeout=60) for process in run]
+    assert sorted(out.strip() for out, _ in said) == ["1", "2", "3", "4"], said
+
+
+def test_alembic_is_imported_only_to_change_something(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pliant.store import open_store; s = open_store(sys.argv[1]); s.lead(); s.load();"
+        " print('alembic' in sys.modules, 'psycopg' in sys.modules); s.close()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "state.db")]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    assert subprocess.check_output(command, text=True, env=env).split() == ["True", "False"]
+    assert subprocess.check_output(command, text=True, env=env).split() == ["False", "False"]
+
+
+def test_a_store_whose_making_was_interrupted_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    path.touch()
+    store = open_store(path)
+    store.commit(store.lead(), Batch(settings={"a": "b"}))
+    assert store.load().settings["a"] == "b"
+    store.close()
