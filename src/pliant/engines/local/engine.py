@@ -16,6 +16,7 @@ from pliant.engines.local.attempts import Attempts, Means
 from pliant.engines.local.environment import Site, inherited
 from pliant.engines.local.images.catalogue import Catalogue, CatalogueError
 from pliant.engines.local.layout import Layout, read_json, write_json
+from pliant.engines.local.living import Living
 from pliant.engines.local.session import LocalSession
 from pliant.engines.local.supervisor import command
 from pliant.engines.local.watch import Strands, Watcher
@@ -82,18 +83,13 @@ class LocalEngine:
                 self._layout, inherited(os.environ if environ is None else environ), url(), reporter_url
             )
 
-        self._attempts = Attempts(
-            self._layout,
-            self._catalogue,
-            self._watcher,
-            self._strands,
-            self._closed,
-            Means(site, project_name, token, clock, halt, program, log_max, log_keep),
-        )
+        means = Means(site, project_name, token, clock, halt, program, log_max, log_keep)
+        self._living = Living(self._layout, self._watcher, self._strands, self._closed, clock, halt)
+        self._attempts = Attempts(self._layout, self._catalogue, self._living, self._closed, means)
 
     def open(self, sink: Sink, known: Iterable[Attempt], epoch: int) -> None:
         """Raises StaleEpoch, or LayoutError for a state folder of a newer release."""
-        self._sink = self._attempts.sink = sink
+        self._sink = self._living.sink = sink
         self._layout.prepare()
         self._layout.raise_epoch(epoch)
         rebooted = self._layout.rebooted()
@@ -151,7 +147,7 @@ class LocalEngine:
     ) -> LocalSession:
         """Raises ValueError if the attempt does not run here."""
         order = read_json(self._layout.folder(attempt) / "order.json")
-        with self._attempts.living(attempt) as lives:
+        with self._living.living(attempt) as lives:
             if not lives or order is None:
                 raise ValueError(f"{attempt} is not running: commands run only inside a running task")
             env = {"TERM": "xterm-256color", **order["env"]} if tty else order["env"]
@@ -165,7 +161,7 @@ class LocalEngine:
 
     def forget(self, workload: str) -> None:
         """Raises ValueError if something of it lives."""
-        if self._attempts.lives(workload):
+        if self._living.lives(workload):
             raise ValueError(f"something of workload {workload} still runs: stop it first")
         for folder in self._layout.discard(workload):
             self._strands.submit("forget", partial(shutil.rmtree, folder, ignore_errors=True))
@@ -180,7 +176,7 @@ class LocalEngine:
             sessions, self._sessions = self._sessions, set()
         for session in sessions:
             session.kill()
-        self._attempts.close()
+        self._living.close()
 
     def belongs(self, pid: int) -> bool:
         """True if that process is part of a task of ours; for telling foreign use of a GPU from our own."""

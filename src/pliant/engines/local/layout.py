@@ -53,6 +53,10 @@ class Folder:
             os.close(fd)
         return False
 
+    def closed_off(self) -> bool:
+        """True if an engine has recorded the end: then nothing will live, whoever still holds the lock."""
+        return (read_json(self.path / "exit.json") or {}).get("by") == "engine"
+
     def take_lock(self) -> int | None:
         """A descriptor that holds the lock, or None if somebody else does."""
         fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -95,6 +99,7 @@ class Folder:
             "error": exit.error or None,
             "log_dropped": 0,
             "lost": exit.lost,
+            "by": "engine",
         }
         write_json(self.path / "exit.json", document, durable=True)
 

@@ -14,6 +14,10 @@ log = logging.getLogger(__name__)
 Call = Callable[[], None]
 
 
+class Closed(Exception):
+    """The engine was closed while something was waited for; the next one starts over from what is on disk."""
+
+
 class Watcher:
     """Calls back once per descriptor that became readable, once per deadline. Calls must return at once."""
 
@@ -116,5 +120,7 @@ class Strands:
                 call = queue.pop(0)
             try:
                 call()
+            except Closed:
+                log.info("an operation on %s was given up", key)
             except Exception:
                 log.exception("an operation on %s failed", key)

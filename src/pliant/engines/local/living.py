@@ -1,0 +1,192 @@
+"""Claimed attempts: watched to their end, found again by the next server, ended where they do not end."""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from pliant.control.ports import Halt, Sink
+from pliant.engines.local import processes
+from pliant.engines.local.layout import Folder, Layout, read_json
+from pliant.engines.local.supervisor import answered, reap
+from pliant.engines.local.watch import Closed, Strands, Watcher
+from pliant.model.fact import AttemptEnded, AttemptStarted
+from pliant.model.workload import AttemptId, Exit
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.1  # between two looks for a supervisor that has not said who it is
+HUNG_SECONDS = 5.0  # after which the holder of a lock that does not say so is taken for a server that hangs
+
+
+class Living:
+    """All methods but `living`, `lives` and `close` run on the strand of the task: one at a time per task."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        watcher: Watcher,
+        strands: Strands,
+        closed: threading.Event,
+        clock: Callable[[], int],
+        halt: Halt,
+    ) -> None:
+        self.sink: Sink = lambda fact: None
+        self._layout, self._watcher, self._strands, self._closed = layout, watcher, strands, closed
+        self._clock, self._halt = clock, halt
+        self._lock = threading.Lock()
+        # What lives, with its supervisor's pidfd, None until that is known. Whoever adds to an attempt (exec)
+        # holds the lock: once an attempt is taken out of here nothing joins it any more.
+        self._live: dict[AttemptId, int | None] = {}
+        self._errors: dict[AttemptId, str] = {}  # why a claimed attempt could not start
+
+    def __contains__(self, attempt: AttemptId) -> bool:
+        return attempt in self._live
+
+    @contextmanager
+    def living(self, attempt: AttemptId) -> Iterator[bool]:
+        """Whether it lives; that does not change inside the block."""
+        with self._lock:
+            yield attempt in self._live
+
+    def lives(self, workload: str) -> bool:
+        with self._lock:
+            return any(attempt.workload == workload for attempt in self._live)
+
+    def close(self) -> None:
+        """Let go of everything; the watcher and the strands have been closed before."""
+        for pidfd in self._live.values():
+            if pidfd is not None:
+                os.close(pidfd)
+        self._live.clear()
+
+    def record(self, attempt: AttemptId, exit: Exit) -> None:
+        """For an attempt whose end no supervisor has recorded."""
+        try:
+            self._layout.folder(attempt).record_exit(attempt, exit)
+        except OSError as error:  # the store has the end too; only the folder answers worse from now on
+            log.warning("the end of %s is not on disk: %s", attempt, error)
+
+    def add(self, attempt: AttemptId, pid: int) -> None:
+        """Its supervisor, our child that was not reaped yet."""
+        with self._lock:
+            self._live[attempt] = os.pidfd_open(pid)
+
+    def fail(self, attempt: AttemptId, error: str) -> None:
+        """Why a claimed attempt has no supervisor; then report its end."""
+        self._errors[attempt] = error
+        self.finish(attempt)
+
+    def confirm(self, attempt: AttemptId, answer: int) -> None:
+        """Wait for the word of an added supervisor, pass it on, and watch."""
+        said = answered(answer)
+        if said.startswith("started"):
+            self.sink(AttemptStarted(attempt, self._clock()))
+        elif said.startswith("error"):
+            self._errors[attempt] = said.removeprefix("error").strip()
+        self._watch(attempt)
+
+    def settle(self, attempt: AttemptId, folder: Folder) -> None:
+        """Watch a claimed attempt if it lives, report its end otherwise. A lock is taken before a claim."""
+        if attempt in self._live:
+            return
+        if folder.locked() and not folder.closed_off():
+            claim = read_json(folder / "claim") or {}
+            self.sink(AttemptStarted(attempt, claim.get("at", self._clock())))
+            self.find(attempt, folder)
+        else:
+            self.finish(attempt)
+
+    def find(self, attempt: AttemptId, folder: Folder) -> None:
+        """Find the supervisor that holds the lock; again later while it has not written who it is."""
+        with self._lock:
+            self._live.setdefault(attempt, None)
+        self._look(attempt, folder, 0)
+
+    def _look(self, attempt: AttemptId, folder: Folder, tries: int) -> None:
+        if self._live.get(attempt, -1) is not None:
+            return  # found, or ended, meanwhile
+        says = read_json(folder / "lock") or {}
+        pidfd = processes.open_pid(says["pid"], says["start"]) if "start" in says else None
+        if pidfd is None:
+            if not folder.locked():
+                self.finish(attempt)
+                return
+            if "start" not in says and tries * LOOK_SECONDS >= HUNG_SECONDS:
+                self._pass_over(attempt, folder)
+                return
+            self.later(LOOK_SECONDS, attempt, partial(self._look, attempt, folder, tries + 1))
+            return
+        with self._lock:
+            self._live[attempt] = pidfd
+        self._watch(attempt)
+        if folder.stop_ordered:
+            self.signal(attempt)
+
+    def _pass_over(self, attempt: AttemptId, folder: Folder) -> None:
+        """Another server hangs between claim and fork. No supervisor runs what has an exit record."""
+        log.warning(
+            "the lock of %s is held, but by no supervisor: it is lost to a server that hangs", attempt
+        )
+        stopped = folder.stop_ordered
+        self.record(attempt, Exit(at=self._clock(), stopped=stopped, lost=True))
+        self.finish(attempt)
+
+    def _watch(self, attempt: AttemptId) -> None:
+        pidfd = self._live[attempt]
+        if pidfd is not None:
+            self._watcher.add(
+                pidfd, partial(self._strands.submit, attempt[:2], partial(self.finish, attempt))
+            )
+
+    def signal(self, attempt: AttemptId) -> None:
+        """Ask it to end."""
+        pidfd = self._live.get(attempt)
+        if pidfd is None:
+            return  # whoever finds its supervisor sees the file `stop`
+        try:
+            signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+        except ProcessLookupError:
+            return  # it ended by itself; its end is on the way
+
+    def kill(self, attempt: AttemptId) -> None:
+        """The grace of a stop is over before that of its supervisor, which is left to write the record."""
+        if attempt in self._live:
+            says = read_json(self._layout.folder(attempt) / "lock") or {}
+            processes.end(self._layout, attempt.__eq__, spare=says.get("pid"), waiting=self.waiting)
+
+    def finish(self, attempt: AttemptId) -> None:
+        """Nothing of it is to live any more: see to that, then report its end."""
+        self._halt("exited")
+        with self._lock:
+            pidfd = self._live.pop(attempt, None)
+        if pidfd is not None:
+            reap(pidfd)
+            os.close(pidfd)
+        folder = self._layout.folder(attempt)
+        processes.end(self._layout, attempt.__eq__, waiting=self.waiting)
+        exit = folder.read_exit()
+        error = self._errors.pop(attempt, "")
+        if exit is None:
+            stopped = folder.stop_ordered and not error
+            exit = Exit(at=self._clock(), stopped=stopped, lost=not error, error=error)
+            self.record(attempt, exit)
+        self.report(attempt, exit)
+
+    def report(self, attempt: AttemptId, exit: Exit) -> None:
+        """Say that it ended, of which nothing lives."""
+        self.sink(AttemptEnded(attempt, exit))
+        self._halt("reported")
+
+    def later(self, seconds: float, attempt: AttemptId, call: Callable[[], None]) -> None:
+        """Call on the strand of its task."""
+        self._watcher.after(seconds, partial(self._strands.submit, attempt[:2], call))
+
+    def waiting(self, left: list[processes.Carrier]) -> None:
+        """Processes hang in the kernel; raises Closed if nobody needs to know any more."""
+        log.warning("SIGKILL has not ended %s yet", ", ".join(f"{one.pid} of {one.attempt}" for one in left))
+        if self._closed.is_set():
+            raise Closed
