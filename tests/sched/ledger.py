@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pliant.model.quantity import GPU, Resources
-from pliant.model.tenancy import UNLIMITED
+from pliant.model.tenancy import UNLIMITED, Quota
 from pliant.model.workload import Desired, Task, TaskPhase, Workload
 from pliant.sched.plan import Plan
 from tests.sched.worlds import Scene
@@ -37,8 +37,12 @@ class Books:
         return self.scene.pool_of(self.scene.nodes[node])
 
     def path(self, workload: Workload) -> tuple[str, str]:
-        """Its queues, department first."""
-        return self.scene.projects[workload.project].department, workload.project
+        """Its queues, department first; departments are written `name/` as in the text of worlds."""
+        return self.scene.projects[workload.project].department + "/", workload.project
+
+    def quota(self, queue: str, pool: str) -> Quota:
+        table = self.scene.departments if queue.endswith("/") else self.scene.projects
+        return table[queue.rstrip("/")].quota(pool)
 
     def add(self, workload: Workload, pool: str, amount: Resources) -> None:
         for queue in self.path(workload):
@@ -49,8 +53,8 @@ class Books:
     def deserved(self, queue: str, pool: str) -> int:
         """Milli-GPUs it may always have; UNLIMITED possible. A derived quota takes what the others leave."""
         scene = self.scene
-        if queue in scene.departments:
-            department = scene.departments[queue]
+        if queue.endswith("/"):
+            department = scene.departments[queue.rstrip("/")]
             if not department.derived:
                 return department.quota(pool).gpu
             return sum(
@@ -63,7 +67,7 @@ class Books:
         project = scene.projects[queue]
         if not project.derived:
             return project.quota(pool).gpu
-        whole = self.deserved(project.department, pool)
+        whole = self.deserved(project.department + "/", pool)
         others = [
             other.quota(pool).gpu
             for other in scene.projects.values()

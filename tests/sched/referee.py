@@ -112,11 +112,19 @@ def _intents(
         assert resize.attempt.number == old.attempt and old.phase in (TaskPhase.ORDERED, TaskPhase.RUNNING)
         assert old.carries and resize.placement.node == old.carries.node, f"{resize} to another node"
         assert new.claims == resize.placement, f"{resize} is not what it claims"
+        both = {*old.carries.shares, *resize.placement.shares}
+        assert new.carries and set(new.carries.shares) == both, (
+            f"{new} carries not old and new after {resize}"
+        )
     started, stopped = {s.attempt[:2] for s in plan.starts}, {s.attempt[:2] for s in plan.stops}
+    resized = {r.attempt[:2] for r in plan.resizes}
     for key, new in after.items():
         old = scene.tasks[key]
         if key not in started:
-            assert new.attempt == old.attempt and new.carries == old.carries, f"{key} changed without a start"
+            assert new.attempt == old.attempt, f"{key} is another attempt without a start"
+            assert key in resized or new.carries == old.carries, (
+                f"{key} carries something else without an order"
+            )
             if key not in stopped:
                 assert new.phase is old.phase, f"{key} went {old.phase} -> {new.phase} without an order"
 
@@ -206,7 +214,7 @@ def _quotas(scene: Scene, after: Mapping[Key, Task]) -> None:
     """No limit and no non-preemptible quota is passed by a plan; what was beyond it before may only fall."""
     old, new = Books.of(scene, scene.tasks.values()), Books.of(scene, after.values())
     for (queue, pool), used in new.used.items():
-        quota = {**scene.departments, **scene.projects}[queue].quota(pool)
+        quota = new.quota(queue, pool)
         was = old.used[queue, pool]
         for name, cap in (("gpu", quota.gpu_limit), ("cpu", quota.cpu_limit), ("memory", quota.memory_limit)):
             more, less = getattr(used, name), getattr(was, name)

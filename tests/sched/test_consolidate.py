@@ -30,7 +30,7 @@ def test_the_moved_one_starts_again_at_once_where_there_is_room():
 
 @pytest.mark.parametrize("pending", ["a2 a g2 np p100", "a2 a g2 elastic", "a2 a g1 x2 p90"])
 def test_it_serves_any_core_but_only_cores(pending):
-    """A non-preemptible job in quota is served; an elastic one has its core already, a gang of ones fits."""
+    """One in quota that is non-preemptible is served; an elastic one has its core; a gang of ones fits."""
     t = settled(*SPLIT, pending)
     assert t.running()["a2"] in (1, 2)
     assert len(t.decisions(verb="move")) == (1 if "np" in pending else 0)

@@ -133,9 +133,9 @@ def test_fractions_in_a_gang():
     assert settled("n1:1 n2:1", "a=2", "g a g0.4 x5").rows() == ["g Pending 0"]
 
 
-def test_a_spread_pool_spreads_fractions_over_nodes():
-    t = settled("n1:1 n2:1", "a=2", "h1 a g0.3", "h2 a g0.3", pools="default:spread")
-    assert {row.split()[-1] for row in t.rows()} == {"n1", "n2"}
+def test_fractions_share_devices_in_a_spread_pool_too():
+    t = settled("n1:1 n2:1", "a=2", "h1 a g0.3", "h2 a g0.3", "h3 a g0.5", pools="default:spread")
+    assert [row.split()[-1] for row in t.rows()] == ["n1", "n1", "n2"]
 
 
 def test_foreign_devices_are_not_shared():

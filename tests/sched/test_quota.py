@@ -16,7 +16,7 @@ def test_preemptible_use_leaves_quota_to_the_non_preemptible():
 
 
 def test_a_department_caps_the_non_preemptible():
-    t = settled("n1:8", "d1/=3 d1/a=2 d1/b=2", "a1 a g2 np", "b1 b g2 np", "b2 b g1 np")
+    t = settled("n1:8", "d1/=3 d1/a=2 d1/b=2", "a1 a g2 np @n1", "b1 b g2 np", "b2 b g1 np")
     assert t.rows() == ["a1 Running 2 n1", "b1 Pending 0", "b2 Running 1 n1"]
 
 
@@ -107,14 +107,9 @@ def test_no_quota_means_no_non_preemptible_work():
 
 
 def test_quotas_are_per_pool():
-    t = settled(
-        "n1:2 n2:2:pool=fast",
-        "a=1+fast=1",
-        *(f"j{i} a g1 np" for i in range(3)),
-        "k a g1 np pool=fast",
-        pools="fast",
-    )
-    assert t.rows() == ["j0 Running 1 n1", "j1 Running 1 n2", "j2 Pending 0", "k Pending 0"]
+    """Full in one pool, it goes to the next."""
+    t = settled("n1:2 n2:2:pool=fast", "a=1+fast=1", *(f"j{i} a g1 np" for i in range(3)), pools="fast")
+    assert t.rows() == ["j0 Running 1 n1", "j1 Running 1 n2", "j2 Pending 0"]
 
 
 def test_an_elastic_non_preemptible_job_grows_inside_quota():

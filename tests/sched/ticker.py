@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import GPU
-from pliant.model.workload import AttemptId, Desired, Phase, Task, TaskPhase, Workload
+from pliant.model.workload import AttemptId, Desired, Phase, Request, Task, TaskPhase, Workload
 from pliant.sched.cycle import decide
 from pliant.sched.plan import Decision, Plan, Verdict
 from pliant.sched.settings import Settings
 from pliant.sched.world import World
 from tests.sched import referee
+from tests.sched.victims import irreducible
 from tests.sched.worlds import NOW, Row, Scene, put_job, put_queue, world
 
 Shown = dict[str, tuple[str, float, str]]
@@ -57,14 +58,18 @@ class Ticker:
         self.judged = judged
         self.log: list[Entry] = []
         self.plans: list[Plan] = []
+        self.given_back = 0  # portions that were tried to be given back to victims
         self.occupied: dict[AttemptId, tuple[Placement, ...]] = {
             AttemptId(*task.key, task.attempt): (task.carries,)
             for task in scene.tasks.values()
             if task.carries
         }
+        self.requests: dict[tuple[str, str], Request] = {}  # of all tasks there ever were
+        self.gangs: set[str] = set()  # workloads whose core has several tasks
+        for task in scene.tasks.values():
+            self._remember(task)
         self._events: list[tuple[int, int, str, AttemptId, Placement | None]] = []
         self._sequence = 0
-        self._resizing: dict[AttemptId, Placement] = {}
         for task in scene.tasks.values():
             if task.phase is TaskPhase.STOPPING:
                 self._later(self.stop, "ended", AttemptId(*task.key, task.attempt))
@@ -78,6 +83,7 @@ class Ticker:
             self._put(put)
             for task in self.scene.tasks_of(put.id):
                 self._put(task)
+                self._remember(task)
 
     def finish(self, name: str) -> None:
         """Every live task of it exits 0; a task that was told to stop counts as stopped instead."""
@@ -144,6 +150,7 @@ class Ticker:
         assert self.world.snapshot() == found, "decide changed the world"
         if self.judged:
             referee.judge(self.scene, self.occupied, plan, self.now)
+            self.given_back += irreducible(self.scene, plan)
         for task in plan.tasks:
             self._put(task)
         self.world.check()
@@ -155,11 +162,9 @@ class Ticker:
             self._note("stop", stop.attempt)
             self._later(self.stop, "ended", stop.attempt)
         for resize in plan.resizes:
-            if self._resizing.get(resize.attempt) != resize.placement:
-                self._resizing[resize.attempt] = resize.placement
-                self.occupied[resize.attempt] = (*self.occupied[resize.attempt], resize.placement)
-                self._note("resize", resize.attempt, resize.placement)
-                self._later(self.stop, "resized", resize.attempt, resize.placement)
+            self.occupied[resize.attempt] = (*self.occupied[resize.attempt], resize.placement)
+            self._note("resize", resize.attempt, resize.placement)
+            self._later(self.stop, "resized", resize.attempt, resize.placement)
         referee.weigh(self.scene, self.occupied)
         assert self.scene.world().snapshot() == self.world.snapshot(), "not as if built fresh"
         self.plans.append(plan)
@@ -177,7 +182,7 @@ class Ticker:
         until = self.now + wait
         for _ in range(cycles):
             plan = self.cycle()
-            if not plan.empty and not (self._events and _only_repeats(plan)):
+            if not plan.empty:
                 continue
             if self._events:
                 self.advance(max(0, self._events[0][0] - self.now))
@@ -264,6 +269,12 @@ class Ticker:
         self.scene.put(row)
         self.world.put(row)
 
+    def _remember(self, task: Task) -> None:
+        workload = self.scene.workloads[task.workload]
+        self.requests[task.key] = workload.group(task.group).request
+        if sum(group.min for group in workload.groups) > 1:
+            self.gangs.add(workload.id)
+
     def _task(self, task: Task) -> Task:
         return self.scene.tasks[task.key]
 
@@ -281,10 +292,10 @@ class Ticker:
         if kind == "ended":
             self._end(task)
             self._forget(attempt.workload)
-        elif kind == "resized" and self._resizing.get(attempt) == placement and placement:
+        elif kind == "resized" and placement:
             self._note("resized", attempt, placement)
-            del self._resizing[attempt]
-            self.occupied[attempt] = (placement,)
+            held = self.occupied[attempt]
+            self.occupied[attempt] = held[held.index(placement, 1) :]
             self._put(replace(task, carries=placement))
         elif kind == "started":
             self._note("started", attempt)
@@ -297,7 +308,6 @@ class Ticker:
         attempt = AttemptId(*task.key, task.attempt)
         self._note("ended", attempt)
         self.occupied.pop(attempt, None)
-        self._resizing.pop(attempt, None)
         phase = TaskPhase.SUCCEEDED if self.scene.workloads[task.workload].phase.final else TaskPhase.WAITING
         self._put(replace(task, phase=phase, carries=None, started=None))
 
@@ -319,8 +329,3 @@ def settled(nodes: str, projects: str, *jobs: str, pools: str = "", wait: int = 
     ticker = Ticker(world(nodes, projects, *jobs, pools=pools))
     ticker.settle(wait)
     return ticker
-
-
-def _only_repeats(plan: Plan) -> bool:
-    """True if it says no more than that live resizes are still wanted."""
-    return not (plan.decisions or plan.tasks or plan.starts or plan.stops)

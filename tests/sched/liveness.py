@@ -1,0 +1,90 @@
+"""What must have come of it once the world is at rest: nothing useful stays undone, and nothing swings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pliant.model.quantity import Resources
+from pliant.model.tenancy import UNLIMITED
+from pliant.model.workload import Task, TaskPhase, Workload
+from tests.sched.ledger import Books, Key
+from tests.sched.room import core_fit, waiting, without_bonus
+from tests.sched.ticker import Ticker
+
+
+def rests(t: Ticker) -> None:
+    """The plan stays empty on a world in which only time passes."""
+    for later in (0, 1_000, 3_600_000):
+        t.advance(later)
+        plan = t.cycle()
+        assert plan.empty, f"something changes {later} ms after the world came to rest: {plan.decisions}"
+
+
+def works(t: Ticker) -> None:
+    """No pending core fits into what is idle or lent as bonus and is allowed to have it."""
+    bare = without_bonus(t.scene, t.scene.tasks)
+    for workload in waiting(t.scene, bare, t.now):
+        found = core_fit(t.scene, bare, workload)
+        assert found is None, f"{workload.name} waits though it fits: {t.verdict(workload.name).reason}"
+
+
+def entitled(t: Ticker) -> None:
+    """No pending core in quota waits while one workload beyond its project's quota stands in its way alone,
+    and none waits while one workload of its own project and of lower priority does."""
+    bare = without_bonus(t.scene, t.scene.tasks)
+    books = Books.of(t.scene, bare.values())
+    for workload in waiting(t.scene, bare, t.now):
+        if any(task.claims for task in t.scene.tasks_of(workload.id)):
+            continue
+        for victim, rest in _single_victims(t, bare):
+            if victim.id == workload.id:
+                continue
+            amount = core_fit(t.scene, rest, workload)
+            if amount is None:
+                continue
+            lower = victim.project == workload.project and victim.priority < workload.priority
+            assert not lower, f"{workload.name} waits though it outranks {victim.name}"
+            assert not _due(books, workload, victim, rest, bare, amount), (
+                f"{workload.name} is in quota and waits though {victim.name} is beyond its own"
+            )
+
+
+def _single_victims(t: Ticker, bare: dict[Key, Task]) -> Iterator[tuple[Workload, dict[Key, Task]]]:
+    """Preemptible one-task workloads that run unprotected, and the tasks without what they claim."""
+    for key, task in bare.items():
+        victim = t.scene.workloads[task.workload]
+        whole = len(victim.groups) == 1 == victim.groups[0].max
+        if not (whole and victim.preemptible and task.claims and task.phase is TaskPhase.RUNNING):
+            continue
+        pool = t.scene.pool_of(t.scene.nodes[task.claims.node])
+        safe = next((row.min_runtime for row in t.scene.pools.values() if row.name == pool), 0)
+        if task.started is not None and t.now - task.started >= safe:
+            yield victim, {**bare, key: replace(task, claims=None)}
+
+
+def _due(
+    books: Books,
+    workload: Workload,
+    victim: Workload,
+    rest: dict[Key, Task],
+    bare: dict[Key, Task],
+    amount: Resources,
+) -> bool:
+    """True if its queues stay within quota with it and the victim's, where they differ, are beyond theirs."""
+    if victim.project == workload.project:
+        return False
+    (key,) = [key for key, task in bare.items() if task.claims and not rest[key].claims]
+    place = bare[key].claims
+    assert place is not None
+    pool = books.pool(place.node)
+    ours, theirs = books.path(workload), books.path(victim)
+    for queue in ours:
+        deserved = books.deserved(queue, pool)
+        if deserved != UNLIMITED and books.used[queue, pool].gpu + amount.gpu > deserved:
+            return False
+    for mine, other in zip(ours, theirs, strict=True):
+        deserved = books.deserved(other, pool)
+        if mine != other and (deserved == UNLIMITED or books.used[other, pool].gpu <= deserved):
+            return False
+    return True

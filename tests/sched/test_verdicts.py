@@ -1,0 +1,158 @@
+"""Why something waits: the code and the numbers of each kind of verdict (never its wording)."""
+
+import pytest
+
+from pliant.model.reason import NonPreemptibleOverQuota, OverLimit
+from tests.sched.ticker import Ticker, settled
+from tests.sched.worlds import NOW, world
+
+
+def _why(t, name):
+    reason = t.verdict(name).reason
+    return reason.code, dict(reason.numbers)
+
+
+WAITING = [
+    # nodes, projects, jobs (the last one waits), pools, code, numbers
+    (
+        "n1:2 n2:2",
+        "a=4",
+        ["x a g1 np @n1", "y a g1 np @n2", "w a g2"],
+        "",
+        "no-capacity",
+        {"asked": 2000, "tasks": 1, "free_best": 1000, "free_all": 2000, "nodes": 2},
+    ),
+    (
+        "n1:2 n2:2",
+        "a=4",
+        ["x a g1 np @n1", "y a g1 np @n2", "w a g1 x3"],
+        "",
+        "no-capacity",
+        {"asked": 3000, "tasks": 3, "free_best": 1000, "free_all": 2000, "nodes": 2},
+    ),
+    (
+        "n1:2:type=x n2:4",
+        "a=4",
+        ["x a g1 np @n1", "w a g2 type=x"],
+        "",
+        "no-capacity",
+        {"free_best": 1000, "free_all": 1000, "nodes": 1},
+    ),
+    ("n1:2 n2:2", "a=9", ["w a g9"], "", "never-fits", {"asked": 9000, "largest": 2000}),
+    ("n1:2:type=x n2:8", "a=9", ["w a g4 type=x"], "", "never-fits", {"asked": 4000, "largest": 2000}),
+    (
+        "n1:2:cpu=4",
+        "a=9",
+        ["w a g1 c8"],
+        "",
+        "never-fits",
+        {"asked": 8000, "largest": 4000, "short_of": "cpu"},
+    ),
+    ("n1:2", "a=9", ["w a g1 x3"], "", "never-fits", {"asked": 3000, "tasks": 3}),
+    ("n1:2:type=x", "a=9", ["w a g1 type=y"], "", "no-matching-node", {"pool": "default", "node_types": "y"}),
+    ("n1:2", "a=9", ["w a g1 pool=fast"], "fast", "no-matching-node", {"pool": "fast", "nodes": 0}),
+    (
+        "n1:4",
+        "a=2",
+        ["x a g1 np @n1", "w a g2 np"],
+        "",
+        "non-preemptible-over-quota",
+        {"level": "project", "queue": "a", "quota": 2000, "used": 1000, "asked": 2000, "resource": "gpu"},
+    ),
+    (
+        "n1:4",
+        "d1/=2 d1/a=2 d1/b=2",
+        ["x b g1 np @n1", "w a g2 np"],
+        "",
+        "non-preemptible-over-quota",
+        {"level": "department", "queue": "d1", "quota": 2000, "used": 1000, "asked": 2000},
+    ),
+    (
+        "n1:4",
+        "a=2:max=2",
+        ["x a g1 @n1", "w a g2"],
+        "",
+        "over-limit",
+        {"level": "project", "queue": "a", "limit": 2000, "used": 1000, "asked": 2000, "resource": "gpu"},
+    ),
+    (
+        "n1:4",
+        "d1/=2:max=2 d1/a=2 d1/b=2",
+        ["x b g1 @n1", "w a g2"],
+        "",
+        "over-limit",
+        {"level": "department", "queue": "d1", "limit": 2000, "used": 1000, "asked": 2000},
+    ),
+    (
+        "n1:4",
+        "a=4:cpumax=4",
+        ["x a g1 c3 @n1", "w a g1 c2"],
+        "",
+        "over-limit",
+        {"queue": "a", "limit": 4000, "used": 3000, "asked": 2000, "resource": "cpu"},
+    ),
+    (
+        "n1:4",
+        "a=2 b=2",
+        ["b1 b g2 @n1", "x a g2 @n1", "w a g1"],
+        "",
+        "not-entitled",
+        {"project": "a", "asked": 1000, "allocated": 2000, "fair_share": 2000, "quota": 2000, "free_all": 0},
+    ),
+]
+
+
+@pytest.mark.parametrize(("nodes", "projects", "jobs", "pools", "code", "numbers"), WAITING)
+def test_code_and_numbers(nodes, projects, jobs, pools, code, numbers):
+    t = settled(nodes, projects, *jobs, pools=pools)
+    assert t.show()["w"][0] == "Pending"
+    found, told = _why(t, "w")
+    assert found == code and {key: told.get(key) for key in numbers} == numbers
+
+
+def test_api_codes():
+    assert NonPreemptibleOverQuota.api_code == "NonPreemptibleOverQuota" and OverLimit.api_code == "OverLimit"
+
+
+def test_waiting_for_release():
+    t = Ticker(world("n1:2", "a=0 b=1", "x a g1 @n1", "y a g1 @n1", "w b g1"), stop=30_000)
+    t.cycle()
+    code, numbers = _why(t, "w")
+    assert code == "waiting-for-release"
+    assert (numbers["node"], numbers["gpus"], numbers["holders"]) == ("n1", 1000, "y")
+
+
+def test_back_off():
+    t = settled("n1:1", "a=1", "w a g1")
+    t.fail("w")
+    until = t.now + 10_000
+    t.settle()
+    code, numbers = _why(t, "w")
+    assert code == "back-off" and (numbers["until"], numbers["failures"]) == (until, 1)
+
+
+def test_minimum_run_time():
+    t = settled("n1:1", "a=0 b=1", "x a g1 @n1 ran=10", "w b g1", pools="default:min=60")
+    code, numbers = _why(t, "w")
+    assert code == "min-runtime" and (numbers["protected"], numbers["until"]) == ("x", NOW + 50_000)
+    assert t.plans[-1].wake == NOW + 50_000
+
+
+def test_what_runs_in_full_needs_no_reason():
+    t = settled("n1:4", "a=2", "x a g1", "e a g1 elastic", "g a g1 x1-1-2", "s a g1")
+    t.suspend("s")
+    t.settle()
+    assert {v.workload for v in t.plans[-1].verdicts} <= {"s"}
+
+
+def test_a_missing_wanted_portion_has_a_reason():
+    t = settled("n1:2", "a=2", "f a g1 np @n1", "e a g2 elastic", "g a c1 x1-2 +w g1 x0")
+    assert t.verdict("e").reason.code in ("no-capacity", "not-entitled")
+
+
+def test_the_text_is_one_plain_sentence():
+    seen = {}
+    for nodes, projects, jobs, pools, code, _ in WAITING:
+        seen[code] = settled(nodes, projects, *jobs, pools=pools).verdict("w").reason.text
+    for code, text in seen.items():
+        assert text.endswith(".") and text[0].isupper() and "\n" not in text and len(text) < 250, (code, text)

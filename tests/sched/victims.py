@@ -1,0 +1,79 @@
+"""Was everything that was taken needed? Gives each victim one portion back and tries again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pliant.model.workload import Task, Workload
+from pliant.sched.plan import Plan, Verb
+from tests.sched.ledger import Key, missing, overlaid
+from tests.sched.room import Room, core_fit
+from tests.sched.worlds import Scene
+
+
+def irreducible(scene: Scene, plan: Plan) -> int:
+    """Asserts that no victim of a plan could have kept a portion; how many ways of giving back were tried.
+
+    Looks at plans in which one workload gets its core and nobody but its victims changes: there the question
+    has one meaning. Others are passed over.
+    """
+    after = overlaid(scene, plan)
+    takes = [d for d in plan.decisions if d.beneficiary and d.verb in (Verb.SHRINK, Verb.EVICT)]
+    winners = {decision.beneficiary for decision in takes}
+    if len(winners) != 1:
+        return 0
+    winner = scene.workloads[winners.pop()]
+    moved = {decision.workload for decision in plan.decisions if decision.verb is Verb.MOVE}
+    victims = {decision.workload for decision in takes} - moved
+    changed = {key[0] for key, task in after.items() if task.claims != scene.tasks[key].claims}
+    before = [task for task in scene.tasks.values() if task.workload == winner.id]
+    gained = [after[task.key] for task in before if after[task.key].claims != task.claims]
+    devices = sum(len(task.claims.shares) for task in gained if task.claims)
+    if changed - victims - moved - {winner.id} or len(gained) != missing(winner, before):
+        return 0
+    if any(group.elastic for group in winner.groups) and devices != 1:
+        return 0
+    base = {key: scene.tasks[key] if key[0] == winner.id else task for key, task in after.items()}
+    tried = 0
+    for name in sorted(victims):
+        for given in _portions_back(scene, scene.workloads[name], after):
+            room = Room(scene, base.values())
+            extra = [task.claims for task in given if task.claims]
+            for key in (task.key for task in given):
+                claims = base[key].claims
+                if claims:
+                    room.give(claims)
+            if not all(room.fits(place) for place in extra):
+                continue
+            tried += 1
+            kept = {**base, **{task.key: task for task in given}}
+            assert core_fit(scene, kept, winner) is None, (
+                f"{name} need not have lost {[task.key for task in given]} for {winner.name}"
+            )
+    return tried
+
+
+def _portions_back(scene: Scene, victim: Workload, after: dict[Key, Task]) -> Iterator[list[Task]]:
+    """Each smallest thing that could be given back to it where it was: its core, or one portion above."""
+    mine = [(scene.tasks[key], task) for key, task in after.items() if key[0] == victim.id]
+    if not any(new.claims for _, new in mine):
+        core: list[Task] = []
+        for group in victim.groups:
+            had = [(old, new) for old, new in mine if old.group == group.name and old.claims]
+            for old, new in had[: group.min]:
+                assert old.claims is not None
+                first = old.claims.shares[:1] if group.elastic else old.claims.shares
+                core.append(replace(new, claims=replace(old.claims, shares=first)))
+        yield core
+        return
+    for old, new in mine:
+        if old.claims is None or old.claims == new.claims:
+            continue
+        if new.claims is None:
+            yield [replace(new, claims=old.claims)]
+        elif new.claims.node == old.claims.node:
+            for share in old.claims.shares:
+                if share not in new.claims.shares:
+                    more = replace(new.claims, shares=tuple(sorted((*new.claims.shares, share))))
+                    yield [replace(new, claims=more)]
