@@ -1,0 +1,69 @@
+"""Grow: lend idle GPUs that nobody waits for as bonus portions, in fair order. Evicts nobody, respects limits."""
+
+from pliant.model.workload import TaskPhase
+from pliant.sched import fit
+from pliant.sched.context import Cycle
+from pliant.sched.intents import differs
+from pliant.sched.portions import Chunk, Part, bonus_chunks
+
+
+def grow(cycle: Cycle) -> None:
+    world = cycle.world
+    world.settle()
+    by_pool: dict[str, list[Chunk]] = {}
+    for wid in sorted(world.elastic):
+        workload = world.workloads[wid]
+        if workload.project in world.projects:
+            pools = cycle.choices(workload)
+            chunk = _next(cycle, wid, pools[0]) if pools else None
+            if chunk is not None:
+                by_pool.setdefault(pools[0], []).append(chunk)
+    for pool, chunks in sorted(by_pool.items()):
+        order = cycle.order(pool, iter(chunks))
+        while (job := order.pop()) is not None:
+            chunk, adding = job
+            before = world.gpu_of(chunk.workload.id)
+            if cycle.try_place(chunk, pool, adding):
+                cycle.placed(chunk, pool, "grow", before)
+                following = _next(cycle, chunk.workload.id, pool)
+                if following is not None:
+                    order.push(following, cycle.adding(following, pool))
+
+
+def _next(cycle: Cycle, wid: str, pool: str) -> Chunk | None:
+    """The first bonus portion that may be given now and has idle room; only what nobody carries is lent."""
+    workload = cycle.world.workloads[wid]
+    for chunk in bonus_chunks(cycle.world, workload):
+        part = chunk.parts[0]
+        if not cycle.rests(chunk) and _idle(cycle, chunk, part, pool) and _due(cycle, chunk, part):
+            return chunk
+    return None
+
+
+def _idle(cycle: Cycle, chunk: Chunk, part: Part, pool: str) -> bool:
+    world = cycle.world
+    if part.extends:
+        claim = world.claim_of(part.task)
+        node = world.nodes.get(claim.node) if claim is not None else None
+        return node is not None and node.open and node.idle >= part.request.devices
+    node = fit.find(cycle.nodes_for(chunk.workload, pool), part.request, cycle.pool(pool))
+    return node is not None and fit.fits_now(node, part.request)
+
+
+def _due(cycle: Cycle, chunk: Chunk, part: Part) -> bool:
+    """Growth that costs a restart comes at most once in `grow_every`, ever more seldom while it goes on."""
+    row, settings = cycle.world.tasks[part.task], cycle.settings
+    claim = cycle.world.claim_of(part.task)
+    if not part.extends or chunk.workload.group(row.group).live_resize:
+        return True
+    running = row.phase in (TaskPhase.RUNNING, TaskPhase.ORDERED)
+    if not running or claim is None or row.carries is None or differs(claim, row.carries):
+        return True  # nothing is restarted for it, or it restarts anyway
+    recent = [at for at in row.resizes if at > cycle.now - settings.grow_window]
+    if not recent:
+        return True
+    wait = min(settings.grow_every << (len(recent) - 1), settings.grow_wait_max)
+    if recent[-1] + wait <= cycle.now:
+        return True
+    cycle.wake_at(recent[-1] + wait)
+    return False

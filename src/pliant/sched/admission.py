@@ -1,0 +1,57 @@
+"""Whether a chunk may be admitted: limits, and quota for non-preemptible work, on every level of the queue tree."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pliant.model.quantity import Resources
+from pliant.sched import fraction
+from pliant.sched.division import Standing
+from pliant.sched.portions import Chunk
+from pliant.sched.tree import NOTHING
+from pliant.sched.world import World
+
+RESOURCES = Resources._fields
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Which bound of which queue a chunk would break."""
+
+    key: str
+    resource: str  # gpu, cpu or memory
+    used: int
+    asked: int
+    allowed: int
+    quota: bool  # the quota for non-preemptible work, else the limit
+
+
+def asked(chunk: Chunk, device_memory: int) -> Resources:
+    """What a chunk adds to its queues, GPU memory counted on devices of this size."""
+    total = NOTHING
+    for part in chunk.parts:
+        gpu = fraction.estimate(part.request, device_memory)
+        total = total.plus(Resources(gpu, part.request.cpu, part.request.memory))
+    return total
+
+
+def refuse(
+    world: World,
+    standing: Mapping[str, Standing],
+    project: str,
+    pool: str,
+    request: Resources,
+    preemptible: bool,
+) -> Refusal | None:
+    """The first bound on the path to the root that `request` more would break; None if it may be admitted."""
+    for key in world.path(project):
+        mine = standing[key]
+        use = world.use(key, pool)
+        for at, resource in enumerate(RESOURCES):
+            if request[at] and use.claimed[at] + request[at] > mine.limit[at]:
+                return Refusal(key, resource, use.claimed[at], request[at], mine.limit[at], False)
+        if preemptible:
+            continue
+        for at, resource in enumerate(RESOURCES):
+            if request[at] and use.non_preemptible[at] + request[at] > mine.deserved[at]:
+                return Refusal(key, resource, use.non_preemptible[at], request[at], mine.deserved[at], True)
+    return None

@@ -1,0 +1,173 @@
+"""What is claimed and carried where: rows of tasks, nodes and queues with their sums, and a journal with undo."""
+
+from typing import NamedTuple
+
+from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
+from pliant.model.quantity import GPU, Resources
+from pliant.model.tenancy import Department, Project
+from pliant.model.workload import Task, Workload
+from pliant.sched.machines import NodeClass, NodeState, TaskKey
+from pliant.sched.tree import NOTHING, department_key
+
+
+class Use(NamedTuple):
+    """What the tasks of a queue claim in one pool."""
+
+    claimed: Resources
+    non_preemptible: Resources
+
+
+class Claims:
+    """The part of the world that a hypothesis changes. Sums are kept incrementally."""
+
+    def __init__(self) -> None:
+        self.pools: dict[str, NodePool] = {DEFAULT_POOL: NodePool(DEFAULT_POOL, DEFAULT_POOL)}  # by name
+        self.departments: dict[str, Department] = {}
+        self.projects: dict[str, Project] = {}
+        self.nodes: dict[str, NodeState] = {}
+        self.workloads: dict[str, Workload] = {}
+        self.tasks: dict[TaskKey, Task] = {}
+        self.capacity: dict[str, Resources] = {}  # of ready nodes, by pool
+        self._members: dict[str, list[TaskKey]] = {}
+        self._claims: dict[TaskKey, Placement] = {}
+        self._use: dict[tuple[str, str], list[int]] = {}
+        self._classes: dict[tuple[str, tuple[str, ...]], NodeClass] = {}
+        self._journal: list[tuple[TaskKey, Placement | None]] = []
+        self._strays: dict[TaskKey, None] = {}
+        self._touched: dict[str, None] = {}  # workloads whose needs may have changed
+
+    # ------------------------------------------------------------------ reading
+    def tasks_of(self, workload: str) -> list[Task]:
+        """Its tasks in the order of its groups and their index."""
+        return [self.tasks[key] for key in self._members.get(workload, ())]
+
+    def keys_of(self, workload: str) -> list[TaskKey]:
+        return self._members.get(workload, [])
+
+    def claim_of(self, key: TaskKey) -> Placement | None:
+        """What the task claims now, hypotheses included."""
+        return self._claims.get(key)
+
+    def gpu_of(self, workload: str) -> int:
+        """Milli-GPUs that it claims now."""
+        return sum(
+            claim.gpu for key in self.keys_of(workload) if (claim := self._claims.get(key)) is not None
+        )
+
+    def pool_of(self, node: Node | str) -> str:
+        """The pool that a node is in; the default pool for an unknown one."""
+        state = self.nodes.get(node if isinstance(node, str) else node.name)
+        return state.pool if state is not None else DEFAULT_POOL
+
+    def path(self, project: str) -> tuple[str, ...]:
+        """Keys of the queue tree from a project to its root."""
+        row = self.projects.get(project)
+        if row is not None and row.department in self.departments:
+            return (project, department_key(row.department))
+        return (project,)
+
+    def use(self, key: str, pool: str) -> Use:
+        """As usage(), by key of the queue tree."""
+        sums = self._use.get((key, pool))
+        if sums is None:
+            return Use(NOTHING, NOTHING)
+        return Use(Resources(*sums[:3]), Resources(*sums[3:]))
+
+    def usage(self, queue: str, pool: str = DEFAULT_POOL) -> Use:
+        """(claimed, non-preemptible part of it) of a project or department by id."""
+        return self.use(queue if queue in self.projects else department_key(queue), pool)
+
+    def node_class(self, pool: str, types: tuple[str, ...]) -> NodeClass:
+        """Open nodes of a pool, of these types (none: all)."""
+        cls = self._classes.get((pool, types))
+        if cls is None:
+            cls = self._classes[pool, types] = NodeClass(pool, types)
+            for name in sorted(self.nodes):
+                if cls.takes(self.nodes[name]):
+                    cls.add(self.nodes[name])
+        return cls
+
+    # ------------------------------------------------------------------ hypotheses
+    def checkpoint(self) -> int:
+        """A mark to which undo() can return."""
+        return len(self._journal)
+
+    def undo(self, mark: int) -> None:
+        """Take back every claim() since the mark."""
+        while len(self._journal) > mark:
+            key, before = self._journal.pop()
+            self._set(key, before)
+
+    def claim(self, key: TaskKey, placement: Placement | None) -> None:
+        """Let a task claim just this from now on; undone with the journal."""
+        self._journal.append((key, self._claims.get(key)))
+        self._set(key, placement)
+
+    def changed(self) -> list[TaskKey]:
+        """Tasks whose claims are not those of their rows, sorted."""
+        keys = {key for key, _ in self._journal}
+        return sorted(key for key in keys if self._claims.get(key) != self.tasks[key].claims)
+
+    # ------------------------------------------------------------------ sums
+    def _set(self, key: TaskKey, placement: Placement | None) -> None:
+        carries = self.tasks[key].carries
+        self._hold(key, carries, -1)
+        if placement is None:
+            self._claims.pop(key, None)
+        else:
+            self._claims[key] = placement
+        self._hold(key, carries, 1)
+
+    def _hold(self, key: TaskKey, carries: Placement | None, sign: int) -> None:
+        """Count (or discount) one task on its nodes and in its queues."""
+        self._touch(key[0])
+        claims = self._claims.get(key)
+        if claims is not None:
+            self._charge(key, claims, sign)
+            if carries is not None and carries.node == claims.node:
+                self._seat(key, claims.node, claims, carries, sign)
+                return
+            self._seat(key, claims.node, claims, None, sign)
+        if carries is not None:
+            self._seat(key, carries.node, None, carries, sign)
+
+    def _seat(
+        self, key: TaskKey, name: str, claims: Placement | None, carries: Placement | None, sign: int
+    ) -> None:
+        node = self.nodes.get(name)
+        if node is None or not node.account(key, claims, carries, sign):
+            if sign > 0:
+                self._strays[key] = None
+            else:
+                self._strays.pop(key, None)
+
+    def _charge(self, key: TaskKey, claims: Placement, sign: int) -> None:
+        workload = self.workloads.get(key[0])
+        node = self.nodes.get(claims.node)
+        if workload is None or node is None:
+            return
+        gpu, cpu, memory = sign * claims.gpu, sign * claims.cpu, sign * claims.memory
+        for queue in self.path(workload.project):
+            sums = self._use.setdefault((queue, node.pool), [0] * 6)
+            sums[0] += gpu
+            sums[1] += cpu
+            sums[2] += memory
+            if not workload.preemptible:
+                sums[3] += gpu
+                sums[4] += cpu
+                sums[5] += memory
+
+    def _charge_workload(self, wid: str, sign: int) -> None:
+        for key in self._members.get(wid, ()):
+            claims = self._claims.get(key)
+            if claims is not None:
+                self._charge(key, claims, sign)
+        self._touch(wid)
+
+    def _size(self, node: NodeState, sign: int) -> None:
+        if node.row.ready:
+            size = Resources(node.usable * GPU, node.row.cpu, node.row.memory)
+            self.capacity[node.pool] = self.capacity.get(node.pool, NOTHING).plus(size.times(sign))
+
+    def _touch(self, wid: str) -> None:
+        self._touched[wid] = None

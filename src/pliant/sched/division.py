@@ -1,0 +1,159 @@
+"""Fair share: quota first, then the idle rest by rank and weight, in whole units by largest remainder."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pliant.model.quantity import GPU, Resources
+
+INFINITE = 1 << 62
+"""Stands for `unlimited` in sums and comparisons."""
+
+
+def bound(value: int) -> int:
+    """A quota or limit as a number that compares; a negative one means unlimited."""
+    return INFINITE if value < 0 else value
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """One of several siblings that share an amount of one resource."""
+
+    key: str
+    deserved: int  # INFINITE allowed
+    wants: int  # min(limit, allocated + pending)
+    weight: int | None  # None: its quota is its weight
+    rank: int = 100
+    created: int = 0
+
+
+def divide(total: int, claimants: Iterable[Claimant], unit: int) -> dict[str, int]:
+    """How much of `total` each may have. Nobody gets more than it wants; quotas are served even if they exceed it.
+
+    The rest goes by rank, then by weight in whole units (the last one may be smaller). Weight 0 gets none of it, but
+    who has neither weight nor quota shares evenly what all others leave: last, yet able to use what is idle.
+    """
+    order = sorted(claimants, key=lambda c: (c.created, c.key))
+    given = {c.key: min(total if c.deserved >= INFINITE else c.deserved, c.wants) for c in order}
+    rest = total - sum(given.values())
+    for weighted in (True, False):
+        for rank in sorted({c.rank for c in order}, reverse=True):
+            if rest <= 0:
+                return given
+            level = [(c, _weight(c, total) if weighted else 1) for c in order if c.rank == rank]
+            level = [
+                (c, weight)
+                for c, weight in level
+                if weight > 0 and c.wants > given[c.key] and (weighted or c.weight is None)
+            ]
+            rest = _pour(rest, level, given, unit)
+    return given
+
+
+def _weight(claimant: Claimant, total: int) -> int:
+    if claimant.weight is not None:
+        return claimant.weight
+    return min(claimant.deserved, total)
+
+
+def _pour(rest: int, level: list[tuple[Claimant, int]], given: dict[str, int], unit: int) -> int:
+    """Give `rest` to the claimants of one rank by weight; return what they leave."""
+    open_ = level
+    while open_:
+        weights = sum(weight for _, weight in open_)
+        full = [(c, w) for c, w in open_ if (c.wants - given[c.key]) * weights <= rest * w]
+        if not full:
+            break
+        for claimant, _ in full:
+            rest -= claimant.wants - given[claimant.key]
+            given[claimant.key] = claimant.wants
+        open_ = [entry for entry in open_ if entry not in full]
+    if not open_:
+        return rest
+    weights = sum(weight for _, weight in open_)
+    amount = rest
+    remainders: list[tuple[int, int, Claimant]] = []
+    for place, (claimant, weight) in enumerate(open_):
+        part = amount * weight // (weights * unit) * unit
+        given[claimant.key] += part
+        rest -= part
+        remainders.append((part * weights - amount * weight, place, claimant))
+    remainders.sort(key=lambda entry: entry[:2])
+    before = -1
+    while rest > 0 and rest != before:
+        before = rest
+        for _, _, claimant in remainders:
+            part = min(unit, rest, claimant.wants - given[claimant.key])
+            given[claimant.key] += part
+            rest -= part
+    return rest
+
+
+class Standing(NamedTuple):
+    """What one queue is entitled to in one pool; INFINITE for unlimited."""
+
+    deserved: Resources
+    limit: Resources
+    fair: Resources
+    rank: int
+    created: int
+
+    @property
+    def allocatable(self) -> Resources:
+        """What it can reach: its limit if its quota is unlimited, else min(limit, max(quota, fair share))."""
+        return Resources(
+            *(
+                lim if des >= INFINITE else min(lim, max(des, fair))
+                for des, lim, fair in zip(self.deserved, self.limit, self.fair, strict=True)
+            )
+        )
+
+
+UNITS = Resources(GPU, 1, 1)
+
+
+class Member(NamedTuple):
+    """A queue as share_out() needs it."""
+
+    key: str
+    deserved: Resources
+    limit: Resources
+    weight: int | None
+    rank: int
+    created: int
+    wants: Resources  # claimed + pending, before limits
+    children: tuple["Member", ...] = ()
+
+
+def share_out(total: Resources, members: Iterable[Member]) -> Mapping[str, Standing]:
+    """Fair shares of a whole queue tree of one pool, by key."""
+    found: dict[str, Standing] = {}
+    _share_level(total, tuple(members), found)
+    return found
+
+
+def _share_level(total: Resources, members: tuple[Member, ...], found: dict[str, Standing]) -> None:
+    columns = []
+    for at, unit in enumerate(UNITS):
+        columns.append(
+            divide(
+                total[at],
+                [
+                    Claimant(
+                        m.key,
+                        m.deserved[at],
+                        min(m.limit[at], m.wants[at]),
+                        m.weight if at == 0 else GPU,
+                        m.rank,
+                        m.created,
+                    )
+                    for m in members
+                ],
+                unit,
+            )
+        )
+    for m in members:
+        fair = Resources(*(column[m.key] for column in columns))
+        found[m.key] = Standing(m.deserved, m.limit, fair, m.rank, m.created)
+        if m.children:
+            _share_level(fair, m.children, found)

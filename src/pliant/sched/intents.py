@@ -1,0 +1,198 @@
+"""From claims to intents: what must start, stop or change so that what tasks carry comes to what they claim."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pliant.model.machine import Placement
+from pliant.model.quantity import GPU
+from pliant.model.reason import ByOwner, Ended, Reason, Restarted
+from pliant.model.workload import AttemptId, Task, TaskPhase, Workload
+from pliant.sched.context import Cycle
+from pliant.sched.machines import TaskKey
+from pliant.sched.plan import Decision, ResizeIntent, StartIntent, StopIntent
+from pliant.sched.portions import workload_open
+
+
+class Outcome:
+    """Everything of a plan that follows from claims."""
+
+    def __init__(self) -> None:
+        self.rows: dict[TaskKey, Task] = {}
+        self.starts: list[StartIntent] = []
+        self.stops: list[StopIntent] = []
+        self.resizes: list[ResizeIntent] = []
+        self.held_back: dict[str, TaskKey] = {}  # workloads of which a task waits for a release
+
+
+def differs(claim: Placement, carry: Placement) -> bool:
+    """True if an attempt must end or change to come from one to the other; cores and memory restart nothing."""
+    return claim.node != carry.node or claim.shares != carry.shares
+
+
+class Deriver:
+    def __init__(self, cycle: Cycle, decisions: Mapping[str, int]) -> None:
+        self._cycle = cycle
+        self._world = cycle.world
+        self._decisions = decisions  # workload -> index of its decision
+        self._ordered: dict[str, dict[TaskKey, Placement]] = {}  # by node: what starts or grows by this plan
+        self.outcome = Outcome()
+
+    def run(self, changed: list[TaskKey]) -> Outcome:
+        keys = sorted({*changed, *self._world.adrift})
+        changed_now = set(changed)
+        for key in keys:
+            row, claim = self._world.tasks[key], self._world.claim_of(key)
+            if row.claims != claim:
+                row = self.outcome.rows[key] = replace(row, claims=claim)
+            if row.phase in (TaskPhase.RUNNING, TaskPhase.ORDERED):
+                self._live(row, key in changed_now)
+        starting: dict[str, list[TaskKey]] = {}
+        for key in keys:
+            row = self._row(key)
+            if row.claims is not None and row.phase is TaskPhase.WAITING:
+                starting.setdefault(row.workload, []).append(key)
+        for wid, waiting in starting.items():
+            self._start(wid, waiting)
+        return self.outcome
+
+    def _row(self, key: TaskKey) -> Task:
+        return self.outcome.rows.get(key) or self._world.tasks[key]
+
+    # ------------------------------------------------------------------ what lives
+    def _live(self, row: Task, changed: bool) -> None:
+        claim, carry = row.claims, row.carries
+        assert carry is not None
+        workload = self._world.workloads.get(row.workload)
+        if claim is not None and not differs(claim, carry):
+            return
+        if claim is None:
+            self._stop(row, self._why(row, None))
+            return
+        keeps = claim.node == carry.node and set(carry.uuids) <= set(claim.uuids)
+        if keeps and not self._free_now(row.key, claim):
+            self.outcome.held_back[row.workload] = row.key
+            return  # nothing is gained by stopping before the rest is there
+        if workload is not None and claim.node == carry.node and workload.group(row.group).live_resize:
+            if keeps or changed:
+                self._resize(row, claim, carry)
+            return
+        resizes = row.resizes
+        if keeps and workload is not None and self._is_bonus(workload, row, claim):
+            since = self._cycle.now - self._cycle.settings.grow_window
+            resizes = (*(at for at in resizes if at > since), self._cycle.now)
+        self._stop(replace(row, resizes=resizes), self._why(row, claim))
+
+    def _is_bonus(self, workload: Workload, row: Task, claim: Placement) -> bool:
+        group = workload.group(row.group)
+        return group.elastic and len(claim.shares) > group.request.devices
+
+    def _stop(self, row: Task, reason: Reason) -> None:
+        self.outcome.rows[row.key] = replace(row, phase=TaskPhase.STOPPING)
+        attempt = AttemptId(row.workload, row.name, row.attempt)
+        self.outcome.stops.append(StopIntent(attempt, reason, self._decisions.get(row.workload, -1)))
+
+    def _resize(self, row: Task, claim: Placement, carry: Placement) -> None:
+        # Until the job has confirmed, it may sit on the old devices and on the new ones.
+        shares = {share.gpu: share for share in (*carry.shares, *claim.shares)}
+        devices = self._world.nodes[claim.node].devices
+        union = replace(
+            claim,
+            shares=tuple(sorted(shares.values(), key=lambda share: devices[share.gpu].gpu.index)),
+            cpu=max(claim.cpu, carry.cpu),
+            memory=max(claim.memory, carry.memory),
+        )
+        self.outcome.rows[row.key] = replace(row, carries=union)
+        added = replace(
+            claim, shares=tuple(s for s in claim.shares if s not in carry.shares), cpu=0, memory=0
+        )
+        self._ordered.setdefault(claim.node, {})[row.key] = added
+        attempt = AttemptId(row.workload, row.name, row.attempt)
+        self.outcome.resizes.append(ResizeIntent(attempt, claim, self._decisions.get(row.workload, -1)))
+
+    def _why(self, row: Task, claim: Placement | None) -> Reason:
+        at = self._decisions.get(row.workload)
+        if at is not None:
+            return self._decision(at).reason
+        workload = self._world.workloads.get(row.workload)
+        if claim is not None:
+            return Restarted(claim.node, claim.gpu)
+        if workload is not None and workload.phase.final:
+            return Ended(workload.phase.value)
+        return ByOwner(workload.desired.value if workload is not None else "Deleted")
+
+    def _decision(self, at: int) -> Decision:
+        return self._cycle.decisions[at]
+
+    # ------------------------------------------------------------------ what starts
+    def _start(self, wid: str, waiting: list[TaskKey]) -> None:
+        """Start what can start; the core of a workload only together."""
+        workload = self._world.workloads.get(wid)
+        if workload is None or not workload_open(workload):
+            return
+        ready: list[Task] = []
+        for row in (self._row(key) for key in self._world.keys_of(wid) if key in set(waiting)):
+            assert row.claims is not None
+            if row.retry_at is not None and row.retry_at > self._cycle.now:
+                self._cycle.wake_at(row.retry_at)
+            elif self._free_now(row.key, row.claims):
+                ready.append(row)
+                self._ordered.setdefault(row.claims.node, {})[row.key] = row.claims
+            else:
+                self.outcome.held_back.setdefault(wid, row.key)
+        if not self._core_up(workload, {row.name for row in ready}):
+            for row in ready:
+                assert row.claims is not None
+                del self._ordered[row.claims.node][row.key]
+            return
+        for row in ready:
+            assert row.claims is not None
+            attempt = AttemptId(wid, row.name, row.attempt + 1)
+            self.outcome.rows[row.key] = replace(
+                row, phase=TaskPhase.ORDERED, attempt=row.attempt + 1, carries=row.claims, started=None
+            )
+            self.outcome.starts.append(StartIntent(attempt, row.claims, self._decisions.get(wid, -1)))
+
+    def _core_up(self, workload: Workload, ready: set[str]) -> bool:
+        up: dict[str, int] = {}
+        for task in self._world.tasks_of(workload.id):
+            row = self._row(task.key)
+            if row.name in ready or row.phase in (TaskPhase.RUNNING, TaskPhase.ORDERED, TaskPhase.SUCCEEDED):
+                up[row.group] = up.get(row.group, 0) + 1
+        return all(up.get(group.name, 0) >= (1 if group.elastic else group.min) for group in workload.groups)
+
+    def _free_now(self, key: TaskKey, claim: Placement) -> bool:
+        """True if all it claims is free of what others carry and of what was ordered in this cycle."""
+        node = self._world.nodes.get(claim.node)
+        if node is None or (not node.open and self._world.tasks[key].carries is None):
+            return False
+        own = self._world.tasks[key].carries
+        mine = (
+            {share.gpu: share for share in own.shares} if own is not None and own.node == claim.node else {}
+        )
+        ordered = [p for k, p in self._ordered.get(claim.node, {}).items() if k != key]
+        for share in claim.shares:
+            device = node.devices.get(share.gpu)
+            if device is None:
+                return False
+            held = mine.get(share.gpu)
+            portion = device.carried - (held.portion if held else 0)
+            memory = device.carried_memory - (held.memory if held else 0)
+            for placement in ordered:
+                before = self._carried_part(placement, share.gpu)
+                portion += before[0]
+                memory += before[1]
+            if portion + share.portion > GPU or memory + share.memory > device.gpu.memory:
+                return False
+        on = own is not None and own.node == claim.node
+        cpu = node.carried_cpu - (own.cpu if on and own else 0) + sum(p.cpu for p in ordered)
+        memory = node.carried_memory - (own.memory if on and own else 0) + sum(p.memory for p in ordered)
+        return (not claim.cpu or cpu + claim.cpu <= node.row.cpu) and (
+            not claim.memory or memory + claim.memory <= node.row.memory
+        )
+
+    @staticmethod
+    def _carried_part(placement: Placement, uuid: str) -> tuple[int, int]:
+        for share in placement.shares:
+            if share.gpu == uuid:
+                return share.portion, share.memory
+        return 0, 0

@@ -1,0 +1,316 @@
+"""Nodes and devices with what is claimed, carried and held on each; classes of nodes indexed by free devices.
+
+All numbers are kept incrementally. `held` counts each task once, with the larger of what it claims and what it
+carries: a device whose held is within its size can start everything that claims it at once.
+"""
+
+from bisect import bisect_left, insort
+
+from pliant.model.machine import Gpu, Node, Placement
+from pliant.model.quantity import GPU, Resources
+
+TaskKey = tuple[str, str]
+NODE_TYPE = "run.ai/type"
+
+
+class Device:
+    """One GPU with sums over tasks, in thousandths of it and in bytes of its memory."""
+
+    __slots__ = (
+        "carried", "carried_memory", "claimed", "claimed_memory", "gpu", "held", "held_memory", "tasks",
+    )  # fmt: skip
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self.claimed = self.claimed_memory = 0
+        self.carried = self.carried_memory = 0
+        self.held = self.held_memory = 0
+        self.tasks: dict[TaskKey, None] = {}  # that claim or carry any of it
+
+    def users(self) -> list[TaskKey]:
+        """Tasks that claim or carry any of it, sorted."""
+        return sorted(self.tasks)
+
+    @property
+    def releasing(self) -> int:
+        """Thousandths that are carried but no longer claimed."""
+        return self.held - self.claimed
+
+    @property
+    def promised(self) -> int:
+        """Thousandths that are claimed but lie on what others still carry."""
+        return max(0, self.held - GPU)
+
+    @property
+    def free(self) -> bool:
+        """True if nobody claims any of it."""
+        return not (self.claimed or self.claimed_memory or self.gpu.foreign)
+
+    @property
+    def idle(self) -> bool:
+        """True if nobody claims or carries any of it."""
+        return not (self.held or self.held_memory or self.gpu.foreign)
+
+    def room(self, portion: int, memory: int) -> bool:
+        """True if so much of it is unclaimed."""
+        return (
+            not self.gpu.foreign
+            and self.claimed + portion <= GPU
+            and self.claimed_memory + memory <= self.gpu.memory
+        )
+
+    def room_now(self, portion: int, memory: int) -> bool:
+        """True if so much of it is neither claimed nor carried."""
+        return (
+            not self.gpu.foreign
+            and self.held + portion <= GPU
+            and self.held_memory + memory <= self.gpu.memory
+        )
+
+    @property
+    def overfull(self) -> bool:
+        return self.claimed > GPU or self.claimed_memory > self.gpu.memory
+
+    def numbers(self) -> tuple[int, ...]:
+        return (
+            self.claimed, self.claimed_memory, self.carried, self.carried_memory, self.held, self.held_memory,
+        )  # fmt: skip
+
+
+class NodeState:
+    """A node row with everything that sits on it."""
+
+    __slots__ = (
+        "carried_cpu",
+        "carried_memory",
+        "claimed_cpu",
+        "claimed_memory",
+        "classes",
+        "devices",
+        "free",
+        "held_cpu",
+        "held_memory",
+        "idle",
+        "open",
+        "partly",
+        "pool",
+        "row",
+        "tasks",
+        "usable",
+    )  # fmt: skip
+
+    def __init__(self, row: Node, pool: str) -> None:
+        self.row = row
+        self.pool = pool
+        self.devices = {gpu.uuid: Device(gpu) for gpu in sorted(row.gpus, key=lambda gpu: gpu.index)}
+        self.usable = sum(1 for gpu in row.gpus if not gpu.foreign)
+        self.free = self.usable  # devices nobody claims
+        self.idle = self.usable  # devices nobody claims or carries
+        self.partly = 0  # devices claimed in part: those that another fraction may join
+        self.claimed_cpu = self.claimed_memory = 0
+        self.carried_cpu = self.carried_memory = 0
+        self.held_cpu = self.held_memory = 0
+        self.tasks: dict[TaskKey, None] = {}  # that claim or carry anything here
+        self.open = row.ready and not row.draining  # takes new claims
+        self.classes: list[NodeClass] = []
+
+    @property
+    def claimed(self) -> Resources:
+        gpu = sum(device.claimed for device in self.devices.values())
+        return Resources(gpu, self.claimed_cpu, self.claimed_memory)
+
+    @property
+    def carried(self) -> Resources:
+        gpu = sum(device.carried for device in self.devices.values())
+        return Resources(gpu, self.carried_cpu, self.carried_memory)
+
+    @property
+    def free_cpu(self) -> int:
+        return self.row.cpu - self.claimed_cpu
+
+    @property
+    def free_memory(self) -> int:
+        return self.row.memory - self.claimed_memory
+
+    @property
+    def suspect(self) -> bool:
+        """True if some claim on it may have become void."""
+        return not self.open or self.usable < len(self.devices)
+
+    def account(self, key: TaskKey, claim: Placement | None, carry: Placement | None, sign: int) -> bool:
+        """Add (sign 1) or remove (-1) one task's claim and carry, as far as they lie here.
+
+        False if some device of theirs is unknown; such a part is left out.
+        """
+        if sign > 0:
+            self.tasks[key] = None
+        else:
+            self.tasks.pop(key, None)
+        if claim is not None:
+            self.claimed_cpu += sign * claim.cpu
+            self.claimed_memory += sign * claim.memory
+        if carry is not None:
+            self.carried_cpu += sign * carry.cpu
+            self.carried_memory += sign * carry.memory
+        either = claim or carry
+        if either is None:
+            return True
+        other = carry if claim is not None and carry is not None else either
+        self.held_cpu += sign * max(either.cpu, other.cpu)
+        self.held_memory += sign * max(either.memory, other.memory)
+        free, partly, known = self.free, self.partly, True
+        parts: dict[str, list[int]] = {}
+        for placement, at in ((claim, 0), (carry, 2)):
+            if placement is not None:
+                for share in placement.shares:
+                    part = parts.setdefault(share.gpu, [0, 0, 0, 0])
+                    part[at] += share.portion
+                    part[at + 1] += share.memory
+        for uuid, (claimed, claimed_memory, carried, carried_memory) in parts.items():
+            device = self.devices.get(uuid)
+            if device is None:
+                known = False
+                continue
+            if sign > 0:
+                device.tasks[key] = None
+            else:
+                device.tasks.pop(key, None)
+            self.free -= device.free
+            self.idle -= device.idle
+            self.partly -= 0 < device.claimed < GPU
+            device.claimed += sign * claimed
+            device.claimed_memory += sign * claimed_memory
+            device.carried += sign * carried
+            device.carried_memory += sign * carried_memory
+            device.held += sign * max(claimed, carried)
+            device.held_memory += sign * max(claimed_memory, carried_memory)
+            self.free += device.free
+            self.idle += device.idle
+            self.partly += 0 < device.claimed < GPU
+        if free != self.free:
+            for cls in self.classes:
+                cls.moved(self, free)
+        if (partly > 0) != (self.partly > 0):
+            for cls in self.classes:
+                cls.shared_changed(self)
+        return known
+
+    def knows(self, placement: Placement) -> bool:
+        return all(share.gpu in self.devices for share in placement.shares)
+
+    def overfull(self) -> str:
+        """A sentence naming what is claimed beyond its size, or ''."""
+        for device in self.devices.values():
+            if device.overfull:
+                return (
+                    f"GPU {device.gpu.uuid} of node {self.row.name} is over-full: {device.claimed} of {GPU} thousandths "
+                    f"and {device.claimed_memory} of {device.gpu.memory} bytes are claimed"
+                )
+        if self.free_cpu < 0:
+            return f"node {self.row.name} is over-full: {self.claimed_cpu} of {self.row.cpu} millicores are claimed"
+        if self.free_memory < 0:
+            return f"node {self.row.name} is over-full: {self.claimed_memory} of {self.row.memory} bytes are claimed"
+        return ""
+
+    def numbers(self) -> tuple[object, ...]:
+        """Everything derived, for comparing two worlds."""
+        return (
+            self.pool, self.free, self.idle, self.partly, self.claimed_cpu, self.claimed_memory, self.carried_cpu,
+            self.carried_memory, self.held_cpu, self.held_memory, tuple(sorted(self.tasks)),
+            tuple((uuid, device.numbers()) for uuid, device in self.devices.items()),
+        )  # fmt: skip
+
+
+class NodeClass:
+    """All open nodes of one pool and of certain node types, bucketed by the number of free devices."""
+
+    __slots__ = ("_largest", "buckets", "free", "names", "nodes", "partly", "pool", "types")
+
+    def __init__(self, pool: str, types: tuple[str, ...]) -> None:
+        self.pool = pool
+        self.types = types  # allowed values of the type label; empty: any
+        self.nodes: dict[str, NodeState] = {}
+        self.names: list[str] = []  # sorted
+        self.buckets: dict[int, list[str]] = {}  # free devices -> names, sorted
+        self.partly: list[str] = []  # names of nodes with a partly claimed device, sorted
+        self.free = 0  # free devices in all
+        self._largest: tuple[int, int, int, int] | None = None
+
+    @property
+    def usable(self) -> int:
+        """Devices that could be claimed if nothing else were there."""
+        return sum(node.usable for node in self.nodes.values())
+
+    @property
+    def smallest_device(self) -> int:
+        """Bytes of the smallest usable device; 0 without any."""
+        return min(
+            (d.gpu.memory for n in self.nodes.values() for d in n.devices.values() if not d.gpu.foreign),
+            default=0,
+        )
+
+    @property
+    def largest(self) -> tuple[int, int, int, int]:
+        """The most of each that one node has, used or not: devices, bytes of a device, millicores, bytes."""
+        if self._largest is None:
+            nodes = self.nodes.values()
+            self._largest = (
+                max((node.usable for node in nodes), default=0),
+                max(
+                    (d.gpu.memory for n in nodes for d in n.devices.values() if not d.gpu.foreign), default=0
+                ),
+                max((node.row.cpu for node in nodes), default=0),
+                max((node.row.memory for node in nodes), default=0),
+            )
+        return self._largest
+
+    def takes(self, node: NodeState) -> bool:
+        return (
+            node.open
+            and node.pool == self.pool
+            and (not self.types or node.row.label(NODE_TYPE) in self.types)
+        )
+
+    def add(self, node: NodeState) -> None:
+        name = node.row.name
+        self.nodes[name] = node
+        insort(self.names, name)
+        insort(self.buckets.setdefault(node.free, []), name)
+        if node.partly:
+            insort(self.partly, name)
+        self.free += node.free
+        node.classes.append(self)
+        self._largest = None
+
+    def remove(self, node: NodeState) -> None:
+        name = node.row.name
+        del self.nodes[name]
+        _discard(self.names, name)
+        self._unbucket(name, node.free)
+        _discard(self.partly, name)
+        self.free -= node.free
+        node.classes.remove(self)
+        self._largest = None
+
+    def moved(self, node: NodeState, before: int) -> None:
+        self._unbucket(node.row.name, before)
+        insort(self.buckets.setdefault(node.free, []), node.row.name)
+        self.free += node.free - before
+
+    def shared_changed(self, node: NodeState) -> None:
+        if node.partly:
+            insort(self.partly, node.row.name)
+        else:
+            _discard(self.partly, node.row.name)
+
+    def _unbucket(self, name: str, free: int) -> None:
+        bucket = self.buckets[free]
+        _discard(bucket, name)
+        if not bucket:
+            del self.buckets[free]
+
+
+def _discard(names: list[str], name: str) -> None:
+    at = bisect_left(names, name)
+    if at < len(names) and names[at] == name:
+        del names[at]

@@ -1,0 +1,200 @@
+"""Portions: a workload is its core and the ordered steps above it, wanted first, then bonus."""
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from pliant.model.machine import Placement
+from pliant.model.quantity import GPU, Resources
+from pliant.model.workload import Desired, Request, Task, TaskGroup, TaskPhase, Workload
+
+if TYPE_CHECKING:
+    from pliant.sched.world import World
+
+DONE = (TaskPhase.SUCCEEDED, TaskPhase.FAILED)
+
+
+class Step(IntEnum):
+    """How dear a portion is: what is taken last comes first."""
+
+    CORE = 0
+    WANTED = 1
+    BONUS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one task shall get: a place for `request`, or (`extends`) so many devices more where it sits."""
+
+    task: tuple[str, str]
+    request: Request
+    extends: bool = False
+    most: int = 0  # devices that the task would like in the end; its core prefers a node that has them
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What a workload asks for next; all of it or nothing."""
+
+    workload: Workload
+    step: Step
+    parts: tuple[Part, ...]
+    resources: Resources  # what it asks for; requests by GPU memory count no GPUs here: see entitlement.asked
+    by_memory: bool  # some part asks for GPU memory
+    extends: bool  # it is bound to the node where its task sits
+    shape: tuple[object, ...]  # two chunks of equal shape (that do not extend) fit the same worlds
+
+
+def chunk_of(workload: Workload, step: Step, parts: tuple[Part, ...]) -> Chunk:
+    total = Resources()
+    for part in parts:
+        total = total.plus(part.request.resources)
+    return Chunk(
+        workload,
+        step,
+        parts,
+        total,
+        any(part.request.gpu_memory for part in parts),
+        any(part.extends for part in parts),
+        tuple((part.request, part.most) for part in parts),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Where a workload stands between nothing and everything it could have."""
+
+    chunk: Chunk | None  # its next core or wanted portion
+    lacks: Resources  # all of its core and wanted that it has not; GPU memory requests are in lacks_memory
+    lacks_memory: tuple[tuple[Request, int], ...]  # (request by GPU memory, how often)
+    holds: bool  # claims anything
+    bonus: int  # devices or tasks held beyond what is wanted
+    stretchable: bool  # could take (more) bonus if there were room
+    step: Step  # of what it holds: CORE below its core, WANTED at it, BONUS above it; for the queue order
+
+
+def candidates(world: "World", workload: Workload, group: TaskGroup) -> tuple[int, list[Task]]:
+    """(tasks that have a claim or have succeeded, tasks that could be given one: longest waiting back-off last)."""
+    have, idle = 0, []
+    for task in world.tasks_of(workload.id):
+        if task.group != group.name:
+            continue
+        if task.phase is TaskPhase.SUCCEEDED or world.claim_of(task.key) is not None:
+            have += 1
+        elif task.phase is not TaskPhase.FAILED:
+            idle.append(task)
+    idle.sort(key=lambda task: (task.retry_at or 0, task.index))
+    return have, idle
+
+
+def step_up(workload: Workload, devices: int, bound: int) -> int:
+    """How many devices the next portion of an elastic task has, which holds `devices` and may hold `bound`."""
+    step = devices if workload.grow_doubling else 1
+    return min(step, bound - devices)
+
+
+def extension(request: Request, devices: int) -> Request:
+    """What so many devices more for a running task ask of its node."""
+    return replace(request, devices=devices, cpu=0, memory=0)
+
+
+def need_of(world: "World", workload: Workload) -> Need:
+    core: list[Part] = []
+    wanted: list[Part] = []
+    missing: list[tuple[Request, int]] = []
+    complete = True
+    holds = surplus = stretchable = False
+    bonus = 0
+    for group in workload.groups:
+        have, idle = candidates(world, workload, group)
+        claims = [
+            claim
+            for task in world.tasks_of(workload.id)
+            if task.group == group.name and (claim := world.claim_of(task.key)) is not None
+        ]
+        holds = holds or bool(claims)
+        if group.elastic:
+            if idle:
+                one = replace(group.request, devices=1)
+                core.append(Part(idle[0].key, one, most=group.request.devices))
+                missing.append((one, 1))
+                if group.request.devices > 1:
+                    missing.append((extension(group.request, 1), group.request.devices - 1))
+            elif claims:
+                held, asked = len(claims[0].shares), group.request.devices
+                surplus = surplus or held > 1
+                if held < asked:
+                    task = next(
+                        t
+                        for t in world.tasks_of(workload.id)
+                        if t.group == group.name and t.phase not in DONE
+                    )
+                    more = extension(group.request, step_up(workload, held, asked))
+                    wanted.append(Part(task.key, more, extends=True))
+                    missing.append((extension(group.request, 1), asked - held))
+                bonus += max(0, held - asked)
+                stretchable = True
+            continue
+        lacks = max(0, group.min - have)
+        core += [Part(task.key, group.request) for task in idle[:lacks]]
+        complete = complete and len(idle) >= lacks
+        if idle[lacks:] and have + lacks < group.wanted:
+            wanted.append(Part(idle[lacks].key, group.request))
+        if idle and have < group.wanted:
+            missing.append((group.request, min(len(idle), group.wanted - have)))
+        surplus = surplus or have > group.min
+        bonus += max(0, min(len(claims), have - group.wanted))
+        stretchable = stretchable or (bool(idle) and have < group.max)
+    chunk: Chunk | None = None
+    if core:
+        chunk = chunk_of(workload, Step.CORE, tuple(core)) if complete else None
+    elif wanted and complete:
+        chunk = chunk_of(workload, Step.WANTED, (wanted[0],))
+    if not workload_open(workload) or (core and not complete):
+        chunk, missing, stretchable = None, [], False
+    step = Step.CORE if core else Step.BONUS if surplus else Step.WANTED
+    total = Resources()
+    for request, count in missing:
+        total = total.plus(request.resources.times(count))
+    by_memory = tuple(entry for entry in missing if entry[0].gpu_memory)
+    return Need(chunk, total, by_memory, holds, bonus, stretchable and not core and complete, step)
+
+
+def workload_open(workload: Workload) -> bool:
+    """True if its owner wants it to run and it has not ended."""
+    return workload.desired is Desired.RUNNING and not workload.phase.final
+
+
+def bonus_chunks(world: "World", workload: Workload) -> list[Chunk]:
+    """The bonus portions it could take next, best first; empty if it misses anything that it asked for."""
+    if world.need(workload.id).chunk is not None:
+        return []
+    found = []
+    for group in workload.groups:
+        have, idle = candidates(world, workload, group)
+        if group.elastic:
+            task = next((t for t in world.tasks_of(workload.id) if t.group == group.name), None)
+            claim = world.claim_of(task.key) if task is not None else None
+            node = world.nodes.get(claim.node) if claim is not None else None
+            if task is None or claim is None or node is None:
+                continue
+            held = len(claim.shares)
+            step = step_up(workload, held, held * 2 if workload.grow_doubling else held + 1)
+            found.append(
+                chunk_of(
+                    workload, Step.BONUS, (Part(task.key, extension(group.request, step), extends=True),)
+                )
+            )
+        elif idle and have < group.max:
+            found.append(chunk_of(workload, Step.BONUS, (Part(idle[0].key, group.request),)))
+    return found
+
+
+def without(claim: Placement, uuids: frozenset[str]) -> Placement:
+    """The same placement less these devices."""
+    return replace(claim, shares=tuple(share for share in claim.shares if share.gpu not in uuids))
+
+
+def whole(request: Request) -> bool:
+    """True if it asks for whole devices."""
+    return request.devices > 0 and not request.gpu_memory and request.portion >= GPU

@@ -1,0 +1,115 @@
+"""What each queue deserves of a pool, and its fair share of it."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pliant.model.machine import DEFAULT_POOL
+from pliant.model.quantity import Resources
+from pliant.model.tenancy import Department, Project, Queue
+from pliant.sched import reach
+from pliant.sched.division import INFINITE, Member, Standing, bound, share_out
+from pliant.sched.fraction import estimate
+from pliant.sched.tree import NOTHING, department_key
+
+if TYPE_CHECKING:
+    from pliant.sched.world import World
+
+
+def queue_of(world: "World", key: str) -> Queue:
+    """The row behind a key of the queue tree."""
+    if key in world.projects:
+        return world.projects[key]
+    return world.departments[key.removeprefix(department_key(""))]
+
+
+def level_of(world: "World", key: str) -> str:
+    return "project" if key in world.projects else "department"
+
+
+def deserved(world: "World", key: str, pool: str = DEFAULT_POOL) -> Resources:
+    """The quota of a project or department in a pool, derived ones worked out; INFINITE for unlimited."""
+    queue = queue_of(world, key)
+    quota = queue.quota(pool)
+    if isinstance(queue, Department) and queue.derived:
+        return Resources(world.capacity.get(pool, NOTHING).gpu, INFINITE, INFINITE)
+    if isinstance(queue, Project) and queue.derived:
+        return Resources(_left_over(world, queue, pool), INFINITE, INFINITE)
+    return Resources(bound(quota.gpu), bound(quota.cpu), bound(quota.memory))
+
+
+def _left_over(world: "World", project: Project, pool: str) -> int:
+    """What the other projects leave of the department's quota, shared by those without one of their own."""
+    whole = world.capacity.get(pool, NOTHING).gpu
+    if project.department in world.departments:
+        whole = deserved(world, department_key(project.department), pool).gpu
+    if whole >= INFINITE:
+        return INFINITE
+    siblings = [p for p in world.projects.values() if p.department == project.department]
+    taken = sum(bound(p.quota(pool).gpu) for p in siblings if not p.derived)
+    free = max(0, whole - taken) // sum(1 for p in siblings if p.derived)
+    return max(free, world.use(project.id, pool).non_preemptible.gpu)
+
+
+def standings(world: "World", pool: str, pending: Mapping[str, Resources]) -> Mapping[str, Standing]:
+    """Fair shares in a pool, by key; `pending` is what each project's workloads still ask for there."""
+    tops: dict[str, list[Member]] = {}
+    roots: list[Member] = []
+    for pid, project in sorted(world.projects.items()):
+        claimed = world.use(pid, pool).claimed
+        member = _member(world, pid, pool, claimed.plus(pending.get(pid, NOTHING)))
+        if project.department in world.departments:
+            tops.setdefault(project.department, []).append(member)
+        else:
+            roots.append(member)
+    for did in sorted(world.departments):
+        children = tuple(tops.get(did, ()))
+        wants = NOTHING
+        for child in children:
+            wants = wants.plus(Resources(*map(min, child.limit, child.wants)))
+        roots.append(_member(world, department_key(did), pool, wants, children))
+    return share_out(world.capacity.get(pool, NOTHING), roots)
+
+
+def _member(
+    world: "World", key: str, pool: str, wants: Resources, children: tuple[Member, ...] = ()
+) -> Member:
+    queue = queue_of(world, key)
+    quota = queue.quota(pool)
+    limit = Resources(bound(quota.gpu_limit), bound(quota.cpu_limit), bound(quota.memory_limit))
+    return Member(
+        key, deserved(world, key, pool), limit, quota.weight, quota.rank, queue.created, wants, children
+    )
+
+
+def pending(world: "World") -> dict[str, dict[str, Resources]]:
+    """What wanting workloads still ask for: pool -> project -> amount. Memory of GPUs counts on the smallest device.
+
+    A workload counts in the first pool it may use; one that could never fit there counts nowhere, so that nobody
+    loses GPUs to it. The world must be settled.
+    """
+    found: dict[str, dict[str, Resources]] = {}
+    for wid in world.wanting:
+        workload = world.workloads[wid]
+        if workload.project not in world.projects:
+            continue
+        need = world.need(wid)
+        pools = reach.choices(world, workload)
+        if not pools or need.chunk is None:
+            continue
+        cls = reach.nodes_for(world, workload, pools[0])
+        if reach.never_fits(need.chunk, cls):
+            continue
+        lacks = need.lacks
+        for request, count in need.lacks_memory:
+            lacks = lacks.plus(Resources(estimate(request, cls.smallest_device) * count))
+        sums = found.setdefault(pools[0], {})
+        sums[workload.project] = sums.get(workload.project, NOTHING).plus(lacks)
+    return found
+
+
+def fair_shares(world: "World", pool: str) -> dict[str, int]:
+    """Milli-GPUs of a pool that each department and project may have now, by id."""
+    world.settle()
+    standing = standings(world, pool, pending(world).get(pool, {}))
+    found = {did: standing[department_key(did)].fair.gpu for did in sorted(world.departments)}
+    return {**found, **{pid: standing[pid].fair.gpu for pid in sorted(world.projects)}}

@@ -1,0 +1,164 @@
+"""Why each workload lacks what it asks for: one dominant reason each, with its numbers."""
+
+from pliant.model.quantity import GPU
+from pliant.model.reason import (
+    BackOff,
+    MinRuntime,
+    NeverFits,
+    NoCapacity,
+    NoMatchingNode,
+    NonPreemptibleOverQuota,
+    NotEntitled,
+    OverLimit,
+    Reason,
+    Suspended,
+    UnknownProject,
+    WaitingForRelease,
+)
+from pliant.model.workload import Desired, Workload
+from pliant.sched import reach
+from pliant.sched.context import Block, Cycle
+from pliant.sched.division import INFINITE
+from pliant.sched.intents import Outcome
+from pliant.sched.machines import NodeClass, TaskKey
+from pliant.sched.plan import Verdict
+from pliant.sched.share import level_of, queue_of
+
+
+def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
+    """In the order in which this cycle looked at the workloads; those it did not look at come last, by id."""
+    world = cycle.world
+    found: dict[str, Reason] = {}
+    for wid, block in cycle.blocked.items():
+        found[wid] = explain(cycle, block)
+    for wid, key in cycle.resting.items():
+        row = world.tasks[key]
+        found[wid] = BackOff(row.name, row.retry_at or 0, row.failures)
+    for wid, key in outcome.held_back.items():
+        if wid not in found:
+            found[wid] = _release(cycle, key)
+    for wid in sorted(world.wanting):
+        workload = world.workloads[wid]
+        if workload.project not in world.projects:
+            found.setdefault(wid, UnknownProject(workload.project))
+        elif wid not in found:
+            found[wid] = _unseen(cycle, workload)
+    for wid in sorted(world.ending):
+        if world.workloads[wid].desired is Desired.STOPPED:
+            found[wid] = Suspended()
+    last = len(cycle.positions)
+    order = sorted(found, key=lambda wid: (cycle.positions.get(wid, last + 1), wid))
+    return tuple(Verdict(wid, found[wid], at) for at, wid in enumerate(order, 1))
+
+
+def explain(cycle: Cycle, block: Block) -> Reason:
+    """The dominant reason for which a chunk was not placed in a pool."""
+    world, chunk, workload = cycle.world, block.chunk, block.chunk.workload
+    cls = cycle.nodes_for(workload, block.pool)
+    if not cls.nodes:
+        return _no_node(cycle, workload, block.pool)
+    if cycle.never_fits(chunk, block.pool):
+        return _never(block, cls)
+    refusal = block.refusal
+    if refusal is not None:
+        name, level = queue_of(world, refusal.key).name, level_of(world, refusal.key)
+        kind = NonPreemptibleOverQuota if refusal.quota else OverLimit
+        return kind(level, name, block.pool, refusal.resource, refusal.allowed, refusal.used, refusal.asked)
+    if block.protected is not None:
+        return MinRuntime(block.protected[0], block.pool, block.protected[1], block.adding.gpu)
+    short = _short_of(block, cls)
+    if short == "gpu" and not block.entitled:
+        standing = cycle.standing(block.pool)[workload.project]
+        quota = standing.deserved.gpu
+        return NotEntitled(
+            world.projects[workload.project].name,
+            block.pool,
+            block.adding.gpu,
+            world.use(workload.project, block.pool).claimed.gpu,
+            standing.fair.gpu,
+            -1 if quota >= INFINITE else quota,
+            _best(cls, "gpu"),
+            _all(cls, "gpu"),
+        )
+    asked = getattr(block.adding, short)
+    return NoCapacity(asked, len(chunk.parts), _best(cls, short), _all(cls, short), len(cls.nodes), short)
+
+
+def _no_node(cycle: Cycle, workload: Workload, pool: str) -> Reason:
+    types = reach.types(cycle.world, workload)
+    names = workload.node_type if types == reach.NO_TYPE else ", ".join(types)
+    count = sum(1 for node in cycle.world.nodes.values() if node.pool == pool)
+    return NoMatchingNode(pool, names, count)
+
+
+def _never(block: Block, cls: NodeClass) -> Reason:
+    devices, _, cpu, memory = cls.largest
+    for part in block.chunk.parts:
+        request = part.request
+        if request.cpu > cpu:
+            return NeverFits(request.cpu, cpu, len(cls.nodes), "cpu")
+        if request.memory > memory:
+            return NeverFits(request.memory, memory, len(cls.nodes), "memory")
+        if request.devices > devices:
+            return NeverFits(request.devices * GPU, devices * GPU, len(cls.nodes))
+        if request.gpu_memory > cls.largest[1]:
+            return NeverFits(request.gpu_memory, cls.largest[1], len(cls.nodes), "GPU memory")
+    return NeverFits(block.adding.gpu, cls.usable * GPU, len(cls.nodes), "gpu", len(block.chunk.parts))
+
+
+def _short_of(block: Block, cls: NodeClass) -> str:
+    """The resource that is short: GPUs unless some node has enough of them."""
+    for part in block.chunk.parts:
+        request = part.request
+        enough = [node for node in cls.nodes.values() if node.free >= request.devices]
+        if enough and (request.devices or not block.adding.gpu):
+            if all(node.free_cpu < request.cpu for node in enough):
+                return "cpu"
+            if all(node.free_memory < request.memory for node in enough):
+                return "memory"
+    return "gpu" if block.adding.gpu else "cpu"
+
+
+def _best(cls: NodeClass, resource: str) -> int:
+    if resource == "gpu":
+        return max((count for count in cls.buckets), default=0) * GPU
+    return max(
+        (node.free_cpu if resource == "cpu" else node.free_memory for node in cls.nodes.values()), default=0
+    )
+
+
+def _all(cls: NodeClass, resource: str) -> int:
+    if resource == "gpu":
+        return cls.free * GPU
+    return sum(node.free_cpu if resource == "cpu" else node.free_memory for node in cls.nodes.values())
+
+
+def _unseen(cycle: Cycle, workload: Workload) -> Reason:
+    """For a workload that no pool looked at, or that lost its place in this very cycle."""
+    chunk = cycle.world.need(workload.id).chunk
+    pools = cycle.choices(workload)
+    if not pools or chunk is None:
+        return NoMatchingNode(", ".join(workload.pools), workload.node_type, 0)
+    adding = cycle.adding(chunk, pools[0])
+    return explain(cycle, Block(chunk, pools[0], adding, cycle.refuse(chunk, pools[0], adding)))
+
+
+def _release(cycle: Cycle, key: TaskKey) -> Reason:
+    """Who still sits where this task has its place."""
+    world = cycle.world
+    claim = world.claim_of(key)
+    assert claim is not None
+    wanted = set(claim.uuids)
+    holders: dict[str, None] = {}
+    node = world.nodes.get(claim.node)
+    for other in sorted(node.tasks) if node is not None else ():
+        carries = world.tasks[other].carries
+        if (
+            other != key
+            and carries is not None
+            and carries.node == claim.node
+            and wanted & set(carries.uuids)
+        ):
+            owner = world.workloads.get(other[0])
+            holders[owner.name if owner is not None else other[0]] = None
+    return WaitingForRelease(claim.node, claim.gpu, ", ".join(holders))
