@@ -1,8 +1,8 @@
 """How long one decision takes: 500 workloads pending on 64 GPUs of which none is free.
 
 Input: synthetic, made here. 8 nodes of 8 GPUs, 4 projects with a quota of 16 each, 64 one-GPU trainings
-running (16 of each project), 500 more pending (1, 2, 4 or 8 GPUs, half a GPU, gangs of four). Reference in the
-same run: `calibrate()`, a loop of plain dictionary work, so that machines can be compared. The goal is 10 ms.
+running (16 of each project), 500 more pending (1, 2, 4 or 8 GPUs, half a GPU, gangs of four). Reference in
+the same run: `calibrate()`, a loop of plain dictionary work, so that machines compare. The goal is 10 ms.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pliant.model.machine import Placement
+from pliant.model.machine import Node, Placement
 from pliant.model.quantity import GPU
 from pliant.model.workload import AttemptId, Desired, Phase, Request, Task, TaskPhase, Workload
 from pliant.sched.cycle import decide
@@ -125,6 +125,10 @@ class Ticker:
 
     def find(self, name: str) -> None:
         self._put(replace(self.scene.nodes[name], ready=True))
+
+    def change(self, row: Node) -> None:
+        """A node is seen to be another than it was."""
+        self._put(row)
 
     def vanish(self, name: str) -> None:
         """A lost node is taken out of the books."""

@@ -1,0 +1,158 @@
+"""The world: rows in any order, sums that follow, contradictions that are named and kept apart."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from pliant.model.machine import Gpu, Placement, Share
+from pliant.model.quantity import GPU, Resources
+from pliant.model.workload import TaskPhase
+from pliant.sched.cycle import decide
+from pliant.sched.settings import Settings
+from pliant.sched.world import World
+from tests.sched.ticker import Ticker, settled
+from tests.sched.worlds import GIB, world
+
+SCENE = (
+    "n1:2 n2:4:mem=24 n3:2:pool=fast",
+    "d1/=4+fast=2 d1/a=2+fast=1 d1/b=2 c=0",
+    "a1 a g1 @n1 c2 r4",
+    "a2 a g0.5 @n1.1 np",
+    "b1 b g1 x2 @n2,n2",
+    "b2 b g2 >n2",
+    "c1 c m6Gi ~n2.3",
+    "c2 c g2 elastic",
+)
+
+
+def _scene():
+    return world(*SCENE, pools="fast:min=60")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_may_come_in_any_order(seed):
+    scene = _scene()
+    rows = list(scene.rows())
+    random.Random(seed).shuffle(rows)
+    found = World()
+    for row in rows:
+        found.put(row)
+    found.check()
+    assert found.snapshot() == scene.world().snapshot()
+
+
+def test_putting_again_replaces():
+    scene = _scene()
+    found = scene.world()
+    for row in scene.rows():
+        found.put(row)
+    found.check()
+    assert found.snapshot() == scene.world().snapshot()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_dropped_rows_leave_nothing_behind(seed):
+    """Rows that come and go, in any order, leave the world as one that never knew them."""
+    scene, extra = _scene(), world("n8:2 n9:2:pool=slow", "z=1", "z1 z g1 @n8", "z2 z g1 >n9", pools="slow")
+    found, dice = scene.world(), random.Random(seed)
+    rows = [row for row in extra.rows() if row not in list(scene.rows())]
+    dice.shuffle(rows)
+    for row in rows:
+        found.put(row)
+        found.check()
+    dice.shuffle(rows)
+    for row in rows:
+        found.drop(row)
+        found.check()
+    assert found.snapshot() == scene.world().snapshot()
+
+
+def test_usage_up_the_tree():
+    found = _scene().world()
+    claimed, fixed = found.usage("a", "default")
+    assert claimed == Resources(1500, 2000, 4 * GIB) and fixed == Resources(500)
+    assert found.usage("d1", "default")[0] == Resources(5500, 2000, 4 * GIB)
+    assert found.usage("c", "default")[0] == Resources(), "what is releasing no longer counts"
+    assert found.usage("a", "fast")[0] == Resources()
+
+
+def test_what_devices_tell():
+    found = _scene().world()
+    device = found.nodes["n2"].devices["n2.3"]
+    portion = device.carried
+    assert portion == 250 and device.claimed == GPU, "b2's second device is the one c1 still sits on"
+    assert device.promised == portion, "so much of the claim lies on what another still carries"
+    half = found.nodes["n1"].devices["n1.1"]
+    assert (half.claimed, half.carried, half.releasing, half.promised) == (500, 500, 0, 0)
+
+
+def test_a_releasing_device():
+    t = Ticker(world("n1:1", "a=1", "x a g1 ~n1"), stop=60_000)
+    device = t.world.nodes["n1"].devices["n1.0"]
+    assert (device.claimed, device.carried, device.releasing, device.promised) == (0, GPU, GPU, 0)
+
+
+def test_the_pool_of_a_node_follows_its_labels():
+    scene = _scene()
+    found = scene.world()
+    assert [found.pool_of(name) for name in ("n1", "n3")] == ["default", "fast"]
+    found.put(replace(scene.nodes["n1"], labels=(("pool", "fast"),)))
+    found.check()
+    assert found.pool_of("n1") == "fast"
+    assert found.usage("a", "fast")[0].gpu == 1500 and found.usage("a", "default")[0].gpu == 0
+
+
+@pytest.mark.parametrize(
+    ("claims", "named"),
+    [
+        (Placement("n7", (Share("n7.0", GPU, 16 * GIB),)), "n7"),
+        (Placement("n1", (Share("n1.9", GPU, 16 * GIB),)), "bad"),
+        (Placement("n1", (Share("n1.0", GPU, 16 * GIB),)), "n1"),
+    ],
+    ids=["unknown node", "unknown device", "over-full device"],
+)
+def test_contradictions_are_named_and_kept_apart(claims, named):
+    scene = world("n1:1 n2:2", "a=3", "good a g1 @n1", "bad a g1", "free a g1")
+    key = ("bad", "main-0")
+    scene.put(replace(scene.tasks[key], phase=TaskPhase.RUNNING, claims=claims, carries=claims, attempt=1))
+    found = scene.world()
+    assert any(named in fault for fault in found.faults), found.faults
+    plan = decide(found, 100_000_000, Settings())
+    assert "free" in {start.attempt.workload for start in plan.starts}, "the rest is scheduled"
+    assert not {start.attempt.workload for start in plan.starts} & {"good"}
+
+
+def test_a_workload_of_an_unknown_project_is_named():
+    scene = world("n1:2", "a=2", "x a g1", "y a g1")
+    scene.workloads["x"] = replace(scene.workloads["x"], project="gone")
+    found = scene.world()
+    assert any("gone" in fault for fault in found.faults)
+
+
+@pytest.mark.parametrize("what", ["claimed", "carried"])
+def test_check_finds_a_wrong_sum_and_names_it(what):
+    found = _scene().world()
+    device = found.nodes["n2"].devices["n2.1"]
+    setattr(device, what, getattr(device, what) + 1)
+    with pytest.raises(AssertionError, match=r"n2"):
+        found.check()
+
+
+def test_a_node_that_changes_its_gpus():
+    """A GPU goes: what ran on it is placed elsewhere; another comes: it is used."""
+    t = settled("n1:2", "a=3", "x a g1 @n1.0", "y a g1 @n1.1", "z a g1")
+    node = t.scene.nodes["n1"]
+    t.change(replace(node, gpus=(*node.gpus, Gpu("n1.2", 2, 16 * GIB))))
+    t.settle()
+    assert t.running() == {"x": 1, "y": 1, "z": 1}
+
+
+def test_a_gpu_that_others_begin_to_use():
+    """What runs there is not stopped for it; nothing new is put on it."""
+    t = settled("n1:2", "a=3", "x a g1 @n1.0")
+    node = t.scene.nodes["n1"]
+    t.change(replace(node, gpus=(node.gpus[0], replace(node.gpus[1], foreign=True))))
+    t.submit("y a g1")
+    t.settle()
+    assert t.rows() == ["x Running 1 n1", "y Pending 0"]
