@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from pliant.engines.local.living import Living
 from pliant.engines.local.session import LocalSession
 from pliant.engines.local.supervisor import command
 from pliant.engines.local.watch import Strands, Watcher
-from pliant.model.fact import AttemptResized, NodeLost, NodeSeen
+from pliant.model.fact import AttemptResized, NodeSeen
 from pliant.model.machine import Node
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.workload import Attempt, AttemptId, Launch
@@ -212,11 +213,10 @@ class LocalEngine:
         self._watcher.after(REFRESH_SECONDS, self._refresh)
 
     def _see_nodes(self) -> None:
-        """Report what has changed since the last look."""
-        nodes = {node.name: node for node in self._devices.nodes()}
+        """Report what has changed since the last look. A node that does not answer is not lost."""
+        nodes = {name: replace(node, ready=False) for name, node in self._nodes.items()}
+        nodes.update((node.name, node) for node in self._devices.nodes())
         for name, node in nodes.items():
             if self._nodes.get(name) != node:
                 self._sink(NodeSeen(node))
-        for name in self._nodes.keys() - nodes.keys():
-            self._sink(NodeLost(name))
         self._nodes = nodes

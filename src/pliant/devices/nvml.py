@@ -1,0 +1,116 @@
+"""The real GPUs of this machine, through NVML."""
+
+import os
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pliant.model.machine import Gpu, Node
+
+
+class NvmlDevices:
+    """One node with the machine's GPUs, or none at all and the `reason` why.
+
+    Every call of `nodes` looks again: GPUs that other people's processes use come back as foreign.
+    """
+
+    simulated = False
+
+    def __init__(
+        self,
+        ours: Callable[[int], bool],
+        *,
+        name: str = "",
+        labels: Sequence[tuple[str, str]] = (),
+        nvml: Any = None,
+        proc: Path = Path("/proc"),
+    ) -> None:
+        """`ours` tells by a pid whether that process belongs to a task of this server; `nvml`: pynvml."""
+        self._ours = ours
+        self._name = name or platform.node()
+        self._labels = tuple(sorted(labels))
+        self._proc = proc
+        self._unseen: set[tuple[str, int]] = set()  # (uuid, pid) that NVML listed last time and /proc did not
+        self.reason = ""  # why there are no GPUs at the moment; empty if there are some
+        self._nvml = nvml
+        self._start()
+
+    def nodes(self) -> Sequence[Node]:
+        """The node as it is now; none without GPUs, or while the driver does not answer."""
+        if self.reason:
+            self._start()
+        if self.reason:
+            return ()
+        try:
+            gpus = self._gpus()
+        except self._nvml.NVMLError as error:
+            self.reason = f"the NVIDIA driver does not answer: {error}"
+            return ()
+        cpu = len(os.sched_getaffinity(0)) * 1000
+        return (Node(self._name, gpus, cpu, self._main_memory(), self._labels),)
+
+    def _start(self) -> None:
+        if self._nvml is None:
+            import pynvml
+
+            self._nvml = pynvml
+        self.reason = ""
+        try:
+            self._nvml.nvmlInit()
+        except self._nvml.NVMLError as error:
+            self.reason = f"no NVIDIA driver here ({error})"
+            return
+        try:
+            count = self._nvml.nvmlDeviceGetCount()
+        except self._nvml.NVMLError as error:
+            self.reason = f"the NVIDIA driver does not answer: {error}"
+            return
+        if not count:
+            self.reason = "the NVIDIA driver sees no GPU"
+
+    def _gpus(self) -> tuple[Gpu, ...]:
+        handles = [self._nvml.nvmlDeviceGetHandleByIndex(i) for i in range(self._nvml.nvmlDeviceGetCount())]
+        unseen: set[tuple[str, int]] = set()
+        gpus = []
+        for index, handle in enumerate(handles):
+            uuid = _text(self._nvml.nvmlDeviceGetUUID(handle))
+            model = _text(self._nvml.nvmlDeviceGetName(handle))
+            foreign = self._foreign(uuid, handle, unseen)
+            gpus.append(Gpu(uuid, index, self._memory(handle), model, foreign))
+        self._unseen = unseen
+        return tuple(gpus)
+
+    def _memory(self, handle: Any) -> int:
+        """Bytes that tasks may share: what the driver keeps for itself is not among them."""
+        try:
+            info = self._nvml.nvmlDeviceGetMemoryInfo(handle, version=self._nvml.nvmlMemory_v2)
+            return int(info.total - info.reserved)
+        except self._nvml.NVMLError:  # an old driver, which has no such number
+            return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).total)
+
+    def _foreign(self, uuid: str, handle: Any, unseen: set[tuple[str, int]]) -> bool:
+        """Whether somebody else computes on it. Displays do not count."""
+        try:
+            pids = [process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+        except self._nvml.NVMLError:
+            return False  # this GPU does not tell: better lend it than lose it
+        foreign = False
+        for pid in pids:
+            if not (self._proc / str(pid)).exists():
+                # Just ended, or of another pid namespace; the driver forgets the first kind within moments.
+                foreign |= (uuid, pid) in self._unseen
+                unseen.add((uuid, pid))
+            elif not self._ours(pid):
+                foreign = True
+        return foreign
+
+    def _main_memory(self) -> int:
+        for line in (self._proc / "meminfo").read_text().splitlines():
+            if line.startswith("MemTotal:"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
