@@ -1,5 +1,6 @@
 """What the loop may rely on, whatever the store is on."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -230,3 +231,14 @@ def test_a_closed_store_says_so(store: Database) -> None:
     for call in (store.load, store.lead, lambda: store.commit(epoch, Batch())):
         with pytest.raises(StoreError, match="closed"):
             call()
+
+
+def test_500_workloads_load_in_a_tenth_of_a_second(store: Database) -> None:
+    batches = [running(number) for number in range(1, 501)]
+    store.commit(store.lead(), Batch(put=[row for batch in batches for row in batch.put]))
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        assert len(store.load().attempts) == 500
+        took.append(time.perf_counter() - began)
+    assert min(took) < 0.1  # the best of five: other work on the machine is no failure

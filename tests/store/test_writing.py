@@ -286,7 +286,7 @@ def test_a_torn_log_is_a_shorter_one(file_store: Database, tmp_path: Path) -> No
         file_store.commit(epoch, running(number))
     log = (tmp_path / "state.db-wal").read_bytes()
     counts = set()
-    for length in range(0, len(log) + 1, max(1, len(log) // 60)):
+    for length in range(0, len(log) + 1, max(1, len(log) // 40)):
         copy = tmp_path / "copy.db"
         shutil.copy(tmp_path / "state.db", copy)
         Path(f"{copy}-wal").write_bytes(log[:length])
@@ -313,7 +313,7 @@ def test_a_torn_log_is_a_shorter_one(file_store: Database, tmp_path: Path) -> No
         ("mysql://root:secret@localhost/x", r"mysql://root:\*\*\*@localhost/x: Pliant keeps its state in"),
         ("sqlite://", "Pliant keeps its state in"),
         ("sqlite:///:memory:", "Pliant keeps its state in"),
-        ("nonsense://[", "is no address|Pliant keeps"),
+        ("postgresql://me:secret@host:port/x", "^this is no address of a database; an example"),
         ("/no/such/folder/state.db", "cannot be made: No such file or directory"),
         ("/", "it is a folder"),
     ],
@@ -368,6 +368,12 @@ def test_a_row_that_cannot_be_read_is_named(file_store: Database, tmp_path: Path
         StoreError, match=r"a row of workloads cannot be read: Workload.launch: unknown field"
     ):
         file_store.load()
+
+
+def test_without_its_driver_postgresql_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(StoreError, match=r"pip install 'pliant\[postgres\]'"):
+        open_store("postgresql://me@host/x")
 
 
 def test_servers_that_do_not_answer_are_named_without_their_password(postgres: Server) -> None:

@@ -173,7 +173,8 @@ def _shut(place: Path) -> int:
 def _set_aside(place: Path) -> None:
     """Keep a store under a second name; no log of it may meet the one that takes its place."""
     aside = Path(f"{place}.replaced")
-    aside.unlink(missing_ok=True)
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{aside}{suffix}").unlink(missing_ok=True)
     _link(place, aside)
     for suffix in ("-wal", "-shm"):  # only a damaged store still has them
         if (part := Path(f"{place}{suffix}")).exists():

@@ -67,8 +67,10 @@ def locate(where: str | Path) -> Path | URL:
         return Path(where).absolute()
     try:
         url = make_url(where)
-    except ArgumentError as error:
-        raise StoreError(f"{where!r} is no address of a database: {error}") from None
+    except (ArgumentError, ValueError):  # its text may show a password
+        raise StoreError(
+            "this is no address of a database; an example: postgresql://me@host/pliant"
+        ) from None
     backend = url.get_backend_name()
     if backend == "sqlite" and url.database and url.database != ":memory:" and not url.query:
         return Path(url.database).absolute()
