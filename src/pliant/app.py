@@ -4,8 +4,6 @@
 """
 
 import argparse
-import faulthandler
-import getpass
 import io
 import json
 import logging
@@ -30,10 +28,10 @@ from pliant.api.auth import attempt_token
 from pliant.control.clock import SteadyClock
 from pliant.control.draft import Draft
 from pliant.control.loop import Loop
-from pliant.control.ports import Saved, StaleEpoch, Store
+from pliant.control.ports import Devices, Saved, StaleEpoch, Store
 from pliant.control.service import Service
-from pliant.devices import Found, find_devices
-from pliant.engines.local import LocalEngine
+from pliant.devices.simulated import SimulatedDevices
+from pliant.engines.local.engine import LocalEngine
 from pliant.model.machine import Cluster
 from pliant.store import StoreError, open_store
 from pliant.store.folder import Held, StateFolder
@@ -86,6 +84,24 @@ def newest(saved: Saved) -> int:
     return max(times)
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The GPUs to share, and what their owner should know about them."""
+
+    devices: Devices
+    notice: str = ""
+
+
+def find_devices(specs: Sequence[str], cluster: str) -> Found:
+    """Simulated ones where asked for; else the machine's own; else, saying so, `1x2` simulated."""
+    if specs:
+        return Found(SimulatedDevices(specs, cluster))
+    return Found(
+        SimulatedDevices(["1x2"], cluster),
+        "This machine has no usable GPU: one node with two GPUs is simulated (1x2).",
+    )
+
+
 class Server:
     """One server over one state folder."""
 
@@ -133,9 +149,9 @@ class Server:
         engine = LocalEngine(
             options.state,
             found.devices,
-            url=self.url,
+            url=lambda: self.url,
             token=lambda attempt: attempt_token(str(attempt), secret),
-            project_name=lambda identity: self._project_name(identity),
+            project_name=self._project_name,
             halt=halts,
         )
         engines = {engine.name: engine}
@@ -156,7 +172,9 @@ class Server:
             backup=store.backup,
             bundle=lambda: self._bundle(store),
         )
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=3)
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=3
+        )
         self._uvicorn = uvicorn.Server(config)
         listener.listen(2048)
         self._write_record(found)
@@ -228,8 +246,7 @@ class Server:
 
     def _fatal(self, error: BaseException) -> None:
         """The loop cannot go on, so neither can the server: leave at once and let the jobs run."""
-        faulthandler.dump_traceback() if not isinstance(error, StaleEpoch) else None
-        sys.stderr.write(f"pliant: {error or type(error).__name__}: this server ends; its jobs go on running\n")
+        sys.stderr.write(f"pliant: {error!r}: this server ends; its jobs go on running\n")
         sys.stderr.flush()
         os._exit(TAKEN_OVER if isinstance(error, StaleEpoch) else FAILED)
 

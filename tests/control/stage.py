@@ -1,0 +1,122 @@
+"""A loop without a thread over the virtual engine and a real store: cycles happen when a test says so."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pliant.control.draft import Draft
+from pliant.control.loop import Loop
+from pliant.control.ports import Batch, Store
+from pliant.control.service import Service
+from pliant.control.submission import Submission
+from pliant.control.tenancy import QueueChange, QuotaChange
+from pliant.control.view import WorkloadView
+from pliant.devices.simulated import SimulatedDevices
+from pliant.engines.virtual.engine import VirtualEngine
+from pliant.engines.virtual.machines import Machines
+from pliant.engines.virtual.timeline import Timeline
+from pliant.model.workload import Kind, Launch
+from pliant.store import open_store
+
+T = TypeVar("T")
+START = 1_700_000_000_000
+
+
+class StillLoop(Loop):
+    """Runs the cycles that a call needs on the caller's thread."""
+
+    def call(self, run: Callable[[Draft], T], timeout: float = 60) -> T:
+        answer = self.submit(run)
+        self.settle()
+        return answer.result(0)
+
+    def settle(self) -> None:
+        """Cycle until nothing changes by itself."""
+        for _ in range(100):
+            news = self._wait(0)
+            self.cycle(news)
+            if not news and self.plan.empty:
+                return
+        raise AssertionError(f"no rest after 100 cycles: {self.plan}")
+
+
+class Stage:
+    """One server's inside. `reopen` is what a restart of the server is."""
+
+    def __init__(self, folder: Path, simulate: str = "1x2", **latencies: int) -> None:
+        self.path = folder / "pliant.db"
+        self.timeline = Timeline(START)
+        nodes = [replace(node, engine="virtual") for node in SimulatedDevices([simulate], "stage").nodes()]
+        self.machines = Machines(self.timeline, nodes, **latencies)
+        self.store: Store = open_store(self.path)
+        self.reopen()
+
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = open_store(self.path)
+        engine = VirtualEngine(self.machines)
+        self.loop = StillLoop(self.store, {engine.name: engine}, self.timeline)
+        self.loop.open()
+        self.service = Service(self.loop, {engine.name: engine})
+        self.service.bootstrap()
+        self.run()
+
+    def run(self, ms: int = 0) -> None:
+        """Let virtual time pass, with a cycle whenever something happened or is due."""
+        until = self.timeline.now() + ms
+        self.loop.settle()
+        while True:
+            due = [
+                at
+                for at in (self.timeline.next(), self.loop.plan.wake, self.loop._facts.wake)
+                if at is not None
+            ]
+            later = min((at for at in due if at <= until), default=None)
+            if later is None:
+                break
+            self.timeline.advance(max(later, self.timeline.now()))
+            self.loop.settle()
+        self.timeline.advance(until)
+        self.loop.settle()
+        self.loop.world.check()
+
+    def project(self, name: str, quota: int, **more: Any) -> None:
+        """`quota` in GPUs."""
+        change = QueueChange(name=name, quotas=(("default", QuotaChange(gpu=quota * 1000)),), **more)
+        self.service.create_project(change, "test")
+
+    def submit(self, name: str, gpus: int = 1, project: str = "default", **more: Any) -> str:
+        env = tuple(
+            (f"PLIANT_VIRTUAL_{key.upper()}", str(value)) for key, value in more.pop("virtual", {}).items()
+        )
+        launch = Launch("ubuntu", ("sleep", "infinity"), env=env)
+        if more.pop("interactive", False):
+            more["kind"] = Kind.WORKSPACE
+        ask = Submission(project=project, launch=launch, name=name, gpus=gpus * 1000, **more)
+        return self.service.submit(ask, "me")[0].id
+
+    def view(self, identity: str) -> WorkloadView:
+        return self.service.workload(identity)
+
+    def phase(self, identity: str) -> str:
+        return self.view(identity).workload.phase.value
+
+    def history(self, identity: str) -> list[str]:
+        return [event.kind.value for _, event in self.service.history(identity)]
+
+
+class FailingStore:
+    """A store whose commits fail as long as it is told to."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.error: Exception | None = None
+
+    def commit(self, epoch: int, batch: Batch) -> None:
+        if self.error is not None:
+            raise self.error
+        self._store.commit(epoch, batch)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)

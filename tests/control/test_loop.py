@@ -1,0 +1,128 @@
+"""Record, then act: what survives, what is repeated, what changes nothing."""
+
+import pytest
+
+from pliant.control.errors import Unavailable
+from pliant.control.ports import StaleEpoch
+from pliant.model.fact import AttemptEnded, AttemptStarted
+from pliant.model.workload import AttemptId, Exit, TaskPhase
+from pliant.store import StoreError
+from tests.control.stage import FailingStore, Stage
+
+
+def test_submit_runs_and_ends(stage: Stage) -> None:
+    job = stage.submit("job", virtual={"seconds": 5})
+    stage.run()
+    assert (stage.phase(job), stage.view(job).gpu) == ("Running", 1000)
+    stage.run(5000)
+    assert (stage.phase(job), stage.view(job).gpu) == ("Completed", 0)
+    assert stage.view(job).workload.running_ms == 5000
+    assert [kind for kind in stage.history(job) if kind in ("Submitted", "Running", "Completed")] == [
+        "Submitted",
+        "Running",
+        "Completed",
+    ]
+
+
+def test_a_failing_job_is_tried_again_with_growing_pauses_and_then_fails(stage: Stage) -> None:
+    job = stage.submit("job", virtual={"seconds": 1, "exit": 3}, backoff_limit=2)
+    stage.run(1000)
+    assert stage.phase(job) == "Pending"
+    assert stage.view(job).gpu == 0
+    stage.run(10_000 + 1000 + 20_000 + 1000)
+    assert stage.phase(job) == "Failed"
+    assert "exit code 3" in stage.view(job).workload.phase_message
+    assert len(stage.service.attempts(job)) == 3
+
+
+def test_a_restart_of_the_server_changes_nothing(stage: Stage) -> None:
+    running, waiting = stage.submit("running", 2), stage.submit("waiting", 1)
+    stage.run(1000)
+    before = stage.loop.world.snapshot()
+    stage.reopen()
+    assert stage.loop.world.snapshot() == before
+    assert (stage.phase(running), stage.phase(waiting)) == ("Running", "Pending")
+    assert [len(stage.service.attempts(job)) for job in (running, waiting)] == [1, 0]
+
+
+def test_an_order_that_never_left_is_sent_after_a_restart(stage: Stage) -> None:
+    sent = stage.loop._send
+    stage.loop._send = lambda order: None  # the server dies between record and order
+    job = stage.submit("job")
+    assert stage.machines.runs == {}
+    del sent
+    stage.reopen()
+    stage.run()
+    assert stage.phase(job) == "Running"
+    assert list(stage.machines.runs) == [AttemptId(job, "task-0", 1)]
+
+
+def test_a_stop_that_never_left_is_sent_after_a_restart(stage: Stage) -> None:
+    job = stage.submit("job")
+    stage.run()
+    stage.loop._send = lambda order: None
+    stage.service.delete(job, "me")
+    assert stage.machines.runs[AttemptId(job, "task-0", 1)].alive
+    stage.reopen()
+    stage.run()
+    assert AttemptId(job, "task-0", 1) not in stage.machines.runs
+    assert job not in stage.loop.board.workloads
+
+
+def test_facts_of_an_older_attempt_change_nothing(stage: Stage) -> None:
+    job = stage.submit("job", virtual={"seconds": 1, "exit": 1})
+    stage.run(1000 + 10_000)
+    assert stage.loop.world.tasks[job, "task-0"].attempt == 2
+    before = stage.loop.world.snapshot()
+    old = AttemptId(job, "task-0", 1)
+    stage.loop.post(AttemptStarted(old, stage.timeline.now()))
+    stage.loop.post(AttemptEnded(old, Exit(stage.timeline.now(), code=0)))
+    stage.loop.settle()
+    assert stage.loop.world.snapshot() == before
+
+
+def test_a_lost_attempt_is_followed_by_the_next_number(stage: Stage) -> None:
+    job = stage.submit("job")
+    stage.run(60_000)
+    stage.loop.post(AttemptEnded(AttemptId(job, "task-0", 1), Exit(stage.timeline.now(), lost=True)))
+    stage.run()
+    task = stage.loop.world.tasks[job, "task-0"]
+    assert (task.attempt, task.phase, task.failures) == (2, TaskPhase.RUNNING, 0)
+    assert "Lost" in stage.history(job)
+
+
+def test_a_disk_that_is_full_refuses_and_changes_nothing(stage: Stage) -> None:
+    running = stage.submit("running", virtual={"seconds": 5})
+    stage.run()
+    disk = FailingStore(stage.store)
+    stage.loop.store = disk  # type: ignore[assignment]
+    disk.error = StoreError("the disk is full")
+    before = stage.loop.world.snapshot()
+    with pytest.raises(Unavailable, match="disk is full"):
+        stage.submit("job")
+    assert stage.loop.world.snapshot() == before
+    stage.run(5000)  # the end of the running job cannot be recorded: it is kept
+    assert stage.phase(running) == "Running"
+    disk.error = None
+    stage.run(1000)
+    assert stage.phase(running) == "Completed"
+    assert [view.workload.name for view in stage.loop.board.workloads.values()] == ["running"]
+
+
+def test_a_server_that_was_replaced_stops_at_its_first_transaction(stage: Stage) -> None:
+    stage.submit("job")
+    stage.run()
+    stage.store.lead()
+    with pytest.raises(StaleEpoch):
+        stage.submit("other")
+    assert len(stage.machines.runs) == 1
+
+
+def test_a_lost_node_sends_its_jobs_back(stage: Stage) -> None:
+    job = stage.submit("job", 2)
+    stage.run()
+    stage.machines.lose_node("sim-0")
+    stage.run()
+    assert stage.phase(job) == "Pending"
+    assert "Lost" in stage.history(job)
+    assert stage.loop.board.nodes == ()

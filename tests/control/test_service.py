@@ -1,0 +1,182 @@
+"""The use cases: what is accepted, what is refused and changes nothing."""
+
+from typing import Any
+
+import pytest
+
+from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
+from pliant.control.submission import Submission
+from pliant.control.tenancy import QueueChange, QuotaChange
+from pliant.model.tenancy import TimeLimits
+from pliant.model.workload import Kind, Launch
+from tests.control.stage import Stage
+
+
+def quota(gpus: int, **more: int) -> QueueChange:
+    return QueueChange(quotas=(("default", QuotaChange(gpu=gpus * 1000, **more)),))
+
+
+def ask(**more: Any) -> Submission:
+    return Submission(**{"project": "default", "launch": Launch("ubuntu"), "name": "job"} | more)
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"name": "Bad_Name"}, BadRequest),
+        ({"name": "a" * 64}, BadRequest),
+        ({"gpus": 0}, BadRequest),
+        ({"gpus": -1000}, BadRequest),
+        ({"gpus": 1500}, BadRequest),
+        ({"gpu_memory": 50 * 10**6}, BadRequest),
+        ({"gpu_memory": 10**9, "portion": 500}, BadRequest),
+        ({"portion": 1001}, BadRequest),
+        ({"portion": 500, "portion_limit": 400}, BadRequest),
+        ({"gpus": 1000, "elastic": True, "kind": Kind.WORKSPACE}, BadRequest),
+        ({"elastic": True, "portion": 500}, BadRequest),
+        ({"elastic": True}, BadRequest),
+        ({"priority": "highest"}, BadRequest),
+        ({"launch": Launch(" ")}, BadRequest),
+        ({"project": "nowhere"}, NotFound),
+        ({"pools": ("nowhere",)}, NotFound),
+        ({"name": "taken"}, NameTaken),
+    ],
+)
+def test_refused_submissions_change_nothing(
+    stage: Stage, more: dict[str, Any], error: type[Exception]
+) -> None:
+    stage.submit("taken")
+    stage.run()
+    before = stage.loop.world.snapshot()
+    with pytest.raises(error) as caught:
+        stage.service.submit(ask(**more), "me")
+    assert str(caught.value).endswith(".") or "pliant" in str(caught.value)
+    assert stage.loop.world.snapshot() == before
+
+
+def test_generated_names_take_the_smallest_free_index(stage: Stage) -> None:
+    def name() -> str:
+        return stage.service.submit(ask(name=None, name_base="job", name_index=True), "me")[0].name
+
+    assert [name(), name()] == ["job-0", "job-1"]
+    first = stage.loop.board.named(stage.service._project("default").id, "job-0")
+    assert first is not None
+    stage.service.delete(first.workload.id, "me")
+    assert name() == "job-0"
+
+
+def test_a_deleted_name_is_free_at_once(stage: Stage) -> None:
+    stage.machines._stop_latency = 1000
+    first = stage.submit("job")
+    stage.run()
+    stage.service.delete(first, "me")
+    assert stage.phase(first) == "Deleting"
+    second = stage.submit("job")
+    assert second != first
+    stage.run(1000)
+    assert first not in stage.loop.board.workloads
+    assert stage.phase(second) == "Running"
+
+
+def test_suspend_frees_and_resume_brings_back(stage: Stage) -> None:
+    job, other = stage.submit("job", 2), stage.submit("other", 2)
+    stage.run()
+    stage.service.suspend(job, "me")
+    stage.run()
+    assert (stage.phase(job), stage.phase(other)) == ("Stopped", "Running")
+    stage.service.delete(other, "me")
+    stage.service.resume(job, "me")
+    stage.run()
+    assert stage.phase(job) == "Running"
+    assert {"Suspended", "Resumed"} <= set(stage.history(job))
+    assert len(stage.service.attempts(job)) == 2
+
+
+def test_quota_may_not_go_below_non_preemptible_use(stage: Stage) -> None:
+    stage.project("team-a", 2)
+    stage.submit("shell", 2, "team-a", interactive=True)
+    stage.run()
+    with pytest.raises(Conflict, match=r"2\.00 GPUs"):
+        stage.service.update_project("team-a", quota(1), "me")
+    assert stage.loop.board.projects[stage.service._project("team-a").id].queue.quota().gpu == 2000
+
+
+def test_contradicting_quotas_are_refused(stage: Stage) -> None:
+    for change in (quota(-2), quota(2, gpu_limit=1000)):
+        with pytest.raises(BadRequest):
+            stage.service.update_project("default", change, "me")
+
+
+def test_projects_with_workloads_stay(stage: Stage) -> None:
+    stage.project("team-a", 1)
+    job = stage.submit("job", 1, "team-a")
+    with pytest.raises(Conflict, match="job"):
+        stage.service.delete_project("team-a", "me")
+    stage.service.delete(job, "me")
+    stage.run()
+    stage.service.delete_project("team-a", "me")
+    assert len(stage.loop.board.projects) == 1
+    with pytest.raises(NameTaken):
+        stage.project("default", 1)
+
+
+def test_default_project_owns_what_the_others_leave(stage: Stage) -> None:
+    default = stage.service._project("default").id
+
+    def deserved() -> int:
+        return stage.loop.board.projects[default].uses[0].quota
+
+    assert deserved() == 2000
+    stage.project("team-a", 1)
+    assert deserved() == 1000
+    stage.service.update_project("default", quota(0), "me")
+    assert deserved() == 0
+
+
+def test_time_limit_of_a_project_stops_a_workspace(stage: Stage) -> None:
+    stage.project("team-a", 2, limits=TimeLimits(interactive=60_000))
+    shell = stage.submit("shell", 1, "team-a", interactive=True)
+    stage.run(59_000)
+    assert stage.phase(shell) == "Running"
+    stage.run(2_000)
+    assert stage.phase(shell) == "Stopped"
+    stage.service.resume(shell, "me")
+    stage.run()
+    assert stage.phase(shell) == "Running"
+
+
+def test_an_ended_workload_is_deleted_when_its_time_is_over(stage: Stage) -> None:
+    job = stage.submit("job", virtual={"seconds": 1}, ttl=5000)
+    stage.run(2000)
+    assert stage.phase(job) == "Completed"
+    stage.run(5000)
+    assert job not in stage.loop.board.workloads
+    assert [workload.name for workload in stage.service.ended()] == ["job"]
+
+
+def test_a_cordoned_node_takes_nothing_new(stage: Stage) -> None:
+    running = stage.submit("running")
+    stage.run()
+    stage.service.cordon("sim-0", True, "me")
+    waiting = stage.submit("waiting")
+    stage.run()
+    assert (stage.phase(running), stage.phase(waiting)) == ("Running", "Pending")
+    stage.reopen()
+    assert stage.phase(waiting) == "Pending"
+    stage.service.cordon("sim-0", False, "me")
+    stage.run()
+    assert stage.phase(waiting) == "Running"
+
+
+def test_elastic_job_gives_back_and_takes_again(stage: Stage) -> None:
+    elastic = stage.submit("elastic", 1, elastic=True)
+    stage.run()
+    assert stage.view(elastic).gpu == 2000
+    shell = stage.submit("shell", 1, interactive=True)
+    stage.run()
+    assert (stage.view(elastic).gpu, stage.view(shell).gpu) == (1000, 1000)
+    assert stage.phase(elastic) == "Running"
+    stage.service.delete(shell, "me")
+    stage.run(60_000)
+    assert stage.view(elastic).gpu == 2000
+    assert {"Shrunk", "Grown"} <= set(stage.history(elastic))

@@ -1,0 +1,210 @@
+"""A real server over a private folder, tasks that write down each of their starts, and the truth about them.
+
+The truth is read from /proc and from the journal to which every attempt appends, never from the server.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pliant.client import Client
+from pliant.client.errors import PliantError
+
+T = TypeVar("T")
+
+JOB = (
+    'echo "$PLIANT_ATTEMPT start $CUDA_VISIBLE_DEVICES" >> "$JOURNAL"; '
+    'trap \'echo "$PLIANT_ATTEMPT term" >> "$JOURNAL"; exit 0\' TERM; '
+    "while :; do sleep 0.2 & wait $!; done"
+)
+"""A job that writes down that it started and that it was told to stop."""
+
+LITTERING = (
+    'echo "$PLIANT_ATTEMPT start $CUDA_VISIBLE_DEVICES" >> "$JOURNAL"; setsid sleep 1000 & exec sleep 1001'
+)
+"""A job that leaves a child behind in a session of its own."""
+
+
+class Rig:
+    """One state folder and the server over it, if one runs."""
+
+    def __init__(self, folder: Path, simulate: str = "1x4") -> None:
+        self.state = folder / "state"
+        self.journal = folder / "journal"
+        self.journal.touch()
+        self.simulate = simulate
+        self.server: subprocess.Popen[bytes] | None = None
+        self.submitted: dict[str, str] = {}  # name -> id of every workload that was accepted and not deleted
+
+    # -- the server --------------------------------------------------------------------------------
+
+    def start(self, halt: str = "", *, take_over: bool = False, wait: bool = True) -> None:
+        """Start a server; `halt` is the value of PLIANT_HALT."""
+        command = [sys.executable, "-m", "pliant.app", "serve", "--state", str(self.state)]
+        command += ["--simulate", self.simulate, *(["--take-over"] if take_over else [])]
+        log = (self.state.parent / "server.log").open("ab")
+        self.server = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | {"PLIANT_HALT": halt}
+        )
+        log.close()
+        if wait:
+            self.until(lambda: self.ready() or self.server is None or self.server.poll() is not None, "ready")
+
+    def ready(self) -> bool:
+        assert self.server is not None
+        try:
+            with Client.connect(state=str(self.state)) as client:
+                return client.ready() and client.server()["pid"] == self.server.pid
+        except PliantError:
+            return False
+
+    def died(self) -> bool:
+        return self.server is None or self.server.poll() is not None
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.server is not None:
+            self.server.kill()
+            self.server.wait()
+
+    def restart(self) -> None:
+        """Make sure that no server runs, then start one without a halt."""
+        self.kill()
+        self.start()
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        with Client.connect(state=str(self.state)) as client:
+            yield client
+
+    def ask(self, run: Callable[[Client], T]) -> T | None:
+        """One request; None if the server died under it."""
+        with suppress(PliantError), self.client() as client:
+            return run(client)
+        return None
+
+    # -- workloads ---------------------------------------------------------------------------------
+
+    def submit(self, name: str, gpus: int, script: str = JOB, **more: Any) -> str | None:
+        """Submit to the default project; its id if the server said that it was accepted."""
+        spec: dict[str, Any] = {
+            "image": "ubuntu",
+            "commandArgv": ["bash", "-c", script],
+            "compute": {"gpuDevicesRequest": gpus},
+            "environmentVariables": [{"name": "JOURNAL", "value": str(self.journal)}],
+            "terminationGracePeriodSeconds": 5,
+        } | more
+        kind = "workspaces" if more.get("interactive") else "trainings"
+        spec.pop("interactive", None)
+        answer = self.ask(
+            lambda client: client.submit(kind, {"name": name, "projectName": "default", "spec": spec})
+        )
+        if answer is not None:
+            self.submitted[name] = answer["workloadId"]
+            return self.submitted[name]
+        return None
+
+    def delete(self, name: str) -> None:
+        """Delete it; the caller must know that it may or may not have been accepted."""
+        identity = self.submitted.pop(name)
+        self.ask(lambda client: client.delete(identity))
+
+    def items(self) -> dict[str, dict[str, Any]]:
+        """Workloads by name, as the server tells them."""
+        with self.client() as client:
+            found = list(client.workloads())
+        names = Counter(item["name"] for item in found)
+        assert all(count == 1 for count in names.values()), f"listed more than once: {names}"
+        return {item["name"]: dict(item) for item in found}
+
+    def settled(self, want: dict[str, str]) -> dict[str, dict[str, Any]]:
+        """Wait until exactly these names have these phases."""
+
+        def look() -> bool:
+            return {name: item["phase"] for name, item in self.items().items()} == want
+
+        self.until(look, f"phases {want}", seen=lambda: {n: i["phase"] for n, i in self.items().items()})
+        return self.items()
+
+    # -- the truth ---------------------------------------------------------------------------------
+
+    def starts(self) -> Counter[str]:
+        """How often each attempt has started, from the journal."""
+        lines = [line.split() for line in self.journal.read_text().splitlines()]
+        return Counter(words[0] for words in lines if words[1] == "start")
+
+    def alive(self) -> dict[str, list[int]]:
+        """Attempt -> processes that carry it and this folder, from /proc."""
+        found: dict[str, list[int]] = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                environ = environ_of(int(entry.name))
+                if environ.get("PLIANT_ATTEMPT_DIR", "").startswith(f"{self.state}/"):
+                    found.setdefault(environ["PLIANT_ATTEMPT"], []).append(int(entry.name))
+        return found
+
+    def verify(self) -> None:
+        """What must hold whenever the server has settled."""
+        doubled = {attempt: count for attempt, count in self.starts().items() if count > 1}
+        assert not doubled, f"attempts that ran twice: {doubled}"
+        items = self.items()
+        missing = set(self.submitted) - set(items)
+        assert not missing, f"accepted and lost: {missing}"
+
+        def agree() -> bool:
+            return {attempt.split("/")[0] for attempt in self.alive()} == {
+                item["id"] for item in self.items().values() if item["phase"] == "Running"
+            }
+
+        self.until(agree, "what lives is what runs", seen=lambda: (self.alive(), self.items()))
+        owners: dict[str, str] = {}
+        for attempt, pids in self.alive().items():
+            cards = {
+                card for pid in pids for card in environ_of(pid).get("CUDA_VISIBLE_DEVICES", "").split(",")
+            }
+            for card in cards - {""}:
+                assert owners.setdefault(card, attempt) == attempt, f"{card}: {owners[card]} and {attempt}"
+        shown = sum(item["allocatedResources"]["gpu"] for item in items.values())
+        assert shown == len(owners), f"shown {shown} GPUs, in use {sorted(owners)}"
+        with self.client() as client:
+            devices = [gpu for node in client.nodes() for gpu in node["gpus"]]
+        assert sum(gpu["allocated"] for gpu in devices) == shown
+        assert all(gpu["allocated"] <= 1 for gpu in devices)
+
+    def until(
+        self, holds: Callable[[], bool], what: str, seconds: float = 30, seen: Callable[[], Any] | None = None
+    ) -> None:
+        """Poll a condition with a deadline."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            with suppress(PliantError):
+                if holds():
+                    return
+            time.sleep(0.02)
+        log = (self.state.parent / "server.log").read_text()[-3000:]
+        raise AssertionError(f"not within {seconds} s: {what}; seen: {seen() if seen else ''}\n{log}")
+
+    def close(self) -> None:
+        """End the server and everything that it started."""
+        self.kill()
+        for pids in self.alive().values():
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def environ_of(pid: int) -> dict[str, str]:
+    """A process's environment; empty if it is gone or a zombie."""
+    try:
+        raw = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (entry.partition(b"=") for entry in raw.split(b"\0") if entry)
+    return {key.decode(errors="replace"): value.decode(errors="replace") for key, _, value in pairs}

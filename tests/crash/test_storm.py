@@ -1,0 +1,68 @@
+"""kill -9 at random instants while jobs come, stretch, shrink and go; PLIANT_SEED repeats a storm."""
+
+import os
+import random
+import time
+
+import pytest
+
+from tests.crash.rig import Rig
+
+POINTS = (
+    "recorded:start",
+    "recorded:stop",
+    "recorded:resize",
+    "ordered",
+    "claimed",
+    "forked",
+    "stop-ordered",
+    "stop-signalled",
+    "exited",
+)
+"""All between "recorded" and "confirmed"."""
+
+
+def storm(rig: Rig, kills: int) -> None:
+    seed = int(os.environ.get("PLIANT_SEED") or random.randrange(2**32))
+    print(f"PLIANT_SEED={seed}")
+    dice = random.Random(seed)
+    between, made = 0, 0
+    for round_ in range(kills):
+        point = dice.choice(POINTS) if dice.random() < 0.6 else ""
+        rig.start(halt=f"{point}#{dice.randint(1, 3)}" if point else "")
+        lives_until = time.monotonic() + dice.uniform(0.05, 1.2)
+        while not rig.died() and time.monotonic() < lives_until:
+            if rig.submitted and dice.random() < 0.4:
+                rig.delete(dice.choice(sorted(rig.submitted)))
+            else:
+                made += 1
+                rig.submit(f"job-{made}", dice.randint(1, 3), elastic=dice.random() < 0.5)
+            time.sleep(dice.uniform(0, 0.1))
+        between += rig.died()
+        rig.kill()
+        doubled = {attempt: count for attempt, count in rig.starts().items() if count > 1}
+        assert not doubled, f"round {round_}: attempts that ran twice: {doubled}"
+    rig.start()
+    known = set(rig.items())
+    assert set(rig.submitted) <= known, f"accepted and lost: {set(rig.submitted) - known}"
+
+    def calm() -> bool:
+        items = rig.items().values()
+        return all(item["phase"] in ("Running", "Pending") for item in items) and (
+            {attempt.split("/")[0] for attempt in rig.alive()}
+            == {item["id"] for item in items if item["phase"] == "Running"}
+        )
+
+    rig.until(calm, "all runs or waits", 60, seen=lambda: {n: i["phase"] for n, i in rig.items().items()})
+    rig.verify()
+    print(f"{kills} kills, {between} of them between recorded and confirmed, {made} submissions")
+
+
+def test_short_storm(rig: Rig) -> None:
+    storm(rig, 8)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_long_storm(rig: Rig) -> None:
+    storm(rig, 50)
