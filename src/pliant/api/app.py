@@ -1,0 +1,90 @@
+"""The whole API over a service."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Security
+
+from pliant.api import errors, machines, org, shapes, streams, submit, workloads
+from pliant.api import server as server_routes
+from pliant.api.auth import BEARER, Authority, Gate
+from pliant.api.context import Context, ServerInfo
+from pliant.api.pulse import Pulse
+from pliant.api.sessions import Sessions
+from pliant.control.service import Service
+
+__all__ = ["ServerInfo", "create_app"]
+
+
+def create_app(
+    service: Service,
+    *,
+    token: str,
+    secret: bytes,
+    server: ServerInfo,
+    shutdown: Callable[[bool], None],
+    backup: Callable[[Path], None],
+    bundle: Callable[[], bytes],
+) -> FastAPI:
+    """An ASGI application. Whoever sends `token` may do everything; `secret` signs what is issued.
+
+    `shutdown(stop_tasks)` returns at once and ends the server soon; `backup(path)` writes the store there;
+    `bundle()` is a zip.
+    """
+    app = Api(
+        title="Pliant",
+        version=server.version,
+        description="Shares GPUs between teams. Paths and fields are Run:ai's where it has them.",
+        docs_url=None,  # they load scripts from elsewhere
+        redoc_url=None,
+        responses={"default": {"model": shapes.Problem, "description": "What is wrong and what to do"}},
+    )
+    authority = Authority(token, secret)
+    app.state.context = Context(
+        service=service,
+        authority=authority,
+        server=server,
+        sessions=Sessions(service),
+        pulse=Pulse(service),
+        shutdown=shutdown,
+        backup=backup,
+        bundle=bundle,
+    )
+    errors.install(app)
+    app.include_router(server_routes.public)
+    for router in _GUARDED:
+        app.include_router(router, dependencies=[Security(BEARER)])
+    app.add_middleware(Gate, authority=authority)
+    app.add_middleware(errors.Guard)
+    return app
+
+
+_GUARDED = (
+    server_routes.router,
+    submit.router,
+    workloads.queue_router,
+    streams.router,
+    workloads.router,
+    org.router,
+    org.priorities_router,
+    machines.router,
+)
+
+
+class Api(FastAPI):
+    """Says in OpenAPI what it really answers: 400 for what cannot be read, never 422."""
+
+    def openapi(self) -> dict[str, Any]:
+        fresh = not self.openapi_schema
+        schema = super().openapi()
+        if fresh:
+            for path in schema["paths"].values():
+                for operation in path.values():
+                    operation["responses"].pop("422", None)
+                    default = operation["responses"].get("default", {})
+                    if "application/json" in default.get("content", {}):
+                        default["content"] = {errors.MEDIA_TYPE: default["content"]["application/json"]}
+            for name in ("HTTPValidationError", "ValidationError"):
+                schema["components"]["schemas"].pop(name, None)
+        return schema

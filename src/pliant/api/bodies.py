@@ -1,0 +1,206 @@
+"""What clients send, as far as it is read. Run:ai's clients send much more: that is let through and named."""
+
+import difflib
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Count = Annotated[int, Field(ge=0, le=2**31)]
+Seconds = Annotated[int, Field(ge=0, le=10**10)]
+Amount = Annotated[float, Field(ge=0, le=10**9)]
+Bound = Annotated[float, Field(ge=-1, le=10**12)]  # -1: unlimited
+Text = Annotated[str, Field(max_length=2**20, pattern=r"^[^\0]*$")]
+Word = Annotated[str, Field(max_length=1000, pattern=r"^[^\0]*$")]
+
+
+class Body(BaseModel):
+    """Fields that are not known are kept in `model_extra`; numbers will do where text is asked for."""
+
+    model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True, allow_inf_nan=False)
+
+
+class Strict(Body):
+    """A misspelt name here would silently change what is asked for, so it is refused."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            for name in given:
+                if name not in cls.model_fields:
+                    near = difflib.get_close_matches(str(name), cls.model_fields, 1)
+                    hint = (
+                        f"did you mean {near[0]}?"
+                        if near
+                        else f"the fields are {', '.join(cls.model_fields)}."
+                    )
+                    raise ValueError(f"there is no field {str(name)[:60]!r} here; {hint}")
+        return given
+
+
+class Pair(Body):
+    name: Annotated[Word, Field(min_length=1)]
+    value: Text | None = None
+    exclude: bool | None = None
+
+
+class Compute(Strict):
+    """Of one task."""
+
+    gpuDevicesRequest: Amount | None = None
+    gpuRequestType: Literal["portion", "memory"] | None = None
+    gpuPortionRequest: Amount | None = None
+    gpuPortionLimit: Amount | None = None
+    gpuMemoryRequest: Word | None = None
+    gpuMemoryLimit: Word | None = None
+    cpuCoreRequest: Amount | None = None
+    cpuCoreLimit: Amount | None = None
+    cpuMemoryRequest: Word | None = None
+    cpuMemoryLimit: Word | None = None
+    largeShmRequest: bool | None = None
+    extendedResources: list[dict[str, Any]] | None = None
+
+
+class Spec(Body):
+    image: Word | None = None
+    command: Text | None = None
+    args: Text | None = None
+    compute: Compute | None = None
+    environmentVariables: Annotated[list[Pair], Field(max_length=10_000)] | None = None
+    nodePools: list[Word] | None = None
+    nodeType: Word | None = None
+    priorityClass: Word | None = None
+    preemptibility: Literal["preemptible", "non-preemptible"] | None = None
+    category: Word | None = None
+    backoffLimit: Count | None = None
+    terminationGracePeriodSeconds: Seconds | None = None
+    terminateAfterPreemption: bool | None = None
+    autoDeletionTimeAfterCompletionSeconds: Seconds | None = None
+    restartPolicy: Literal["Always", "Never", "OnFailure"] | None = None
+    labels: list[Pair] | None = None
+    annotations: list[Pair] | None = None
+    stdin: bool | None = None
+    tty: bool | None = None
+    workingDir: Word | None = None
+    # ours
+    elastic: bool = False
+    elasticDoubling: bool = False
+    commandArgv: list[Text] | None = None  # exact words; win over `command`
+    argsArgv: list[Text] | None = None
+
+
+class Submit(Body):
+    """A training or a workspace."""
+
+    name: Word | None = None
+    useGivenNameAsPrefix: bool = False
+    projectId: Word | None = None
+    clusterId: Word | None = None
+    spec: Spec = Field(default_factory=Spec)
+    # ours
+    projectName: Word | None = None
+    nameBase: Word | None = None  # a name is generated from it ...
+    nameStyle: Literal["hex", "index"] = "hex"  # ... with 12 digits, or with the smallest free index
+    submittedBy: Annotated[str, Field(max_length=128, pattern=r"^[^\x00-\x1f]*$")] | None = None
+    source: Word | None = None
+
+
+class Batch(Body):
+    ids: Annotated[list[Word], Field(min_length=1, max_length=100)]
+    action: Literal["delete", "suspend", "resume"]
+
+
+class Command(Body):
+    """To run inside a task."""
+
+    command: Annotated[list[Text], Field(min_length=1, max_length=10_000)]
+    tty: bool = False
+    stdin: bool = False
+    rows: Annotated[int, Field(ge=1, le=10_000)] = 24
+    columns: Annotated[int, Field(ge=1, le=10_000)] = 80
+    pod: Word = ""
+
+
+class Screen(Body):
+    rows: Annotated[int, Field(ge=1, le=10_000)]
+    columns: Annotated[int, Field(ge=1, le=10_000)]
+
+
+# -- who owns quota, and machines -------------------------------------------------------------------
+
+
+class Named(Body):
+    id: Word | None = None
+    name: Word | None = None
+
+
+class GpuQuota(Body):
+    deserved: Bound | None = None  # GPUs
+    limit: Bound | None = None  # null or -1: unlimited
+    overQuotaWeight: Amount | None = None
+
+
+class PlainQuota(Body):
+    """Millicores, or memory in `units`."""
+
+    deserved: Bound | None = None  # null or -1: unlimited
+    limit: Bound | None = None
+    units: Literal["Mib", "MB", "GB"] = "MB"
+
+
+class PoolQuota(Body):
+    nodePool: Named | None = None  # none: the pool `default`
+    gpu: GpuQuota | None = None
+    cpu: PlainQuota | None = None
+    memory: PlainQuota | None = None
+    priority: Word | None = None  # a rank
+
+
+Rule = Annotated[int, Field(ge=1, le=10**10)] | None
+
+
+class Rules(Body):
+    interactiveJobTimeLimitSeconds: Rule = None
+    interactiveJobMaxIdleDurationSeconds: Rule = None
+    interactiveJobPreemptIdleDurationSeconds: Rule = None
+    trainingJobMaxIdleDurationSeconds: Rule = None
+    trainingJobTimeLimitSeconds: Rule = None
+
+
+class NodeTypes(Body):
+    training: list[Word] | None = None
+    workspace: list[Word] | None = None
+
+
+class Unit(Body):
+    """A project or department. In a change, what is not named stays as it is."""
+
+    name: Word | None = None
+    description: Text | None = None
+    parentId: Word | None = None
+    resources: list[PoolQuota] | None = None
+    schedulingRules: Rules | None = None
+    defaultNodePools: list[Word] | None = None
+    nodeTypes: NodeTypes | None = None
+    # ours
+    departmentName: Word | None = None
+
+
+class Strategies(Body):
+    cpu: Literal["binpack", "spread"] | None = None
+    gpu: Literal["binpack", "spread"] | None = None
+
+
+class PoolScheduling(Body):
+    placementStrategy: Strategies | None = None
+    minGuaranteedRuntime: Word | None = None  # a duration such as 2m; a number is seconds
+
+
+class Pool(Body):
+    name: Word | None = None
+    labelKey: Word | None = None
+    labelValue: Word | None = None
+    placementStrategy: Strategies | None = None
+    schedulingConfiguration: PoolScheduling | None = None
+    # ours
+    minRuntimeSeconds: Annotated[float, Field(ge=0, le=10**10)] | None = None

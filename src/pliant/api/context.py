@@ -1,0 +1,51 @@
+"""What every route may use: the service, what this server says of itself, what only its process can do."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from pliant.api.auth import Authority
+from pliant.api.pulse import Pulse
+from pliant.api.render import Renderer
+from pliant.api.sessions import Sessions
+from pliant.control.service import Service
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What a server says of itself."""
+
+    url: str
+    version: str
+    pid: int
+    started: int  # ms since the epoch
+    state: str  # path of its state folder
+    epoch: int  # of its leadership
+    simulated: bool
+    notice: str = ""  # what it told whoever started it
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    service: Service
+    authority: Authority
+    server: ServerInfo
+    sessions: Sessions
+    pulse: Pulse
+    shutdown: Callable[[bool], None]  # True: stop all tasks first
+    backup: Callable[[Path], None]
+    bundle: Callable[[], bytes]  # a zip
+
+    def renderer(self) -> Renderer:
+        return Renderer(self.service.board, self.service.now())
+
+
+async def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+Here = Annotated[Context, Depends(_context)]

@@ -1,0 +1,226 @@
+"""Every error as application/problem+json: what is wrong, where, what to do. Never a traceback."""
+
+import http
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pliant.api.answers import encode
+from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound, OverQuota, Refused, Unavailable
+from pliant.control.ports import StaleEpoch
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+MOST_BODY = 4 * 2**20
+"""Bytes of a request's body that are taken in."""
+
+STATUS: Mapping[type[Refused], int] = {
+    BadRequest: 400,
+    NotFound: 404,
+    NameTaken: 409,
+    Conflict: 409,
+    OverQuota: 403,
+    Unavailable: 503,
+}
+_REASONS = {
+    400: "bad-request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    413: "too-large",
+    503: "unavailable",
+}
+
+
+class Unauthorized(Refused):
+    code = "unauthorized"
+
+
+class Forbidden(Refused):
+    code = "forbidden"
+
+
+class TooLarge(Refused):
+    code = "too-large"
+
+
+def problem(
+    status: int, message: str, details: str = "", reason: str = "", headers: Mapping[str, str] | None = None
+) -> Response:
+    reason = reason or _REASONS.get(status, "internal" if status >= 500 else "refused")
+    content = {
+        "type": f"urn:pliant:problem:{reason}",
+        "title": http.HTTPStatus(status).phrase,
+        "status": status,
+        "detail": f"{message} {details}".strip(),
+        "code": status,
+        "message": message,
+        "details": details,
+        "reason": reason,
+    }
+    return Response(encode(content), status, dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def refusal(error: Refused) -> Response:
+    if isinstance(error, Unauthorized):
+        return problem(401, error.message, error.hint, error.code, {"WWW-Authenticate": "Bearer"})
+    if isinstance(error, Forbidden):
+        return problem(403, error.message, error.hint, error.code)
+    if isinstance(error, TooLarge):
+        return problem(413, error.message, error.hint, error.code)
+    status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 400)
+    headers = {"Retry-After": "1"} if status == 503 else None
+    return problem(status, error.message, error.hint, error.code, headers)
+
+
+# -- bodies and parameters that are not as they should be -------------------------------------------
+
+_MUST = {
+    "missing": "must be given",
+    "string_type": "must be text",
+    "string_unicode": "must be valid Unicode text",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a smaller whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "has a character that cannot be there",
+    "too_short": "must have at least {min_length} entries",
+    "too_long": "must have at most {max_length} entries",
+}
+
+
+def _where(location: Sequence[int | str]) -> str:
+    """('body', 'spec', 'nodePools', 0) -> 'spec.nodePools[0]'."""
+    path = ""
+    for part in location[1:]:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    if location and location[0] == "body":
+        return path or "The body"
+    return f"The {'header' if location and location[0] == 'header' else 'parameter'} {path}"
+
+
+def sentence(error: Mapping[str, Any]) -> str:
+    """What is wrong with one field, for people."""
+    kind, location, context = error["type"], error["loc"], error.get("ctx") or {}
+    if kind == "json_invalid":
+        return f"The body is not JSON: {context.get('error', 'it cannot be read')}."
+    where = _where(location)
+    if kind == "value_error":
+        return f"{where}: {context['error']}"
+    must = _MUST.get(kind)
+    if must is None:
+        return f"{where}: {error['msg']}."
+    text = f"{where} {must.format(**context)}"
+    if kind == "missing":
+        return f"{text}."
+    given = repr(error.get("input"))
+    return f"{text}, not {given if len(given) <= 60 else given[:57] + '...'}."
+
+
+def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()
+    more = f"{len(found) - 1} more of its fields are wrong too." if len(found) > 1 else ""
+    return problem(400, sentence(found[0]) if found else "The request cannot be read.", more)
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return refusal(error)
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 404:
+        return problem(404, f"There is no route {request.url.path}.", "See /openapi.json for all routes.")
+    if error.status_code == 405:
+        allowed = headers.get("Allow", "")
+        return problem(
+            405, f"{request.method} {request.url.path} is not possible.", f"Use {allowed}.", headers=headers
+        )
+    return problem(error.status_code, str(error.detail), headers=headers)
+
+
+def _stale(request: Request, error: Exception) -> Response:
+    return problem(503, "Another server leads now.", "Find it with: pliant status", "not-leading")
+
+
+def _slow(request: Request, error: Exception) -> Response:
+    log.error("%s %s: no answer in time", request.method, request.url.path)
+    return problem(
+        503,
+        "The scheduler did not answer in time.",
+        "It may still happen: look first.",
+        "timeout",
+    )
+
+
+def install(app: FastAPI) -> None:
+    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(StaleEpoch, _stale)
+    app.add_exception_handler(TimeoutError, _slow)
+
+
+class Guard:
+    """Outermost: bounds bodies, and turns whatever nobody expected into a plain 500 and one log entry."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = False
+        taken = 0
+
+        async def watched(message: Message) -> None:
+            nonlocal began
+            began = True
+            await send(message)
+
+        async def bounded() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > MOST_BODY:
+                raise TooLarge(f"The body is larger than {MOST_BODY >> 20} MiB.", "Send less at once.")
+            return message
+
+        try:
+            await self._app(scope, bounded, watched)
+        except TooLarge as error:
+            if not began:
+                await refusal(error)(scope, receive, send)
+        except Exception:  # the last place where anything can be answered
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            if not began:
+                failed = problem(500, "The server made a mistake.", "Its log says more: pliant debug bundle")
+                await failed(scope, receive, send)

@@ -1,0 +1,59 @@
+"""A blocking iterator as an asynchronous one: a thread of its own reads it and closes it in the end."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+IDLE = 0.02
+"""Seconds between two looks at a source that has nothing new."""
+
+AHEAD = 8
+"""Chunks that are read before the client has taken them."""
+
+
+async def feed(chunks: Iterator[bytes], name: str) -> AsyncIterator[bytes]:
+    """Its chunks; b'' stands for nothing new. The source must yield within seconds even when nothing is new:
+    that is how soon it is closed, by its own thread, after the client has gone."""
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[bytes | None] = asyncio.Queue(AHEAD)
+    gone = threading.Event()
+
+    def run() -> None:
+        try:
+            for chunk in chunks:
+                if gone.is_set():
+                    break
+                if chunk:
+                    _wait(queue.put(chunk), loop)
+                else:
+                    gone.wait(IDLE)
+        except Exception:  # whatever ends the source ends the stream; the server goes on
+            log.exception("the stream of %s broke", name)
+        finally:
+            close = getattr(chunks, "close", None)
+            if close is not None:
+                close()
+            _wait(queue.put(None), loop)
+
+    threading.Thread(target=run, name=f"pliant-feed-{name}", daemon=True).start()
+    try:
+        while (chunk := await queue.get()) is not None:
+            yield chunk
+    finally:
+        gone.set()
+        while not queue.empty():  # makes room, so that the thread does not wait for a reader that is gone
+            queue.get_nowait()
+
+
+def _wait(put: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> None:
+    """Let the loop do it, and wait; nothing if the server has ended meanwhile."""
+    try:
+        done = asyncio.run_coroutine_threadsafe(put, loop)
+    except RuntimeError:  # the loop is closed
+        put.close()
+        return
+    done.result()

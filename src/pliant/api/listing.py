@@ -1,0 +1,163 @@
+"""One way to page, sort, filter and search, for every list."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from fastapi import Query
+
+from pliant.control.errors import BadRequest
+
+T = TypeVar("T")
+
+Value = str | int | float | bool | None
+
+OPERATORS = ("==", "!=", "<=", ">=", "=@", "!@", "=^", "=$")
+"""Equal, not equal, at most, at least, contains, does not contain, begins with, ends with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What a client wants to see of a list."""
+
+    offset: int
+    limit: int
+    sort_by: str | None
+    descending: bool
+    filters: tuple[str, ...]
+    search: str
+
+
+async def window(
+    offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    sort_by: Annotated[str | None, Query(alias="sortBy")] = None,
+    sort_order: Annotated[Literal["asc", "desc"], Query(alias="sortOrder")] = "asc",
+    filter_by: Annotated[list[str] | None, Query(alias="filterBy", description="<field><op><value>")] = None,
+    search: str = "",
+) -> Window:
+    return Window(offset, limit, sort_by, sort_order == "desc", tuple(filter_by or ()), search)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """What can be asked of one kind of entry."""
+
+    fields: Mapping[str, Callable[[T], Value]]
+    searched: tuple[str, ...] = ("name",)  # fields in which `search` looks, without regard to case
+
+    def matching(self, entries: Iterable[T], window: Window) -> list[T]:
+        """All that the filters and the search let through, sorted, not yet cut to a page."""
+        found = list(entries)
+        for text in window.filters:
+            keep = self._test(text)
+            found = [entry for entry in found if keep(entry)]
+        if window.search:
+            needle = window.search.casefold()
+            found = [
+                entry
+                for entry in found
+                if any(needle in str(self.fields[name](entry) or "").casefold() for name in self.searched)
+            ]
+        if window.sort_by:
+            get = self._field(window.sort_by, "sortBy")
+            found.sort(key=lambda entry: _order(get(entry)), reverse=window.descending)
+        elif window.descending:
+            found.reverse()
+        return found
+
+    def page(
+        self, name: str, entries: Iterable[T], window: Window, render: Callable[[T], Any]
+    ) -> dict[str, Any]:
+        """The body of a list: {name: [...], next: offset of the next page, if there is one}."""
+        return cut(name, self.matching(entries, window), window, render)
+
+    def count(self, entries: Iterable[T], window: Window) -> dict[str, int]:
+        return {"count": len(self.matching(entries, window))}
+
+    def _field(self, name: str, parameter: str) -> Callable[[T], Value]:
+        try:
+            return self.fields[name]
+        except KeyError:
+            raise BadRequest(
+                f"{parameter}: there is no field {name[:60]!r} to go by.",
+                f"Choose one of {', '.join(sorted(self.fields))}.",
+            ) from None
+
+    def _test(self, text: str) -> Callable[[T], bool]:
+        name, operator, wanted = split_filter(text)
+        get = self._field(name, "filterBy")
+        return lambda entry: compare(get(entry), operator, wanted)
+
+
+def cut(name: str, found: Sequence[T], window: Window, render: Callable[[T], Any]) -> dict[str, Any]:
+    """One page of entries that are already in order."""
+    end = window.offset + window.limit
+    body: dict[str, Any] = {name: [render(entry) for entry in found[window.offset : end]]}
+    if end < len(found):
+        body["next"] = end
+    return body
+
+
+def split_filter(text: str) -> tuple[str, str, str]:
+    """'name=@job' -> ('name', '=@', 'job'): at the first operator, the longest if several begin there."""
+    places = [(text.find(operator), operator) for operator in OPERATORS if operator in text]
+    if not places or min(places)[0] == 0:
+        raise BadRequest(
+            f"filterBy={text[:60]!r} cannot be read.",
+            f"Write <field><op><value>; op is {' '.join(OPERATORS)}.",
+        )
+    at, operator = min(places)
+    return text[:at], operator, text[at + len(operator) :]
+
+
+def compare(value: Value, operator: str, wanted: str) -> bool:
+    """`value <operator> wanted`: as numbers where both are some, else as text; nothing is like ''."""
+    text = _text(value)
+    match operator:
+        case "=@":
+            return wanted in text
+        case "!@":
+            return wanted not in text
+        case "=^":
+            return text.startswith(wanted)
+        case "=$":
+            return text.endswith(wanted)
+    left: tuple[float, str] = (0, text)
+    right: tuple[float, str] = (0, wanted)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        number = _number(wanted)
+        if number is not None:
+            left, right = (value, ""), (number, "")
+    match operator:
+        case "==":
+            return left == right
+        case "!=":
+            return left != right
+        case "<=":
+            return left <= right
+        case _:
+            return left >= right
+
+
+def _text(value: Value) -> str:
+    """As JSON would spell it, without quotes."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _order(value: Value) -> tuple[int, float, str]:
+    """Sorts values of one field: numbers by size, text by letters, nothing last."""
+    if value is None:
+        return (2, 0, "")
+    if isinstance(value, str):
+        return (1, 0, value)
+    return (0, value, "")

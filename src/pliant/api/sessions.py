@@ -1,0 +1,134 @@
+"""Commands that run inside tasks for clients, by id; ended when no client is left to look at them."""
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pliant.control.errors import Conflict, NotFound
+from pliant.control.ports import Session
+from pliant.control.service import Service
+from pliant.model.workload import AttemptId
+
+log = logging.getLogger(__name__)
+
+AWAY = 60.0
+"""Seconds without any client after which a command is ended and forgotten."""
+
+SWEEP_EVERY = 5.0
+
+
+class Open:
+    """One command and who looks at it."""
+
+    __slots__ = ("attempt", "readers", "seen", "session")
+
+    def __init__(self, session: Session, attempt: AttemptId, now: float) -> None:
+        self.session = session
+        self.attempt = attempt
+        self.seen = now  # seconds of the sessions' clock; last request about it
+        self.readers = 0  # 0 or 1 streams of its output
+
+
+class Sessions:
+    """Safe from any thread."""
+
+    def __init__(
+        self, service: Service, clock: Callable[[], float] = time.monotonic, sweep_every: float = SWEEP_EVERY
+    ) -> None:
+        self._service = service
+        self._clock = clock
+        self._sweep_every = sweep_every
+        self._guard = threading.Lock()
+        self._open: dict[str, Open] = {}
+        self._sweeper: threading.Thread | None = None
+
+    def add(self, session: Session, attempt: AttemptId) -> str:
+        """Its id."""
+        identity = secrets.token_hex(16)
+        with self._guard:
+            self._open[identity] = Open(session, attempt, self._clock())
+            if self._sweeper is None:
+                self._sweeper = threading.Thread(target=self._run, name="pliant-exec-sweep", daemon=True)
+                self._sweeper.start()
+        return identity
+
+    def get(self, identity: str) -> Session:
+        with self._guard:
+            found = self._open.get(identity)
+            if found is None:
+                raise NotFound(
+                    f"There is no running command {identity[:40]!r}.", "It may have ended; start another."
+                )
+            found.seen = self._clock()
+            return found.session
+
+    def check_free(self, identity: str) -> None:
+        """Raise NotFound, or Conflict if somebody reads its output."""
+        self.get(identity)
+        with self._guard:
+            entry = self._open.get(identity)
+            if entry is not None and entry.readers:
+                raise Conflict("Somebody else reads the output of this command already.")
+
+    @contextmanager
+    def reading(self, identity: str) -> Iterator[Session]:
+        """Its session, for the one client that reads its output."""
+        session = self.get(identity)
+        with self._guard:
+            entry = self._open[identity]
+            if entry.readers:
+                raise Conflict("Somebody else reads the output of this command already.")
+            entry.readers = 1
+        try:
+            yield session
+        finally:
+            with self._guard:
+                entry.readers = 0
+                entry.seen = self._clock()
+
+    def end(self, identity: str) -> None:
+        """Kill it and forget it."""
+        session = self.get(identity)
+        session.kill()
+        with self._guard:
+            self._open.pop(identity, None)
+
+    def sweep(self) -> int:
+        """End and forget what nobody needs any more; how many are left."""
+        now = self._clock()
+        with self._guard:
+            entries = list(self._open.items())
+        for identity, entry in entries:
+            lonely = not entry.readers and now - entry.seen > AWAY
+            running = entry.session.exit_code() is None
+            if running and (lonely or not self._lives(entry.attempt)):
+                log.info(
+                    "ending a command in %s: %s",
+                    entry.attempt,
+                    "its client is gone" if lonely else "it ended",
+                )
+                entry.session.kill()
+            if lonely:
+                with self._guard:
+                    self._open.pop(identity, None)
+        with self._guard:
+            return len(self._open)
+
+    def _lives(self, attempt: AttemptId) -> bool:
+        view = self._service.board.workloads.get(attempt.workload)
+        tasks = view.tasks if view is not None else ()
+        return any(
+            task.name == attempt.task and task.attempt == attempt.number and task.phase.live for task in tasks
+        )
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(self._sweep_every)
+            left = self.sweep()
+            with self._guard:
+                if not left and not self._open:
+                    self._sweeper = None
+                    return
