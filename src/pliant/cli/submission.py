@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 
@@ -13,6 +13,8 @@ from pliant.cli.amounts import checked_name, duration, memory, number, pair, who
 from pliant.cli.output import structured
 from pliant.cli.session import Session
 from pliant.client.errors import Conflict, NotFound
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 LEAST_GPU_MEMORY = 100 * 10**6
 """Bytes; less is refused, as in Run:ai."""
@@ -117,6 +119,86 @@ def argv(*, command: Sequence[str] = (), args: Sequence[str] = ()) -> dict[str, 
     if args:
         spec |= {"args": shlex.join(args), "argsArgv": list(args)}
     return spec
+
+
+def spec_options(function: _Function) -> _Function:
+    """Options that mean the same in both editions."""
+    policies = click.Choice(["Always", "IfNotPresent", "Never"])
+    for decorate in reversed(
+        (
+            click.option(
+                "--elastic", is_flag=True, help="May run on fewer GPUs than asked for, on more if idle."
+            ),
+            click.option("--node-type", metavar="TYPE", help="Only nodes whose label run.ai/type is TYPE."),
+            click.option(
+                "--node-pools", multiple=True, metavar="POOLS", help="Node pools in the order to try."
+            ),
+            click.option("--working-dir", metavar="DIR", help="Folder to start in."),
+            click.option(
+                "--backoff-limit", "--backoffLimit", type=click.IntRange(0), metavar="N", help="Retries."
+            ),
+            click.option("-t", "--tty", is_flag=True, help="Give it a terminal; needs --stdin."),
+            click.option("--stdin", is_flag=True, help="Keep its input open."),
+            click.option(
+                "--attach", is_flag=True, help="Follow its output once it runs; sets --tty and --stdin."
+            ),
+            click.option("-l", "--label", multiple=True, metavar="K=V", help="Label (repeatable)."),
+            click.option("-a", "--annotation", multiple=True, metavar="K=V", help="Annotation (repeatable)."),
+            click.option(
+                "--image-pull-policy", type=policies, help="Accepted; processes here fetch no images."
+            ),
+            click.option("--large-shm", is_flag=True, help="Accepted; has no effect on this machine."),
+            click.option("--dry-run", is_flag=True, help="Ask what would happen; submit nothing."),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+def spec(given: Mapping[str, Any], compute: Mapping[str, Any], *, workspace: bool) -> dict[str, Any]:
+    """The part of a request that those options, the image and the environment make."""
+    made: dict[str, Any] = {"image": image(given["image"])}
+    if given["elastic"]:
+        shared = "gpuRequestType" in compute
+        elastic_fits(workspace=workspace, shared=shared, gpus="gpuDevicesRequest" in compute)
+        made["elastic"] = True
+    if compute:
+        made["compute"] = dict(compute)
+    for field, key, flag in (
+        ("environmentVariables", "environment", "-e"),
+        ("labels", "label", "--label"),
+        ("annotations", "annotation", "--annotation"),
+    ):
+        if given[key]:
+            made[field] = pairs(given[key], flag)
+    if pools := pool_names(given["node_pools"]):
+        made["nodePools"] = pools
+    for field, key in (
+        ("nodeType", "node_type"),
+        ("workingDir", "working_dir"),
+        ("priorityClass", "priority"),
+        ("backoffLimit", "backoff_limit"),
+    ):
+        if given[key] is not None:
+            made[field] = given[key]
+    if given["tty"] and not (given["stdin"] or given["attach"]):
+        raise click.UsageError("-t, --tty needs --stdin.")
+    for field in ("tty", "stdin"):
+        if given[field] or given["attach"]:
+            made[field] = True
+    return made
+
+
+def finish(session: Session, kind: str, body: dict[str, Any], given: Mapping[str, Any]) -> int | None:
+    """Submit it, and follow it if that was asked for."""
+    if given["large_shm"]:
+        session.note("Note: --large-shm has no effect: processes here share the machine's own /dev/shm.")
+    answer = send(session, kind, body, dry_run=given["dry_run"])
+    if answer is None or not given["attach"]:
+        return None
+    from pliant.cli.execute import attach_to
+
+    return attach_to(session, answer["workloadId"], answer["name"])
 
 
 def send(session: Session, kind: str, body: dict[str, Any], *, dry_run: bool) -> Mapping[str, Any] | None:

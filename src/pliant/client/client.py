@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from pliant.client.config import Config
 from pliant.client.errors import NotFound, Unreachable
 from pliant.client.locate import locate
-from pliant.client.session import Exec
 from pliant.client.transport import ANSWER_TIMEOUT, Query, Stream, Transport, segment
 
 if TYPE_CHECKING:
     from pliant.client import wire
+    from pliant.client.session import Exec
 
 PAGE = 500
 """Entries asked for at once; the server's maximum."""
@@ -192,6 +192,8 @@ class Client:
         body = {"command": list(command), "tty": tty, "stdin": stdin, "rows": rows, "columns": columns}
         if pod is not None:
             body["pod"] = pod
+        from pliant.client.session import Exec
+
         answer = self._http.call("POST", f"{_workload(workload_id)}/exec", body=body)
         return Exec(self._http, answer["id"])
 

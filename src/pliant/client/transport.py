@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -128,7 +129,10 @@ class Transport:
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=CONNECT_TIMEOUT)
         try:
-            connection.connect()
+            if self._secure:
+                connection.connect()
+            else:
+                connection.sock = _plain_socket(self._host, connection.port)
         except OSError as error:
             why = error.strerror or str(error)
             raise Unreachable(
@@ -157,6 +161,14 @@ class Transport:
             return None, sent
         sent["Content-Type"] = "application/json"
         return json.dumps(body).encode(), sent
+
+
+def _plain_socket(host: str, port: int) -> socket.socket:
+    # As bytes: a host that is text makes the interpreter load its tables of international names.
+    name: Any = host.encode("ascii" if host.isascii() else "idna")
+    made = socket.create_connection((name, port), CONNECT_TIMEOUT)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
 
 
 class Stream:
