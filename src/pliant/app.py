@@ -30,8 +30,11 @@ from pliant.control.draft import Draft
 from pliant.control.loop import Loop
 from pliant.control.ports import Devices, Saved, StaleEpoch, Store
 from pliant.control.service import Service
+from pliant.devices.nvml import NvmlDevices
 from pliant.devices.simulated import SimulatedDevices
 from pliant.engines.local.engine import LocalEngine
+from pliant.engines.local.layout import Layout
+from pliant.engines.local.processes import attempt_of
 from pliant.model.machine import Cluster
 from pliant.store import StoreError, open_store
 from pliant.store.folder import Held, StateFolder
@@ -92,13 +95,17 @@ class Found:
     notice: str = ""
 
 
-def find_devices(specs: Sequence[str], cluster: str) -> Found:
+def find_devices(specs: Sequence[str], cluster: str, state: Path) -> Found:
     """Simulated ones where asked for; else the machine's own; else, saying so, `1x2` simulated."""
     if specs:
         return Found(SimulatedDevices(specs, cluster))
+    layout = Layout(state)
+    real = NvmlDevices(lambda pid: attempt_of(layout, pid) is not None)
+    if real.nodes():
+        return Found(real)
     return Found(
         SimulatedDevices(["1x2"], cluster),
-        "This machine has no usable GPU: one node with two GPUs is simulated (1x2).",
+        f"No GPU of this machine can be used ({real.reason}): one node with two GPUs is simulated (1x2).",
     )
 
 
@@ -144,7 +151,7 @@ class Server:
         saved = store.load()
         cluster = saved.cluster or Cluster(str(uuid.uuid4()), created=self.began, version=__version__)
         specs = options.simulate or tuple(json.loads(saved.settings.get("simulate", "[]")))
-        found = find_devices(specs, cluster.uuid)
+        found = find_devices(specs, cluster.uuid, options.state)
         halts = Halts(os.environ.get("PLIANT_HALT", ""))
         engine = LocalEngine(
             options.state,
