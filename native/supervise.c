@@ -30,17 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Numbers that older kernel headers lack; equal on every architecture that Python supports. */
-#ifndef SYS_pidfd_send_signal
-#define SYS_pidfd_send_signal 424
-#endif
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
-#ifndef TIOCGPTPEER
+#ifndef TIOCGPTPEER /* headers before Linux 4.13 */
 #define TIOCGPTPEER _IO('T', 0x41)
 #endif
 
@@ -54,6 +44,9 @@ enum {
     DRAIN_BYTES = 1 << 20, /* the most a pipe holds: after the last writer's death nothing more can come */
     EXIT_LOST = 1,         /* our own exit codes: exit.json could not be written, nothing was started */
     EXIT_REFUSED = 2,
+    NR_PIDFD_SEND_SIGNAL = 424, /* system calls that older headers lack; the same number on every architecture */
+    NR_PIDFD_OPEN = 434,
+    NR_CLOSE_RANGE = 436,
 };
 
 enum stage { RUNNING, ENDING, KILLING };
@@ -64,7 +57,7 @@ static struct {
     int64_t grace_ms, log_max;
     bool tty, with_stdin;
     char **argv;
-} opt = {.lock_fd = -1, .ready_fd = -1, .log_keep = 3, .grace_ms = 30000, .log_max = 16777216};
+} opt = {.dir = "", .cwd = "", .lock_fd = -1, .ready_fd = -1, .log_keep = 3, .grace_ms = 30000, .log_max = 16777216};
 
 static struct {
     int fd;          /* -1 when it has to be opened (again) */
@@ -285,18 +278,19 @@ static bool process_scan(struct process **all, size_t *count) {
 /* Through a pidfd, with the start time checked after it was opened: a number that was reused in between is spared. */
 static void process_signal(const struct process *p, int sig) {
     struct process same;
-    int fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+    int fd = (int)syscall(NR_PIDFD_OPEN, p->pid, 0);
     bool old_kernel = fd < 0 && errno == ENOSYS;
     if ((fd >= 0 || old_kernel) && process_read(p->pid, &same) && same.start == p->start) {
         if (old_kernel) kill(p->pid, sig);
-        else syscall(SYS_pidfd_send_signal, fd, sig, NULL, 0);
+        else syscall(NR_PIDFD_SEND_SIGNAL, fd, sig, NULL, 0);
     }
     if (fd >= 0) close(fd);
 }
 
 /* To the task's group and to every other descendant, once each. Returns 0 if there was nothing to hit. */
 static int signal_all(int sig) {
-    int alive = task.pid && kill(-task.pid, sig) == 0; /* a group that SIGKILL hit may be gone before the scan */
+    bool group_hit = task.pid && kill(-task.pid, sig) == 0; /* false before the child has made its group */
+    int alive = group_hit; /* it may be gone before the scan */
     struct process *all = NULL;
     size_t n = 0;
     if (task.pid && sig == SIGTERM) kill(-task.pid, SIGCONT); /* a suspended process could not act on it */
@@ -307,7 +301,7 @@ static int signal_all(int sig) {
     for (size_t i = 0; i < n; i++) {
         if (!all[i].ours || all[i].dead) continue;
         alive++;
-        if (sig == SIGTERM && task.pid && all[i].group == task.pid) continue;
+        if (sig == SIGTERM && group_hit && all[i].group == task.pid) continue;
         process_signal(&all[i], sig);
         if (sig == SIGTERM) process_signal(&all[i], SIGCONT);
     }
@@ -381,16 +375,19 @@ static void lock_describe(void) {
     lock_written = pwrite(opt.lock_fd, line, (size_t)n, 0) == n && ftruncate(opt.lock_fd, n) == 0;
 }
 
+static bool record_open(void) {
+    if (record_fd < 0) record_fd = openat(dir_fd, "exit.json.tmp", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    return record_fd >= 0;
+}
+
 /* Takes exit.json's room now, so that a disk that fills up later cannot lose the record. */
 static void record_reserve(void) {
-    record_fd = openat(dir_fd, "exit.json.tmp", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (record_fd >= 0 && fallocate(record_fd, 0, 0, RECORD_BYTES) < 0) return; /* no such call here: no promise */
+    if (record_open() && fallocate(record_fd, 0, 0, RECORD_BYTES) < 0) return; /* not possible here: no promise */
 }
 
 static bool record_try(const char *text, size_t n) {
     if (!record_renamed) {
-        if (record_fd < 0) record_fd = openat(dir_fd, "exit.json.tmp", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        if (record_fd < 0) return false;
+        if (!record_open()) return false;
         if (pwrite(record_fd, text, n, 0) != (ssize_t)n || ftruncate(record_fd, (off_t)n) < 0 || fsync(record_fd) < 0 ||
             renameat(dir_fd, "exit.json.tmp", dir_fd, "exit.json") < 0) {
             close(record_fd); /* without O_TRUNC the next try finds the same reserved blocks */
@@ -445,7 +442,7 @@ static _Noreturn void task_exec(int error_fd, int in, int out) {
     if (opt.tty) ioctl(slave_fd, TIOCSCTTY, 0);
     for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
     if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) e.err = errno;
-    if (!e.err && opt.cwd && chdir(opt.cwd) < 0) e = (struct exec_error){errno, true};
+    if (!e.err && *opt.cwd && chdir(opt.cwd) < 0) e = (struct exec_error){errno, true};
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL); /* everything else of ours is close-on-exec */
     if (!e.err) {
@@ -484,7 +481,6 @@ static int task_start(const char **what) {
         in = opt.tty ? slave_fd : stdin_fd;
     }
     *what = "fork";
-    task.started_ms = clock_ms(CLOCK_REALTIME);
     pid_t pid = fork();
     if (pid < 0) return errno;
     if (pid == 0) task_exec(error_pipe[1], in, opt.tty ? slave_fd : out_pipe[1]);
@@ -667,7 +663,7 @@ static void parse(char **argv) {
     }
     opt.argv = argv;
     opt.attempt = getenv("PLIANT_ATTEMPT");
-    if (!opt.dir || opt.lock_fd < 0 || !*argv) refuse("--dir, --lock-fd and a command are needed");
+    if (!*opt.dir || opt.lock_fd < 0 || !*argv) refuse("--dir, --lock-fd and a command are needed");
     if (!opt.attempt || !*opt.attempt || strlen(opt.attempt) > NAME_BYTES)
         refuse("PLIANT_ATTEMPT must be 1 to %d bytes long: by it the task's processes are found", NAME_BYTES);
 }
@@ -681,7 +677,7 @@ static void keep_only(int *const ours[3]) {
     for (int i = 0; i < 3; i++)
         if (*ours[i] >= 0) dup3(*ours[i], FIRST + i, O_CLOEXEC), *ours[i] = FIRST + i;
         else close(FIRST + i);
-    if (syscall(SYS_close_range, END, ~0U, 0) == 0) return;
+    if (syscall(NR_CLOSE_RANGE, END, ~0U, 0) == 0) return;
     DIR *fds = opendir("/proc/self/fd"); /* before Linux 5.9 */
     for (struct dirent *e; fds && (e = readdir(fds));)
         if (atoi(e->d_name) >= END && atoi(e->d_name) != dirfd(fds)) close(atoi(e->d_name));
@@ -724,6 +720,8 @@ int main(int argc, char **argv) {
     prctl(PR_SET_NAME, "pliant-superv");
     signal_fd = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
     lock_describe();
+    log_open(); /* there from the start, for readers; if it fails the first output tries again */
+    task.started_ms = clock_ms(CLOCK_REALTIME);
     const char *what = "setup";
     int err = signal_fd < 0 || dir_fd < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 ? errno : task_start(&what);
     int moved = chdir("/"); /* frees the folder that we were started in */

@@ -88,8 +88,12 @@ class Attempt:
         wrap: Sequence[str] = (),
         leak: Sequence[int] = (),
         stderr: int = subprocess.DEVNULL,
+        at_once: bool = False,
     ) -> None:
-        """Returns once the supervisor has said whether the task runs. leak: descriptors it must not keep."""
+        """Returns once the supervisor has said whether the task runs, or at once.
+
+        leak: descriptors that it must not keep.
+        """
         read, write = os.pipe()
         own = ["--dir", str(self.folder), "--lock-fd", str(self.lock_fd), "--ready-fd", str(write)]
         self.process = subprocess.Popen(
@@ -105,7 +109,7 @@ class Attempt:
         os.close(write)
         os.close(self.lock_fd)
         with open(read, errors="surrogateescape") as pipe:
-            self.ready = pipe.read()
+            self.ready = "" if at_once else pipe.read()
 
     def shell(self, script: str, *options: str, **more: Any) -> None:
         """Runs script in the attempt's parent folder, where it may leave files."""
@@ -143,7 +147,7 @@ class Attempt:
 
     def output(self) -> str:
         """The log, without the line that the fallback begins it with."""
-        text = self.path("log").read_text() if self.path("log").exists() else ""
+        text = self.path("log").read_text()
         if not self.is_fallback:
             return text
         assert not text or text.startswith(FALLBACK)

@@ -4,16 +4,15 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.supervise.starter import Attempt, alive, carriers, until
 
-KEYS = [
-    "version", "attempt", "code", "signal", "stopped", "stop_requested_ms", "started_ms", "ended_ms", "killed",
-    "error", "log_dropped", "max_rss_kb",
-]  # fmt: skip
+KEYS = ["version", "attempt", "code", "signal", "stopped", "stop_requested_ms", "started_ms", "ended_ms"]
+KEYS += ["killed", "error", "log_dropped", "max_rss_kb"]
 
 
 def number_in(path: Path) -> int:
@@ -90,7 +89,7 @@ def test_a_command_is_looked_for_on_the_tasks_path_and_may_lack_an_interpreter(
 
 
 def test_a_stop_that_the_task_answers(attempt: Attempt) -> None:
-    attempt.shell("trap 'echo saved; exit 0' TERM; echo up; sleep 1000 & wait")
+    attempt.shell("trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.01; done")
     attempt.says("up\n")
     before = time.time_ns() // 1_000_000
     attempt.stop()
@@ -122,6 +121,16 @@ def test_a_stop_that_the_task_ignores_ends_with_sigkill_after_the_grace(attempt:
     assert carriers(attempt.id) == []
 
 
+def test_a_stop_at_any_moment_of_the_start_is_not_lost(new_attempt: Callable[..., Attempt]) -> None:
+    """From the line in the lock on; a lost one would take 30 s of grace."""
+    for _ in range(10):
+        attempt = new_attempt()
+        attempt.launch("sleep", "1000", at_once=True)
+        until(attempt.path("lock").read_text, "a line in the lock")
+        attempt.stop()
+        assert attempt.wait()["stopped"]
+
+
 def test_no_grace(attempt: Attempt) -> None:
     attempt.shell("trap '' TERM; echo up; while :; do sleep 1; done", "--grace-ms=0")
     attempt.says("up\n")
@@ -141,7 +150,7 @@ def test_hangup_and_interrupt_of_the_supervisor_change_nothing(attempt: Attempt)
 
 
 def test_a_suspended_task_can_answer_a_stop(attempt: Attempt) -> None:
-    attempt.shell("trap 'exit 6' TERM; kill -STOP $$; sleep 1000 & wait")
+    attempt.shell("trap 'exit 6' TERM; kill -STOP $$; while :; do sleep 0.01; done")
     stat = Path(f"/proc/{attempt.task_pid}/stat")
     until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "a suspended task")
     attempt.stop()
@@ -150,7 +159,7 @@ def test_a_suspended_task_can_answer_a_stop(attempt: Attempt) -> None:
 
 
 def test_what_the_task_leaves_behind_is_ended(attempt: Attempt, tmp_path: Path) -> None:
-    """In the background, in a session of its own with its parent gone, and without the attempt's name in it."""
+    """In the background, in a session of its own with its parent gone, and without the attempt's name."""
     attempt.shell(
         "sleep 1000 & echo $! > background\n"
         "(setsid sh -c 'echo $$ > escaped; exec sleep 1000' &)\n"
@@ -188,7 +197,8 @@ def test_a_leftover_that_ignores_sigterm_is_killed_within_the_shorter_grace(atte
 
 def test_a_stop_reaches_what_escaped_and_once_only(attempt: Attempt, tmp_path: Path) -> None:
     attempt.shell(
-        "(setsid sh -c 'trap \"echo escaped >> got\" TERM; touch escaped; until [ -e end ]; do sleep 0.01; done' &)\n"
+        '(setsid sh -c \'trap "echo escaped >> got" TERM; touch escaped\n'
+        "  until [ -e end ]; do sleep 0.01; done' &)\n"
         "trap 'echo main >> got' TERM\n"
         "until [ -e escaped ]; do sleep 0.01; done; echo up\n"
         "until [ -e end ]; do sleep 0.01; done"
@@ -206,9 +216,10 @@ def test_a_stop_reaches_what_escaped_and_once_only(attempt: Attempt, tmp_path: P
 def test_after_a_stop_the_workers_have_the_whole_grace(attempt: Attempt, tmp_path: Path) -> None:
     """The main process ends at once; a worker that still saves is not cut short after the leftovers' 2 s."""
     attempt.shell(
+        "trap 'exit 0' TERM\n"
         'sh -c \'trap "touch saving; until [ -e go ]; do sleep 0.01; done; echo saved; exit" TERM\n'
         " touch up; while :; do sleep 0.01; done' &\n"
-        "until [ -e up ]; do sleep 0.01; done; echo up; trap 'exit 0' TERM; wait"
+        "until [ -e up ]; do sleep 0.01; done; echo up; wait"
     )
     attempt.says("up\n")
     attempt.stop()
@@ -224,7 +235,8 @@ def test_after_a_stop_the_workers_have_the_whole_grace(attempt: Attempt, tmp_pat
 def test_a_swarm_of_processes_is_ended(attempt: Attempt) -> None:
     attempt.shell(
         "trap '' TERM; swarm() { while :; do sleep 0.02 & sleep 0.01; done; }\n"
-        "for i in 1 2 3 4; do swarm & (setsid sh -c 'while :; do sleep 0.01 & wait; done' &); done; echo up; wait",
+        "for i in 1 2 3 4; do swarm & (setsid sh -c 'while :; do sleep 0.01 & wait; done' &); done\n"
+        "echo up; wait",
         "--grace-ms=50",
     )
     attempt.says("up\n")
@@ -235,7 +247,8 @@ def test_a_swarm_of_processes_is_ended(attempt: Attempt) -> None:
 
 def test_orphans_are_reaped_while_the_task_runs(attempt: Attempt, tmp_path: Path) -> None:
     attempt.shell(
-        "for i in 1 2 3 4 5 6 7 8; do (sh -c 'echo $$ >> orphans' &); done; until [ -e go ]; do sleep 0.01; done"
+        "for i in 1 2 3 4 5 6 7 8; do (sh -c 'echo $$ >> orphans' &); done\n"
+        "until [ -e go ]; do sleep 0.01; done"
     )
     orphans = tmp_path / "orphans"
     until(lambda: orphans.exists() and len(orphans.read_text().split()) == 8, "8 orphans")

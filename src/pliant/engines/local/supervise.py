@@ -102,7 +102,7 @@ def own(fd: int) -> int:
     """The same open file under a number that the task will not inherit; -1 for what is not open."""
     try:
         return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a negative number
         return -1
 
 

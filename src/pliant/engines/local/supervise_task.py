@@ -77,6 +77,7 @@ class Task:
     def run(self) -> bool:
         """True if exit.json was written."""
         self.log.note("the Python fallback: no compiled supervisor is installed")
+        self.started_ms = clock_ms(time.CLOCK_REALTIME)
         error = self.start()
         os.chdir("/")  # frees the folder that we were started in
         record = Record(self.folder)
@@ -128,7 +129,6 @@ class Task:
                 os.set_blocking(self.stdin_fd, not self.opt.tty)
                 standard_in = self.slave_fd if self.opt.tty else self.stdin_fd
             what = "fork"
-            self.started_ms = clock_ms(time.CLOCK_REALTIME)
             signal.pthread_sigmask(signal.SIG_SETMASK, HANDLED)  # our handlers must not run in the child
             try:
                 self.pid = os.fork()
@@ -181,18 +181,18 @@ class Task:
     # ---- stop
 
     def signal_all(self, number: int) -> int:
-        """To the task's group and to every other descendant, once each. Returns 0 if there was nothing to hit."""
+        """To the task's group and to every other descendant, once each. Returns 0 if there was none."""
         numbers = (number, signal.SIGCONT) if number == signal.SIGTERM else (number,)
-        hit = 0
-        for each in numbers:  # SIGCONT, because a suspended process could not act on SIGTERM
-            hit = signal_group(self.pid, each)  # a group that SIGKILL hit may be gone before the scan
+        hit = signal_group(self.pid, number)  # False before the child has made its group
+        if number == signal.SIGTERM:
+            signal_group(self.pid, signal.SIGCONT)  # a suspended process could not act on SIGTERM
         alive = [process for process in descendants() if not process.dead]
         for process in alive:
-            if number == signal.SIGTERM and self.pid and process.group == self.pid:
+            if number == signal.SIGTERM and hit and process.group == self.pid:
                 continue
             for each in numbers:
                 signal_process(process, each)
-        return hit + len(alive)
+        return hit + len(alive)  # the group may be gone before the scan
 
     def begin_ending(self, grace_ms: int) -> None:
         self.stage = ENDING
