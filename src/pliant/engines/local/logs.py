@@ -41,8 +41,8 @@ def read(
         else:
             yield from _tail(fds, tail)
         if follow:
-            yield from _follow(folder, last, ended)
-            last = None
+            followed, last = last, None  # it closes what it is given
+            yield from _follow(folder, followed, ended)
     finally:
         for fd in (*old, *(() if last is None else (last,))):
             os.close(fd)

@@ -47,7 +47,8 @@ class LocalSession:
             raise ValueError("exec needs a command")
         self._tty = tty
         self._writing, self._reading = threading.Lock(), threading.Lock()
-        self._ended = False  # the output's end was read, or the session was killed
+        self._silent = False  # the output's end was read; the command itself may live on
+        self._ended = False  # that was said to the reader, or the session was killed
         self._refused = b""  # what is read instead of output if the command could not start
         self._code: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -107,6 +108,7 @@ class LocalSession:
         return self._process.pid if self._process else None
 
     def read(self, timeout: float) -> bytes | None:
+        """Once it has given b'' the exit code is there."""
         with self._reading:
             if self._refused:
                 text, self._refused = self._refused, b""
@@ -115,15 +117,19 @@ class LocalSession:
                 return b""
             over = self.exit_code() is not None  # asked before the read: its last output is read
             poll = select.poll()
-            for fd in (self._output, self._fds[-1]):
-                poll.register(fd, select.POLLIN)
+            poll.register(self._fds[-1], select.POLLIN)
+            if not self._silent:
+                poll.register(self._output, select.POLLIN)
             ready = {fd for fd, _ in poll.poll(0 if over else timeout * 1000)}
             data = self._read() if self._output in ready else None
-            if data == b"" or (data is None and over):
+            if data:
+                return data
+            self._silent |= data == b""
+            if over or (self._silent and self.exit_code() is not None):
                 # What the command left in the background may keep the stream open: we do not wait for that.
                 self._close()
                 return b""
-            return data
+            return None
 
     def _read(self) -> bytes | None:
         try:
