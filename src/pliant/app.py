@@ -33,10 +33,10 @@ from pliant.control.service import Service
 from pliant.devices.nvml import NvmlDevices
 from pliant.devices.simulated import SimulatedDevices
 from pliant.engines.local.engine import LocalEngine
-from pliant.engines.local.layout import Layout
+from pliant.engines.local.layout import Layout, LayoutError
 from pliant.engines.local.processes import attempt_of
 from pliant.model.machine import Cluster
-from pliant.store import StoreError, open_store
+from pliant.store import StoreBusy, StoreError, open_store, restore
 from pliant.store.folder import Held, StateFolder
 
 log = logging.getLogger("pliant")
@@ -123,9 +123,11 @@ class Server:
         """Until told to stop; the exit code."""
         self.folder.prepare()
         listener = self._listen()
+        replaced = int(self.folder.record().get("pid", 0)) if self.options.take_over else 0
         self._lock = self.folder.lock(take_over=self.options.take_over)
         store = open_store(self.folder.database)
         try:
+            self._end_writer(store, replaced)
             return self._serve(listener, store)
         finally:
             store.close()
@@ -142,6 +144,18 @@ class Server:
                 "Choose another with --port, or leave it out to get a free one."
             ) from error
         return listener
+
+    def _end_writer(self, store: Store, replaced: int) -> None:
+        """A server that hangs inside a transaction keeps everybody out: when it is replaced, it is ended."""
+        if not replaced:
+            return
+        try:
+            store.lead()
+        except StoreBusy:
+            log.warning(
+                "the server that is replaced (pid %d) hangs inside a transaction: it is killed", replaced
+            )
+            os.kill(replaced, signal.SIGKILL)
 
     def _serve(self, listener: socket.socket, store: Store) -> int:
         options = self.options
@@ -289,9 +303,24 @@ class Server:
         return buffer.getvalue()
 
 
+def restore_backup(folder: StateFolder, source: Path) -> int:
+    """Put a backup in the place of what no server uses now."""
+    folder.prepare()
+    lock = folder.lock(take_over=False)
+    try:
+        restore(source, folder.database, overwrite=True)
+    finally:
+        os.close(lock)
+    return OK
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="pliant.app")
-    serve = parser.add_subparsers(dest="verb", required=True).add_parser("serve")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    back = verbs.add_parser("restore")
+    back.add_argument("--state", type=Path, required=True)
+    back.add_argument("file", type=Path)
+    serve = verbs.add_parser("serve")
     serve.add_argument("--state", type=Path, required=True)
     serve.add_argument("--simulate", action="append", default=[])
     serve.add_argument("--host", default="127.0.0.1")
@@ -301,15 +330,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    options = Options(given.state.absolute(), tuple(given.simulate), given.host, given.port, given.take_over)
     try:
+        if given.verb == "restore":
+            return restore_backup(StateFolder(given.state.absolute()), given.file)
+        options = Options(
+            given.state.absolute(), tuple(given.simulate), given.host, given.port, given.take_over
+        )
         return Server(options).run()
     except Held as error:
-        code = CONFLICT
-        message = str(error)
-    except (StoreError, ValueError) as error:
-        code = FAILED
-        message = str(error)
+        code, message = CONFLICT, str(error)
+    except (StoreError, LayoutError, ValueError) as error:
+        code, message = FAILED, str(error)
     sys.stderr.write(f"pliant: {message}\n")
     return code
 
