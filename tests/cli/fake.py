@@ -96,11 +96,20 @@ def workload(name: str, **changed: Any) -> dict[str, Any]:
 def pending(name: str, **changed: Any) -> dict[str, Any]:
     """The same, waiting."""
     said = {"code": "no-room", "message": "1 GPU is free, 2 are needed", "numbers": {"free": 1, "needed": 2}}
-    waiting = {"phase": "Pending", "status": "Pending", "runningPods": 0, "pendingPods": 1, "node": "", "nodes": []}
+    waiting = {
+        "phase": "Pending",
+        "status": "Pending",
+        "runningPods": 0,
+        "pendingPods": 1,
+        "node": "",
+        "nodes": [],
+    }
     return workload(name, **{"allocated": 0.0, **waiting, "reason": said, "queuePosition": 1, **changed})
 
 
-def unit(name: str, quota: float, allocated: float = 0.0, over: float = 0.0, **changed: Any) -> dict[str, Any]:
+def unit(
+    name: str, quota: float, allocated: float = 0.0, over: float = 0.0, **changed: Any
+) -> dict[str, Any]:
     """A project or department."""
     numbers = {"gpu": allocated, "cpu": 0.0, "memory": 0.0}
     return {
@@ -181,7 +190,9 @@ CLUSTER = {
 
 
 def problem(status: int, message: str, reason: str, details: str = "") -> Answer:
-    return Answer(status, {"status": status, "code": status, "message": message, "details": details, "reason": reason})
+    return Answer(
+        status, {"status": status, "code": status, "message": message, "details": details, "reason": reason}
+    )
 
 
 class Fake:
@@ -242,15 +253,27 @@ class Fake:
             ("GET", "/api/v1/org-unit/departments", lambda r: self._list(r, "departments", self.departments)),
             ("GET", "/api/v1/org-unit/projects/([^/]+)", self._project),
             ("POST", "/api/v1/org-unit/(?:projects|departments)", lambda r: Answer(201, r.body)),
-            ("PATCH", "/api/v1/org-unit/(?:projects|departments)/([^/]+)", lambda r, name: Answer(200, r.body)),
+            (
+                "PATCH",
+                "/api/v1/org-unit/(?:projects|departments)/([^/]+)",
+                lambda r, name: Answer(200, r.body),
+            ),
             ("DELETE", "/api/v1/org-unit/(?:projects|departments)/([^/]+)", lambda r, name: Answer(202)),
             ("POST", "/api/v1/workloads/(trainings|workspaces)", self._submit),
-            ("POST", "/api/v1/workloads/(?:trainings|workspaces)/[^/]+/(?:suspend|resume)", lambda r: Answer(202, {})),
+            (
+                "POST",
+                "/api/v1/workloads/(?:trainings|workspaces)/[^/]+/(?:suspend|resume)",
+                lambda r: Answer(202, {}),
+            ),
             ("GET", "/api/v1/workloads", self._workloads),
             ("GET", "/api/v1/workloads/([^/]+)", self._workload),
             ("DELETE", "/api/v1/workloads/([^/]+)", lambda r, name: Answer(202)),
             ("GET", "/api/v1/workloads/[^/]+/pods", lambda r: Answer(body={"next": None, "pods": [POD]})),
-            ("GET", "/api/v1/workloads/[^/]+/events", lambda r: Answer(body={"next": None, "events": [EVENT]})),
+            (
+                "GET",
+                "/api/v1/workloads/[^/]+/events",
+                lambda r: Answer(body={"next": None, "events": [EVENT]}),
+            ),
             ("GET", "(/api/v1/workloads/[^/]+/logs)", self._stream),
             ("GET", "(/api/v1/watch)", self._stream),
             ("POST", "/api/v1/workloads/[^/]+/exec", lambda r: Answer(201, {"id": "s1"})),
@@ -295,8 +318,12 @@ class Fake:
             return problem(404, f"There is no project {body['projectName']}.", "not-found")
         if any(item["name"] == body.get("name") for item in self.workloads):
             return problem(409, f"A workload named {body['name']} exists in project team-a.", "name-exists")
-        name = body.get("name") or (f"{body['nameBase']}-0" if "nameBase" in body else f"{kind[:-1]}-0123456789ab")
-        return Answer(202, {"name": name, "workloadId": f"id-{name}", "notices": self.notices, "spec": body["spec"]})
+        name = body.get("name") or (
+            f"{body['nameBase']}-0" if "nameBase" in body else f"{kind[:-1]}-0123456789ab"
+        )
+        return Answer(
+            202, {"name": name, "workloadId": f"id-{name}", "notices": self.notices, "spec": body["spec"]}
+        )
 
     def _stream(self, request: Request, path: str) -> Answer:
         return Answer(200, self.chunks.get(path, []))
@@ -349,7 +376,11 @@ def serving() -> Iterator[Fake]:
 
         def _reply(self, answer: Answer) -> None:
             self.send_response(answer.status)
-            if isinstance(answer.body, list) and all(isinstance(piece, bytes) for piece in answer.body) and answer.body:
+            if (
+                isinstance(answer.body, list)
+                and all(isinstance(piece, bytes) for piece in answer.body)
+                and answer.body
+            ):
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
                 for piece in answer.body:

@@ -1,4 +1,5 @@
 """Every table as it is printed."""
+# ruff: noqa: E501 - tables are as wide as they are
 
 import json
 
@@ -146,7 +147,15 @@ NAME  STATUS  AGE  NODE  IMAGE  TYPE  PROJECT  USER  GPUs Allocated (Requested) 
 
 
 def test_list_names(walkthrough, run):
-    assert run("pliant list -o name").out.split() == ["a1", "a2", "done", "elastic1", "filler1", "frac05", "job-0"]
+    assert run("pliant list -o name").out.split() == [
+        "a1",
+        "a2",
+        "done",
+        "elastic1",
+        "filler1",
+        "frac05",
+        "job-0",
+    ]
 
 
 def test_list_json_is_what_the_server_said(walkthrough, run):
@@ -210,7 +219,9 @@ NAME    STATUS                    IP Address  ROLE    ALLOCATABLE  ALLOCATED  AL
 node-1  Ready                     <none>      worker  32           2          128Gi        200Mi      Simulated-16G  2            0.50
 node-2  Ready,SchedulingDisabled  <none>      worker  32           2          128Gi        200Mi      <none>         -            -
 """)
-    assert run("pliant list nodes node-2 --no-headers").out == snapshot('node-2  Ready,SchedulingDisabled  <none>      worker  32           2          128Gi        200Mi      <none>  -            -\n')
+    assert run("pliant list nodes node-2 --no-headers").out == snapshot(
+        "node-2  Ready,SchedulingDisabled  <none>      worker  32           2          128Gi        200Mi      <none>  -            -\n"
+    )
     assert run("pliant node list").out == snapshot("""\
 Node    Status                    Node Pool  GPU Type       GPU Devices  Allocated GPUs  CPU   CPU Memory
 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -435,7 +446,17 @@ def test_group_titles_stand_above_their_first_column():
 
 @pytest.mark.parametrize(
     ("seconds", "age"),
-    [(0, "0s"), (59, "59s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (86399, "23h"), (86400, "1d"), (364 * 86400, "364d"), (365 * 86400, "1y")],
+    [
+        (0, "0s"),
+        (59, "59s"),
+        (60, "1m"),
+        (3599, "59m"),
+        (3600, "1h"),
+        (86399, "23h"),
+        (86400, "1d"),
+        (364 * 86400, "364d"),
+        (365 * 86400, "1y"),
+    ],
 )
 def test_ages_are_one_whole_unit(seconds, age):
     item = workload("a1", createdAt="1970-01-01T00:00:00.000Z")

@@ -13,6 +13,8 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 def number(text: str, flag: str, example: str) -> float:
     """A finite, plain decimal number >= 0."""
+    if re.fullmatch(r"-\d+(\.\d+)?", text.strip()):
+        raise click.UsageError(f"{flag} {text}: must not be negative.")
     if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", text.strip()):
         raise click.UsageError(f"{flag} {text}: not a number such as {example}.")
     return float(text)

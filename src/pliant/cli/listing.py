@@ -39,6 +39,11 @@ _OTHERS = {
 }
 _WHAT = ("jobs", "job", "projects", "project", "nodes", "node", "clusters", "cluster")
 
+
+def _kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in _WHAT if name.startswith(incomplete)]
+
+
 _all_projects = click.option(
     "-A", "--all-projects", "--all", "everywhere", is_flag=True, help="Workloads of all projects."
 )
@@ -47,7 +52,7 @@ _columns = click.option("--columns", metavar="A,B", help="Only these columns, in
 
 
 @click.command("list", cls=Command, short_help="List jobs, projects, nodes or clusters.")
-@click.argument("what", default="jobs", type=click.Choice(_WHAT))
+@click.argument("what", default="jobs", metavar="[jobs|projects|nodes|clusters]", shell_complete=_kinds)
 @click.argument("names", nargs=-1)
 @_all_projects
 @_watch
@@ -69,6 +74,8 @@ def list_command(
         form = ALL if everywhere and bare else CLASSIC
         workloads(session, form, everywhere=everywhere, watch=watch, columns=columns, names=names)
         return
+    if what not in _WHAT:
+        raise click.UsageError(f"There is no list of {what!r}, only of jobs, projects, nodes and clusters.")
     if watch or everywhere:
         raise click.UsageError("--watch and --all-projects are for lists of jobs.")
     from importlib import import_module
