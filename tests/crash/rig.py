@@ -101,7 +101,7 @@ class Rig:
             "environmentVariables": [{"name": "JOURNAL", "value": str(self.journal)}],
             "terminationGracePeriodSeconds": 5,
         } | more
-        kind = "workspaces" if more.get("interactive") else "trainings"
+        kind = "Workspace" if more.get("interactive") else "Training"
         spec.pop("interactive", None)
         answer = self.ask(
             lambda client: client.submit(kind, {"name": name, "projectName": "default", "spec": spec})
