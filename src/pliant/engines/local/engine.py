@@ -179,10 +179,6 @@ class LocalEngine:
             session.kill()
         self._living.close()
 
-    def belongs(self, pid: int) -> bool:
-        """True if that process is part of a task of ours; for telling foreign use of a GPU from our own."""
-        return processes.attempt_of(self._layout, pid) is not None
-
     def _run(self, key: object, call: Callable[[], None]) -> "Future[None]":
         """On the strand of `key`; done when the call has returned or failed."""
         done: Future[None] = Future()
