@@ -76,6 +76,16 @@ def test_a_command_that_cannot_be_run(
     assert "\ufffd" in error or attempt.output() == f"pliant-supervise: {error}\n"
 
 
+def test_what_the_machine_refuses_is_an_error_of_the_attempt(attempt: Attempt) -> None:
+    attempt.path("stdin").mkdir()
+    attempt.launch("true", options=["--stdin"])
+    record = attempt.wait()
+    assert (record["code"], record["error"]) == (126, "stdin: Is a directory")
+    assert record["started_ms"] > 0
+    assert attempt.ready == "error stdin: Is a directory\n"
+    assert attempt.output() == "pliant-supervise: stdin: Is a directory\n"
+
+
 def test_a_command_is_looked_for_on_the_tasks_path_and_may_lack_an_interpreter(
     attempt: Attempt, tmp_path: Path
 ) -> None:
