@@ -9,8 +9,8 @@ Count = Annotated[int, Field(ge=0, le=2**31)]
 Seconds = Annotated[int, Field(ge=0, le=10**10)]
 Amount = Annotated[float, Field(ge=0, le=10**9)]
 Bound = Annotated[float, Field(ge=-1, le=10**12)]  # -1: unlimited
-Text = Annotated[str, Field(max_length=2**20, pattern=r"^[^\0]*$")]
-Word = Annotated[str, Field(max_length=1000, pattern=r"^[^\0]*$")]
+Text = Annotated[str, Field(max_length=2**20, pattern=r"^[^\x00]*$")]
+Word = Annotated[str, Field(max_length=1000, pattern=r"^[^\x00]*$")]
 
 
 class Body(BaseModel):

@@ -47,8 +47,8 @@ class Forbidden(Refused):
     code = "forbidden"
 
 
-class TooLarge(Refused):
-    code = "too-large"
+class _TooLarge(Exception):
+    pass
 
 
 def problem(
@@ -73,8 +73,6 @@ def refusal(error: Refused) -> Response:
         return problem(401, error.message, error.hint, error.code, {"WWW-Authenticate": "Bearer"})
     if isinstance(error, Forbidden):
         return problem(403, error.message, error.hint, error.code)
-    if isinstance(error, TooLarge):
-        return problem(413, error.message, error.hint, error.code)
     status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 400)
     headers = {"Retry-After": "1"} if status == 503 else None
     return problem(status, error.message, error.hint, error.code, headers)
@@ -134,7 +132,8 @@ def sentence(error: Mapping[str, Any]) -> str:
     must = _MUST.get(kind)
     if must is None:
         return f"{where}: {error['msg']}."
-    text = f"{where} {must.format(**context)}"
+    shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in context.items()}
+    text = f"{where} {must.format(**shown)}"
     if kind == "missing":
         return f"{text}."
     given = repr(error.get("input"))
@@ -203,24 +202,28 @@ class Guard:
 
         async def watched(message: Message) -> None:
             nonlocal began
-            began = True
-            await send(message)
+            if taken <= MOST_BODY:  # else whatever the application makes of half a body is not sent
+                began = True
+                await send(message)
 
         async def bounded() -> Message:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
             if taken > MOST_BODY:
-                raise TooLarge(f"The body is larger than {MOST_BODY >> 20} MiB.", "Send less at once.")
+                raise _TooLarge
             return message
 
         try:
             await self._app(scope, bounded, watched)
-        except TooLarge as error:
-            if not began:
-                await refusal(error)(scope, receive, send)
+        except _TooLarge:
+            pass  # answered below, as when the application has swallowed it
         except Exception:  # the last place where anything can be answered
             log.exception("%s %s failed", scope["method"], scope["path"])
             if not began:
                 failed = problem(500, "The server made a mistake.", "Its log says more: pliant debug bundle")
                 await failed(scope, receive, send)
+            return
+        if taken > MOST_BODY:
+            large = problem(413, f"The body is larger than {MOST_BODY >> 20} MiB.", "Send less at once.")
+            await large(scope, receive, send)

@@ -49,7 +49,7 @@ class Shutdown(BaseModel):
 
 class Backup(BaseModel):
     model_config = ConfigDict(extra="ignore")
-    path: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\0]+$")]
+    path: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
 
 
 @public.get("/healthz", **answers(200, shapes.Health))

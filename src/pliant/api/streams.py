@@ -82,7 +82,7 @@ def start(identity: str, body: Command, here: Here) -> Response:
 
 
 def _attempt(view: WorkloadView, pod: str) -> AttemptId:
-    """The present attempt of the named task, or of the first one; the service refuses a name that is wrong."""
+    """The present attempt of that task, or of the first one; the service refuses a name that is wrong."""
     names = {f"{view.workload.name}-{task.name}": task for task in view.tasks}
     names |= {task.name: task for task in view.tasks}
     task = names.get(pod, view.tasks[0])

@@ -1,0 +1,52 @@
+"""A stage, a client that may do everything, and shorthands for what most tests do with them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.api.stage import IMAGE, TOKEN, Stage, stage, until
+
+
+class Api:
+    """Requests as the owner; answers decoded."""
+
+    def __init__(self, on: Stage, http: TestClient) -> None:
+        self.stage = on
+        self.http = http
+
+    def call(self, method: str, path: str, status: int = 200, **options: Any) -> Any:
+        answer = self.http.request(method, path, **options)
+        assert answer.status_code == status, answer.text
+        return answer.json() if answer.content else None
+
+    def get(self, path: str, status: int = 200, **params: Any) -> Any:
+        return self.call("GET", path, status, params=params)
+
+    def submit(self, name: str = "a", gpus: float | None = 1, kind: str = "trainings", **spec: Any) -> Any:
+        compute = {} if gpus is None else {"compute": {"gpuDevicesRequest": gpus}}
+        body = {"name": name, "projectName": "default", "spec": {"image": IMAGE, **compute, **spec}}
+        return self.call("POST", f"/api/v1/workloads/{kind}", 202, json=body)
+
+    def item(self, identity: str) -> Any:
+        return self.get(f"/api/v1/workloads/{identity}")
+
+    def running(self, identity: str) -> Any:
+        """The workload once it runs."""
+        until(lambda: self.item(identity)["phase"] == "Running")
+        return self.item(identity)
+
+
+@pytest.fixture
+def on_stage(tmp_path: Path) -> Iterator[Stage]:
+    with stage(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def api(on_stage: Stage) -> Iterator[Api]:
+    owner = {"Authorization": f"Bearer {TOKEN}"}
+    with TestClient(on_stage.app(), headers=owner, raise_server_exceptions=False) as http:
+        yield Api(on_stage, http)

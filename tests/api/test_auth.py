@@ -1,0 +1,140 @@
+"""Who may ask for what."""
+
+import time
+
+import pytest
+from fastapi.testclient import TestClient
+from joserfc import jwt
+from joserfc.jwk import OctKey
+
+from pliant.api.auth import LIFE, Authority, attempt_token
+from pliant.api.errors import Unauthorized
+from tests.api.conftest import Api
+from tests.api.stage import SECRET, TOKEN, Stage
+
+
+@pytest.fixture
+def stranger(on_stage: Stage) -> TestClient:
+    return TestClient(on_stage.app(), raise_server_exceptions=False)
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/version"])
+def test_health_is_for_everybody(stranger: TestClient, path: str) -> None:
+    assert stranger.get(path).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/v1/workloads", "/api/v1/whoami", "/openapi.json", "/metrics", "/api/v1/nothing"]
+)
+def test_all_else_needs_a_token(stranger: TestClient, path: str) -> None:
+    answer = stranger.get(path)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert answer.json()["reason"] == "unauthorized"
+
+
+def test_metrics_are_free_on_the_same_machine(on_stage: Stage) -> None:
+    near = TestClient(on_stage.app(), client=("127.0.0.1", 1))
+    assert near.get("/metrics").status_code == 200
+    assert near.get("/api/v1/whoami").status_code == 401
+
+
+@pytest.mark.parametrize("header", ["Bearer wrong", "Bearer ", "Basic abc", "Bearer a.b.c", "Bearer ünï"])
+def test_wrong_tokens(stranger: TestClient, header: str) -> None:
+    answer = stranger.get("/api/v1/whoami", headers={"Authorization": header.encode("latin-1")})
+    assert answer.status_code == 401, answer.text
+
+
+def test_the_token_of_the_state_folder_is_its_owner(api: Api) -> None:
+    who = api.get("/api/v1/whoami")
+    assert who["user"].partition("@")[0] == who["id"]
+    assert "@" in who["user"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"grantType": "client_credentials", "clientID": "anna", "clientSecret": TOKEN},
+        {"grantType": "app_token", "appID": "anna", "appSecret": TOKEN},
+        {"grantType": "password", "username": "anna", "password": TOKEN},
+    ],
+)
+def test_every_grant_gives_a_token_with_a_name(stranger: TestClient, body: dict[str, str]) -> None:
+    issued = stranger.post("/api/v1/token", json=body).json()
+    assert issued["expiresIn"] == LIFE
+    assert stranger.get("/api/v1/whoami", headers=bearer(issued["accessToken"])).json()["id"] == "anna"
+    # A refresh token only refreshes.
+    assert stranger.get("/api/v1/whoami", headers=bearer(issued["refreshToken"])).status_code == 401
+    again = {"grantType": "refresh_token", "refreshToken": issued["refreshToken"]}
+    fresh = stranger.post("/api/v1/token", json=again).json()
+    assert stranger.get("/api/v1/whoami", headers=bearer(fresh["accessToken"])).json()["id"] == "anna"
+    again["refreshToken"] = issued["accessToken"]
+    assert stranger.post("/api/v1/token", json=again).status_code == 401
+
+
+def test_a_token_by_form(stranger: TestClient) -> None:
+    form = {"grant_type": "client_credentials", "client_id": "anna", "client_secret": TOKEN}
+    issued = stranger.post("/api/v2/token", data=form).json()
+    assert issued["token_type"] == "Bearer"
+    assert stranger.get("/api/v1/whoami", headers=bearer(issued["access_token"])).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "status"),
+    [
+        ("/api/v1/token", {"json": {"grantType": "client_credentials", "clientSecret": "x"}}, 401),
+        ("/api/v1/token", {"json": {"grantType": "magic"}}, 400),
+        ("/api/v1/token", {"json": {"grantType": "refresh_token", "refreshToken": "x"}}, 401),
+        ("/api/v1/token", {"json": {"grantType": "password", "username": "a\nb", "password": TOKEN}}, 400),
+        ("/api/v2/token", {"data": {"grant_type": "app_token", "client_secret": TOKEN}}, 400),
+        ("/api/v2/token", {"content": b"\xff\xfe"}, 400),
+    ],
+)
+def test_refused_grants(stranger: TestClient, path: str, sent: dict, status: int) -> None:
+    answer = stranger.post(path, **sent)
+    assert answer.status_code == status, answer.text
+
+
+def test_tokens_expire_and_cannot_be_forged() -> None:
+    authority = Authority(TOKEN, SECRET)
+    key = authority._key
+    now = int(time.time())
+    claims = {"iss": "pliant", "sub": "anna", "use": "access", "iat": now, "exp": now + 60}
+    assert authority.who(f"Bearer {jwt.encode({'alg': 'HS256'}, claims, key)}").user == "anna"
+    with pytest.raises(Unauthorized, match="expired"):
+        authority.who(f"Bearer {jwt.encode({'alg': 'HS256'}, claims | {'exp': now - 600}, key)}")
+    for wrong in (claims | {"iss": "other"}, {k: v for k, v in claims.items() if k != "exp"}):
+        with pytest.raises(Unauthorized):
+            authority.who(f"Bearer {jwt.encode({'alg': 'HS256'}, wrong, key)}")
+    for other in (OctKey.import_key(SECRET), Authority(TOKEN, b"x" * 32)._key):
+        with pytest.raises(Unauthorized):
+            authority.who(f"Bearer {jwt.encode({'alg': 'HS256'}, claims, other)}")
+
+
+def test_what_is_issued_is_good_for_nobody_else() -> None:
+    issued = Authority(TOKEN, SECRET).issue("anna")
+    with pytest.raises(Unauthorized):
+        Authority(TOKEN, b"y" * 32).who(f"Bearer {issued.access}")
+
+
+def test_an_attempt_reads_its_own_workload_and_nothing_else(api: Api, stranger: TestClient) -> None:
+    mine, other = api.submit("mine")["workloadId"], api.submit("other")["workloadId"]
+    own = bearer(attempt_token(f"{mine}/task-0/1", SECRET))
+    assert stranger.get(f"/api/v1/workloads/{mine}", headers=own).json()["name"] == "mine"
+    for method, path in (
+        ("GET", f"/api/v1/workloads/{other}"),
+        ("GET", "/api/v1/workloads"),
+        ("GET", f"/api/v1/workloads/{mine}/events"),
+        ("DELETE", f"/api/v1/workloads/{mine}"),
+        ("POST", f"/api/v1/workloads/trainings/{mine}/suspend"),
+        ("GET", "/metrics"),
+    ):
+        answer = stranger.request(method, path, headers=own)
+        assert answer.status_code == 403, (method, path)
+        assert answer.json()["reason"] == "forbidden"
+    forged = attempt_token(f"{other}/task-0/1", SECRET).replace(other, mine)
+    assert stranger.get(f"/api/v1/workloads/{mine}", headers=bearer(forged)).status_code == 401
