@@ -92,10 +92,13 @@ def format_gpus(milli: int) -> str:
 
 def format_bytes(amount: int) -> str:
     """The shortest exact form people know: 5*10^9 -> '5G', 5*2^30 -> '5Gi', else MiB with one decimal."""
-    for units in (_BINARY, _DECIMAL):
-        for unit, factor in sorted(units.items(), key=lambda item: -item[1]):
-            if unit != "k" and factor > 1 and amount >= factor and amount % factor == 0:
-                return f"{amount // factor}{unit}"
+    exact = [
+        f"{amount // factor}{unit}"
+        for unit, factor in {**_BINARY, **_DECIMAL}.items()
+        if unit != "k" and factor > 1 and amount >= factor and amount % factor == 0
+    ]
+    if exact:
+        return min(exact, key=len)
     if amount < 10**6:
         return str(amount)
     tenths = amount * 10 // 2**20
