@@ -103,6 +103,10 @@ class Claims:
         self._journal.append((key, self._claims.get(key)))
         self._set(key, placement)
 
+    def since(self, mark: int) -> dict[TaskKey, Placement | None]:
+        """What the tasks touched since the mark claim now."""
+        return {key: self._claims.get(key) for key, _ in self._journal[mark:]}
+
     def changed(self) -> list[TaskKey]:
         """Tasks whose claims are not those of their rows, sorted."""
         keys = {key for key, _ in self._journal}

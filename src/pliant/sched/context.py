@@ -28,8 +28,6 @@ class Block:
     pool: str
     adding: Resources
     refusal: Refusal | None = None
-    protected: tuple[str, int] | None = None  # (workload name, ms) that would have to go but may still run
-    entitled: bool = True  # False: its project has all it is due
 
 
 class Cycle:
@@ -42,6 +40,10 @@ class Cycle:
         self.resting: dict[
             str, TaskKey
         ] = {}  # workloads whose chunk waits for a back-off, and the task behind it
+        self.protected: dict[
+            str, tuple[str, int]
+        ] = {}  # by workload: a victim's name, and until when it is safe
+        self.unentitled: dict[str, None] = {}  # workloads whose project has all it is due
         self.positions: dict[str, int] = {}
         self.wake: int | None = None
         self.steps = settings.search_steps
@@ -72,6 +74,41 @@ class Cycle:
                 self._pending = pending(self.world)
             self._standing[pool] = standings(self.world, pool, self._pending.get(pool, {}))
         return self._standing[pool]
+
+    def lent(self, project: str, pool: str) -> int:
+        """Milli-GPUs that the project's workloads hold as bonus in a pool now."""
+        world = self.world
+        world.settle()
+        total = 0
+        for wid in world.stretched:
+            workload = world.workloads[wid]
+            if workload.project == project and pool in self.choices(workload):
+                total += world.need(wid).bonus_gpu
+        return total
+
+    def donors(self, pool: str, project: str) -> bool:
+        """True if some other project or department holds more of a pool than its quota."""
+        standing, own = self.standing(pool), self.world.path(project)
+        return any(
+            key not in own
+            and any(
+                have > due for have, due in zip(self.world.use(key, pool).claimed, it.deserved, strict=True)
+            )
+            for key, it in standing.items()
+        )
+
+    def lowest_priority(self, project: str) -> int | None:
+        """Of the preemptible workloads of a project that hold anything."""
+        world = self.world
+        world.settle()
+        return min(
+            (
+                world.workloads[wid].priority
+                for wid in world.holders.get(project, ())
+                if world.workloads[wid].preemptible
+            ),
+            default=None,
+        )
 
     def adding(self, chunk: Chunk, pool: str) -> Resources:
         """What the chunk adds to its queues: memory of GPUs counted on the largest device that it may land on."""

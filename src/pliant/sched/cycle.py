@@ -3,7 +3,12 @@
 from pliant.model.reason import ByOwner, Ended, NodeLost, Reason
 from pliant.model.workload import Desired
 from pliant.sched.actions.allocate import allocate
+from pliant.sched.actions.consolidate import consolidate
 from pliant.sched.actions.grow import grow
+from pliant.sched.actions.preempt import preempt
+from pliant.sched.actions.reclaim import reclaim
+from pliant.sched.actions.shrink import shrink
+from pliant.sched.actions.stale import stale
 from pliant.sched.context import Cycle
 from pliant.sched.intents import Deriver
 from pliant.sched.plan import Decision, Plan, Verb
@@ -23,6 +28,13 @@ def decide(world: World, now: int, settings: Settings) -> Plan:
         cycle = Cycle(world, now, settings)
         release(cycle)
         allocate(cycle)
+        shrink(cycle)
+        consolidate(cycle)
+        reclaim(cycle)
+        preempt(cycle)
+        stale(cycle)
+        if cycle.released:
+            allocate(cycle)
         grow(cycle)
         return _plan(cycle)
     finally:

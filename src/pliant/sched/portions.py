@@ -69,6 +69,7 @@ class Need:
     lacks_memory: tuple[tuple[Request, int], ...]  # (request by GPU memory, how often)
     holds: bool  # claims anything
     bonus: int  # devices or tasks held beyond what is wanted
+    bonus_gpu: int  # milli-GPUs of that
     stretchable: bool  # could take (more) bonus if there were room
     step: Step  # of what it holds: CORE below its core, WANTED at it, BONUS above it; for the queue order
 
@@ -104,7 +105,7 @@ def need_of(world: "World", workload: Workload) -> Need:
     missing: list[tuple[Request, int]] = []
     complete = True
     holds = surplus = stretchable = False
-    bonus = 0
+    bonus = bonus_gpu = 0
     for group in workload.groups:
         have, idle = candidates(world, workload, group)
         claims = [
@@ -133,6 +134,7 @@ def need_of(world: "World", workload: Workload) -> Need:
                     wanted.append(Part(task.key, more, extends=True))
                     missing.append((extension(group.request, 1), asked - held))
                 bonus += max(0, held - asked)
+                bonus_gpu += max(0, held - asked) * GPU
                 stretchable = True
             continue
         lacks = max(0, group.min - have)
@@ -143,7 +145,9 @@ def need_of(world: "World", workload: Workload) -> Need:
         if idle and have < group.wanted:
             missing.append((group.request, min(len(idle), group.wanted - have)))
         surplus = surplus or have > group.min
-        bonus += max(0, min(len(claims), have - group.wanted))
+        extra = max(0, min(len(claims), have - group.wanted))
+        bonus += extra
+        bonus_gpu += sum(claim.gpu for claim in claims[len(claims) - extra :])
         stretchable = stretchable or (bool(idle) and have < group.max)
     chunk: Chunk | None = None
     if core:
@@ -157,7 +161,7 @@ def need_of(world: "World", workload: Workload) -> Need:
     for request, count in missing:
         total = total.plus(request.resources.times(count))
     by_memory = tuple(entry for entry in missing if entry[0].gpu_memory)
-    return Need(chunk, total, by_memory, holds, bonus, stretchable and not core and complete, step)
+    return Need(chunk, total, by_memory, holds, bonus, bonus_gpu, stretchable and not core and complete, step)
 
 
 def workload_open(workload: Workload) -> bool:

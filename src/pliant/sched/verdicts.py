@@ -64,10 +64,11 @@ def explain(cycle: Cycle, block: Block) -> Reason:
         name, level = queue_of(world, refusal.key).name, level_of(world, refusal.key)
         kind = NonPreemptibleOverQuota if refusal.quota else OverLimit
         return kind(level, name, block.pool, refusal.resource, refusal.allowed, refusal.used, refusal.asked)
-    if block.protected is not None:
-        return MinRuntime(block.protected[0], block.pool, block.protected[1], block.adding.gpu)
+    protected = cycle.protected.get(workload.id)
+    if protected is not None:
+        return MinRuntime(protected[0], block.pool, protected[1], block.adding.gpu)
     short = _short_of(block, cls)
-    if short == "gpu" and not block.entitled:
+    if short == "gpu" and workload.id in cycle.unentitled:
         standing = cycle.standing(block.pool)[workload.project]
         quota = standing.deserved.gpu
         return NotEntitled(

@@ -1,0 +1,111 @@
+"""Reclaim: a project that is below its due takes back from projects above theirs."""
+
+from pliant.model.quantity import Resources
+from pliant.model.reason import Reason, Reclaimed
+from pliant.model.workload import Workload
+from pliant.sched.actions.take import serve
+from pliant.sched.context import Cycle
+from pliant.sched.portions import Chunk, Step
+from pliant.sched.share import queue_of
+from pliant.sched.victims import Rules
+
+
+class BelowDue(Rules):
+    """Two rules for each portion: guarantee quota, or maintain fair share; then the order of siblings is kept."""
+
+    action = "reclaim"
+    resettles = True
+
+    def __init__(self, cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> None:
+        super().__init__(cycle, chunk, pool, adding)
+        self._standing = cycle.standing(pool)
+        self._path = tuple(reversed(self.world.path(chunk.workload.project)))
+        # The claimant's own numbers count as they were before the search.
+        self._own = {key: cycle.world.use(key, pool).claimed for key in self._path}
+        self._donors: dict[
+            str, tuple[str, Resources]
+        ] = {}  # queue that gives -> (our queue beside it, before)
+
+    def may(self, victim: Workload, step: Step) -> bool:
+        if step is Step.BONUS:
+            return True
+        if not victim.preemptible or victim.project == self.chunk.workload.project:
+            return False
+        mine, theirs = self._level(victim)
+        have, standing = self.world.use(theirs, self.pool).claimed, self._standing[theirs]
+        fair = self._exceeds(have, standing.allocatable)
+        if not fair and not (self._below_quota(mine) and self._exceeds(have, standing.deserved)):
+            return False
+        if step is Step.CORE and not self.unprotected(victim):
+            return False
+        self._donors.setdefault(theirs, (mine, have))
+        return True
+
+    def holds(self) -> bool:
+        """No sibling that gave may end up relatively worse off than we do, once we are above our fair share."""
+        for theirs, (mine, _) in self._donors.items():
+            ours, their = self.world.use(mine, self.pool).claimed, self.world.use(theirs, self.pool).claimed
+            fair, their_fair = self._standing[mine].fair, self._standing[theirs].fair
+            if their == self._donors[theirs][1]:
+                continue
+            for at, asked in enumerate(self.adding):
+                if asked and ours[at] > fair[at] and their_fair[at] > 0:
+                    if ours[at] * their_fair[at] >= their[at] * fair[at]:
+                        return False
+        return True
+
+    def reason(self, victim: Workload, gpu: int) -> Reason:
+        mine, theirs = self._level(victim)
+        quota = self._below_quota(mine)
+        due, their_due = self._standing[mine], self._standing[theirs]
+        before = self._donors[theirs][1].gpu if theirs in self._donors else 0
+        return Reclaimed(
+            gpu,
+            self.chunk.workload.name,
+            queue_of(self.world, mine).name,
+            "quota" if quota else "fair-share",
+            self._own[mine].gpu,
+            due.deserved.gpu if quota else due.fair.gpu,
+            queue_of(self.world, theirs).name,
+            before,
+            their_due.deserved.gpu if quota else their_due.fair.gpu,
+        )
+
+    def _level(self, victim: Workload) -> tuple[str, str]:
+        """The first level from the root on which our queue and the victim's differ."""
+        theirs = tuple(reversed(self.world.path(victim.project)))
+        for mine, other in zip(self._path, theirs, strict=False):
+            if mine != other:
+                return mine, other
+        return self._path[-1], theirs[-1]
+
+    def _below_quota(self, mine: str) -> bool:
+        return all(
+            not asked or have + asked <= quota
+            for have, asked, quota in zip(
+                self._own[mine], self.adding, self._standing[mine].deserved, strict=True
+            )
+        )
+
+    def _exceeds(self, have: Resources, due: Resources) -> bool:
+        return any(asked and mine > most for mine, asked, most in zip(have, self.adding, due, strict=True))
+
+
+def reclaim(cycle: Cycle) -> None:
+    serve(cycle, "reclaim", _rules)
+
+
+def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
+    """Only for a chunk that keeps its project within its fair share; what the project holds as bonus does not count."""
+    world, project = cycle.world, chunk.workload.project
+    refusal = cycle.refuse(chunk, pool, adding)
+    if (refusal is not None and refusal.quota) or cycle.never_fits(chunk, pool):
+        return None
+    mine = cycle.standing(pool)[project]
+    have = world.use(project, pool).claimed.minus(Resources(cycle.lent(project, pool)))
+    if any(asked and held + asked > due for held, asked, due in zip(have, adding, mine.fair, strict=True)):
+        cycle.unentitled[chunk.workload.id] = None
+        return None
+    if not cycle.donors(pool, project):
+        return None
+    return BelowDue(cycle, chunk, pool, adding)

@@ -1,0 +1,27 @@
+"""Shrink: bonus portions go back to any core or wanted portion that they let fit, whatever the priorities."""
+
+from pliant.model.quantity import Resources
+from pliant.model.workload import Workload
+from pliant.sched.actions.take import serve
+from pliant.sched.context import Cycle
+from pliant.sched.portions import Chunk, Step
+from pliant.sched.victims import Rules
+
+
+class OnlyBonus(Rules):
+    action = "shrink"
+
+    def may(self, victim: Workload, step: Step) -> bool:
+        return step is Step.BONUS
+
+
+def shrink(cycle: Cycle) -> None:
+    if cycle.world.stretched:
+        serve(cycle, "shrink", _rules)
+
+
+def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
+    refusal = cycle.refuse(chunk, pool, adding)
+    if (refusal is not None and refusal.quota) or cycle.never_fits(chunk, pool):
+        return None
+    return OnlyBonus(cycle, chunk, pool, adding)

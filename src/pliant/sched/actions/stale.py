@@ -1,0 +1,30 @@
+"""Stale: what is left of a gang that has been below its minimum for too long gives up its places."""
+
+from pliant.model.reason import StaleGang
+from pliant.model.workload import Phase
+from pliant.sched.context import Cycle
+from pliant.sched.plan import Decision, Verb
+from pliant.sched.portions import Step
+
+
+def stale(cycle: Cycle) -> None:
+    """A gang counts as broken since its phase became Degraded."""
+    world, grace = cycle.world, cycle.settings.stale_grace
+    if grace < 0:
+        return
+    world.settle()
+    for wid in sorted(world.wanting):
+        workload, need = world.workloads[wid], world.need(wid)
+        if not need.holds or need.step is not Step.CORE or workload.phase is not Phase.DEGRADED:
+            continue
+        if workload.phase_since + grace > cycle.now:
+            cycle.wake_at(workload.phase_since + grace)
+            continue
+        held = [key for key in world.keys_of(wid) if world.claim_of(key) is not None]
+        before = world.gpu_of(wid)
+        for key in held:
+            world.claim(key, None)
+        needed = sum(group.min for group in workload.groups)
+        reason = StaleGang(workload.phase_since, len(held), needed)
+        cycle.record(Decision(Verb.EVICT, "stale", wid, tuple(key[1] for key in held), before, 0, reason))
+        cycle.room_freed()

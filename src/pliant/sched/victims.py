@@ -1,0 +1,169 @@
+"""Victims: what may be taken from whom, in which pieces, and what it costs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pliant.model.machine import Placement
+from pliant.model.quantity import Resources
+from pliant.model.reason import Moved, Reason, Shrunk
+from pliant.model.workload import TaskPhase, Workload
+from pliant.sched.context import Cycle
+from pliant.sched.machines import TaskKey
+from pliant.sched.portions import Chunk, Part, Step, without
+from pliant.sched.world import World
+
+Cost = tuple[int, int, tuple[tuple[int, int, str], ...]]
+"""(workloads that lose their core or move, milli-GPUs lost, victims by rank): smaller is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One thing taken from a workload: a device, a task, or all it has."""
+
+    workload: str
+    step: Step  # what is lost: a bonus portion, a wanted one, or the core
+    changes: tuple[tuple[TaskKey, Placement | None], ...]  # tasks and what they claim afterwards
+    gpu: int  # milli-GPUs lost
+    cause: tuple[TaskKey, str | None]  # the task and device that had to make room
+    again: Part | None = None  # what must be placed again elsewhere: a move
+
+
+class Rules:
+    """What an action may take for one chunk. Subclasses say which portions of which workloads."""
+
+    action = ""
+    moves = False  # cores are moved rather than taken
+    resettles = False  # victims may be placed again on what is left
+
+    def __init__(self, cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> None:
+        self.cycle = cycle
+        self.world: World = cycle.world
+        self.chunk = chunk
+        self.pool = pool
+        self.adding = adding
+
+    def may(self, victim: Workload, step: Step) -> bool:
+        """True if this portion may be taken now, with what was taken before it gone already."""
+        raise NotImplementedError
+
+    def holds(self) -> bool:
+        """True if the whole outcome, chunk placed and victims gone, keeps the rules."""
+        return True
+
+    def reason(self, victim: Workload, gpu: int) -> Reason:
+        """Why the victim loses so many milli-GPUs."""
+        return self.shrunk(gpu)
+
+    def shrunk(self, gpu: int) -> Reason:
+        winner = self.chunk.workload
+        return Shrunk(gpu, winner.name, self.world.projects[winner.project].name)
+
+    def moved(self, sources: Iterable[str], targets: Iterable[str]) -> Reason:
+        return Moved(
+            self.chunk.workload.name, ", ".join(sorted(set(sources))), ", ".join(sorted(set(targets)))
+        )
+
+    def unprotected(self, victim: Workload) -> bool:
+        """False while the minimum run time of the pool keeps it safe; remembers until when."""
+        until = protected_until(self.cycle, victim, self.pool)
+        if until <= self.cycle.now:
+            return True
+        self.cycle.wake_at(until)
+        self.cycle.protected.setdefault(self.chunk.workload.id, (victim.name, until))
+        return False
+
+
+def protected_until(cycle: Cycle, victim: Workload, pool: str) -> int:
+    """When (ms) the minimum run time of its present attempts ends; 0 if there is none."""
+    least = cycle.pool(pool).min_runtime
+    if not least:
+        return 0
+    begun = [
+        row.started if row.started is not None else cycle.now
+        for row in cycle.world.tasks_of(victim.id)
+        if row.phase in (TaskPhase.RUNNING, TaskPhase.ORDERED)
+    ]
+    return max(begun) + least if begun else 0
+
+
+def rank(world: World, wid: str) -> tuple[int, int, str]:
+    """Who goes first when nothing else decides: the lowest priority, then the youngest."""
+    workload = world.workloads[wid]
+    return (workload.priority, -workload.serial, wid)
+
+
+def fresh(world: World, wid: str) -> bool:
+    """True if all it has was given in this very cycle: to take it back costs nothing."""
+    return all(row.claims is None and row.carries is None for row in world.tasks_of(wid))
+
+
+def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
+    """The least that gets a task off a device (or, without one, off its node); None if it may not go."""
+    world = rules.world
+    wid = key[0]
+    victim = world.workloads.get(wid)
+    claim = world.claim_of(key)
+    if (
+        victim is None
+        or claim is None
+        or wid == rules.chunk.workload.id
+        or victim.project not in world.projects
+    ):
+        return None
+    row = world.tasks[key]
+    group = victim.group(row.group)
+    if group.elastic:
+        held, asked = len(claim.shares), group.request.devices
+        if uuid is not None and held > 1:
+            step = Step.BONUS if held > asked else Step.WANTED
+            gone = _given_back(victim, claim, uuid, held, asked if step is Step.BONUS else 1)
+            if rules.may(victim, step) and not (rules.moves and step is Step.WANTED):
+                after = without(claim, gone)
+                return Unit(wid, step, ((key, after),), claim.gpu - after.gpu, (key, uuid))
+    else:
+        have = sum(
+            1
+            for task in world.tasks_of(wid)
+            if task.group == group.name
+            and (task.phase is TaskPhase.SUCCEEDED or world.claim_of(task.key) is not None)
+        )
+        surplus = Step.BONUS if have > group.wanted else Step.WANTED if have > group.min else None
+        if (
+            surplus is not None
+            and rules.may(victim, surplus)
+            and not (rules.moves and surplus is Step.WANTED)
+        ):
+            return Unit(wid, surplus, ((key, None),), claim.gpu, (key, uuid))
+    if not rules.may(victim, Step.CORE):
+        return None
+    if rules.moves:
+        if row.phase is not TaskPhase.RUNNING or row.carries != claim:
+            return None  # what is on its way is not moved about
+        request = group.request
+        if group.elastic:
+            request = replace(request, devices=min(len(claim.shares), request.devices))
+        return Unit(wid, Step.CORE, ((key, None),), claim.gpu, (key, uuid), Part(key, request))
+    held_by = [k for k in world.keys_of(wid) if world.claim_of(k) is not None]
+    return Unit(wid, Step.CORE, tuple((k, None) for k in held_by), world.gpu_of(wid), (key, uuid))
+
+
+def _given_back(victim: Workload, claim: Placement, uuid: str, held: int, floor: int) -> frozenset[str]:
+    """Devices that one step down frees, `uuid` among them: one, or by the doubling rule down to half."""
+    count = 1 if not victim.grow_doubling else held - max(floor, held // 2)
+    others = [share.gpu for share in reversed(claim.shares) if share.gpu != uuid]
+    return frozenset([uuid, *others[: max(1, count) - 1]])
+
+
+def cost(world: World, units: Iterable[Unit], youngest: bool) -> Cost:
+    """What a set of units costs; `youngest` puts the order of victims before the amount."""
+    cores: dict[str, None] = {}
+    gpu = 0
+    ranks: dict[str, tuple[int, int, str]] = {}
+    for unit in units:
+        if fresh(world, unit.workload):
+            continue
+        ranks[unit.workload] = rank(world, unit.workload)
+        gpu += unit.gpu
+        if unit.step is Step.CORE:
+            cores[unit.workload] = None
+    return (len(cores), 0 if youngest else gpu, tuple(sorted(ranks.values(), reverse=True)))
