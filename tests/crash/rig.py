@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from pliant.client import Client
 from pliant.client.errors import PliantError
+from pliant.client.locate import server_record
 
 T = TypeVar("T")
 
@@ -59,9 +60,12 @@ class Rig:
 
     def ready(self) -> bool:
         assert self.server is not None
+        record = server_record(str(self.state))
+        if record is None or record["pid"] != self.server.pid:
+            return False
         try:
             with Client.connect(state=str(self.state)) as client:
-                return client.ready() and client.server()["pid"] == self.server.pid
+                return client.ready()
         except PliantError:
             return False
 
