@@ -88,6 +88,16 @@ def test_follow_across_rotations(folder, monkeypatch):
     assert b"".join(stream) == b"6\n"
 
 
+def test_follow_a_log_that_starts_again(folder, monkeypatch):
+    monkeypatch.setattr(logs, "POLL", 0.001)
+    put(folder, "log", "a long line\n")
+    stream = logs.read(folder, follow=True, tail=None, since=None, ended=lambda: False)
+    assert next(stream) == b"a long line\n" and next(stream) == b""
+    put(folder, "log", "short\n")
+    assert next(stream) == b"short\n"
+    stream.close()
+
+
 def test_a_stream_that_is_dropped_leaves_no_descriptor(folder):
     put(folder, "log.1", "1\n")
     put(folder, "log", "2\n")

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import shutil
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -209,7 +210,8 @@ class Layout:
 
 def write(path: Path, data: bytes, *, durable: bool = False) -> None:
     """Replace a file as a whole, mode 0600; `durable`: it survives a loss of power."""
-    fresh = path.with_name(f".{path.name}.new")
+    # Of the writer alone: a server that was replaced may still be writing the same file.
+    fresh = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         with open(fd, "wb") as file:

@@ -56,6 +56,8 @@ def _follow(folder: Folder, fd: int | None, ended: Callable[[], bool]) -> Iterat
             if fd is None:
                 fd = _last(folder)
             came = False
+            if fd is not None and os.fstat(fd).st_size < os.lseek(fd, 0, os.SEEK_CUR):
+                os.lseek(fd, 0, os.SEEK_SET)  # a log of which nothing older is kept starts again
             while fd is not None:
                 for chunk in _rest(fd):
                     came = True
