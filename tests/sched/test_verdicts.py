@@ -24,7 +24,7 @@ WAITING = [
     ),
     (
         "n1:2 n2:2",
-        "a=4",
+        "a=9",
         ["x a g1 np @n1", "y a g1 np @n2", "w a g1 x3"],
         "",
         "no-capacity",

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pliant.control.transitions import phase_changed, phase_of
 from pliant.model.machine import Node, Placement
 from pliant.model.quantity import GPU
 from pliant.model.workload import AttemptId, Desired, Phase, Request, Task, TaskPhase, Workload
@@ -149,6 +150,7 @@ class Ticker:
 
     def cycle(self) -> Plan:
         """One decision, judged and carried out."""
+        self._phases()
         found = self.world.snapshot()
         plan = decide(self.world, self.now, self.settings)
         assert self.world.snapshot() == found, "decide changed the world"
@@ -157,6 +159,7 @@ class Ticker:
             self.given_back += irreducible(self.scene, plan)
         for task in plan.tasks:
             self._put(task)
+        self._phases()
         self.world.check()
         for start in plan.starts:
             self.occupied[start.attempt] = (start.placement,)
@@ -182,7 +185,7 @@ class Ticker:
             self._happen(kind, attempt, placement)
 
     def settle(self, wait: int = 0, cycles: int = 60) -> Plan:
-        """Cycles until nothing changes or is under way; with `wait` also through that many ms of wakes."""
+        """Cycles until nothing changes or is under way, and on for `wait` ms, with a cycle at every wake."""
         until = self.now + wait
         for _ in range(cycles):
             plan = self.cycle()
@@ -193,6 +196,8 @@ class Ticker:
             elif plan.wake is not None and plan.wake <= until:
                 assert plan.wake > self.now, f"wake {plan.wake} is not after now {self.now}"
                 self.advance(plan.wake - self.now)
+            elif self.now < until:
+                self.advance(until - self.now)
             else:
                 return plan
         raise AssertionError(f"no rest after {cycles} cycles: {[p.decisions for p in self.plans[-4:]]}")
@@ -278,6 +283,13 @@ class Ticker:
         self.requests[task.key] = workload.group(task.group).request
         if sum(group.min for group in workload.groups) > 1:
             self.gangs.add(workload.id)
+
+    def _phases(self) -> None:
+        """Phases follow tasks by the rules of control, as they do in a server."""
+        for workload in list(self.scene.workloads.values()):
+            phase = phase_of(workload, self.scene.tasks_of(workload.id))
+            if phase is not workload.phase:
+                self._put(phase_changed(workload, phase, self.now, ""))
 
     def _task(self, task: Task) -> Task:
         return self.scene.tasks[task.key]

@@ -65,14 +65,15 @@ def _portions_back(scene: Scene, victim: Workload, after: dict[Key, Task]) -> It
                 assert old.claims is not None
                 first = old.claims.shares[:1] if group.elastic else old.claims.shares
                 core.append(replace(new, claims=replace(old.claims, shares=first)))
-        yield core
+        if core:
+            yield core
         return
     for old, new in mine:
         if old.claims is None or old.claims == new.claims:
             continue
         if new.claims is None:
             yield [replace(new, claims=old.claims)]
-        elif new.claims.node == old.claims.node:
+        elif new.claims.node == old.claims.node and not victim.grow_doubling:
             for share in old.claims.shares:
                 if share not in new.claims.shares:
                     more = replace(new.claims, shares=tuple(sorted((*new.claims.shares, share))))
