@@ -50,7 +50,7 @@ def stretches(snapshots: list[Snapshot]) -> None:
     assert why["Shrunk"]["code"] and "filler1" in why["Shrunk"]["message"]
     assert why["Shrunk"]["numbers"], "the reason has its numbers"
     why = {event["reason"]: event for event in _events(snapshots, "elastic2")}
-    assert why["Grown"]["code"] and "2" in why["Grown"]["message"]
+    assert (why["Grown"]["code"], why["Grown"]["numbers"]["gpus"]) == ("grown", 1000)
 
 
 def waits_for_its_time(snapshots: list[Snapshot]) -> None:

@@ -70,7 +70,7 @@ def losses(stage: Stage, workload: str) -> list[list[tuple[int, float]]]:
     """(step, loss) of each printed step, for each attempt in order."""
     folders = (stage.state / "attempts" / workload).glob("*/*/")
     logs = [folder / "log" for folder in sorted(folders, key=lambda folder: int(folder.name))]
-    texts = [log.read_text(errors="replace") for log in logs if log.exists()]
+    texts = [log.read_text(errors="replace") if log.exists() else "" for log in logs]
     return [[(int(step), float(loss)) for step, loss in _STEP.findall(text)] for text in texts]
 
 
