@@ -4,7 +4,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -22,7 +22,11 @@ class Request(NamedTuple):
 
 class Answer(NamedTuple):
     status: int = 200
-    body: Any = None  # JSON; bytes are sent as they are; a list of bytes goes out chunk by chunk
+    body: Any = None  # JSON; bytes are sent as they are; Chunks go out one by one
+
+
+class Chunks(list[bytes]):
+    """Pieces of a stream; iterated as it is sent."""
 
 
 def workload(name: str, **changed: Any) -> dict[str, Any]:
@@ -212,7 +216,7 @@ class Fake:
         self.page = 500  # entries of a list at most
         self.break_next = 0  # so many connections are cut instead of answered
         self.notices: list[str] = []
-        self.chunks: dict[str, list[bytes]] = {}  # path -> what a stream sends
+        self.chunks: dict[str, Chunks] = {}  # path -> what a stream sends
 
     @property
     def last(self) -> Request:
@@ -326,7 +330,7 @@ class Fake:
         )
 
     def _stream(self, request: Request, path: str) -> Answer:
-        return Answer(200, self.chunks.get(path, []))
+        return Answer(200, self.chunks.get(path, Chunks()))
 
 
 POD = {
@@ -372,15 +376,12 @@ def serving() -> Iterator[Fake]:
                 fake.break_next -= 1
                 self.close_connection = True
                 return
-            self._reply(fake.answer(request))
+            with suppress(BrokenPipeError, ConnectionResetError):  # clients may hang up
+                self._reply(fake.answer(request))
 
         def _reply(self, answer: Answer) -> None:
             self.send_response(answer.status)
-            if (
-                isinstance(answer.body, list)
-                and all(isinstance(piece, bytes) for piece in answer.body)
-                and answer.body
-            ):
+            if isinstance(answer.body, Chunks):
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
                 for piece in answer.body:

@@ -160,7 +160,8 @@ def test_without_a_project_and_without_a_default_one_it_says_how_to_choose(run, 
         assert run(f"runai {line}") == (
             2,
             "",
-            "Error: No project is set.\nChoose one with `runai project set NAME`. There are: team-a, team-b.\n",
+            "Error: No project is set.\n"
+            "Choose one with `runai project set NAME`. There are: team-a, team-b.\n",
         )
 
 
@@ -259,7 +260,8 @@ def test_no_server(run, monkeypatch, tmp_path):
     assert run("pliant list") == (
         8,
         "",
-        f"Error: No Pliant server runs here.\nStart one with `pliant up` (state folder {tmp_path}/state/pliant).\n",
+        "Error: No Pliant server runs here.\n"
+        f"Start one with `pliant up` (state folder {tmp_path}/state/pliant).\n",
     )
     monkeypatch.setenv("PLIANT_SERVER", "127.0.0.1:1")
     assert run("pliant list") == (

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.cli.fake import Chunks, workload
+
 DEMO = "gcr.io/run-ai-demo/quickstart"
 QUICKSTART = "runai.jfrog.io/demo/quickstart"
 SLEEP = {"command": "sleep infinity", "commandArgv": ["sleep", "infinity"]}
@@ -89,8 +91,6 @@ def test_choosing_a_project(line, run, fake):
 
 @pytest.mark.parametrize("line", ["runai list", "runai list jobs", "runai list job", "runai training list"])
 def test_lists_are_of_the_current_project(line, run, fake):
-    from tests.cli.fake import workload
-
     fake.workloads = [workload("a1"), workload("b1", projectName="team-b")]
     run("runai config project team-a")
     out = run(line).out
@@ -100,8 +100,6 @@ def test_lists_are_of_the_current_project(line, run, fake):
 
 @pytest.mark.parametrize("line", ["runai list -A", "runai workload list -A", "runai list jobs -A"])
 def test_lists_of_all_projects(line, run, fake):
-    from tests.cli.fake import workload
-
     fake.workloads = [workload("a1"), workload("b1", projectName="team-b")]
     result = run(line)
     assert result.code == 0
@@ -110,8 +108,6 @@ def test_lists_of_all_projects(line, run, fake):
 
 
 def test_delete_of_two_never_asks(run, fake):
-    from tests.cli.fake import workload
-
     run("runai project set team-a")
     fake.workloads = [workload("elastic1"), workload("filler1", type="Workspace")]
     result = run("runai delete elastic1 filler1")
@@ -122,11 +118,9 @@ def test_delete_of_two_never_asks(run, fake):
 
 @pytest.mark.parametrize("line", ["runai exec frac05 nvidia-smi", "runai training exec frac05 nvidia-smi"])
 def test_exec(line, run, fake):
-    from tests.cli.fake import workload
-
     run("runai project set team-a")
     fake.workloads = [workload("frac05")]
-    fake.chunks["/api/v1/exec/s1/output"] = [b"GPU  Memory\n", b"0    8192MiB\n"]
+    fake.chunks["/api/v1/exec/s1/output"] = Chunks([b"GPU  Memory\n", b"0    8192MiB\n"])
     result = run(line)
     assert result == (0, "GPU  Memory\n0    8192MiB\n", "")
     sent = fake.sent("POST", "/api/v1/workloads/id-frac05/exec")

@@ -71,7 +71,7 @@ def typed_delete(
         if not sys.stdin.isatty():
             raise click.UsageError("Without a terminal to ask on, delete needs -y.")
         what = ", ".join([*names, *ids]) or f"every {session.noun} of project {session.current_project}"
-        click.confirm(f"Delete {what}?", abort=True, err=True)
+        session.confirm(f"Delete {what}?")
     return _each(session, _DELETE, names, ids, everything)
 
 

@@ -122,9 +122,9 @@ def workloads(
             and (status is None or status.lower() in (item["phase"].lower(), item["status"].lower()))
         )
 
+    # Watch first, then list: nothing that changes between the two is missed.
     changes = session.client.watch(project) if watch else None
-    reader = session.client.twin() if watch else session.client
-    items = [item for item in reader.workloads(project, kind=session.kind) if chosen(item)]
+    items = [item for item in session.client.workloads(project, kind=session.kind) if chosen(item)]
     if not items and project is not None:
         session.check_project()
 

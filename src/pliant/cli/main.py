@@ -41,8 +41,9 @@ def _run(arguments: list[str]) -> int:
     except click.ClickException as error:
         return _say(error.format_message(), _advice(error), 2)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        click.echo("", err=True)
         return INTERRUPTED
+    except SystemExit as error:  # from click's completion
+        return int(error.code or 0)
     except BrokenPipeError:
         # The reader of our output has gone (`| head`): say no more, not even at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

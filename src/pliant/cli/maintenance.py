@@ -60,7 +60,7 @@ def restore(session: Session, file: str, yes: bool) -> None:
                 raise Conflict(
                     f"{tasks} tasks run and would be stopped.", "Say `restore --yes` if that is right."
                 )
-            click.confirm(f"{tasks} tasks run and will be stopped. Go on?", abort=True, err=True)
+            session.confirm(f"{tasks} tasks run and will be stopped. Go on?")
         session.client.shutdown(stop_tasks=True)
         if not daemon.wait_gone(int(record["pid"]), 180.0):
             raise PliantError(f"The server (pid {record['pid']}) does not end.")

@@ -67,7 +67,7 @@ def down(session: Session, yes: bool) -> int:
     if running and not yes:
         if not sys.stdin.isatty():
             raise Conflict(f"{_tasks(running)} still running.", "Say `down --yes` to stop them too.")
-        click.confirm(f"{_tasks(running)} still running. Stop everything?", abort=True, err=True)
+        session.confirm(f"{_tasks(running)} still running. Stop everything?")
     client.shutdown(stop_tasks=True)
     if not _gone(session, record):
         click.echo(

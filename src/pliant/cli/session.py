@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pliant.client.config import Config
-from pliant.client.errors import BadRequest, NotFound
+from pliant.client.errors import BadRequest, NotFound, PliantError
 from pliant.client.locate import Endpoint, locate
 
 if TYPE_CHECKING:
@@ -67,6 +67,11 @@ class Session:
         """One line for the reader, beside the data."""
         if not self.quiet:
             click.echo(text, err=True)
+
+    def confirm(self, question: str) -> None:
+        """Ask on the terminal; raise if the answer is no."""
+        if not click.confirm(question, err=True):
+            raise PliantError("The answer was no: nothing was changed.")
 
     @property
     def named_project(self) -> str | None:

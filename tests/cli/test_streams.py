@@ -1,0 +1,169 @@
+"""Logs, exec, bash and --watch: bytes as they come."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.cli.fake import Answer, Chunks, pending, workload
+
+
+@pytest.fixture
+def a1(fake):
+    fake.workloads = [workload("a1")]
+    return fake
+
+
+def test_logs_are_passed_on_as_they_are(a1, run):
+    a1.chunks["/api/v1/workloads/id-a1/logs"] = Chunks([b"step 1\n", "verlust größer\n".encode()])
+    result = run("pliant logs a1 -p team-a")
+    assert result == (0, "step 1\nverlust größer\n", "")
+    assert a1.last.query == []
+
+
+def test_options_of_logs(a1, run):
+    run("pliant logs a1 -f --tail 5 --since 2m --timestamps --pod p --attempt 2 -p team-a")
+    assert dict(a1.last.query) == {
+        "follow": "true",
+        "tail": "5",
+        "sinceSeconds": "120",
+        "timestamps": "true",
+        "pod": "p",
+        "attempt": "2",
+    }
+    run("pliant logs a1 --since-time 2026-01-01T00:00:00Z -p team-a")
+    assert int(dict(a1.last.query)["sinceSeconds"]) > 0
+
+
+EXECS = [
+    ("exec a1 nvidia-smi -L", ["nvidia-smi", "-L"], False, False),
+    ("exec a1 -- nvidia-smi -L", ["nvidia-smi", "-L"], False, False),
+    ("exec a1 -it bash", ["bash"], True, True),
+    ("exec -it a1 bash -c 'ls -t'", ["bash", "-c", "ls -t"], True, True),
+    ("exec a1 --stdin --tty -- ls -i", ["ls", "-i"], True, True),
+    ("exec -i a1 cat -- x", ["cat", "--", "x"], False, True),
+    ("exec a1 --pod a1-main-0 -- env -i", ["env", "-i"], False, False),
+    ("exec a1 grep -p x", ["grep", "-p", "x"], False, False),
+    ("bash a1", ["/bin/bash"], False, True),
+    ("training exec a1 -- ls", ["ls"], False, False),
+]
+
+
+@pytest.mark.parametrize(("line", "command", "tty", "stdin"), EXECS, ids=[case[0] for case in EXECS])
+def test_what_belongs_to_the_command(line, command, tty, stdin, a1, run, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(open(os.devnull, "rb")))  # noqa: SIM115 - closed by the wrapper
+    a1.chunks["/api/v1/exec/s1/output"] = Chunks([b"x"])
+    assert run(f"pliant -p team-a {line}").code == 0
+    sent = a1.sent("POST", "/api/v1/workloads/id-a1/exec")[0]
+    assert (sent["command"], sent["tty"], sent["stdin"]) == (command, tty, stdin)
+    assert sent.get("pod") == ("a1-main-0" if "--pod" in line else None)
+    sys.stdin.close()
+
+
+def test_exec_returns_the_commands_exit_code(a1, run):
+    a1.answers["GET", "/api/v1/exec/s1"] = Answer(body={"exitCode": 3})
+    assert run("pliant -p team-a exec a1 false").code == 3
+    a1.answers["GET", "/api/v1/exec/s1"] = Answer(body={"exitCode": -9})
+    assert run("pliant -p team-a exec a1 false").code == 137
+
+
+def test_exec_needs_a_command(a1, run):
+    result = run("pliant -p team-a exec a1")
+    assert result.code == 2
+    assert result.err.startswith("Error: Missing argument 'COMMAND...'")
+
+
+def test_piped_input_reaches_the_command_and_ends(a1):
+    done = subprocess.run(
+        [sys.executable, "-m", "pliant.cli", "-p", "team-a", "exec", "-i", "a1", "cat"],
+        input=b"hello\n",
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # The command may end before the input has been read; what was sent is sent in order.
+    posts = [request for request in a1.requests if request.path == "/api/v1/exec/s1/input"]
+    assert [request.body for request in posts] in ([], [b"hello\n"], [b"hello\n", b""])
+
+
+class Slow(Chunks):
+    """Chunks of a stream that goes on until the test says so."""
+
+    def __init__(self, *first):
+        super().__init__(first)
+        self.go_on = threading.Event()
+
+    def __iter__(self):
+        yield from super().__iter__()
+        self.go_on.wait(20)
+
+
+def sse(kind, item, mark="1"):
+    return f"id: {mark}\nevent: {kind}\ndata: {json.dumps(item)}\n\n".encode()
+
+
+def test_watch_shows_each_change(a1, run):
+    changed = pending("a1")
+    a1.chunks["/api/v1/watch"] = Chunks(
+        [
+            b": hello\n\n",
+            sse("workload", workload("b1", projectName="team-b")),
+            sse("workload", changed, "2"),
+            sse("deleted", {"id": "id-a1"}, "3"),
+        ]
+    )
+    a1.answers["GET", "/api/v1/workloads"] = Answer(body={"workloads": a1.workloads})
+    asked = []
+
+    def once(request, path):
+        asked.append(request.headers.get("last-event-id"))
+        return (
+            Answer(200, a1.chunks["/api/v1/watch"])
+            if len(asked) == 1
+            else Answer(503, {"message": "going down"})
+        )
+
+    a1._stream = once
+    result = run("pliant list --watch --columns name,status --no-headers -p team-a")
+    assert result.out == "a1  Running\n\na1  Pending\n\n\n"
+    assert result.err == "Error: going down\n"
+    assert result.code == 8
+    assert asked == [None, "3"]
+
+
+def test_watch_as_json_is_one_change_per_line(a1, run):
+    a1.chunks["/api/v1/watch"] = Chunks(
+        [sse("workload", pending("a1")), sse("deleted", {"id": "id-a1"}, "2")]
+    )
+    a1.answers["GET", "/api/v1/workloads"] = Answer(body={"workloads": []})
+    once = iter([Answer(200, a1.chunks["/api/v1/watch"])])
+    a1._stream = lambda request, path: next(once, Answer(503, {"message": "going down"}))
+    lines = run("pliant list -w -o json -p team-a").out.splitlines()
+    changes = [json.loads(line) for line in lines[1:]]
+    assert lines[0] == "[]"
+    assert [change["event"] for change in changes] == ["workload", "deleted"]
+    assert changes[0]["object"]["name"] == "a1"
+
+
+def test_ctrl_c_ends_following_quietly(a1):
+    stream = Slow(b"step 1\n")
+    a1.chunks["/api/v1/workloads/id-a1/logs"] = stream
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pliant.cli", "logs", "-f", "a1", "-p", "team-a"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout.readline() == b"step 1\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out, err) == (130, b"", b"\n")
+    finally:
+        stream.go_on.set()
+        process.kill()
+        process.communicate()
