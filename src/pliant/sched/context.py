@@ -213,5 +213,16 @@ class Cycle:
         self.record(Decision(verb, action, workload.id, tasks, before, after, reason))
         self.blocked.pop(workload.id, None)
 
+    def block(self, block: Block) -> None:
+        """Remember why a workload got nothing: of several pools the one in which it came farthest."""
+        known = self.blocked.get(block.chunk.workload.id)
+        if known is None or known.chunk is not block.chunk or self._hope(block) > self._hope(known):
+            self.blocked[block.chunk.workload.id] = block
+
+    def _hope(self, block: Block) -> int:
+        if self.never_fits(block.chunk, block.pool):
+            return 0
+        return 1 if block.refusal is not None else 2
+
     def record(self, decision: Decision) -> None:
         self.decisions.append(decision)

@@ -67,6 +67,7 @@ def release(cycle: Cycle) -> None:
             continue
         lost.setdefault(key[0], []).append(key[1])
     for wid, names in lost.items():
+        names = _with_gang(cycle, wid, names)
         before = world.gpu_of(wid)
         where = sorted({claim.node for name in names if (claim := world.claim_of((wid, name))) is not None})
         for name in names:
@@ -76,6 +77,14 @@ def release(cycle: Cycle) -> None:
             Decision(Verb.EVICT, "release", wid, tuple(names), before, world.gpu_of(wid), lost_there)
         )
     world.settle()
+
+
+def _with_gang(cycle: Cycle, wid: str, names: list[str]) -> list[str]:
+    """These tasks, and all others too if nothing of the workload lives: its core starts together."""
+    world = cycle.world
+    if any(row.phase.live for row in world.tasks_of(wid)):
+        return names
+    return [row.name for row in world.tasks_of(wid) if world.claim_of(row.key) is not None]
 
 
 def _void(cycle: Cycle, wid: str, name: str) -> bool:

@@ -148,10 +148,16 @@ class Hunt:
             world.undo(mark)
             return price
         self._units += units
-        if not self._seated(node, part) or not self._moved(units):
+        if not self._few() or not self._seated(node, part) or not self._moved(units):
             world.undo(mark)
             del self._units[known:]
         return price
+
+    def _few(self) -> bool:
+        """True if no more workloads move than one consolidation may."""
+        most = self._cycle.settings.consolidation_victims
+        moved = {unit.workload for unit in self._units if unit.again is not None}
+        return most < 0 or len(moved) <= most
 
     def _seated(self, node: NodeState, part: Part) -> bool:
         if part.extends:
@@ -388,7 +394,9 @@ class Hunt:
         gpu_before = gpu_after + had - sum(claim.gpu for claim in after.values() if claim is not None)
         chunk = world.need(wid).chunk
         moved = any(
-            new is not None and old is not None and not set(new.uuids) <= set(old.uuids)
+            new is not None
+            and old is not None
+            and (new.node != old.node or not set(new.uuids) <= set(old.uuids))
             for old, new in ((before[key], after[key]) for key in before)
         )
         lost = gpu_before - gpu_after

@@ -94,6 +94,7 @@ class NodeState:
         "open",
         "partly",
         "pool",
+        "room",
         "row",
         "tasks",
         "usable",
@@ -106,6 +107,7 @@ class NodeState:
         self.usable = sum(1 for gpu in row.gpus if not gpu.foreign)
         self.free = self.usable  # devices nobody claims
         self.idle = self.usable  # devices nobody claims or carries
+        self.room = self.usable * GPU  # unclaimed thousandths of all its devices together
         self.partly = 0  # devices claimed in part: those that another fraction may join
         self.claimed_cpu = self.claimed_memory = 0
         self.carried_cpu = self.carried_memory = 0
@@ -158,7 +160,7 @@ class NodeState:
         other = carry if claim is not None and carry is not None else either
         self.held_cpu += sign * max(either.cpu, other.cpu)
         self.held_memory += sign * max(either.memory, other.memory)
-        free, partly, known = self.free, self.partly, True
+        free, partly, room, known = self.free, self.partly, self.room, True
         parts: dict[str, list[int]] = {}
         for placement, at in ((claim, 0), (carry, 2)):
             if placement is not None:
@@ -179,6 +181,7 @@ class NodeState:
             self.idle -= device.idle
             self.partly -= 0 < device.claimed < GPU
             device.claimed += sign * claimed
+            self.room -= 0 if device.gpu.foreign else sign * claimed
             device.claimed_memory += sign * claimed_memory
             device.carried += sign * carried
             device.carried_memory += sign * carried_memory
@@ -187,6 +190,9 @@ class NodeState:
             self.free += device.free
             self.idle += device.idle
             self.partly += 0 < device.claimed < GPU
+        if room != self.room:
+            for cls in self.classes:
+                cls.room += self.room - room
         if free != self.free:
             for cls in self.classes:
                 cls.moved(self, free)
@@ -215,7 +221,7 @@ class NodeState:
     def numbers(self) -> tuple[object, ...]:
         """Everything derived, for comparing two worlds."""
         return (
-            self.pool, self.free, self.idle, self.partly, self.claimed_cpu, self.claimed_memory, self.carried_cpu,
+            self.pool, self.free, self.idle, self.room, self.partly, self.claimed_cpu, self.claimed_memory, self.carried_cpu,
             self.carried_memory, self.held_cpu, self.held_memory, tuple(sorted(self.tasks)),
             tuple((uuid, device.numbers()) for uuid, device in self.devices.items()),
         )  # fmt: skip
@@ -224,7 +230,7 @@ class NodeState:
 class NodeClass:
     """All open nodes of one pool and of certain node types, bucketed by the number of free devices."""
 
-    __slots__ = ("_largest", "buckets", "free", "names", "nodes", "partly", "pool", "types")
+    __slots__ = ("_largest", "buckets", "free", "names", "nodes", "partly", "pool", "room", "types")
 
     def __init__(self, pool: str, types: tuple[str, ...]) -> None:
         self.pool = pool
@@ -234,6 +240,7 @@ class NodeClass:
         self.buckets: dict[int, list[str]] = {}  # free devices -> names, sorted
         self.partly: list[str] = []  # names of nodes with a partly claimed device, sorted
         self.free = 0  # free devices in all
+        self.room = 0  # unclaimed thousandths of all devices together
         self._largest: tuple[int, int, int, int] | None = None
 
     @property
@@ -279,6 +286,7 @@ class NodeClass:
         if node.partly:
             insort(self.partly, name)
         self.free += node.free
+        self.room += node.room
         node.classes.append(self)
         self._largest = None
 
@@ -289,6 +297,7 @@ class NodeClass:
         self._unbucket(name, node.free)
         _discard(self.partly, name)
         self.free -= node.free
+        self.room -= node.room
         node.classes.remove(self)
         self._largest = None
 

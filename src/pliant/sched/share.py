@@ -81,29 +81,27 @@ def _member(
     )
 
 
-def pending(world: "World") -> dict[str, dict[str, Resources]]:
+def pending(world: "World", first: bool = False) -> dict[str, dict[str, Resources]]:
     """What wanting workloads still ask for: pool -> project -> amount. Memory of GPUs counts on the smallest device.
 
-    A workload counts in the first pool it may use; one that could never fit there counts nowhere, so that nobody
-    loses GPUs to it. The world must be settled.
+    A workload counts in every pool that it may use (or only in the first), except where it could never fit, so
+    that nobody loses GPUs to it. The world must be settled.
     """
     found: dict[str, dict[str, Resources]] = {}
     for wid in world.wanting:
-        workload = world.workloads[wid]
-        if workload.project not in world.projects:
+        workload, need = world.workloads[wid], world.need(wid)
+        if workload.project not in world.projects or need.chunk is None:
             continue
-        need = world.need(wid)
         pools = reach.choices(world, workload)
-        if not pools or need.chunk is None:
-            continue
-        cls = reach.nodes_for(world, workload, pools[0])
-        if reach.never_fits(need.chunk, cls):
-            continue
-        lacks = need.lacks
-        for request, count in need.lacks_memory:
-            lacks = lacks.plus(Resources(estimate(request, cls.smallest_device) * count))
-        sums = found.setdefault(pools[0], {})
-        sums[workload.project] = sums.get(workload.project, NOTHING).plus(lacks)
+        for pool in pools[:1] if first else pools:
+            cls = reach.nodes_for(world, workload, pool)
+            if reach.never_fits(need.chunk, cls):
+                continue
+            lacks = need.lacks
+            for request, count in need.lacks_memory:
+                lacks = lacks.plus(Resources(estimate(request, cls.smallest_device) * count))
+            sums = found.setdefault(pool, {})
+            sums[workload.project] = sums.get(workload.project, NOTHING).plus(lacks)
     return found
 
 

@@ -76,14 +76,12 @@ class Rules:
 def protected_until(cycle: Cycle, victim: Workload, pool: str) -> int:
     """When (ms) the minimum run time of its present attempts ends; 0 if there is none."""
     least = cycle.pool(pool).min_runtime
-    if not least:
-        return 0
-    begun = [
-        row.started if row.started is not None else cycle.now
-        for row in cycle.world.tasks_of(victim.id)
-        if row.phase in (TaskPhase.RUNNING, TaskPhase.ORDERED)
-    ]
-    return max(begun) + least if begun else 0
+    begun = 0
+    for row in cycle.world.tasks_of(victim.id) if least else ():
+        if row.phase.live or (row.attempt and row.claims is not None):
+            # An attempt that is about to start has all its time before it.
+            begun = max(begun, row.started if row.started is not None else cycle.now)
+    return begun + least if begun else 0
 
 
 def rank(world: World, wid: str) -> tuple[int, int, str]:

@@ -49,7 +49,7 @@ class World(Claims):
         """What its workloads claim in a pool and still ask for there."""
         key = queue if queue in self.projects else department_key(queue)
         self.settle()
-        pending = share.pending(self).get(pool, {})
+        pending = share.pending(self, first=True).get(pool, {})
         total = self.use(key, pool).claimed
         for project, lacks in pending.items():
             if key in self.path(project):

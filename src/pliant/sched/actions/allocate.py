@@ -16,5 +16,5 @@ def allocate(cycle: Cycle) -> None:
                 following = cycle.world.need(wid).chunk
                 if following is not None and not cycle.rests(following):
                     order.push(following, cycle.adding(following, pool))
-            elif wid not in cycle.blocked:
-                cycle.blocked[wid] = Block(chunk, pool, adding, cycle.refuse(chunk, pool, adding))
+            else:
+                cycle.block(Block(chunk, pool, adding, cycle.refuse(chunk, pool, adding)))

@@ -43,11 +43,11 @@ def serve(cycle: Cycle, action: str, rules_for: RulesFor) -> None:
                     chunk.shape,
                 )
                 if rules is None or (shape in failed and not chunk.extends):
-                    cycle.blocked.setdefault(workload.id, Block(chunk, pool, adding))
+                    cycle.block(Block(chunk, pool, adding, cycle.refuse(chunk, pool, adding)))
                     continue
                 if not Hunt(cycle, rules).run():
                     failed.add(shape)
-                    cycle.blocked.setdefault(workload.id, Block(chunk, pool, adding))
+                    cycle.block(Block(chunk, pool, adding, cycle.refuse(chunk, pool, adding)))
                     continue
                 cycle.room_freed()
                 failed.clear()
