@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import platform
+import resource
 import signal
 import socket
 import sys
@@ -75,6 +76,7 @@ class Halts:
             self._left -= 1
             if self._left == 0:
                 os.kill(os.getpid(), self._signal)
+                time.sleep(0.5)  # a thread that stops its own process may run on for a moment
 
 
 def newest(saved: Saved) -> int:
@@ -122,6 +124,8 @@ class Server:
     def run(self) -> int:
         """Until told to stop; the exit code."""
         self.folder.prepare()
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each live attempt costs a descriptor
         listener = self._listen()
         replaced = int(self.folder.record().get("pid", 0)) if self.options.take_over else 0
         self._lock = self.folder.lock(take_over=self.options.take_over)
@@ -167,16 +171,18 @@ class Server:
         specs = options.simulate or tuple(json.loads(saved.settings.get("simulate", "[]")))
         found = find_devices(specs, cluster.uuid, options.state)
         halts = Halts(os.environ.get("PLIANT_HALT", ""))
+        clock = SteadyClock(newest(saved))
         engine = LocalEngine(
             options.state,
             found.devices,
             url=lambda: self.url,
             token=lambda attempt: attempt_token(str(attempt), secret),
             project_name=self._project_name,
+            clock=clock.now,
             halt=halts,
         )
         engines = {engine.name: engine}
-        self.loop = Loop(store, engines, SteadyClock(newest(saved)), halt=halts, fatal=self._fatal)
+        self.loop = Loop(store, engines, clock, halt=halts, fatal=self._fatal)
         self.loop.open()
         self.loop.start()
         service = Service(self.loop, engines)

@@ -286,7 +286,10 @@ class Loop:
 
     def _forget(self, workload: Workload) -> None:
         for engine in self.engines.values():
-            engine.forget(workload.id)
+            try:
+                engine.forget(workload.id)
+            except (OSError, ValueError) as error:  # the next server tries again
+                log.warning("what %s left on disk stays there for now: %s", workload.name, error)
 
     # -- the end -----------------------------------------------------------------------------------
 

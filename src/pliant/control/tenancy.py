@@ -275,7 +275,8 @@ class Tenancy:
                 )
             if not all(label):
                 raise BadRequest("A node pool needs the label of its nodes.", "Give --label KEY=VALUE.")
-            identity = str(1 + max(int(pool.id) for pool in world.pools.values()))
+            numbers = [int(pool.id) for pool in world.pools.values() if pool.id.isdigit()]
+            identity = str(1 + max(numbers, default=1))
             pool = NodePool(
                 identity, name, *label, strategy or Strategy.PACK, strategy or Strategy.PACK, min_runtime or 0
             )
