@@ -4,8 +4,8 @@ import time
 
 
 class SteadyClock:
-    """Ms since the epoch. Advances with the monotonic clock; a wall clock set forward is followed, one set back
-    is not: nothing that was recorded may lie in the future, and no back-off may last longer than it says."""
+    """Ms since the epoch, by the monotonic clock. A wall clock set forward is followed, one set back
+    is not: nothing recorded may lie in the future, and no back-off may last longer than it says."""
 
     def __init__(self, floor: int = 0) -> None:
         self._floor = floor

@@ -202,7 +202,7 @@ class Loop:
                 self.store.commit(state.epoch, draft.batch(durable=True))
         except StaleEpoch:
             raise
-        except Exception as error:  # whatever it was, memory must be as the disk is
+        except Exception as error:  # noqa: BLE001 - whatever it was, memory must be as the disk is
             self._not_recorded(error, facts, answers)
             return
         for kind in sorted({self._kind(order) for order in orders}):
