@@ -12,9 +12,10 @@ import click
 from pliant.cli import daemon
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.output import output_options, structured
+from pliant.cli.server import own_state
 from pliant.cli.session import Session, pass_session
 from pliant.client.errors import Conflict, NotFound, PliantError
-from pliant.client.locate import server_record, state_folder
+from pliant.client.locate import server_record
 
 debug = LazyGroup(
     {"Commands": {"bundle": "pliant.cli.maintenance:bundle"}},
@@ -49,7 +50,7 @@ def restore(session: Session, file: str, yes: bool) -> None:
         raise NotFound(f"There is no file {path}.")
     if session.server is not None:
         raise click.UsageError("restore is for the server of this machine; --server names another.")
-    state = state_folder(session.state)
+    state = own_state(session)
     record = server_record(state)
     running = record is not None and daemon.alive(int(record.get("pid", 0)))
     options = [str(spec) for spec in (record or {}).get("simulate") or ()]

@@ -52,15 +52,17 @@ def up(
 @pass_session
 def down(session: Session, yes: bool) -> int:
     """Stop the server and all its tasks; leaves nothing behind. `restart` keeps tasks running."""
-    remote = session.server is not None
-    state = state_folder(session.state)
-    record = None if remote else server_record(state)
-    if not remote and (record is None or not daemon.alive(int(record.get("pid", 0)))):
+    state = own_state(session)
+    record = None if session.server else server_record(state)
+    if not session.server and (record is None or not daemon.alive(int(record.get("pid", 0)))):
         left = daemon.left_behind(state)
         if not left:
             click.echo(f"No server runs here (state folder {state}).")
             return 0
-        session.note(f"The server is gone, but {left} of its tasks still run: starting it to stop them.")
+        runs = "runs" if left == 1 else "run"
+        session.note(
+            f"The server is gone, but {left} of its tasks still {runs}: starting it to stop everything."
+        )
         record = daemon.start(daemon.arguments(state, **_options(record)), state)
     client = session.client
     running = int(client.server().get("tasksRunning") or 0)
@@ -83,17 +85,22 @@ def down(session: Session, yes: bool) -> int:
 @pass_session
 def restart(session: Session) -> None:
     """Stop and start the server with the options it had. Tasks do not notice."""
-    state = state_folder(session.state)
-    record = server_record(state)
     if session.server is not None:
         raise click.UsageError("restart is for the server of this machine; --server names another.")
+    state = own_state(session)
+    record = server_record(state)
     if record is not None and daemon.alive(int(record.get("pid", 0))):
         session.client.shutdown(stop_tasks=False)
         if not daemon.wait_gone(int(record["pid"]), STOP_LIMIT):
             raise PliantError(f"The server (pid {record['pid']}) does not end.", "See `up --take-over`.")
-    # The same address, so that running jobs and logins find it again.
-    words = daemon.arguments(state, **_options(record), port=_port(record))
-    _announce(session, daemon.start(words, state), state)
+    # The same address, so that running jobs and logins find it again; unless somebody else has taken it.
+    try:
+        started = daemon.start(daemon.arguments(state, **_options(record), port=_port(record)), state)
+    except PliantError as error:
+        if record is None or not error.message.startswith("Port "):
+            raise
+        started = daemon.start(daemon.arguments(state, **_options(record)), state)
+    _announce(session, started, state)
 
 
 @click.command("status", cls=Command, short_help="Is the server up, where, and what does it have?")
@@ -104,9 +111,9 @@ def status(session: Session) -> None:
     try:
         server: Any = session.client.server()
     except Unreachable as error:
-        state = state_folder(session.state)
-        record = server_record(state) if session.server is None else None
-        if record is not None and not daemon.alive(int(record.get("pid", 0))):
+        state = _state_in_use(session)
+        record = server_record(state) if state is not None else None
+        if state is not None and record is not None and not daemon.alive(int(record.get("pid", 0))):
             left = daemon.left_behind(state)
             keep = f" {_tasks(left)} still running; it will find them again." if left else ""
             raise Unreachable(
@@ -131,6 +138,21 @@ def status(session: Session) -> None:
     ]
     for label, value in rows:
         click.echo(f"{label + ':':<15}{value}")
+
+
+def own_state(session: Session) -> str:
+    """The state folder of this machine's server, whatever server the environment or a login name."""
+    state = state_folder(session.state)
+    if session.server is None:
+        session.state = state
+    return state
+
+
+def _state_in_use(session: Session) -> str | None:
+    try:
+        return session.endpoint.state
+    except Unreachable:
+        return None
 
 
 def _announce(session: Session, record: dict[str, Any], state: str) -> None:
