@@ -78,7 +78,7 @@ class NeverFits(Reason):
     def text(self) -> str:
         asked, largest = _amount(self.short_of, self.asked), _amount(self.short_of, self.largest)
         if self.tasks > 1:
-            return f"Its {self.tasks} tasks start together and ask for {asked}; all nodes it can use have {largest}."
+            return f"Its {self.tasks} tasks start together and ask for {asked}; its nodes have {largest}."
         return (
             f"No node can ever hold it: it asks for {asked}, and the largest that it can use has {largest}."
         )
@@ -115,7 +115,7 @@ class NonPreemptibleOverQuota(Reason):
     def text(self) -> str:
         return (
             f"Non-preemptible work runs only inside quota: {self.level} {self.queue} has "
-            f"{_amount(self.resource, self.quota)}, of which such work uses {_amount(self.resource, self.used)}; "
+            f"{_amount(self.resource, self.quota)}, and such work uses {_amount(self.resource, self.used)}; "
             f"this asks for {_amount(self.resource, self.asked)}."
         )
 
@@ -135,8 +135,8 @@ class OverLimit(Reason):
     @property
     def text(self) -> str:
         return (
-            f"{self.level.capitalize()} {self.queue} may use at most {_amount(self.resource, self.limit)} and uses "
-            f"{_amount(self.resource, self.used)}; this asks for {_amount(self.resource, self.asked)}."
+            f"{self.level.capitalize()} {self.queue} may use {_amount(self.resource, self.limit)} at most; it"
+            f" uses {_amount(self.resource, self.used)}; this asks for {_amount(self.resource, self.asked)}."
         )
 
 
@@ -158,8 +158,9 @@ class NotEntitled(Reason):
     def text(self) -> str:
         return (
             f"It waits for {format_gpus(self.asked)} GPUs ({format_gpus(self.free_all)} are free, at most "
-            f"{format_gpus(self.free_best)} on one node): project {self.project} has {format_gpus(self.allocated)} of a "
-            f"fair share of {format_gpus(self.fair_share)} and cannot take that much from others."
+            f"{format_gpus(self.free_best)} on one node): project {self.project} has "
+            f"{format_gpus(self.allocated)} of a fair share of {format_gpus(self.fair_share)} "
+            "and cannot take that much from others."
         )
 
 
@@ -204,8 +205,8 @@ class MinRuntime(Reason):
     @property
     def text(self) -> str:
         return (
-            f"It waits for {format_gpus(self.asked)} GPUs: {self.protected} has not yet run for the minimum that "
-            f"node pool {self.pool} guarantees."
+            f"It waits for {format_gpus(self.asked)} GPUs: {self.protected} has not yet run for the minimum "
+            f"that node pool {self.pool} guarantees."
         )
 
 
@@ -244,7 +245,7 @@ class Placed(Reason):
         if self.quota < 0 or over <= 0:
             where = "inside its quota"
         else:
-            where = f"over its quota of {format_gpus(self.quota)} by {format_gpus(over)}, on GPUs that nobody uses"
+            where = f"over its quota of {format_gpus(self.quota)} by {format_gpus(over)}, on idle GPUs"
         return f"Gets {format_gpus(self.gpus)} GPUs on {self.node}; project {self.project} is {where}."
 
 
@@ -274,8 +275,8 @@ class Shrunk(Reason):
     @property
     def text(self) -> str:
         return (
-            f"Gives back {format_gpus(self.gpus)} GPUs that it held beyond its request, for {self.beneficiary} "
-            f"of project {self.project}."
+            f"Gives back {format_gpus(self.gpus)} GPUs that it held beyond its request, "
+            f"for {self.beneficiary} of project {self.project}."
         )
 
 
@@ -297,8 +298,8 @@ class Reclaimed(Reason):
         due = "quota" if self.rule == "quota" else "fair share"
         return (
             f"{format_gpus(self.gpus)} GPUs go to {self.beneficiary}: project {self.project} had "
-            f"{format_gpus(self.allocated)} of its {due} of {format_gpus(self.due)}, project {self.from_project} "
-            f"{format_gpus(self.from_allocated)} of {format_gpus(self.from_due)}."
+            f"{format_gpus(self.allocated)} of its {due} of {format_gpus(self.due)}, "
+            f"project {self.from_project} {format_gpus(self.from_allocated)} of {format_gpus(self.from_due)}."
         )
 
 
@@ -351,7 +352,9 @@ class StaleGang(Reason):
 
     @property
     def text(self) -> str:
-        return f"Only {self.tasks} of the {self.needed} tasks it needs were left for too long; it starts over together."
+        return (
+            f"Only {self.tasks} of the {self.needed} tasks it needs were left for too long; it starts over."
+        )
 
 
 @dataclass(frozen=True, slots=True)

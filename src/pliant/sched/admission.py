@@ -1,4 +1,4 @@
-"""Whether a chunk may be admitted: limits, and quota for non-preemptible work, on every level of the queue tree."""
+"""Whether a chunk may be admitted: limits, and quota for non-preemptible work, on every level of the tree."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

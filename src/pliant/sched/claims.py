@@ -1,4 +1,4 @@
-"""What is claimed and carried where: rows of tasks, nodes and queues with their sums, and a journal with undo."""
+"""What is claimed and carried where: tasks, nodes and queues with their sums, and a journal with undo."""
 
 from typing import NamedTuple
 

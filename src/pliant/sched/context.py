@@ -111,7 +111,7 @@ class Cycle:
         )
 
     def adding(self, chunk: Chunk, pool: str) -> Resources:
-        """What the chunk adds to its queues: memory of GPUs counted on the largest device that it may land on."""
+        """What the chunk adds to its queues; memory of GPUs counts on the largest device it may land on."""
         if not chunk.by_memory:
             return chunk.resources
         return asked(chunk, self.nodes_for(chunk.workload, pool).largest[1])

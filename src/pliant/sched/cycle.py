@@ -119,7 +119,7 @@ def _plan(cycle: Cycle) -> Plan:
 
 
 def net(cycle: Cycle, changed: set[str]) -> list[Decision]:
-    """The decisions as history shall see them: what came to nothing is left out, a start is one with its portions."""
+    """The decisions for history: those of workloads for which they came to nothing are left out."""
     kept: list[Decision] = []
     for decision in cycle.decisions:
         wid = decision.workload

@@ -28,10 +28,10 @@ class Claimant:
 
 
 def divide(total: int, claimants: Iterable[Claimant], unit: int) -> dict[str, int]:
-    """How much of `total` each may have. Nobody gets more than it wants; quotas are served even if they exceed it.
+    """How much of `total` each may have. Nobody gets more than it wants; quotas may add up to more.
 
-    The rest goes by rank, then by weight in whole units (the last one may be smaller). Weight 0 gets none of it, but
-    who has neither weight nor quota shares evenly what all others leave: last, yet able to use what is idle.
+    The rest goes by rank, then by weight in whole units (the last one may be smaller). Weight 0 gets none of
+    it, but who has neither weight nor quota shares evenly what all others leave: last, yet able to use it.
     """
     order = sorted(claimants, key=lambda c: (c.created, c.key))
     given = {c.key: min(total if c.deserved >= INFINITE else c.deserved, c.wants) for c in order}

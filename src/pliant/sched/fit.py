@@ -49,7 +49,7 @@ def in_order(pairs: list[tuple[Device, Share]]) -> tuple[Share, ...]:
 
 
 def find(cls: NodeClass, request: Request, pool: NodePool, most: int = 0) -> NodeState | None:
-    """The best node that has this much unclaimed; one that could start it now before one where it must wait."""
+    """The best node with so much unclaimed; one that could start it now before one where it must wait."""
     if whole(request):
         tiers = score.by_free_devices(cls, request.devices, most, pool.gpu_strategy)
     elif request.devices:

@@ -7,7 +7,7 @@ from pliant.sched.machines import Device, NodeState
 
 
 def portion_of(memory: int, device_memory: int) -> int:
-    """Thousandths of a device that an amount of its memory comes to, rounded up; over GPU if it is too small."""
+    """Thousandths of a device that an amount of memory comes to, rounded up; over GPU if it is too small."""
     return -(-memory * GPU // device_memory) if device_memory > 0 else GPU + 1
 
 
@@ -42,7 +42,7 @@ def whole_devices(node: NodeState, count: int) -> list[Device] | None:
 
 
 def shared_devices(node: NodeState, request: Request) -> list[tuple[Device, Share]] | None:
-    """Devices for a fraction: shared ones with room first (fit now, then most used), then unused ones; None if too few."""
+    """Devices for a fraction: shared ones first (fit now, then most used), then unused; None if too few."""
     found: list[tuple[tuple[bool, bool, int, int], Device, Share]] = []
     for device in node.devices.values():
         if device.gpu.foreign:

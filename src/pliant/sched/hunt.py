@@ -1,29 +1,27 @@
 """The search for victims: make room where it costs least, place the chunk, give back what was not needed.
 
-It tries things on the journal with the allocator that places for real, in a fixed order and within a budget of
-steps, so that the same world always gives the same answer.
+It tries things on the journal with the allocator that places for real, in a fixed order and within a budget
+of steps, so that the same world always gives the same answer.
 """
 
 from heapq import heapify, heappop, heappush
 
-from pliant.model.machine import Placement, Share
+from pliant.model.machine import Placement
 from pliant.model.workload import Request
-from pliant.sched import fit, fraction
+from pliant.sched import fit
+from pliant.sched.clearing import Clearing
 from pliant.sched.context import Cycle
-from pliant.sched.machines import Device, NodeState, TaskKey
+from pliant.sched.machines import NodeState
 from pliant.sched.plan import Decision, Verb
-from pliant.sched.portions import Chunk, Part, Step, whole
-from pliant.sched.victims import Cost, Rules, Unit, cost, rank, unit_for
+from pliant.sched.portions import Chunk, Part, Step
+from pliant.sched.victims import Cost, Rules, Unit, rank, unit_for
 
 FEW = 16
 """Up to so many units, leaving each out is tried by placing everything anew."""
 
-LARGE = 1 << 32
-"""Scale on which prices per freed device are compared as integers."""
-
 
 class Hunt:
-    """One attempt to place one chunk by taking from others. run() leaves the world changed only on success."""
+    """One attempt to place one chunk by taking from others. Only success leaves the world changed."""
 
     def __init__(self, cycle: Cycle, rules: Rules) -> None:
         self._cycle = cycle
@@ -33,9 +31,8 @@ class Hunt:
         self._cls = cycle.nodes_for(self._chunk.workload, rules.pool)
         self._pool = cycle.pool(rules.pool)
         self._units: list[Unit] = []
-        self._before: dict[str, dict[TaskKey, Placement | None]] = {}
+        self._clearing = Clearing(cycle, rules)
         self._heaps: dict[Request, list[tuple[Cost, str]]] = {}
-        self._youngest = cycle.settings.victims == "youngest"
 
     def run(self) -> bool:
         mark = self._world.checkpoint()
@@ -67,10 +64,10 @@ class Hunt:
                 for wid in sorted(holders):
                     unit = self._any_unit(wid)
                     if unit is not None:
-                        price = cost(world, [unit], self._youngest)
+                        price = self._clearing.price([unit])
                         if best is None or price < best[0]:
                             best = (price, unit)
-            if best is None or not self._spend(1):
+            if best is None or not self._clearing.spend(1):
                 return False
             self._take(best[1])
         return True
@@ -127,23 +124,23 @@ class Hunt:
             if not node.tasks or request.devices > node.usable:
                 continue
             mark = self._world.checkpoint()
-            units = self._clear(node, request)
+            units = self._clearing.clear(node, request)
             self._world.undo(mark)
             if units is not None:
-                found.append((cost(self._world, units, self._youngest), name))
+                found.append((self._clearing.price(units), name))
             if self._cycle.steps <= 0:
                 return []
         heapify(found)
         return found
 
     def _on(self, node: NodeState, part: Part, most: Cost | None = None) -> Cost | None:
-        """Clear a node and place a task there; None if that is impossible. Does nothing if it costs over `most`."""
+        """Clear a node and place a task there; None if that cannot be; nothing if it costs over `most`."""
         world = self._world
         mark, known = world.checkpoint(), len(self._units)
-        units = self._clear(node, part.request)
+        units = self._clearing.clear(node, part.request)
         if units is None:
             return None
-        price = cost(world, units, self._youngest)
+        price = self._clearing.price(units)
         if most is not None and price > most:
             world.undo(mark)
             return price
@@ -168,127 +165,16 @@ class Hunt:
     def _moved(self, units: list[Unit]) -> bool:
         """Place again what must not be lost, large before small."""
         parts = tuple(unit.again for unit in units if unit.again is not None)
-        return all(self._spend(1) and self._replaced(part) for part in fit.by_size(parts))
+        return all(self._clearing.spend(1) and self._replaced(part) for part in fit.by_size(parts))
 
     def _replaced(self, part: Part) -> bool:
         victim = self._world.workloads[part.task[0]]
         cls = self._cycle.nodes_for(victim, self._rules.pool)
         return fit.place_part(self._world, cls, part, self._pool)
 
-    # ------------------------------------------------------------------ making room
-    def _clear(self, node: NodeState, request: Request) -> list[Unit] | None:
-        """Take what a request needs on one node; None (and nothing taken) if it cannot be.
-
-        Two greedy ways are compared: the cheapest device first, and most devices freed for the price first.
-        """
-        mark = self._world.checkpoint()
-        best: tuple[Cost, list[Unit]] | None = None
-        for broad in (False, True) if request.devices > 1 else (False,):
-            units = self._cleared(node, request, broad)
-            if units is not None:
-                price = cost(self._world, units, self._youngest)
-                if best is None or price < best[0]:
-                    best = (price, units)
-            self._world.undo(mark)
-        if best is None:
-            return None
-        for unit in best[1]:
-            self._apply(unit)
-        return best[1]
-
-    def _cleared(self, node: NodeState, request: Request, broad: bool) -> list[Unit] | None:
-        units: list[Unit] = []
-        while not fit.fits(node, request):
-            more = self._step(node, request, broad) if self._spend(1) else None
-            if not more:
-                return None
-            for unit in more:
-                self._apply(unit)
-            units += more
-        return units
-
-    def _step(self, node: NodeState, request: Request, broad: bool) -> list[Unit] | None:
-        """The cheapest units that bring the node nearer to holding the request."""
-        best: tuple[Cost, int, list[Unit]] | None = None
-        if request.devices and not self._devices_fit(node, request):
-            for device in node.devices.values():
-                share = fraction.share_on(device.gpu, request)
-                if device.gpu.foreign or device.room(share.portion, share.memory):
-                    continue
-                units = self._off(device, share)
-                if units is None:
-                    continue
-                price = cost(self._world, units, self._youngest)
-                if broad:
-                    freed = min(self._freed(node, units), request.devices - node.free)
-                    price = (price[0] * LARGE // freed, price[1] * LARGE // freed, price[2])
-                if best is None or (price, device.gpu.index) < best[:2]:
-                    best = (price, device.gpu.index, units)
-        else:
-            for at, key in enumerate(sorted(node.tasks)):
-                claim = self._world.claim_of(key)
-                if claim is None or claim.node != node.row.name or not (claim.cpu or claim.memory):
-                    continue
-                unit = unit_for(self._rules, key, None)
-                if unit is not None:
-                    price = cost(self._world, [unit], self._youngest)
-                    if best is None or (price, at) < best[:2]:
-                        best = (price, at, [unit])
-        return best[2] if best is not None else None
-
-    def _freed(self, node: NodeState, units: list[Unit]) -> int:
-        """How many more devices of the node these units free, at least 1."""
-        mark, free = self._world.checkpoint(), node.free
-        for unit in units:
-            self._apply(unit)
-        freed = node.free - free
-        self._world.undo(mark)
-        return max(1, freed)
-
-    @staticmethod
-    def _devices_fit(node: NodeState, request: Request) -> bool:
-        if whole(request):
-            return request.devices <= node.free
-        return fraction.shared_devices(node, request) is not None
-
-    def _off(self, device: Device, share: Share) -> list[Unit] | None:
-        """Units that free a share of one device, found on the journal and undone; None if that is impossible."""
-        world = self._world
-        mark = world.checkpoint()
-        units: list[Unit] = []
-        claimants = [key for key in device.users() if self._claims(key, device.gpu.uuid)]
-        claimants.sort(
-            key=lambda key: (rank(world, key[0]), key) if key[0] in world.workloads else ((0, 0, ""), key)
-        )
-        for key in claimants:
-            if device.room(share.portion, share.memory):
-                break
-            unit = unit_for(self._rules, key, device.gpu.uuid)
-            if unit is None:
-                continue
-            self._apply(unit)
-            units.append(unit)
-        enough = device.room(share.portion, share.memory)
-        world.undo(mark)
-        return units if enough else None
-
-    def _claims(self, key: TaskKey, uuid: str) -> bool:
-        claim = self._world.claim_of(key)
-        return claim is not None and any(share.gpu == uuid for share in claim.shares)
-
-    def _apply(self, unit: Unit) -> None:
-        before = self._before.setdefault(unit.workload, {})
-        for key, after in unit.changes:
-            before.setdefault(key, self._world.claim_of(key))
-            self._world.claim(key, after)
-
     def _take(self, unit: Unit) -> None:
-        self._apply(unit)
+        self._clearing.apply(unit)
         self._units.append(unit)
-
-    def _spend(self, steps: int) -> bool:
-        self._cycle.steps -= steps
-        return self._cycle.steps >= 0
 
     # ------------------------------------------------------------------ giving back
     def _minimise(self, mark: int) -> None:
@@ -300,7 +186,7 @@ class Hunt:
             self._restore()
             return
         solution = world.since(mark)
-        for unit in sorted(self._units, key=lambda u: cost(world, [u], self._youngest), reverse=True):
+        for unit in sorted(self._units, key=lambda u: self._clearing.price([u]), reverse=True):
             if not any(kept is unit for kept in self._units):
                 continue
             rest = [kept for kept in self._units if kept is not unit]
@@ -324,12 +210,12 @@ class Hunt:
             if claim is None or (uuid is not None and uuid not in claim.uuids):
                 continue
             again = unit_for(self._rules, key, uuid)
-            if again is None or not self._spend(1):
+            if again is None or not self._clearing.spend(1):
                 return False
             self._take(again)
         return (
             self._cycle.refuse(self._chunk, self._rules.pool, self._rules.adding) is None
-            and self._spend(len(self._chunk.parts))
+            and self._clearing.spend(len(self._chunk.parts))
             and fit.place(world, self._cls, self._chunk, self._pool)
             and self._moved(self._units)
             and self._rules.holds()
@@ -340,7 +226,7 @@ class Hunt:
         world = self._world
         last = {unit.workload: at for at, unit in enumerate(self._units)}
         for wid in sorted(last, key=lambda wid: rank(world, wid), reverse=True):
-            before = self._before[wid]
+            before = self._clearing.before[wid]
             if any(unit.workload == wid and unit.again is not None for unit in self._units):
                 continue
             mark = world.checkpoint()
@@ -385,7 +271,9 @@ class Hunt:
     def _told(self, wid: str) -> Decision | None:
         world, rules = self._world, self._rules
         victim = world.workloads[wid]
-        before = {key: claim for key, claim in self._before[wid].items() if claim != world.claim_of(key)}
+        before = {
+            key: claim for key, claim in self._clearing.before[wid].items() if claim != world.claim_of(key)
+        }
         if not before:
             return None
         after = {key: world.claim_of(key) for key in before}

@@ -1,4 +1,4 @@
-"""From claims to intents: what must start, stop or change so that what tasks carry comes to what they claim."""
+"""From claims to intents: what must start, stop or change until tasks carry what they claim."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ class Outcome:
 
 
 def differs(claim: Placement, carry: Placement) -> bool:
-    """True if an attempt must end or change to come from one to the other; cores and memory restart nothing."""
+    """True if an attempt must end or change to get there; cores and memory of a node restart nothing."""
     return claim.node != carry.node or claim.shares != carry.shares
 
 

@@ -1,7 +1,7 @@
 """Nodes and devices with what is claimed, carried and held on each; classes of nodes indexed by free devices.
 
-All numbers are kept incrementally. `held` counts each task once, with the larger of what it claims and what it
-carries: a device whose held is within its size can start everything that claims it at once.
+All numbers are kept incrementally. `held` counts each task once, with the larger of what it claims and what
+it carries: a device whose held is within its size can start everything that claims it at once.
 """
 
 from bisect import bisect_left, insort
@@ -209,20 +209,22 @@ class NodeState:
         for device in self.devices.values():
             if device.overfull:
                 return (
-                    f"GPU {device.gpu.uuid} of node {self.row.name} is over-full: {device.claimed} of {GPU} thousandths "
-                    f"and {device.claimed_memory} of {device.gpu.memory} bytes are claimed"
+                    f"GPU {device.gpu.uuid} of node {self.row.name} is over-full: {device.claimed} of {GPU} "
+                    f"thousandths and {device.claimed_memory} of {device.gpu.memory} bytes are claimed"
                 )
         if self.free_cpu < 0:
-            return f"node {self.row.name} is over-full: {self.claimed_cpu} of {self.row.cpu} millicores are claimed"
+            used = f"{self.claimed_cpu} of {self.row.cpu} millicores"
+            return f"node {self.row.name} is over-full: {used} are claimed"
         if self.free_memory < 0:
-            return f"node {self.row.name} is over-full: {self.claimed_memory} of {self.row.memory} bytes are claimed"
+            used = f"{self.claimed_memory} of {self.row.memory} bytes"
+            return f"node {self.row.name} is over-full: {used} are claimed"
         return ""
 
     def numbers(self) -> tuple[object, ...]:
         """Everything derived, for comparing two worlds."""
         return (
-            self.pool, self.free, self.idle, self.room, self.partly, self.claimed_cpu, self.claimed_memory, self.carried_cpu,
-            self.carried_memory, self.held_cpu, self.held_memory, tuple(sorted(self.tasks)),
+            self.pool, self.free, self.idle, self.room, self.partly, self.claimed_cpu, self.claimed_memory,
+            self.carried_cpu, self.carried_memory, self.held_cpu, self.held_memory, tuple(sorted(self.tasks)),
             tuple((uuid, device.numbers()) for uuid, device in self.devices.items()),
         )  # fmt: skip
 

@@ -75,7 +75,7 @@ class Need:
 
 
 def candidates(world: "World", workload: Workload, group: TaskGroup) -> tuple[int, list[Task]]:
-    """(tasks that have a claim or have succeeded, tasks that could be given one: longest waiting back-off last)."""
+    """(tasks that have a claim or have succeeded, tasks that could be given one: longest back-off last)."""
     have, idle = 0, []
     for task in world.tasks_of(workload.id):
         if task.group != group.name:
@@ -89,7 +89,7 @@ def candidates(world: "World", workload: Workload, group: TaskGroup) -> tuple[in
 
 
 def step_up(workload: Workload, devices: int, bound: int) -> int:
-    """How many devices the next portion of an elastic task has, which holds `devices` and may hold `bound`."""
+    """How many devices the next portion has of an elastic task that holds `devices` and may hold `bound`."""
     step = devices if workload.grow_doubling else 1
     return min(step, bound - devices)
 

@@ -40,7 +40,7 @@ def queue_key(
 
 
 def dominant(used: Resources, reach: Resources, total: Resources) -> int:
-    """The largest of used / reach over the resources; unlimited reach counts as the pool, none as a thousandth."""
+    """The largest of used / reach over the resources; unlimited counts as the pool, none as a thousandth."""
     largest = 0
     for have, can, all_ in zip(used, reach, total, strict=True):
         if have:
@@ -75,7 +75,7 @@ class Order:
             heapify(heap)
             parent = self._parent(project)
             self._heaps.setdefault(parent, []).append((self._key(project, heap[0][2]), project))
-        for parent, children in self._heaps.items():
+        for children in self._heaps.values():
             heapify(children)
         for parent, children in sorted(self._heaps.items()):
             if parent != ROOT:

@@ -1,4 +1,4 @@
-"""Which node is best: the nodes of a class in the order in which they should be tried, as lexicographic rules."""
+"""Which node is best: the nodes of a class in the order in which to try them, by lexicographic rules."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from pliant.sched.machines import NodeClass, NodeState
 def by_free_devices(cls: NodeClass, least: int, most: int, strategy: Strategy) -> Iterator[list[NodeState]]:
     """Tiers of nodes with `least` free devices or more; nodes that can give `most` come in the first tier.
 
-    Inside a tier: packing takes the node with the fewest free devices, spreading the one with the largest free part.
+    Inside a tier packing takes the fewest free devices first, spreading the largest free part.
     """
     most = max(most, least)
     counts = sorted(count for count in cls.buckets if count >= least)

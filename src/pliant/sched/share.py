@@ -82,10 +82,10 @@ def _member(
 
 
 def pending(world: "World", first: bool = False) -> dict[str, dict[str, Resources]]:
-    """What wanting workloads still ask for: pool -> project -> amount. Memory of GPUs counts on the smallest device.
+    """What wanting workloads still ask for: pool -> project -> amount; GPU memory on the smallest device.
 
-    A workload counts in every pool that it may use (or only in the first), except where it could never fit, so
-    that nobody loses GPUs to it. The world must be settled.
+    A workload counts in every pool that it may use (or only in the first), except where it could never fit,
+    so that nobody loses GPUs to it. The world must be settled.
     """
     found: dict[str, dict[str, Resources]] = {}
     for wid in world.wanting:

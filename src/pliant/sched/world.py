@@ -1,7 +1,7 @@
-"""Everything the scheduler knows at one instant: rows as stored, claims with a journal, and indexes over both.
+"""Everything the scheduler knows at one instant: rows as stored, claims with a journal, indexes over both.
 
-Facts change it through put() and drop(); decide() changes only claims, through the journal, and undoes them. What
-is derived is kept incrementally and equals what a world built fresh from the same rows has (see snapshot()).
+Facts change it through put() and drop(); decide() changes only claims, through the journal, and undoes them.
+What is derived is kept incrementally and equals that of a world built fresh from the same rows: snapshot().
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class World(Claims):
         return {**self.departments, **self.projects}
 
     def deserved(self, queue: str, pool: str = DEFAULT_POOL) -> Resources:
-        """The quota of a project or department by id, derived ones worked out; UNLIMITED where it has no bound."""
+        """The quota of a project or department by id, derived ones worked out; UNLIMITED where unbounded."""
         key = queue if queue in self.projects else department_key(queue)
         return Resources(*(UNLIMITED if it >= INFINITE else it for it in share.deserved(self, key, pool)))
 
@@ -331,7 +331,7 @@ class World(Claims):
         return world
 
     def check(self) -> None:
-        """Assert every invariant; the message names the culprit. For tests and for `debug` commands: it scans."""
+        """Assert every invariant; the message names the culprit. It scans: for tests and debugging."""
         for key, row in sorted(self.tasks.items()):
             where = f"task {key[1]} of workload {key[0]}"
             assert (row.carries is not None) == row.phase.live, (

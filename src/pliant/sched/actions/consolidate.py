@@ -1,4 +1,4 @@
-"""Consolidate: move what runs so that a waiting core fits. Nothing is lost; every victim has its new place at once."""
+"""Consolidate: move what runs so that a waiting core fits. Nothing is lost: every victim has a new place."""
 
 from pliant.model.quantity import Resources
 from pliant.model.workload import Workload

@@ -1,4 +1,4 @@
-"""Grow: lend idle GPUs that nobody waits for as bonus portions, in fair order. Evicts nobody, respects limits."""
+"""Grow: lend idle GPUs that nobody waits for, as bonus portions in fair order. Evicts nobody."""
 
 from pliant.model.workload import TaskPhase
 from pliant.sched import fit

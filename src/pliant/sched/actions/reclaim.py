@@ -11,7 +11,7 @@ from pliant.sched.victims import Rules
 
 
 class BelowDue(Rules):
-    """Two rules for each portion: guarantee quota, or maintain fair share; then the order of siblings is kept."""
+    """Two rules for each portion: guarantee quota or maintain fair share; the order of siblings is kept."""
 
     action = "reclaim"
     resettles = True
@@ -42,16 +42,16 @@ class BelowDue(Rules):
         return True
 
     def holds(self) -> bool:
-        """No sibling that gave may end up relatively worse off than we do, once we are above our fair share."""
+        """Once we are above our fair share, no sibling that gave may be relatively worse off than we are."""
         for theirs, (mine, _) in self._donors.items():
             ours, their = self.world.use(mine, self.pool).claimed, self.world.use(theirs, self.pool).claimed
             fair, their_fair = self._standing[mine].fair, self._standing[theirs].fair
             if their == self._donors[theirs][1]:
                 continue
             for at, asked in enumerate(self.adding):
-                if asked and ours[at] > fair[at] and their_fair[at] > 0:
-                    if ours[at] * their_fair[at] >= their[at] * fair[at]:
-                        return False
+                above = asked and ours[at] > fair[at] and their_fair[at] > 0
+                if above and ours[at] * their_fair[at] >= their[at] * fair[at]:
+                    return False
         return True
 
     def reason(self, victim: Workload, gpu: int) -> Reason:
@@ -96,7 +96,7 @@ def reclaim(cycle: Cycle) -> None:
 
 
 def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
-    """Only for a chunk that keeps its project within its fair share; what the project holds as bonus does not count."""
+    """Only for a chunk that keeps its project within its fair share, what it holds as bonus left out."""
     world, project = cycle.world, chunk.workload.project
     refusal = cycle.refuse(chunk, pool, adding)
     if (refusal is not None and refusal.quota) or cycle.never_fits(chunk, pool):

@@ -1,0 +1,136 @@
+"""Making room: what must be taken so that one node can hold one request, the cheapest way first."""
+
+from pliant.model.machine import Placement, Share
+from pliant.model.workload import Request
+from pliant.sched import fit, fraction
+from pliant.sched.context import Cycle
+from pliant.sched.machines import Device, NodeState, TaskKey
+from pliant.sched.portions import whole
+from pliant.sched.victims import Cost, Rules, Unit, cost, rank, unit_for
+
+LARGE = 1 << 32
+"""Scale on which prices per freed device are compared as integers."""
+
+
+class Clearing:
+    """Takes units on the journal and remembers what their tasks claimed before."""
+
+    def __init__(self, cycle: Cycle, rules: Rules) -> None:
+        self._cycle = cycle
+        self._world = cycle.world
+        self._rules = rules
+        self._youngest = cycle.settings.victims == "youngest"
+        self.before: dict[str, dict[TaskKey, Placement | None]] = {}  # workload -> claims when first touched
+
+    def price(self, units: list[Unit]) -> Cost:
+        return cost(self._world, units, self._youngest)
+
+    def clear(self, node: NodeState, request: Request) -> list[Unit] | None:
+        """Take what a request needs on one node; None (and nothing taken) if it cannot be.
+
+        Two greedy ways are compared: the cheapest device first, and most devices freed for the price first.
+        """
+        mark = self._world.checkpoint()
+        best: tuple[Cost, list[Unit]] | None = None
+        for broad in (False, True) if request.devices > 1 else (False,):
+            units = self._cleared(node, request, broad)
+            if units is not None:
+                price = self.price(units)
+                if best is None or price < best[0]:
+                    best = (price, units)
+            self._world.undo(mark)
+        if best is None:
+            return None
+        for unit in best[1]:
+            self.apply(unit)
+        return best[1]
+
+    def _cleared(self, node: NodeState, request: Request, broad: bool) -> list[Unit] | None:
+        units: list[Unit] = []
+        while not fit.fits(node, request):
+            more = self._step(node, request, broad) if self.spend(1) else None
+            if not more:
+                return None
+            for unit in more:
+                self.apply(unit)
+            units += more
+        return units
+
+    def _step(self, node: NodeState, request: Request, broad: bool) -> list[Unit] | None:
+        """The cheapest units that bring the node nearer to holding the request."""
+        best: tuple[Cost, int, list[Unit]] | None = None
+        if request.devices and not self._devices_fit(node, request):
+            for device in node.devices.values():
+                share = fraction.share_on(device.gpu, request)
+                if device.gpu.foreign or device.room(share.portion, share.memory):
+                    continue
+                units = self._off(device, share)
+                if units is None:
+                    continue
+                price = self.price(units)
+                if broad:
+                    freed = min(self._freed(node, units), request.devices - node.free)
+                    price = (price[0] * LARGE // freed, price[1] * LARGE // freed, price[2])
+                if best is None or (price, device.gpu.index) < best[:2]:
+                    best = (price, device.gpu.index, units)
+        else:
+            for at, key in enumerate(sorted(node.tasks)):
+                claim = self._world.claim_of(key)
+                if claim is None or claim.node != node.row.name or not (claim.cpu or claim.memory):
+                    continue
+                unit = unit_for(self._rules, key, None)
+                if unit is not None:
+                    price = self.price([unit])
+                    if best is None or (price, at) < best[:2]:
+                        best = (price, at, [unit])
+        return best[2] if best is not None else None
+
+    def _freed(self, node: NodeState, units: list[Unit]) -> int:
+        """How many more devices of the node these units free, at least 1."""
+        mark, free = self._world.checkpoint(), node.free
+        for unit in units:
+            self.apply(unit)
+        freed = node.free - free
+        self._world.undo(mark)
+        return max(1, freed)
+
+    @staticmethod
+    def _devices_fit(node: NodeState, request: Request) -> bool:
+        if whole(request):
+            return request.devices <= node.free
+        return fraction.shared_devices(node, request) is not None
+
+    def _off(self, device: Device, share: Share) -> list[Unit] | None:
+        """Units that free a share of one device, found on the journal and undone; None if that cannot be."""
+        world = self._world
+        mark = world.checkpoint()
+        units: list[Unit] = []
+        claimants = [key for key in device.users() if self._claims(key, device.gpu.uuid)]
+        claimants.sort(
+            key=lambda key: (rank(world, key[0]), key) if key[0] in world.workloads else ((0, 0, ""), key)
+        )
+        for key in claimants:
+            if device.room(share.portion, share.memory):
+                break
+            unit = unit_for(self._rules, key, device.gpu.uuid)
+            if unit is None:
+                continue
+            self.apply(unit)
+            units.append(unit)
+        enough = device.room(share.portion, share.memory)
+        world.undo(mark)
+        return units if enough else None
+
+    def _claims(self, key: TaskKey, uuid: str) -> bool:
+        claim = self._world.claim_of(key)
+        return claim is not None and any(share.gpu == uuid for share in claim.shares)
+
+    def apply(self, unit: Unit) -> None:
+        before = self.before.setdefault(unit.workload, {})
+        for key, after in unit.changes:
+            before.setdefault(key, self._world.claim_of(key))
+            self._world.claim(key, after)
+
+    def spend(self, steps: int) -> bool:
+        self._cycle.steps -= steps
+        return self._cycle.steps >= 0
