@@ -60,7 +60,7 @@ class Books:
             return sum(
                 GPU
                 for node in scene.nodes.values()
-                if scene.pool_of(node) == pool
+                if node.ready and scene.pool_of(node) == pool
                 for gpu in node.gpus
                 if not gpu.foreign
             )

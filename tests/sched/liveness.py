@@ -78,6 +78,8 @@ def _due(
     place = bare[key].claims
     assert place is not None
     pool = books.pool(place.node)
+    group = victim.groups[0]
+    surplus = place.gpu - place.shares[0].portion if group.elastic else 0  # goes before its core does
     ours, theirs = books.path(workload), books.path(victim)
     for queue in ours:
         deserved = books.deserved(queue, pool)
@@ -85,6 +87,6 @@ def _due(
             return False
     for mine, other in zip(ours, theirs, strict=True):
         deserved = books.deserved(other, pool)
-        if mine != other and (deserved == UNLIMITED or books.used[other, pool].gpu <= deserved):
+        if mine != other and (deserved == UNLIMITED or books.used[other, pool].gpu - surplus <= deserved):
             return False
     return True

@@ -253,6 +253,8 @@ def _decisions(scene: Scene, after: Mapping[Key, Task], plan: Plan) -> None:
 
 def _victims(scene: Scene, after: Mapping[Key, Task], plan: Plan, now: int) -> None:
     books = Books.of(scene, scene.tasks.values())
+    released = {decision.workload for decision in plan.decisions if decision.action == "release"}
+    replaced = any(d.verb is Verb.PLACE and d.workload in released for d in plan.decisions)
     for decision in plan.decisions:
         victim = scene.workloads[decision.workload]
         tasks = [t for t in scene.tasks.values() if t.workload == victim.id]
@@ -273,7 +275,8 @@ def _victims(scene: Scene, after: Mapping[Key, Task], plan: Plan, now: int) -> N
                 assert winner.priority > victim.priority, f"{decision} without a higher priority"
             if decision.action in ("shrink", "consolidate"):
                 assert only_bonus or decision.verb is Verb.MOVE, f"{decision} costs more than bonus"
-            if decision.action == "reclaim" and not only_bonus and decision.verb is not Verb.MOVE:
+            lost_core = not only_bonus and decision.verb is not Verb.MOVE
+            if decision.action == "reclaim" and lost_core and not replaced:
                 _over(books, victim, winner, pool, min(lost, bonus), decision)
         amount = Resources(gpu=-lost)
         if pool and victim.id in scene.workloads:

@@ -26,6 +26,7 @@ def irreducible(scene: Scene, plan: Plan) -> int:
     winner = scene.workloads[winners.pop()]
     moved = {decision.workload for decision in plan.decisions if decision.verb is Verb.MOVE}
     victims = {decision.workload for decision in takes} - moved
+    taken = {(decision.workload, task) for decision in takes for task in decision.tasks}
     changed = {key[0] for key, task in after.items() if task.claims != scene.tasks[key].claims}
     before = [task for task in scene.tasks.values() if task.workload == winner.id]
     gained = [after[task.key] for task in before if after[task.key].claims != task.claims]
@@ -38,6 +39,8 @@ def irreducible(scene: Scene, plan: Plan) -> int:
     tried = 0
     for name in sorted(victims):
         for given in _portions_back(scene, scene.workloads[name], after):
+            if not {task.key for task in given} <= taken:
+                continue
             room = Room(scene, base.values())
             extra = [task.claims for task in given if task.claims]
             for key in (task.key for task in given):
