@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from tests.cli.fake import Answer, pending, problem, workload
+from tests.cli.fake import Answer, problem
+from tests.cli.items import pending, workload
 
 IMAGE = "-i ubuntu"
 

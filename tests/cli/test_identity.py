@@ -6,6 +6,7 @@ import stat
 
 from pliant import __version__
 from tests.cli.fake import TOKEN
+from tests.cli.items import workload
 
 
 def mode(path):
@@ -101,8 +102,6 @@ def test_completion_scripts_are_for_the_name_that_was_typed(run):
 
 
 def test_names_of_workloads_are_completed(fake, run, monkeypatch, capsys):
-    from tests.cli.fake import workload
-
     fake.workloads = [workload("elastic1"), workload("filler1")]
     run("pliant project set team-a")
     monkeypatch.setenv("_PLIANT_COMPLETE", "bash_complete")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.cli.fake import Chunks, workload
+from tests.cli.fake import Chunks
+from tests.cli.items import workload
 
 DEMO = "gcr.io/run-ai-demo/quickstart"
 QUICKSTART = "runai.jfrog.io/demo/quickstart"

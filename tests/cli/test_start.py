@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from tests.cli.fake import workload
+from tests.cli.items import workload
 
 LIST = "import sys; from pliant.cli.main import main; code = main(['list', '-A', '-o', 'name']); "
 SAY = "import json; print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"

@@ -10,7 +10,8 @@ import threading
 
 import pytest
 
-from tests.cli.fake import Answer, Chunks, pending, workload
+from tests.cli.fake import Answer, Chunks
+from tests.cli.items import pending, workload
 
 
 @pytest.fixture

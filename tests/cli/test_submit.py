@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.cli.fake import Answer, Chunks, pending, workload
+from tests.cli.fake import Answer, Chunks
+from tests.cli.items import pending, workload
 
 QUICKSTART = "runai.jfrog.io/demo/quickstart"
 

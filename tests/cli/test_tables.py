@@ -12,7 +12,8 @@ from inline_snapshot import snapshot
 from pliant.cli import workload_tables
 from pliant.cli.output import as_yaml
 from pliant.cli.tables import grouped, table
-from tests.cli.fake import node, pending, unit, workload
+from tests.cli.fake import Answer
+from tests.cli.items import EVENT, node, pending, unit, workload
 
 
 @pytest.fixture(autouse=True)
@@ -392,8 +393,6 @@ Workload/a1  Normal  9s   [Started] placed on node-1, 1 GPU
 
 
 def test_why(fake, run):
-    from tests.cli.fake import EVENT, Answer
-
     fake.workloads = [pending("a1")]
     fake.answers["GET", "/api/v1/workloads/id-a1/why"] = Answer(
         body={
@@ -415,8 +414,6 @@ TIME                      EVENT    WHY
 
 
 def test_queue(fake, run):
-    from tests.cli.fake import Answer
-
     assert run("pliant queue").out == "Nothing waits.\n"
     entry = {
         "position": 1,

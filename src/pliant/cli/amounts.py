@@ -8,7 +8,7 @@ import click
 _UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 
 
 def number(text: str, flag: str, example: str) -> float:
@@ -46,7 +46,7 @@ def duration(text: str, flag: str) -> float:
 
 def checked_name(text: str, what: str = "name") -> str:
     """A DNS-1035 label, as Kubernetes wants names."""
-    if not _NAME.fullmatch(text):
+    if not re.fullmatch(_NAME, text):
         raise click.UsageError(
             f"{text!r} is no {what}: it starts with a letter, goes on with lower-case letters, digits and -, "
             "ends with a letter or digit, and has at most 63 characters."

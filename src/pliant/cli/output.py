@@ -12,7 +12,7 @@ from pliant.cli.session import Session
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_PLAIN = re.compile(r"[A-Za-z/_][A-Za-z0-9 /_.@()+-]*")
+_PLAIN = r"[A-Za-z/_][A-Za-z0-9 /_.@()+-]*"
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "~", ""}
 
 
@@ -114,7 +114,7 @@ def _scalar(value: Any) -> str:
 
 def _plain(text: str) -> bool:
     """True if YAML could take it for nothing but this very string."""
-    return bool(_PLAIN.fullmatch(text)) and text.lower() not in _WORDS and not text.endswith(" ")
+    return bool(re.fullmatch(_PLAIN, text)) and text.lower() not in _WORDS and not text.endswith(" ")
 
 
 def _quoted(text: str) -> str:
