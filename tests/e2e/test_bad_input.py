@@ -40,12 +40,12 @@ def status(stage: Stage, name: str) -> str:
 
 REFUSED = [
     # what is typed, exit code, words of the error
-    (f"runai submit a {IMAGE} -g 1 -p nowhere", 3, ["nowhere", "does not exist", "list project"]),
+    (f"runai submit a {IMAGE} -g 1 -p nowhere", 3, ["nowhere", "does not exist", "team-a"]),
     (f"runai training submit a {IMAGE} -g 1 -p nowhere", 3, ["nowhere", "does not exist"]),
     ("runai list -p nowhere", 3, ["nowhere"]),
     ("runai config project nowhere", 3, ["nowhere", "list project"]),
-    (f"runai submit taken {IMAGE} -g 1", 5, ["taken", "already exists", "delete"]),
-    (f"runai training submit taken {IMAGE} -g 1", 5, ["taken", "already exists", "delete"]),
+    (f"runai submit taken {IMAGE} -g 1", 5, ["taken", "already exists", "Delete it first"]),
+    (f"runai training submit taken {IMAGE} -g 1", 5, ["taken", "already exists", "Delete it first"]),
     ("runai submit a -g 1", 2, ["-i, --image must be set"]),
     ("runai submit a -i unheard/of -g 1", 2, ["unheard/of", "command"]),
     (f"runai submit Big {IMAGE}", 2, ["'Big'", "lower-case"]),
@@ -111,7 +111,7 @@ def test_more_gpus_than_any_node_has_is_accepted_and_said_at_once(busy: Stage) -
 
 def test_wrong_token(busy: Stage) -> None:
     before = comparable(busy)
-    for command in ("runai list", f"runai submit a {IMAGE} -g 1", "pliant down --yes"):
+    for command in ("runai list", f"runai submit a {IMAGE} -g 1", "pliant project update team-a --quota 5"):
         done = busy.run(f"PLIANT_TOKEN=wrong {command}")
         assert done.code == 4, done.said
         assert "token" in done.err.lower() and done.out == ""
@@ -139,13 +139,13 @@ def test_a_command_that_does_not_exist_fails_its_workload_and_nothing_else(busy:
     typed(busy, "runai delete ghost")
 
 
-def test_a_command_that_cannot_start_is_tried_again_and_says_so(busy: Stage) -> None:
-    typed(busy, "runai submit again -i ubuntu -g 1 --command -- no-such-command")
+def test_a_command_that_fails_is_tried_again_after_a_pause_and_says_so(busy: Stage) -> None:
+    typed(busy, "runai submit again -i ubuntu -g 1 --command -- false")
     until(
         lambda: (item(busy, "again").get("reason") or {}).get("code") == "back-off",
         "a pause before the retry",
     )
-    assert "no-such-command" in typed(busy, "runai describe job again").out
+    assert "exit code 1" in typed(busy, "pliant why again").out
     typed(busy, "runai delete again")
 
 

@@ -129,21 +129,19 @@ def test_a_full_disk(small_disk: SmallDisk) -> None:
     stage = Stage(small_disk.folder / "stage")
     try:
         typed(stage, "pliant up --simulate 1x2")
-        script = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.02; done"
+        script = "pad=$(printf %04000d 0); while :; do echo $pad; sleep 0.01; done"
         typed(stage, f"runai submit talks -i ubuntu -g 1 --command -- sh -c '{script}'")
-        until(lambda: "line 5" in stage.run("runai logs talks").out, "its first lines")
+        until(lambda: "0000" in stage.run("runai logs talks --tail 1").out, "its first lines")
+        (folder,) = attempts(stage, "talks")
         small_disk.fill()
-        time.sleep(0.5)  # some lines that cannot be written
         assert statuses(stage) == {"talks": "Running"}
         done = stage.run(f"runai submit more {IMAGE} -g 1")
         if done.code != 0:
             assert "Traceback" not in done.said and "disk" in done.err.lower(), done.said
             assert statuses(stage) == {"talks": "Running"}, "what was refused has changed nothing"
+        time.sleep(0.5)  # more output than the log's last page and a pipe hold
         small_disk.empty()
-        until(
-            lambda: "bytes of output are missing here" in stage.run("runai logs talks").out,
-            "a note in the log",
-        )
+        until(lambda: "bytes of output are missing here" in (folder / "log").read_text(), "a note in the log")
         until(lambda: stage.run(f"runai submit later {IMAGE} -g 1").code == 0, "the server to recover")
         until(lambda: statuses(stage).get("talks") == "Running", "the first job")
         assert len(attempts(stage, "talks")) == 1, "it was never disturbed"
