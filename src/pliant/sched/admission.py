@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from pliant.model.quantity import Resources
 from pliant.sched import fraction
-from pliant.sched.division import Standing
+from pliant.sched.division import INFINITE, Standing
 from pliant.sched.portions import Chunk
 from pliant.sched.tree import NOTHING
 from pliant.sched.world import World
 
 RESOURCES = Resources._fields
+UNLIMITED = Resources(INFINITE, INFINITE, INFINITE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ def refuse(
     """The first bound on the path to the root that `request` more would break; None if it may be admitted."""
     for key in world.path(project):
         mine = standing[key]
+        if preemptible and mine.limit == UNLIMITED:
+            continue
         use = world.use(key, pool)
         for at, resource in enumerate(RESOURCES):
             if request[at] and use.claimed[at] + request[at] > mine.limit[at]:

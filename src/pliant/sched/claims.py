@@ -31,6 +31,8 @@ class Claims:
         self._members: dict[str, list[TaskKey]] = {}
         self._claims: dict[TaskKey, Placement] = {}
         self._use: dict[tuple[str, str], list[int]] = {}
+        self._shapes: dict[tuple[object, ...], int] = {}
+        self._uses: dict[tuple[str, str], Use] = {}  # what use() has answered since the sums changed
         self._classes: dict[tuple[str, tuple[str, ...]], NodeClass] = {}
         self._journal: list[tuple[TaskKey, Placement | None]] = []
         self._strays: dict[TaskKey, None] = {}
@@ -68,14 +70,19 @@ class Claims:
 
     def use(self, key: str, pool: str) -> Use:
         """As usage(), by key of the queue tree."""
-        sums = self._use.get((key, pool))
-        if sums is None:
-            return Use(NOTHING, NOTHING)
-        return Use(Resources(*sums[:3]), Resources(*sums[3:]))
+        use = self._uses.get((key, pool))
+        if use is None:
+            sums = self._use.get((key, pool), [0] * 6)
+            use = self._uses[key, pool] = Use(Resources(*sums[:3]), Resources(*sums[3:]))
+        return use
 
     def usage(self, queue: str, pool: str = DEFAULT_POOL) -> Use:
         """(claimed, non-preemptible part of it) of a project or department by id."""
         return self.use(queue if queue in self.projects else department_key(queue), pool)
+
+    def shape_of(self, requests: tuple[object, ...]) -> int:
+        """A number for what a chunk asks for: equal for equal requests."""
+        return self._shapes.setdefault(requests, len(self._shapes))
 
     def node_class(self, pool: str, types: tuple[str, ...]) -> NodeClass:
         """Open nodes of a pool, of these types (none: all)."""
@@ -152,6 +159,7 @@ class Claims:
             return
         gpu, cpu, memory = sign * claims.gpu, sign * claims.cpu, sign * claims.memory
         for queue in self.path(workload.project):
+            self._uses.pop((queue, node.pool), None)
             sums = self._use.setdefault((queue, node.pool), [0] * 6)
             sums[0] += gpu
             sums[1] += cpu

@@ -1,6 +1,6 @@
 """The state of one cycle: what the actions share, record and leave behind for the plan."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pliant.model.machine import NodePool
@@ -19,6 +19,13 @@ from pliant.sched.share import pending, standings
 from pliant.sched.tree import NOTHING
 from pliant.sched.world import World
 
+Kin = tuple[object, ...]
+"""What chunks have in common that every action treats alike in one pool; see Cycle.kin."""
+
+
+Lane = tuple[int, str]
+"""A pool as the first (0), second, ... choice of workloads."""
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -27,7 +34,8 @@ class Block:
     chunk: Chunk
     pool: str
     adding: Resources
-    refusal: Refusal | None = None
+    refusal: Refusal | None
+    kin: Kin
 
 
 class Cycle:
@@ -37,13 +45,10 @@ class Cycle:
         self.settings = settings
         self.decisions: list[Decision] = []
         self.blocked: dict[str, Block] = {}  # by workload: what it could not get
-        self.resting: dict[
-            str, TaskKey
-        ] = {}  # workloads whose chunk waits for a back-off, and the task behind it
-        self.protected: dict[
-            str, tuple[str, int]
-        ] = {}  # by workload: a victim's name, and until when it is safe
-        self.unentitled: dict[str, None] = {}  # workloads whose project has all it is due
+        self.failures: dict[Lane, dict[str, Chunk]] = {}  # (choice number, pool) -> what it could not give
+        self.resting: dict[str, TaskKey] = {}  # workload -> its task in back-off for which its chunk waits
+        self.protected: dict[Kin, tuple[str, int]] = {}  # a victim's name, and until when (ms) it is safe
+        self.unentitled: set[Kin] = set()  # those whose project has all it is due
         self.positions: dict[str, int] = {}
         self.wake: int | None = None
         self.steps = settings.search_steps
@@ -51,20 +56,72 @@ class Cycle:
         self.pools = reach.all_pools(world)
         self._standing: dict[str, Mapping[str, Standing]] = {}
         self._pending: dict[str, dict[str, Resources]] | None = None
+        self._nodes: dict[tuple[object, ...], NodeClass] = {}
+        self._never: dict[Kin, bool] = {}
         self._unfit: set[tuple[object, ...]] = set()
 
+    # ------------------------------------------------------------------ where a workload may go
+    def kin(self, chunk: Chunk, pool: str) -> Kin:
+        """Equal for chunks of one project that ask for the same under the same conditions."""
+        it = chunk.workload
+        owner = (it.project, it.kind, it.priority, it.preemptible, it.node_type)
+        return (pool, owner, chunk.step, chunk.shape, chunk.parts[0].task if chunk.extends else None)
+
     def choices(self, workload: Workload) -> list[str]:
+        """Pools to try, in order."""
         return reach.choices(self.world, workload)
 
     def nodes_for(self, workload: Workload, pool: str) -> NodeClass:
-        return reach.nodes_for(self.world, workload, pool)
+        key = (pool, workload.project, workload.kind, workload.node_type)
+        found = self._nodes.get(key)
+        if found is None:
+            found = self._nodes[key] = reach.nodes_for(self.world, workload, pool)
+        return found
 
     def pool(self, name: str) -> NodePool:
         return self.world.pools.get(name) or NodePool(name, name)
 
     def never_fits(self, chunk: Chunk, pool: str) -> bool:
         """True if even an empty pool could not hold it."""
-        return reach.never_fits(chunk, self.nodes_for(chunk.workload, pool))
+        kin = self.kin(chunk, pool)
+        found = self._never.get(kin)
+        if found is None:
+            found = self._never[kin] = reach.never_fits(chunk, self.nodes_for(chunk.workload, pool))
+        return found
+
+    def lanes(self) -> dict[Lane, list[Chunk]]:
+        """What wanting workloads ask for next, by lane, in the order in which lanes are served."""
+        world = self.world
+        world.settle()
+        found: dict[Lane, list[Chunk]] = {}
+        for wid in world.wanting:
+            workload, chunk = world.workloads[wid], world.need(wid).chunk
+            if chunk is None or workload.project not in world.projects or self.rests(chunk):
+                continue
+            for turn, pool in enumerate(self.choices(workload)):
+                found.setdefault((turn, pool), []).append(chunk)
+        return {lane: found[lane] for lane in self.turns() if lane in found}
+
+    def asks(self, chunk: Chunk) -> bool:
+        """True if this is still what its workload asks for next."""
+        now = self.world.need(chunk.workload.id).chunk
+        return now is chunk or now == chunk
+
+    def turns(self) -> Iterator[Lane]:
+        """(choice number, pool) in the order in which pools are served."""
+        for turn in range(len(self.pools)):
+            for pool in self.pools:
+                yield turn, pool
+
+    def rests(self, chunk: Chunk) -> bool:
+        """True if some task of the chunk is in back-off; remembers when that ends."""
+        for part in chunk.parts:
+            row = self.world.tasks[part.task]
+            if row.retry_at is not None and row.retry_at > self.now:
+                self.wake_at(row.retry_at)
+                self.resting[chunk.workload.id] = part.task
+                return True
+        return False
 
     # ------------------------------------------------------------------ who is entitled to what
     def standing(self, pool: str) -> Mapping[str, Standing]:
@@ -126,12 +183,12 @@ class Cycle:
         world = self.world
         if self.refuse(chunk, pool, adding) is not None:
             return False
-        types = reach.types(self.world, chunk.workload)
-        shape = (pool, types, chunk.shape)
+        cls = self.nodes_for(chunk.workload, pool)
+        shape = (pool, cls.types, chunk.shape)
         if not chunk.extends and shape in self._unfit:
             return False
         mark = world.checkpoint()
-        if not fit.place(world, world.node_class(pool, types), chunk, self.pool(pool)):
+        if not fit.place(world, cls, chunk, self.pool(pool)):
             if not chunk.extends:
                 self._unfit.add(shape)
             return False
@@ -146,39 +203,9 @@ class Cycle:
         self.released = True
 
     # ------------------------------------------------------------------ recording
-    def order(self, pool: str, chunks: Iterator[Chunk]) -> Order:
+    def order(self, pool: str, chunks: Iterable[Chunk]) -> Order:
         jobs = ((chunk, self.adding(chunk, pool)) for chunk in chunks)
         return Order(self.world, pool, self.standing(pool), jobs)
-
-    def waiting(self, pool: str, turn: int) -> Iterator[Chunk]:
-        """What the wanting workloads ask for next, for those whose choice number `turn` is this pool."""
-        world = self.world
-        world.settle()
-        for wid in sorted(world.wanting):
-            workload = world.workloads[wid]
-            if workload.project not in world.projects or wid in self.resting:
-                continue
-            pools = self.choices(workload)
-            if turn < len(pools) and pools[turn] == pool:
-                chunk = world.need(wid).chunk
-                if chunk is not None and not self.rests(chunk):
-                    yield chunk
-
-    def rests(self, chunk: Chunk) -> bool:
-        """True if some task of the chunk is in back-off; remembers when that ends."""
-        for part in chunk.parts:
-            row = self.world.tasks[part.task]
-            if row.retry_at is not None and row.retry_at > self.now:
-                self.wake_at(row.retry_at)
-                self.resting[chunk.workload.id] = part.task
-                return True
-        return False
-
-    def turns(self) -> Iterator[tuple[int, str]]:
-        """(choice number, pool) in the order in which pools are served."""
-        for turn in range(len(self.pools)):
-            for pool in self.pools:
-                yield turn, pool
 
     def looked_at(self, workload: str) -> None:
         self.positions.setdefault(workload, len(self.positions) + 1)
@@ -213,11 +240,13 @@ class Cycle:
         self.record(Decision(verb, action, workload.id, tasks, before, after, reason))
         self.blocked.pop(workload.id, None)
 
-    def block(self, block: Block) -> None:
-        """Remember why a workload got nothing: of several pools the one in which it came farthest."""
-        known = self.blocked.get(block.chunk.workload.id)
-        if known is None or known.chunk is not block.chunk or self._hope(block) > self._hope(known):
-            self.blocked[block.chunk.workload.id] = block
+    def block(self, lane: Lane, block: Block) -> None:
+        """Remember what got nothing, and why: of several pools the one in which it came farthest."""
+        wid = block.chunk.workload.id
+        self.failures.setdefault(lane, {})[wid] = block.chunk
+        known = self.blocked.get(wid)
+        if known is None or known.chunk != block.chunk or self._hope(block) > self._hope(known):
+            self.blocked[wid] = block
 
     def _hope(self, block: Block) -> int:
         if self.never_fits(block.chunk, block.pool):

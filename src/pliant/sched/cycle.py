@@ -1,5 +1,7 @@
 """One cycle: the actions in their order, then the plan that follows from what they changed."""
 
+from collections.abc import Callable
+
 from pliant.model.reason import ByOwner, Ended, NodeLost, Reason
 from pliant.model.workload import Desired
 from pliant.sched.actions.allocate import allocate
@@ -16,6 +18,16 @@ from pliant.sched.settings import Settings
 from pliant.sched.verdicts import verdicts
 from pliant.sched.world import World
 
+ACTIONS: dict[str, Callable[[Cycle], None]] = {
+    "allocate": allocate,
+    "shrink": shrink,
+    "consolidate": consolidate,
+    "reclaim": reclaim,
+    "preempt": preempt,
+    "stale": stale,
+    "grow": grow,
+}
+
 
 def decide(world: World, now: int, settings: Settings) -> Plan:
     """What to do about this world at this instant (ms since the epoch). The world is left as it was found.
@@ -27,15 +39,11 @@ def decide(world: World, now: int, settings: Settings) -> Plan:
         world.settle()
         cycle = Cycle(world, now, settings)
         release(cycle)
-        allocate(cycle)
-        shrink(cycle)
-        consolidate(cycle)
-        reclaim(cycle)
-        preempt(cycle)
-        stale(cycle)
-        if cycle.released:
-            allocate(cycle)
-        grow(cycle)
+        ran: set[str] = set()
+        for name in settings.actions:
+            if name not in ran or cycle.released:  # again only if something was released meanwhile
+                ACTIONS[name](cycle)
+            ran.add(name)
         return _plan(cycle)
     finally:
         world.undo(mark)

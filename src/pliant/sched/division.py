@@ -97,16 +97,17 @@ class Standing(NamedTuple):
     fair: Resources
     rank: int
     created: int
+    allocatable: Resources  # what it can reach: see reachable()
 
-    @property
-    def allocatable(self) -> Resources:
-        """What it can reach: its limit if its quota is unlimited, else min(limit, max(quota, fair share))."""
-        return Resources(
-            *(
-                lim if des >= INFINITE else min(lim, max(des, fair))
-                for des, lim, fair in zip(self.deserved, self.limit, self.fair, strict=True)
-            )
+
+def reachable(deserved: Resources, limit: Resources, fair: Resources) -> Resources:
+    """The limit where the quota is unlimited, else min(limit, max(quota, fair share))."""
+    return Resources(
+        *(
+            most if quota >= INFINITE else min(most, max(quota, share))
+            for quota, most, share in zip(deserved, limit, fair, strict=True)
         )
+    )
 
 
 UNITS = Resources(GPU, 1, 1)
@@ -154,6 +155,8 @@ def _share_level(total: Resources, members: tuple[Member, ...], found: dict[str,
         )
     for m in members:
         fair = Resources(*(column[m.key] for column in columns))
-        found[m.key] = Standing(m.deserved, m.limit, fair, m.rank, m.created)
+        found[m.key] = Standing(
+            m.deserved, m.limit, fair, m.rank, m.created, reachable(m.deserved, m.limit, fair)
+        )
         if m.children:
             _share_level(fair, m.children, found)

@@ -42,10 +42,13 @@ class Chunk:
     resources: Resources  # what it asks for; requests by GPU memory count no GPUs here: see entitlement.asked
     by_memory: bool  # some part asks for GPU memory
     extends: bool  # it is bound to the node where its task sits
-    shape: tuple[object, ...]  # two chunks of equal shape (that do not extend) fit the same worlds
+    shape: int  # two chunks of equal shape (that do not extend) fit the same nodes
+    standing: Step  # what its workload holds already: CORE below its core, WANTED at it, BONUS above it
 
 
-def chunk_of(workload: Workload, step: Step, parts: tuple[Part, ...]) -> Chunk:
+def chunk_of(
+    world: "World", workload: Workload, step: Step, parts: tuple[Part, ...], standing: Step
+) -> Chunk:
     total = Resources()
     for part in parts:
         total = total.plus(part.request.resources)
@@ -56,7 +59,8 @@ def chunk_of(workload: Workload, step: Step, parts: tuple[Part, ...]) -> Chunk:
         total,
         any(part.request.gpu_memory for part in parts),
         any(part.extends for part in parts),
-        tuple((part.request, part.most) for part in parts),
+        world.shape_of(tuple((part.request, part.most) for part in parts)),
+        standing,
     )
 
 
@@ -71,7 +75,7 @@ class Need:
     bonus: int  # devices or tasks held beyond what is wanted
     bonus_gpu: int  # milli-GPUs of that
     stretchable: bool  # could take (more) bonus if there were room
-    step: Step  # of what it holds: CORE below its core, WANTED at it, BONUS above it; for the queue order
+    broken: bool  # it holds something, but not all of its core
 
 
 def candidates(world: "World", workload: Workload, group: TaskGroup) -> tuple[int, list[Task]]:
@@ -151,17 +155,18 @@ def need_of(world: "World", workload: Workload) -> Need:
         stretchable = stretchable or (bool(idle) and have < group.max)
     chunk: Chunk | None = None
     if core:
-        chunk = chunk_of(workload, Step.CORE, tuple(core)) if complete else None
+        chunk = chunk_of(world, workload, Step.CORE, tuple(core), Step.CORE) if complete else None
     elif wanted and complete:
-        chunk = chunk_of(workload, Step.WANTED, (wanted[0],))
+        above = Step.BONUS if surplus else Step.WANTED
+        chunk = chunk_of(world, workload, Step.WANTED, (wanted[0],), above)
     if not workload_open(workload) or (core and not complete):
         chunk, missing, stretchable = None, [], False
-    step = Step.CORE if core else Step.BONUS if surplus else Step.WANTED
     total = Resources()
     for request, count in missing:
         total = total.plus(request.resources.times(count))
     by_memory = tuple(entry for entry in missing if entry[0].gpu_memory)
-    return Need(chunk, total, by_memory, holds, bonus, bonus_gpu, stretchable and not core and complete, step)
+    stretchable = stretchable and not core and complete
+    return Need(chunk, total, by_memory, holds, bonus, bonus_gpu, stretchable, holds and bool(core))
 
 
 def workload_open(workload: Workload) -> bool:
@@ -171,26 +176,24 @@ def workload_open(workload: Workload) -> bool:
 
 def bonus_chunks(world: "World", workload: Workload) -> list[Chunk]:
     """The bonus portions it could take next, best first; empty if it misses anything that it asked for."""
+    found: list[Chunk] = []
     if world.need(workload.id).chunk is not None:
-        return []
-    found = []
+        return found
     for group in workload.groups:
         have, idle = candidates(world, workload, group)
         if group.elastic:
             task = next((t for t in world.tasks_of(workload.id) if t.group == group.name), None)
             claim = world.claim_of(task.key) if task is not None else None
-            node = world.nodes.get(claim.node) if claim is not None else None
-            if task is None or claim is None or node is None:
+            if task is None or claim is None:
                 continue
             held = len(claim.shares)
             step = step_up(workload, held, held * 2 if workload.grow_doubling else held + 1)
-            found.append(
-                chunk_of(
-                    workload, Step.BONUS, (Part(task.key, extension(group.request, step), extends=True),)
-                )
-            )
+            part = Part(task.key, extension(group.request, step), extends=True)
         elif idle and have < group.max:
-            found.append(chunk_of(workload, Step.BONUS, (Part(idle[0].key, group.request),)))
+            part = Part(idle[0].key, group.request)
+        else:
+            continue
+        found.append(chunk_of(world, workload, Step.BONUS, (part,), Step.BONUS))
     return found
 
 

@@ -1,11 +1,11 @@
 """Who is next: a walk down the queue tree that always takes the most deprived queue, then its best job."""
 
 from collections.abc import Iterable, Mapping
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 
 from pliant.model.quantity import GPU, Resources
 from pliant.sched.division import INFINITE, Standing
-from pliant.sched.portions import Chunk, Need
+from pliant.sched.portions import Chunk
 from pliant.sched.tree import NOTHING
 from pliant.sched.world import World
 
@@ -14,10 +14,10 @@ QueueKey = tuple[bool, bool, int, bool, int, int, int, int, str]
 ROOT = ""
 
 
-def job_key(chunk: Chunk, need: Need) -> JobKey:
+def job_key(chunk: Chunk) -> JobKey:
     """Priority, then below the core before at it before above it, then age."""
     workload = chunk.workload
-    return (-workload.priority, need.step, workload.serial, workload.id)
+    return (-workload.priority, chunk.standing, workload.serial, workload.id)
 
 
 def queue_key(
@@ -64,12 +64,12 @@ class Order:
         self._standing = standing
         self._total = world.capacity.get(pool, NOTHING)
         self._jobs: dict[str, list[tuple[JobKey, Chunk, Resources]]] = {}  # project -> heap
-        self._heaps: dict[str, list[tuple[QueueKey, str]]] = {
-            ROOT: []
-        }  # department or root -> heap of children
+        # department or root -> heap of its children
+        self._heaps: dict[str, list[tuple[QueueKey, str]]] = {ROOT: []}
+        self._keys: dict[tuple[str, Resources, Resources], QueueKey] = {}
         self._tried = ""  # project of the last job; its keys are stale until the next pop
         for chunk, adding in jobs:
-            entry = (job_key(chunk, world.need(chunk.workload.id)), chunk, adding)
+            entry = (job_key(chunk), chunk, adding)
             self._jobs.setdefault(chunk.workload.project, []).append(entry)
         for project, heap in self._jobs.items():
             heapify(heap)
@@ -96,7 +96,7 @@ class Order:
 
     def push(self, chunk: Chunk, adding: Resources) -> None:
         """Queue what the workload that was popped last asks for next."""
-        entry = (job_key(chunk, self._world.need(chunk.workload.id)), chunk, adding)
+        entry = (job_key(chunk), chunk, adding)
         heappush(self._jobs[chunk.workload.project], entry)
 
     def _refresh(self, project: str) -> None:
@@ -107,21 +107,24 @@ class Order:
             self._replace(ROOT, parent, self._best(children[0][1]) if children else None)
 
     def _replace(self, parent: str, child: str, adding: Resources | None) -> None:
-        heap = self._heaps.setdefault(parent, [])
-        if heap and heap[0][1] == child:
+        """Give the first child of a heap the key that it has now; without a job it leaves."""
+        heap = self._heaps[parent]
+        assert heap[0][1] == child, "only the queue that was popped last changes its place"
+        if adding is None:
             heappop(heap)
-        else:
-            heap[:] = [entry for entry in heap if entry[1] != child]
-            heapify(heap)
-        if adding is not None:
-            heappush(heap, (self._key(child, adding), child))
+        elif (key := self._key(child, adding)) != heap[0][0]:
+            heapreplace(heap, (key, child))
 
     def _best(self, project: str) -> Resources:
         return self._jobs[project][0][2]
 
     def _key(self, key: str, adding: Resources) -> QueueKey:
         claimed = self._world.use(key, self._pool).claimed
-        return queue_key(key, self._standing[key], claimed, adding, self._total)
+        known = self._keys.get((key, claimed, adding))
+        if known is None:
+            known = queue_key(key, self._standing[key], claimed, adding, self._total)
+            self._keys[key, claimed, adding] = known
+        return known
 
     def _parent(self, project: str) -> str:
         path = self._world.path(project)

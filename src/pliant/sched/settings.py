@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass
 
+ORDER = ("allocate", "shrink", "consolidate", "reclaim", "preempt", "stale", "allocate", "grow")
+"""The actions of a cycle, from the least to the most disruptive; bonus comes last."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    actions: tuple[str, ...] = ORDER  # one that is named again runs again only if something was released
     consolidation_victims: int = 16  # most workloads one consolidation may move; 0: off; -1: no bound
     victims: str = "least"  # or "youngest": see docs/adr
     search_steps: int = 20_000  # bound on simulated placements per cycle for hypotheses

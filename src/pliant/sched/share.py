@@ -87,17 +87,31 @@ def pending(world: "World", first: bool = False) -> dict[str, dict[str, Resource
     A workload counts in every pool that it may use (or only in the first), except where it could never fit,
     so that nobody loses GPUs to it. The world must be settled.
     """
-    found: dict[str, dict[str, Resources]] = {}
+    kin: dict[tuple[object, ...], list[str]] = {}
     for wid in world.wanting:
         workload, need = world.workloads[wid], world.need(wid)
-        if workload.project not in world.projects or need.chunk is None:
-            continue
+        if need.chunk is not None and workload.project in world.projects:
+            key = (
+                workload.project,
+                workload.kind,
+                workload.node_type,
+                workload.pools,
+                need.chunk.shape,
+                need.lacks,
+                wid if need.holds or need.lacks_memory else "",
+            )
+            alike = kin.setdefault(key, [])
+            alike.append(wid)
+    found: dict[str, dict[str, Resources]] = {}
+    for alike in kin.values():
+        workload, need = world.workloads[alike[0]], world.need(alike[0])
+        assert need.chunk is not None
         pools = reach.choices(world, workload)
         for pool in pools[:1] if first else pools:
             cls = reach.nodes_for(world, workload, pool)
             if reach.never_fits(need.chunk, cls):
                 continue
-            lacks = need.lacks
+            lacks = need.lacks.times(len(alike))
             for request, count in need.lacks_memory:
                 lacks = lacks.plus(Resources(estimate(request, cls.smallest_device) * count))
             sums = found.setdefault(pool, {})

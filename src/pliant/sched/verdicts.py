@@ -17,7 +17,7 @@ from pliant.model.reason import (
 )
 from pliant.model.workload import Desired, Workload
 from pliant.sched import reach
-from pliant.sched.context import Block, Cycle
+from pliant.sched.context import Block, Cycle, Kin
 from pliant.sched.division import INFINITE
 from pliant.sched.intents import Outcome
 from pliant.sched.machines import NodeClass, TaskKey
@@ -29,8 +29,12 @@ def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
     """In the order in which this cycle looked at the workloads; those it did not look at come last, by id."""
     world = cycle.world
     found: dict[str, Reason] = {}
+    known: dict[Kin, Reason] = {}
     for wid, block in cycle.blocked.items():
-        found[wid] = explain(cycle, block)
+        reason = known.get(block.kin)
+        if reason is None:
+            reason = known[block.kin] = explain(cycle, block)
+        found[wid] = reason
     for wid, key in cycle.resting.items():
         row = world.tasks[key]
         found[wid] = BackOff(row.name, row.retry_at or 0, row.failures)
@@ -64,11 +68,11 @@ def explain(cycle: Cycle, block: Block) -> Reason:
         name, level = queue_of(world, refusal.key).name, level_of(world, refusal.key)
         kind = NonPreemptibleOverQuota if refusal.quota else OverLimit
         return kind(level, name, block.pool, refusal.resource, refusal.allowed, refusal.used, refusal.asked)
-    protected = cycle.protected.get(workload.id)
+    protected = cycle.protected.get(block.kin)
     if protected is not None:
         return MinRuntime(protected[0], block.pool, protected[1], block.adding.gpu)
     short = _short_of(block, cls)
-    if short == "gpu" and workload.id in cycle.unentitled:
+    if short == "gpu" and block.kin in cycle.unentitled:
         standing = cycle.standing(block.pool)[workload.project]
         quota = standing.deserved.gpu
         return NotEntitled(
@@ -141,7 +145,10 @@ def _unseen(cycle: Cycle, workload: Workload) -> Reason:
     if not pools or chunk is None:
         return NoMatchingNode(", ".join(workload.pools), workload.node_type, 0)
     adding = cycle.adding(chunk, pools[0])
-    return explain(cycle, Block(chunk, pools[0], adding, cycle.refuse(chunk, pools[0], adding)))
+    return explain(
+        cycle,
+        Block(chunk, pools[0], adding, cycle.refuse(chunk, pools[0], adding), cycle.kin(chunk, pools[0])),
+    )
 
 
 def _release(cycle: Cycle, key: TaskKey) -> Reason:

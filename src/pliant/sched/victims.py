@@ -69,7 +69,7 @@ class Rules:
         if until <= self.cycle.now:
             return True
         self.cycle.wake_at(until)
-        self.cycle.protected.setdefault(self.chunk.workload.id, (victim.name, until))
+        self.cycle.protected.setdefault(self.cycle.kin(self.chunk, self.pool), (victim.name, until))
         return False
 
 

@@ -1,20 +1,27 @@
 """Allocate: place what fits on what nobody claims, in fair order. Evicts nobody."""
 
-from pliant.sched.context import Block, Cycle
+from pliant.sched.admission import Refusal
+from pliant.sched.context import Block, Cycle, Kin
 
 
 def allocate(cycle: Cycle) -> None:
-    for turn, pool in cycle.turns():
-        order = cycle.order(pool, cycle.waiting(pool, turn))
+    world = cycle.world
+    hopeless: dict[Kin, Refusal | None] = {}  # claims only grow here: what failed once fails again
+    for lane, chunks in cycle.lanes().items():
+        pool = lane[1]
+        order = cycle.order(pool, (chunk for chunk in chunks if cycle.asks(chunk)))
         while (job := order.pop()) is not None:
             chunk, adding = job
             wid = chunk.workload.id
             cycle.looked_at(wid)
-            before = cycle.world.gpu_of(wid)
-            if cycle.try_place(chunk, pool, adding):
-                cycle.placed(chunk, pool, "allocate", before)
-                following = cycle.world.need(wid).chunk
-                if following is not None and not cycle.rests(following):
-                    order.push(following, cycle.adding(following, pool))
-            else:
-                cycle.block(Block(chunk, pool, adding, cycle.refuse(chunk, pool, adding)))
+            kin = cycle.kin(chunk, pool)
+            if kin not in hopeless:
+                before = world.gpu_of(wid)
+                if cycle.try_place(chunk, pool, adding):
+                    cycle.placed(chunk, pool, "allocate", before)
+                    following = world.need(wid).chunk
+                    if following is not None and not cycle.rests(following):
+                        order.push(following, cycle.adding(following, pool))
+                    continue
+                hopeless[kin] = cycle.refuse(chunk, pool, adding)
+            cycle.block(lane, Block(chunk, pool, adding, hopeless[kin], kin))

@@ -104,7 +104,7 @@ def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | 
     mine = cycle.standing(pool)[project]
     have = world.use(project, pool).claimed.minus(Resources(cycle.lent(project, pool)))
     if any(asked and held + asked > due for held, asked, due in zip(have, adding, mine.fair, strict=True)):
-        cycle.unentitled[chunk.workload.id] = None
+        cycle.unentitled.add(cycle.kin(chunk, pool))
         return None
     if not cycle.donors(pool, project):
         return None

@@ -4,7 +4,6 @@ from pliant.model.reason import StaleGang
 from pliant.model.workload import Phase
 from pliant.sched.context import Cycle
 from pliant.sched.plan import Decision, Verb
-from pliant.sched.portions import Step
 
 
 def stale(cycle: Cycle) -> None:
@@ -15,7 +14,7 @@ def stale(cycle: Cycle) -> None:
     world.settle()
     for wid in sorted(world.wanting):
         workload, need = world.workloads[wid], world.need(wid)
-        if not need.holds or need.step is not Step.CORE or workload.phase is not Phase.DEGRADED:
+        if not need.broken or workload.phase is not Phase.DEGRADED:
             continue
         if workload.phase_since + grace > cycle.now:
             cycle.wake_at(workload.phase_since + grace)

@@ -1,10 +1,9 @@
 """What shrink, consolidate, reclaim and preempt have in common: serve the waiting in fair order by taking."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from pliant.model.quantity import Resources
-from pliant.sched import reach
-from pliant.sched.context import Block, Cycle
+from pliant.sched.context import Block, Cycle, Kin, Lane
 from pliant.sched.hunt import Hunt
 from pliant.sched.portions import Chunk
 from pliant.sched.victims import Rules
@@ -16,42 +15,40 @@ RulesFor = Callable[[Cycle, Chunk, str, Resources], Rules | None]
 def serve(cycle: Cycle, action: str, rules_for: RulesFor) -> None:
     """Let every blocked workload try, in fair order; what asks for more after a success tries again."""
     world = cycle.world
-    for turn, pool in cycle.turns():
-        if cycle.steps <= 0:
-            return
-        chunks = [
-            chunk
-            for chunk in cycle.waiting(pool, turn)
-            if chunk.workload.id in cycle.blocked
-            and rules_for(cycle, chunk, pool, cycle.adding(chunk, pool)) is not None
-        ]
+    for lane in cycle.turns():
+        pool = lane[1]
+        chunks = list(_useful(cycle, lane, rules_for))
         if not chunks:
             continue
-        order = cycle.order(pool, iter(chunks))
-        failed: set[tuple[object, ...]] = set()
+        order = cycle.order(pool, chunks)
+        failed: set[Kin] = set()
         while (job := order.pop()) is not None and cycle.steps > 0:
             chunk, adding = job
-            workload = chunk.workload
-            before = world.gpu_of(workload.id)
+            wid = chunk.workload.id
+            kin = cycle.kin(chunk, pool)
+            before = world.gpu_of(wid)
             if not cycle.try_place(chunk, pool, adding):
-                rules = rules_for(cycle, chunk, pool, adding)
-                shape = (
-                    workload.project,
-                    workload.priority,
-                    reach.types(world, workload),
-                    chunk.step,
-                    chunk.shape,
-                )
-                if rules is None or (shape in failed and not chunk.extends):
-                    cycle.block(Block(chunk, pool, adding, cycle.refuse(chunk, pool, adding)))
-                    continue
-                if not Hunt(cycle, rules).run():
-                    failed.add(shape)
-                    cycle.block(Block(chunk, pool, adding, cycle.refuse(chunk, pool, adding)))
+                rules = rules_for(cycle, chunk, pool, adding) if kin not in failed else None
+                if rules is None or not Hunt(cycle, rules).run():
+                    failed.add(kin)
+                    cycle.block(lane, Block(chunk, pool, adding, cycle.refuse(chunk, pool, adding), kin))
                     continue
                 cycle.room_freed()
                 failed.clear()
             cycle.placed(chunk, pool, action, before)
-            following = world.need(workload.id).chunk
+            following = world.need(wid).chunk
             if following is not None and not cycle.rests(following):
                 order.push(following, cycle.adding(following, pool))
+
+
+def _useful(cycle: Cycle, lane: Lane, rules_for: RulesFor) -> Iterator[Chunk]:
+    """What failed in this lane and is still wanted, if the action may do anything for it."""
+    known: dict[Kin, bool] = {}
+    for chunk in cycle.failures.get(lane, {}).values():
+        if not cycle.asks(chunk):
+            continue
+        kin = cycle.kin(chunk, lane[1])
+        if kin not in known:
+            known[kin] = rules_for(cycle, chunk, lane[1], cycle.adding(chunk, lane[1])) is not None
+        if known[kin]:
+            yield chunk
