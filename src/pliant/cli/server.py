@@ -77,7 +77,8 @@ def down(session: Session, yes: bool) -> int:
             err=True,
         )
         return TIMED_OUT
-    click.echo(f"Stopped the server{f' and {running} tasks' if running else ''}.")
+    tasks = "" if not running else " and 1 task" if running == 1 else f" and {running} tasks"
+    click.echo(f"Stopped the server{tasks}.")
     return 0
 
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from pliant.client.errors import BadRequest, PliantError, Unreachable, from_answer
 
 CONNECT_TIMEOUT = 5.0  # seconds
-ANSWER_TIMEOUT = 60.0  # seconds
+ANSWER_TIMEOUT = 30.0  # seconds
 KEPT_FOR = 3.0  # seconds; servers close idle connections after 5
 
 Query = Iterable[tuple[str, str | int | bool | None]]
@@ -69,7 +69,10 @@ class Transport:
                 payload = response.read()
             except TimeoutError as error:
                 self.close()
-                raise Unreachable(f"The server at {self.url} does not answer.") from error
+                raise Unreachable(
+                    f"The server at {self.url} does not answer.",
+                    "On its own machine `pliant up --take-over` replaces it.",
+                ) from error
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 if repeatable and attempt == 1:
