@@ -8,7 +8,6 @@ ORDER = ("allocate", "shrink", "consolidate", "reclaim", "preempt", "stale", "al
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    actions: tuple[str, ...] = ORDER  # one that is named again runs again only if something was released
     consolidation_victims: int = 16  # most workloads one consolidation may move; 0: off; -1: no bound
     victims: str = "least"  # or "youngest": see docs/adr
     search_steps: int = 20_000  # bound on simulated placements per cycle for hypotheses
@@ -18,3 +17,4 @@ class Settings:
     grow_wait_max: int = 300_000  # ... up to this
     retry_base: int = 10_000  # back-off after the first failed attempt; doubles
     retry_max: int = 300_000
+    actions: tuple[str, ...] = ORDER  # one that is named again runs again only if something was released
