@@ -12,7 +12,7 @@ import click
 from pliant.cli import daemon
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.output import output_options, structured
-from pliant.cli.server import own_state
+from pliant.cli.server import own_state, port_of
 from pliant.cli.session import Session, pass_session
 from pliant.client.errors import Conflict, NotFound, PliantError
 from pliant.client.locate import server_record
@@ -74,7 +74,7 @@ def restore(session: Session, file: str, yes: bool) -> None:
         reason = lines[-1].removeprefix("pliant: ") if lines else f"exit code {done.returncode}"
         raise PliantError(f"Nothing was restored: {reason}")
     if running:
-        daemon.start(daemon.arguments(state, simulate=options), state)
+        daemon.start(daemon.arguments(state, simulate=options, port=port_of(record)), state)
     click.echo(f"Restored {path}{' and started the server again' if running else ''}.")
 
 

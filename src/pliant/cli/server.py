@@ -96,7 +96,7 @@ def restart(session: Session) -> None:
             raise PliantError(f"The server (pid {record['pid']}) does not end.", "See `up --take-over`.")
     # The same address, so that running jobs and logins find it again; unless somebody else has taken it.
     try:
-        started = daemon.start(daemon.arguments(state, **_options(record), port=_port(record)), state)
+        started = daemon.start(daemon.arguments(state, **_options(record), port=port_of(record)), state)
     except PliantError as error:
         if record is None or not error.message.startswith("Port "):
             raise
@@ -202,7 +202,7 @@ def _token(state: str) -> str | None:
     return locate(state=state).token
 
 
-def _port(record: dict[str, Any] | None) -> int | None:
+def port_of(record: dict[str, Any] | None) -> int | None:
     from urllib.parse import urlsplit
 
     return urlsplit(record["url"]).port if record else None
