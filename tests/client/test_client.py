@@ -18,7 +18,8 @@ from pliant.client.errors import (
     from_answer,
 )
 from pliant.client.transport import Transport
-from tests.cli.fake import TOKEN, Answer, Chunks, problem, workload
+from tests.cli.fake import TOKEN, Answer, Chunks, problem
+from tests.cli.items import workload
 
 
 def test_pages_are_hidden(fake, client):
