@@ -39,6 +39,9 @@ def decide(world: World, now: int, settings: Settings) -> Plan:
         world.settle()
         cycle = Cycle(world, now, settings)
         release(cycle)
+        if "allocate" not in settings.actions:  # then nothing was tried yet that may now be taken for
+            for lane, chunks in cycle.lanes().items():
+                cycle.failures[lane] = {chunk.workload.id: chunk for chunk in chunks}
         ran: set[str] = set()
         for name in settings.actions:
             if name not in ran or cycle.released:  # again only if something was released meanwhile
