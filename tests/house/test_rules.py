@@ -105,7 +105,7 @@ def test_every_import_is_a_declared_dependency(folders: list[str], extras: list[
     # Starlette's classes are part of FastAPI's interface; torch is brought by the user and imported lazily.
     known = declared(*extras) | {"starlette", "torch"}
     modules = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    own = {"pliant", "tests", "hatch_build"} | {path.stem for path in modules}
+    own = {"pliant", "tests", "examples", "benchmarks", "hatch_build"} | {path.stem for path in modules}
     homes = packages_distributions()
     missing = {
         f"{path.relative_to(ROOT)}: {name}"
