@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from walkthrough import DEADLINE, PAGES, Command, Done, Stage, editions, parse, play, table
+from walkthrough import DEADLINE, PAGES, Command, Done, Stage, editions, parse, play, says, table
 
 PLAYED = ("elasticity:2021", "over-quota:v2", "fractions:v1")
 
@@ -87,7 +87,7 @@ def show_page(name: str, stage: Stage, count: Count, turn_over: int, deadline: f
     for seen in play(commands, stage, read=machine_read, deadline=deadline):
         state = _is_state(seen.command)
         done = stage.run(seen.command.text) if state else seen.done
-        say(f"\n$ {seen.command.text}\n{done.said.rstrip()}".rstrip())
+        say(f"\n$ {seen.command.text}\n{_essence(seen.command, done.said)}".rstrip())
         if seen.command.notice:
             say(f"  ▸ {seen.command.notice}")
         if seen.problem:
@@ -98,6 +98,14 @@ def show_page(name: str, stage: Stage, count: Count, turn_over: int, deadline: f
         elif state:
             count.seen += 1
             say("  ✓ as documented")
+
+
+def _essence(command: Command, said: str) -> str:
+    """What a command printed; where a page names lines of it, those."""
+    if not command.expected or command.expected.kind != "says":
+        return said.rstrip()
+    lines = [line for line in said.splitlines() if any(says(part, line) for part in command.expected.lines)]
+    return "\n".join([*lines, "..."])
 
 
 def _is_state(command: Command) -> bool:
@@ -146,6 +154,7 @@ def main() -> int:
     count = Count()
     try:
         with private_folder() as folder:
+            say(f"Simulated GPUs, real processes, a server in {folder} that touches nothing of yours.")
             for number, name in enumerate(options.pages):
                 turn_over = options.turn_over - count.promised
                 show_page(name, Stage(folder / str(number)), count, turn_over, options.deadline)

@@ -36,8 +36,9 @@ class Demo:
 
     def _read(self) -> None:
         assert self.process.stdout
-        for line in self.process.stdout:
-            self.lines.append(line)
+        with self.process.stdout as lines:
+            for line in lines:
+                self.lines.append(line)
 
     def wait(self, limit: float = 100) -> int:
         code = self.process.wait(limit)
