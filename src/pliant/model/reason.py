@@ -180,6 +180,19 @@ class WaitingForRelease(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingForGang(Reason):
+    """It has all its places, but its core starts together and some of it cannot start yet."""
+
+    code: ClassVar[str] = "waiting-for-gang"
+    task: str  # one that could start
+    others: str  # names of those that cannot yet, comma-separated
+
+    @property
+    def text(self) -> str:
+        return f"Its task {self.task} has a place and starts together with {self.others or 'the others'}."
+
+
+@dataclass(frozen=True, slots=True)
 class BackOff(Reason):
     code: ClassVar[str] = "back-off"
     task: str
@@ -355,6 +368,19 @@ class StaleGang(Reason):
         return (
             f"Only {self.tasks} of the {self.needed} tasks it needs were left for too long; it starts over."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete(Reason):
+    """Places are no use to a workload of which nothing lives and whose core is not complete."""
+
+    code: ClassVar[str] = "incomplete"
+    tasks: int  # that had a place
+    needed: int
+
+    @property
+    def text(self) -> str:
+        return f"Only {self.tasks} of the {self.needed} tasks it needs had a place; it gets all together."
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,26 @@ def asked(chunk: Chunk, device_memory: int) -> Resources:
     return total
 
 
+def exceeded(
+    world: World,
+    standing: Mapping[str, Standing],
+    project: str,
+    pool: str,
+    request: Resources,
+    preemptible: bool,
+) -> bool:
+    """True if some bound on the path to the root is passed now, in a resource that `request` asks for."""
+    for key in world.path(project):
+        mine, use = standing[key], world.use(key, pool)
+        for asked_, used, most in zip(request, use.claimed, mine.limit, strict=True):
+            if asked_ and used > most:
+                return True
+        for asked_, used, most in zip(request, use.non_preemptible, mine.deserved, strict=True):
+            if asked_ and not preemptible and used > most:
+                return True
+    return False
+
+
 def refuse(
     world: World,
     standing: Mapping[str, Standing],

@@ -8,7 +8,7 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Grown, Placed, Reason
 from pliant.model.workload import Workload
 from pliant.sched import fit, reach
-from pliant.sched.admission import Refusal, asked, refuse
+from pliant.sched.admission import Refusal, asked, exceeded, refuse
 from pliant.sched.division import INFINITE, Standing
 from pliant.sched.machines import NodeClass, TaskKey
 from pliant.sched.plan import Decision, Verb
@@ -16,7 +16,6 @@ from pliant.sched.portions import Chunk, Step
 from pliant.sched.queue import Order
 from pliant.sched.settings import Settings
 from pliant.sched.share import pending, standings
-from pliant.sched.tree import NOTHING
 from pliant.sched.world import World
 
 Kin = tuple[object, ...]
@@ -177,6 +176,12 @@ class Cycle:
         workload = chunk.workload
         return refuse(self.world, self.standing(pool), workload.project, pool, adding, workload.preemptible)
 
+    def exceeded(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
+        """True if the chunk, placed, takes more than its queues may have."""
+        workload = chunk.workload
+        standing = self.standing(pool)
+        return exceeded(self.world, standing, workload.project, pool, adding, workload.preemptible)
+
     # ------------------------------------------------------------------ trying
     def try_place(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
         """Place a chunk on what nobody claims, or leave everything as it is."""
@@ -192,7 +197,7 @@ class Cycle:
             if not chunk.extends:
                 self._unfit.add(shape)
             return False
-        if chunk.by_memory and self.refuse(chunk, pool, NOTHING) is not None:
+        if chunk.by_memory and self.exceeded(chunk, pool, adding):
             world.undo(mark)  # on the devices where it would land it is more than its queues may have
             return False
         return True

@@ -2,18 +2,17 @@
 
 from collections.abc import Callable
 
-from pliant.model.reason import ByOwner, Ended, NodeLost, Reason
-from pliant.model.workload import Desired
 from pliant.sched.actions.allocate import allocate
 from pliant.sched.actions.consolidate import consolidate
 from pliant.sched.actions.grow import grow
 from pliant.sched.actions.preempt import preempt
 from pliant.sched.actions.reclaim import reclaim
+from pliant.sched.actions.release import release
 from pliant.sched.actions.shrink import shrink
 from pliant.sched.actions.stale import stale
 from pliant.sched.context import Cycle
 from pliant.sched.intents import Deriver
-from pliant.sched.plan import Decision, Plan, Verb
+from pliant.sched.plan import Decision, Plan
 from pliant.sched.settings import Settings
 from pliant.sched.verdicts import verdicts
 from pliant.sched.world import World
@@ -51,65 +50,6 @@ def decide(world: World, now: int, settings: Settings) -> Plan:
     finally:
         world.undo(mark)
         world.settle()
-
-
-def release(cycle: Cycle) -> None:
-    """Drop claims that nobody is entitled to any more: suspended, deleted and ended workloads, lost nodes."""
-    world = cycle.world
-    for wid in sorted(world.ending):
-        workload = world.workloads[wid]
-        held = [key for key in world.keys_of(wid) if world.claim_of(key) is not None]
-        if not held:
-            continue
-        before = world.gpu_of(wid)
-        for key in held:
-            world.claim(key, None)
-        reason = (
-            ByOwner(workload.desired.value)
-            if workload.desired is not Desired.RUNNING
-            else Ended(workload.phase.value)
-        )
-        cycle.record(Decision(Verb.EVICT, "release", wid, tuple(key[1] for key in held), before, 0, reason))
-    lost: dict[str, list[str]] = {}
-    doubtful = {key for name in world.suspects for key in world.nodes[name].tasks} | set(world.strays)
-    for key in sorted(doubtful):
-        claim = world.claim_of(key)
-        if claim is None or key[0] not in world.workloads or not _void(cycle, key[0], key[1]):
-            continue
-        lost.setdefault(key[0], []).append(key[1])
-    for wid, names in lost.items():
-        names = _with_gang(cycle, wid, names)
-        before = world.gpu_of(wid)
-        where = sorted({claim.node for name in names if (claim := world.claim_of((wid, name))) is not None})
-        for name in names:
-            world.claim((wid, name), None)
-        lost_there: Reason = NodeLost(", ".join(where))
-        cycle.record(
-            Decision(Verb.EVICT, "release", wid, tuple(names), before, world.gpu_of(wid), lost_there)
-        )
-    world.settle()
-
-
-def _with_gang(cycle: Cycle, wid: str, names: list[str]) -> list[str]:
-    """These tasks, and all others too if nothing of the workload lives: its core starts together."""
-    world = cycle.world
-    if any(row.phase.live for row in world.tasks_of(wid)):
-        return names
-    return [row.name for row in world.tasks_of(wid) if world.claim_of(row.key) is not None]
-
-
-def _void(cycle: Cycle, wid: str, name: str) -> bool:
-    """True if what the task claims is gone, or is not to be used by a new attempt."""
-    world = cycle.world
-    row, claim = world.tasks[wid, name], world.claim_of((wid, name))
-    assert claim is not None
-    node = world.nodes.get(claim.node)
-    if node is None or not node.row.ready or not node.knows(claim):
-        return True
-    stays = row.carries is not None and row.carries.node == claim.node
-    mine = row.carries.uuids if row.carries is not None and stays else ()
-    taken = any(node.devices[share.gpu].gpu.foreign and share.gpu not in mine for share in claim.shares)
-    return taken or (node.row.draining and not stays)
 
 
 def _plan(cycle: Cycle) -> Plan:

@@ -36,20 +36,57 @@ class Hunt:
 
     def run(self) -> bool:
         mark = self._world.checkpoint()
+        found = self._search(mark)
+        if self._rules.spared and self._better_later(mark, found):
+            return False
+        if not found:
+            return False
+        self._resettle()
+        self._record()
+        return True
+
+    def _search(self, mark: int) -> bool:
+        """Find a set of victims and place the chunk; on failure the world is as at the mark."""
+        self._units = []
+        self._heaps = {}
         if self._relieve() and all(self._serve(part) for part in fit.by_size(self._chunk.parts)):
             self._minimise(mark)
             if self._admitted() and self._rules.holds():
-                self._resettle()
-                self._record()
                 return True
         self._world.undo(mark)
         return False
 
+    def _better_later(self, mark: int, found: bool) -> bool:
+        """True if less would be lost once the minimum run time of others has passed: worth waiting for.
+
+        The world is as at the mark if so, otherwise as it was.
+        """
+        world, rules = self._world, self._rules
+        units, solution = self._units, world.since(mark)
+        price = self._clearing.price(units)
+        world.undo(mark)
+        rules.patient = False
+        ideal = self._search(mark)
+        better = ideal and (not found or self._clearing.price(self._units)[:2] < price[:2])
+        waited_for = (
+            {unit.workload for unit in self._units if unit.workload in rules.spared} if better else set()
+        )
+        world.undo(mark)
+        rules.patient = True
+        if waited_for:
+            last = max(waited_for, key=lambda wid: (rules.spared[wid], wid))
+            self._cycle.wake_at(rules.spared[last])
+            kin = self._cycle.kin(self._chunk, rules.pool)
+            self._cycle.protected[kin] = (world.workloads[last].name, rules.spared[last])
+            return True
+        self._units = units
+        for key, claim in solution.items():
+            world.claim(key, claim)
+        return False
+
     # ------------------------------------------------------------------ limits
     def _admitted(self) -> bool:
-        rules = self._rules
-        nothing = rules.adding.times(0)
-        return self._cycle.refuse(self._chunk, rules.pool, nothing) is None
+        return not self._cycle.exceeded(self._chunk, self._rules.pool, self._rules.adding)
 
     def _relieve(self) -> bool:
         """Take from queues whose limit the chunk would break until it no longer does."""

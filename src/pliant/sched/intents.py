@@ -22,6 +22,7 @@ class Outcome:
         self.stops: list[StopIntent] = []
         self.resizes: list[ResizeIntent] = []
         self.held_back: dict[str, TaskKey] = {}  # workloads of which a task waits for a release
+        self.apart: dict[str, TaskKey] = {}  # workloads of which a task waits for the rest of its gang
 
 
 def differs(claim: Placement, carry: Placement) -> bool:
@@ -140,6 +141,8 @@ class Deriver:
             else:
                 self.outcome.held_back.setdefault(wid, row.key)
         if not self._core_up(workload, {row.name for row in ready}):
+            if wid not in self.outcome.held_back:
+                self.outcome.apart[wid] = waiting[0]
             for row in ready:
                 assert row.claims is not None
                 del self._ordered[row.claims.node][row.key]

@@ -13,9 +13,10 @@ from pliant.model.reason import (
     Reason,
     Suspended,
     UnknownProject,
+    WaitingForGang,
     WaitingForRelease,
 )
-from pliant.model.workload import Desired, Workload
+from pliant.model.workload import Desired, TaskPhase, Workload
 from pliant.sched import reach
 from pliant.sched.context import Block, Cycle, Kin
 from pliant.sched.division import INFINITE
@@ -41,6 +42,9 @@ def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
     for wid, key in outcome.held_back.items():
         if wid not in found:
             found[wid] = _release(cycle, key)
+    for wid, key in outcome.apart.items():
+        if wid not in found:
+            found[wid] = _gang(cycle, key)
     for wid in sorted(world.wanting):
         workload = world.workloads[wid]
         if workload.project not in world.projects:
@@ -149,6 +153,17 @@ def _unseen(cycle: Cycle, workload: Workload) -> Reason:
         cycle,
         Block(chunk, pools[0], adding, cycle.refuse(chunk, pools[0], adding), cycle.kin(chunk, pools[0])),
     )
+
+
+def _gang(cycle: Cycle, key: TaskKey) -> Reason:
+    """Which of its tasks keep a workload from starting together."""
+    rows = cycle.world.tasks_of(key[0])
+    away = [
+        row.name
+        for row in rows
+        if row.phase is TaskPhase.STOPPING or (not row.phase.live and row.name != key[1])
+    ]
+    return WaitingForGang(key[1], ", ".join(away))
 
 
 def _release(cycle: Cycle, key: TaskKey) -> Reason:

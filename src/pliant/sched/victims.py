@@ -41,6 +41,8 @@ class Rules:
         self.chunk = chunk
         self.pool = pool
         self.adding = adding
+        self.spared: dict[str, int] = {}  # workloads that may still run a while, and until when (ms)
+        self.patient = True  # False: search as if nobody had a minimum run time
 
     def may(self, victim: Workload, step: Step) -> bool:
         """True if this portion may be taken now, with what was taken before it gone already."""
@@ -64,13 +66,12 @@ class Rules:
         )
 
     def unprotected(self, victim: Workload) -> bool:
-        """False while the minimum run time of the pool keeps it safe; remembers until when."""
+        """False while the minimum run time of the pool keeps it safe."""
         until = protected_until(self.cycle, victim, self.pool)
         if until <= self.cycle.now:
             return True
-        self.cycle.wake_at(until)
-        self.cycle.protected.setdefault(self.cycle.kin(self.chunk, self.pool), (victim.name, until))
-        return False
+        self.spared[victim.id] = until
+        return not self.patient
 
 
 def protected_until(cycle: Cycle, victim: Workload, pool: str) -> int:

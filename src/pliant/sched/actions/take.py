@@ -25,6 +25,8 @@ def serve(cycle: Cycle, action: str, rules_for: RulesFor) -> None:
         while (job := order.pop()) is not None and cycle.steps > 0:
             chunk, adding = job
             wid = chunk.workload.id
+            if not cycle.asks(chunk):
+                continue  # it lost what it had while it waited for its turn
             kin = cycle.kin(chunk, pool)
             before = world.gpu_of(wid)
             if not cycle.try_place(chunk, pool, adding):
