@@ -1,0 +1,275 @@
+"""A scenario's state as rows of production's model, in production's World."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from pliant.model.machine import DEFAULT_POOL, Gpu, Node, NodePool, Strategy
+from pliant.model.quantity import GPU
+from pliant.model.tenancy import UNLIMITED, Department, Project, Quota
+from pliant.model.workload import Desired, Kind, Launch, Phase, Request, Task, TaskGroup, TaskPhase, Workload
+from pliant.sched.machines import TaskKey
+from pliant.sched.world import World
+from tests.conformance.state import (
+    ACTIVE,
+    GONE,
+    RUNNING,
+    USED,
+    ContradictionError,
+    Json,
+    State,
+    TaskState,
+    UnsupportedError,
+    by_age,
+    device_memory,
+    uuid,
+)
+
+MINUTE = 60_000
+
+
+@dataclass(slots=True)
+class Built:
+    world: World
+    keys: dict[str, TaskKey] = field(default_factory=dict)  # task id -> its row; for those that have one
+
+
+def build(state: State, now: int, epoch: int) -> Built:
+    """A world built fresh; `epoch` (ms) is when the scenario began, from which ages count."""
+    case = state.case
+    refuse(case)
+    built = Built(World())
+    put = built.world.put
+    put(pool(case))
+    for row in queues(case):
+        put(row)
+    for node in case["nodes"]:
+        put(machine(node, state))
+    for serial, job in enumerate(by_age(case), 1):
+        _put_job(built, state, job, serial, now, epoch)
+    return built
+
+
+def refuse(case: Json) -> None:
+    """Raise for what the model cannot say."""
+    departments = {row["name"] for row in case["departments"]}
+    for row in case["projects"]:
+        if row.get("parent") is not None and row["parent"] not in departments:
+            raise UnsupportedError("queue trees of more than two levels")
+        if row.get("reclaim_min_runtime_s") or row.get("preempt_min_runtime_s"):
+            raise UnsupportedError("minimum run time of a project")
+    for row in case["nodes"]:
+        if row.get("numa"):
+            raise UnsupportedError("NUMA zones")
+        if row.get("taints"):
+            raise UnsupportedError("taints")
+    for job in case["jobs"]:
+        if job.get("topology"):
+            raise UnsupportedError("topology")
+        if job.get("preemption_delay_s"):
+            raise UnsupportedError("preemption delay")
+        if job.get("staleness_grace_s") is not None:
+            raise UnsupportedError("staleness grace of a job")
+        for task in job["tasks"]:
+            for key in ("node_affinity", "pod_affinity_key", "pod_anti_affinity_key", "numa_placement"):
+                if task.get(key):
+                    raise UnsupportedError(key.replace("_", " "))
+
+
+def pool(case: Json) -> NodePool:
+    placement = case.get("config", {}).get("plugin_args", {}).get("nodeplacement", {})
+    gpu, cpu = (Strategy(placement.get(key, Strategy.PACK.value)) for key in ("gpu", "cpu"))
+    return NodePool(DEFAULT_POOL, DEFAULT_POOL, gpu_strategy=gpu, cpu_strategy=cpu)
+
+
+def queues(case: Json) -> Iterator[Department | Project]:
+    departments = {row["name"] for row in case["departments"]}
+    for row in case["departments"]:
+        yield Department(row["name"], row["name"], _quotas(row), created=_created(row))
+    for row in case["projects"]:
+        parent = row.get("parent") or ""
+        if parent and parent not in departments:
+            raise ContradictionError(f"project {row['name']} belongs to {parent}, which is unknown")
+        yield Project(row["name"], row["name"], _quotas(row), created=_created(row), department=parent)
+
+
+def _created(row: Json) -> int:
+    return int(row.get("created_order", 0)) * MINUTE
+
+
+def _quotas(row: Json) -> tuple[tuple[str, Quota], ...]:
+    quota = Quota(
+        gpu=_amount(row.get("deserved_gpus", 0), GPU),
+        gpu_limit=_amount(row.get("gpu_limit"), GPU),
+        weight=round(float(row.get("over_quota_weight") or 0) * 1000),
+        rank=int(row.get("priority", 100)),
+        cpu=_amount(row.get("deserved_cpu_milli"), 1),
+        cpu_limit=_amount(row.get("cpu_limit_milli"), 1),
+        memory=_amount(row.get("deserved_memory_mb"), 10**6),
+        memory_limit=_amount(row.get("memory_limit_mb"), 10**6),
+    )
+    return ((DEFAULT_POOL, quota),)
+
+
+def _amount(value: object, unit: int) -> int:
+    if value is None or value == "unlimited":
+        return UNLIMITED
+    return round(float(str(value)) * unit)
+
+
+def machine(node: Json, state: State) -> Node:
+    """A node row. What is stuck in releasing is taken off it: nobody may be promised any of that."""
+    name = node["name"]
+    stuck = [
+        task.placement
+        for task in state.tasks.values()
+        if task.status == "stuck_in_releasing" and task.placement is not None and task.placement.node == name
+    ]
+    lost = {share.gpu for placement in stuck for share in placement.shares}
+    gpus = tuple(
+        Gpu(uuid(name, index), index, device_memory(node), foreign=uuid(name, index) in lost)
+        for index in range(int(node["gpus"]))
+    )
+    cpu = round(float(node.get("cpu", 20000)) * 1000) - sum(placement.cpu for placement in stuck)
+    memory = int(node.get("memory_bytes", 20 * 10**9)) - sum(placement.memory for placement in stuck)
+    labels = {**node.get("labels", {}), "kai.scheduler/type": name}
+    return Node(name, gpus, cpu, memory, tuple(sorted(labels.items())))
+
+
+# ---------------------------------------------------------------- jobs
+def _put_job(built: Built, state: State, job: Json, serial: int, now: int, epoch: int) -> None:
+    tasks = [task for task in state.of_job(job["name"]) if task.status not in (*GONE, "gated")]
+    staying = [task for task in tasks if task.status not in ("releasing", "stuck_in_releasing")]
+    leaving = [task for task in tasks if task.status == "releasing"]
+    groups, members = task_groups(job, staying)
+    stale = stale_since(state, job, tasks, now)
+    phase = Phase.RUNNING if any(task.status in RUNNING for task in staying) else Phase.PENDING
+    if stale is not None:
+        phase = Phase.DEGRADED
+    workload = Workload(
+        job["name"],
+        job["name"],
+        job["project"],
+        Kind.DISTRIBUTED if len(tasks) > 1 else Kind.TRAINING,
+        Launch(""),
+        groups,
+        int(job["priority"]),
+        bool(job["preemptible"]),
+        created=round(epoch - float(job.get("created_minutes_ago", 0)) * MINUTE),
+        serial=serial,
+        phase=phase,
+        phase_since=stale or 0,
+    )
+    built.world.put(workload)
+    for group in groups:
+        for index, task in enumerate(members[group.name]):
+            _put_task(built, workload.id, group.name, index, task)
+    if leaving:
+        # What is being deleted comes back as another task, so it is none that could be given a place again.
+        ghost = replace(
+            workload,
+            id=f"{job['name']}/leaving",
+            desired=Desired.DELETED,
+            phase=Phase.DELETING,
+            groups=(TaskGroup("leaving", leaving[0].request, 0, len(leaving), len(leaving)),),
+        )
+        built.world.put(ghost)
+        for index, task in enumerate(leaving):
+            _put_task(built, ghost.id, "leaving", index, task)
+
+
+def _put_task(built: Built, wid: str, group: str, index: int, task: TaskState) -> None:
+    row = Task(wid, f"{group}-{index}", group, index)
+    if task.status in RUNNING:
+        row = replace(
+            row, phase=TaskPhase.RUNNING, claims=task.placement, carries=task.placement, attempt=1,
+            started=task.started, first_started=task.started,
+        )  # fmt: skip
+    elif task.status == "pipelined":
+        row = replace(row, claims=task.promised)
+    elif task.status == "releasing":
+        row = replace(row, phase=TaskPhase.STOPPING, carries=task.placement, attempt=1, started=task.started)
+    elif task.status == "succeeded":
+        row = replace(row, phase=TaskPhase.SUCCEEDED, attempt=1)
+    elif task.status == "failed":
+        row = replace(row, phase=TaskPhase.FAILED, attempt=1)
+    elif task.status != "pending":
+        raise ContradictionError(f"task {task.id} has the unknown status {task.status}")
+    built.world.put(row)
+    built.keys[task.id] = row.key
+
+
+def task_groups(
+    job: Json, tasks: list[TaskState]
+) -> tuple[tuple[TaskGroup, ...], dict[str, list[TaskState]]]:
+    """The job's groups and who is in them, in the order in which they are to be placed."""
+    minimum: dict[str, int] = {}
+    if "subgroups" in job:
+        _flatten(job["subgroups"], minimum)
+    else:
+        minimum["default"] = int(job.get("min_members") or len(job["tasks"]))
+    inside: dict[str, dict[Request, list[TaskState]]] = {name: {} for name in minimum}
+    for task in tasks:
+        podset = task.spec.get("subgroup") or "default"
+        if "subgroups" not in job:
+            podset = "default"
+        if podset not in inside:
+            if podset != "default":
+                raise ContradictionError(f"task {task.id} names the subgroup {podset}, which is unknown")
+            inside[podset], minimum[podset] = {}, 0
+        inside[podset].setdefault(task.request, []).append(task)
+    groups: list[TaskGroup] = []
+    members: dict[str, list[TaskState]] = {}
+    for podset, by_request in inside.items():
+        total = sum(len(some) for some in by_request.values())
+        if len(by_request) > 1 and minimum[podset] < total:
+            raise UnsupportedError("different requests in one elastic group of tasks")
+        for at, (request, some) in enumerate(by_request.items()):
+            some.sort(key=lambda task: (-(task.spec.get("task_priority", float("-inf"))), task.id))
+            least = minimum[podset] if len(by_request) == 1 else len(some)
+            name = podset if len(by_request) == 1 else f"{podset}{at}"
+            most = max(least, len(some))
+            groups.append(TaskGroup(name, request, least, most, most))
+            members[name] = some
+        if not by_request and minimum[podset]:
+            groups.append(TaskGroup(podset, Request(), minimum[podset], minimum[podset], minimum[podset]))
+            members[podset] = []
+    return tuple(groups), members
+
+
+def _flatten(tree: Json, minimum: dict[str, int]) -> None:
+    """Podsets and their minimum. The model knows flat groups, all of which are needed."""
+    children = [*tree.get("groups", ()), *tree.get("podsets", ())]
+    if tree.get("min_subgroups") is not None and int(tree["min_subgroups"]) < len(children):
+        raise UnsupportedError("minimum number of subgroups")
+    if any(child.get("topology") for child in (tree, *children)):
+        raise UnsupportedError("topology of a subgroup")
+    for group in tree.get("groups", ()):
+        _flatten(group, minimum)
+    for podset in tree.get("podsets", ()):
+        minimum[podset["name"]] = int(podset.get("min_members", 1))
+
+
+def stale_since(state: State, job: Json, tasks: list[TaskState], now: int) -> int | None:
+    """Since when (ms) some of it runs and some group is below its minimum; None while it is whole."""
+    broken = any(task.status in ACTIVE for task in tasks) and not any(
+        task.status == "succeeded" for task in tasks
+    )
+    if broken:
+        minimum: dict[str, int] = {}
+        if "subgroups" in job:
+            _flatten(job["subgroups"], minimum)
+        else:
+            minimum["default"] = int(job.get("min_members") or len(job["tasks"]))
+        used = [task for task in tasks if task.status in USED]
+        broken = any(
+            sum(1 for task in used if "subgroups" not in job or task.spec.get("subgroup", "default") == name)
+            < least
+            for name, least in minimum.items()
+        )
+    if not broken:
+        state.stale_since.pop(job["name"], None)
+        return None
+    since = now - round(float(job.get("stale_for_s", 0)) * 1000)
+    return state.stale_since.setdefault(job["name"], since)

@@ -1,0 +1,107 @@
+"""One cycle of a scenario: production's decide() on a world built fresh, its plan read back as statuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from pliant.model.workload import Task
+from pliant.sched.cycle import decide
+from pliant.sched.plan import Plan
+from pliant.sched.settings import Settings
+from pliant.sched.world import World
+from tests.conformance.build import build
+from tests.conformance.state import RUNNING, Json, State, TaskState
+
+ACTIONS = {"consolidation": "consolidate", "stalegangeviction": "stale"}
+"""Actions that have another name here."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a cycle led to: the state straight after it, and how much it did."""
+
+    state: State
+    plan: Plan
+    world: World  # with the plan carried out
+    bind: int = 0
+    evict: int = 0
+    pipeline: int = 0
+    unplaced: set[str] = field(default_factory=set)  # jobs with a reason for not having a place
+
+
+def settings_for(case: Json) -> Settings:
+    grace = case.get("config", {}).get("staleness_grace_s")
+    return Settings(
+        consolidation_victims=-1,
+        victims="youngest",
+        actions=tuple(ACTIONS.get(action, action) for action in case["actions"]),
+        stale_grace=round(float(grace or 0) * 1000),  # the source's sessions have none unless they set it
+    )
+
+
+def session(state: State, now: int, epoch: int) -> Outcome:
+    """Run the scenario's actions once."""
+    built = build(state, now, epoch)
+    sound = not built.world.faults
+    plan = decide(built.world, now, settings_for(state.case))
+    action = {
+        (decision.workload, name): decision.action for decision in plan.decisions for name in decision.tasks
+    }
+    rows = {row.key: row for row in plan.tasks}
+    started = {(start.attempt.workload, start.attempt.task) for start in plan.starts}
+    outcome = Outcome(replace(state, tasks={}), plan, built.world)
+    for task in state.tasks.values():
+        key = built.keys.get(task.id)
+        after = replace(task)
+        if key is not None and key in rows:
+            placed = action.get(key, "allocate") if key in started else None
+            _carry_over(outcome, task, after, rows[key], placed)
+        outcome.state.tasks[task.id] = after
+    for row in plan.tasks:
+        built.world.put(row)
+    if sound:
+        built.world.check()
+    outcome.unplaced = {verdict.workload for verdict in plan.verdicts}
+    return outcome
+
+
+def _carry_over(outcome: Outcome, task: TaskState, after: TaskState, row: Task, placed: str | None) -> None:
+    """A changed row as a status. `placed`: the action that gave a place which is free now."""
+    if task.status in RUNNING:
+        if row.claims == task.placement:
+            return
+        outcome.evict += 1
+        if row.claims is None:
+            after.status = "releasing"
+            return
+    elif row.claims is None:
+        after.status, after.promised = "pending", None
+        return
+    if placed == "allocate":
+        outcome.bind += 1
+        after.status, after.placement, after.promised = "binding", row.claims, None
+    elif row.claims != task.promised:
+        outcome.pipeline += 1
+        after.status, after.promised = "pipelined", row.claims
+
+
+def carry(outcome: Outcome, jobs: dict[str, Json]) -> State:
+    """The state from which the next cycle starts: who evicts sees no trace of it, a promise is forgotten."""
+    state = replace(outcome.state, tasks={})
+    for task in outcome.state.tasks.values():
+        after = replace(task)
+        if task.status == "binding":
+            after.status = "running"
+        elif task.status == "pipelined" or (
+            task.status == "releasing" and not jobs[task.job].get("victim_terminates")
+        ):
+            after.status, after.placement, after.promised, after.started = "pending", None, None, None
+        state.tasks[task.id] = after
+    return state
+
+
+def starts(state: State, now: int) -> None:
+    """What runs was started a minute before each snapshot."""
+    for task in state.tasks.values():
+        if task.status in RUNNING:
+            task.started = now - 60_000
