@@ -193,7 +193,7 @@ class Cycle:
         if not chunk.extends and shape in self._unfit:
             return False
         mark = world.checkpoint()
-        if not fit.place(world, cls, chunk, self.pool(pool)):
+        if not fit.place(world, cls, chunk, self.pool(pool)) and not self._relocated(chunk, cls, pool):
             if not chunk.extends:
                 self._unfit.add(shape)
             return False
@@ -201,6 +201,14 @@ class Cycle:
             world.undo(mark)  # on the devices where it would land it is more than its queues may have
             return False
         return True
+
+    def _relocated(self, chunk: Chunk, cls: NodeClass, pool: str) -> bool:
+        """A wanted portion that its node has no room for may be had on another, for a restart."""
+        if chunk.step is not Step.WANTED or not chunk.extends:
+            return False
+        part = chunk.parts[0]
+        group = chunk.workload.group(self.world.tasks[part.task].group)
+        return fit.relocate(self.world, cls, part, self.pool(pool), group)
 
     def room_freed(self) -> None:
         """Something was released: what did not fit may fit now."""

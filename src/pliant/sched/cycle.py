@@ -56,8 +56,7 @@ def _plan(cycle: Cycle) -> Plan:
     world = cycle.world
     changed = world.changed()
     cycle.decisions = net(cycle, {key[0] for key in changed})
-    latest = {decision.workload: at for at, decision in enumerate(cycle.decisions)}
-    outcome = Deriver(cycle, latest).run(changed)
+    outcome = Deriver(cycle).run(changed)
     return Plan(
         tuple(cycle.decisions),
         tuple(outcome.rows[key] for key in sorted(outcome.rows)),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pliant.model.machine import NodePool, Placement, Share
-from pliant.model.workload import Request
+from pliant.model.workload import Request, TaskGroup
 from pliant.sched import fraction, score
 from pliant.sched.machines import Device, NodeClass, NodeState
 from pliant.sched.portions import Chunk, Part, whole
@@ -95,6 +95,19 @@ def place_part(world: World, cls: NodeClass, part: Part, pool: NodePool) -> bool
     if node is None:
         return False
     world.claim(part.task, seat(node, part.request))
+    return True
+
+
+def relocate(world: World, cls: NodeClass, part: Part, pool: NodePool, group: TaskGroup) -> bool:
+    """Give a task its next portion on another node, if it can start there now; False if there is none."""
+    claim = world.claim_of(part.task)
+    if claim is None:
+        return False
+    request = replace(group.request, devices=len(claim.shares) + part.request.devices)
+    node = find(cls, request, pool, group.request.devices)
+    if node is None or node.row.name == claim.node or not fits_now(node, request):
+        return False
+    world.claim(part.task, seat(node, request))
     return True
 
 

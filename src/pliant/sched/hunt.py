@@ -317,7 +317,9 @@ class Hunt:
         gpu_after = world.gpu_of(wid)
         had = sum(claim.gpu for claim in before.values() if claim is not None)
         gpu_before = gpu_after + had - sum(claim.gpu for claim in after.values() if claim is not None)
+        mine = [unit for unit in self._units if unit.workload == wid]
         chunk = world.need(wid).chunk
+        lost_core = any(unit.step is Step.CORE and unit.again is None for unit in mine)
         moved = any(
             new is not None
             and old is not None
@@ -325,8 +327,8 @@ class Hunt:
             for old, new in ((before[key], after[key]) for key in before)
         )
         lost = gpu_before - gpu_after
-        bonus = all(unit.step is Step.BONUS for unit in self._units if unit.workload == wid)
-        if chunk is not None and chunk.step is Step.CORE:
+        bonus = all(unit.step is Step.BONUS for unit in mine)
+        if lost_core and chunk is not None and chunk.step is Step.CORE:
             verb, reason = Verb.EVICT, rules.reason(victim, lost)
         elif moved:
             verb = Verb.MOVE

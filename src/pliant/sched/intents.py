@@ -1,6 +1,5 @@
 """From claims to intents: what must start, stop or change until tasks carry what they claim."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from pliant.model.machine import Placement
@@ -9,7 +8,7 @@ from pliant.model.reason import ByOwner, Ended, Reason, Restarted
 from pliant.model.workload import AttemptId, Task, TaskPhase, Workload
 from pliant.sched.context import Cycle
 from pliant.sched.machines import TaskKey
-from pliant.sched.plan import Decision, ResizeIntent, StartIntent, StopIntent
+from pliant.sched.plan import Decision, ResizeIntent, StartIntent, StopIntent, Verb
 from pliant.sched.portions import workload_open
 
 
@@ -31,10 +30,15 @@ def differs(claim: Placement, carry: Placement) -> bool:
 
 
 class Deriver:
-    def __init__(self, cycle: Cycle, decisions: Mapping[str, int]) -> None:
+    def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
         self._world = cycle.world
-        self._decisions = decisions  # workload -> index of its decision
+        self._decisions: dict[str, int] = {}  # workload -> index of the latest decision about it
+        self._places: dict[str, int] = {}  # workload -> index of the one that gave it its core
+        for at, decision in enumerate(cycle.decisions):
+            self._decisions[decision.workload] = at
+            if decision.verb is Verb.PLACE:
+                self._places[decision.workload] = at
         self._ordered: dict[str, dict[TaskKey, Placement]] = {}  # by node: what starts or grows by this plan
         self.outcome = Outcome()
 
@@ -153,7 +157,8 @@ class Deriver:
             self.outcome.rows[row.key] = replace(
                 row, phase=TaskPhase.ORDERED, attempt=row.attempt + 1, carries=row.claims, started=None
             )
-            self.outcome.starts.append(StartIntent(attempt, row.claims, self._decisions.get(wid, -1)))
+            cause = self._places.get(wid, self._decisions.get(wid, -1))
+            self.outcome.starts.append(StartIntent(attempt, row.claims, cause))
 
     def _core_up(self, workload: Workload, ready: set[str]) -> bool:
         up: dict[str, int] = {}

@@ -12,7 +12,7 @@ from pliant.sched.machines import TaskKey
 from pliant.sched.portions import Chunk, Part, Step, without
 from pliant.sched.world import World
 
-Cost = tuple[int, int, tuple[tuple[int, int, str], ...]]
+Cost = tuple[int, int, tuple[tuple[int, int, int, str], ...]]
 """(workloads that lose their core or move, milli-GPUs lost, victims by rank): smaller is better."""
 
 
@@ -153,16 +153,24 @@ def _given_back(victim: Workload, claim: Placement, uuid: str, held: int, floor:
     return frozenset([uuid, *others[: max(1, count) - 1]])
 
 
+def _tail(world: World, unit: Unit) -> int:
+    """The index of a surplus task: the last of its group goes first."""
+    key = unit.cause[0]
+    one = unit.step is not Step.CORE and unit.changes[0][1] is None
+    return -world.tasks[key].index if one else 0
+
+
 def cost(world: World, units: Iterable[Unit], youngest: bool) -> Cost:
     """What a set of units costs; `youngest` puts the order of victims before the amount."""
     cores: dict[str, None] = {}
     gpu = 0
-    ranks: dict[str, tuple[int, int, str]] = {}
+    ranks: set[tuple[int, int, int, str]] = set()
     for unit in units:
         if fresh(world, unit.workload):
             continue
-        ranks[unit.workload] = rank(world, unit.workload)
+        priority, age, wid = rank(world, unit.workload)
+        ranks.add((priority, age, _tail(world, unit), wid))
         gpu += unit.gpu
         if unit.step is Step.CORE:
             cores[unit.workload] = None
-    return (len(cores), 0 if youngest else gpu, tuple(sorted(ranks.values(), reverse=True)))
+    return (len(cores), 0 if youngest else gpu, tuple(sorted(ranks, reverse=True)))

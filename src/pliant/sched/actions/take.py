@@ -29,18 +29,24 @@ def serve(cycle: Cycle, action: str, rules_for: RulesFor) -> None:
                 continue  # it lost what it had while it waited for its turn
             kin = cycle.kin(chunk, pool)
             before = world.gpu_of(wid)
-            if not cycle.try_place(chunk, pool, adding):
-                rules = rules_for(cycle, chunk, pool, adding) if kin not in failed else None
-                if rules is None or not Hunt(cycle, rules).run():
-                    failed.add(kin)
-                    cycle.block(lane, Block(chunk, pool, adding, cycle.refuse(chunk, pool, adding), kin))
-                    continue
-                cycle.room_freed()
-                failed.clear()
+            rules = rules_for(cycle, chunk, pool, adding) if kin not in failed else None
+            if rules is None or not (cycle.try_place(chunk, pool, adding) or _hunted(cycle, rules, failed)):
+                failed.add(kin)
+                cycle.block(lane, Block(chunk, pool, adding, cycle.refuse(chunk, pool, adding), kin))
+                continue
             cycle.placed(chunk, pool, action, before)
             following = world.need(wid).chunk
             if following is not None and not cycle.rests(following):
                 order.push(following, cycle.adding(following, pool))
+
+
+def _hunted(cycle: Cycle, rules: Rules, failed: set[Kin]) -> bool:
+    """Place a chunk by taking from others."""
+    if not Hunt(cycle, rules).run():
+        return False
+    cycle.room_freed()
+    failed.clear()
+    return True
 
 
 def _useful(cycle: Cycle, lane: Lane, rules_for: RulesFor) -> Iterator[Chunk]:
