@@ -153,7 +153,11 @@ class Stage:
         self._mover = threading.Thread(target=self._move, daemon=True)
         self._mover.start()
 
-    def app(self) -> FastAPI:
+    def app(
+        self,
+        closing: Callable[[], bool] = lambda: False,
+        backup: Callable[[Path], None] | None = None,
+    ) -> FastAPI:
         server = ServerInfo(
             url="http://127.0.0.1:1",
             version="1.2.3",
@@ -169,8 +173,9 @@ class Stage:
             secret=SECRET,
             server=server,
             shutdown=self.asked.append,
-            backup=self.store.backup,
+            backup=backup or self.store.backup,
             bundle=lambda: b"PK",
+            closing=closing,
         )
 
     def _move(self) -> None:

@@ -26,11 +26,13 @@ def create_app(
     shutdown: Callable[[bool], None],
     backup: Callable[[Path], None],
     bundle: Callable[[], bytes],
+    closing: Callable[[], bool] = lambda: False,
 ) -> FastAPI:
     """An ASGI application. Whoever sends `token` may do everything; `secret` signs what is issued.
 
     `shutdown(stop_tasks)` returns at once and ends the server soon; `backup(path)` writes the store there;
-    `bundle()` is a zip.
+    `bundle()` is a zip; `closing()` becomes true when the server is about to end: streams then end within
+    a second.
     """
     app = Api(
         title="Pliant",
@@ -50,17 +52,19 @@ def create_app(
         shutdown=shutdown,
         backup=backup,
         bundle=bundle,
+        closing=closing,
     )
     errors.install(app)
-    app.include_router(server_routes.public)
-    for router in _GUARDED:
-        app.include_router(router, dependencies=[Security(BEARER)])
+    for router in ROUTERS:
+        told = [] if router is server_routes.public else [Security(BEARER)]
+        app.include_router(router, dependencies=told)
     app.add_middleware(Gate, authority=authority)
     app.add_middleware(errors.Guard)
     return app
 
 
-_GUARDED = (
+ROUTERS = (
+    server_routes.public,
     server_routes.router,
     submit.router,
     workloads.queue_router,

@@ -38,6 +38,7 @@ class Context:
     shutdown: Callable[[bool], None]  # True: stop all tasks first
     backup: Callable[[Path], None]
     bundle: Callable[[], bytes]  # a zip
+    closing: Callable[[], bool]  # the server is about to end, so streams end
 
     def renderer(self) -> Renderer:
         return Renderer(self.service.board, self.service.now())

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pliant.api.answers import encode
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound, OverQuota, Refused, Unavailable
 from pliant.control.ports import StaleEpoch
+from pliant.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +170,11 @@ def _stale(request: Request, error: Exception) -> Response:
     return problem(503, "Another server leads now.", "Find it with: pliant status", "not-leading")
 
 
+def _store(request: Request, error: Exception) -> Response:
+    log.error("%s %s: %s", request.method, request.url.path, error)
+    return problem(503, f"{str(error)[:1].upper()}{str(error)[1:]}.", headers={"Retry-After": "1"})
+
+
 def _slow(request: Request, error: Exception) -> Response:
     log.error("%s %s: no answer in time", request.method, request.url.path)
     return problem(
@@ -184,6 +190,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(StaleEpoch, _stale)
+    app.add_exception_handler(StoreError, _store)
     app.add_exception_handler(TimeoutError, _slow)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -15,7 +15,13 @@ AHEAD = 8
 """Chunks that are read before the client has taken them."""
 
 
-async def feed(chunks: Iterator[bytes], name: str) -> AsyncIterator[bytes]:
+BEAT = 1.0
+"""Seconds within which a stream without news ends when the server does."""
+
+
+async def feed(
+    chunks: Iterator[bytes], name: str, closing: Callable[[], bool] = lambda: False
+) -> AsyncIterator[bytes]:
     """Its chunks; b'' stands for nothing new. The source must yield within seconds even when nothing is new:
     that is how soon it is closed, by its own thread, after the client has gone."""
     loop = asyncio.get_running_loop()
@@ -41,7 +47,13 @@ async def feed(chunks: Iterator[bytes], name: str) -> AsyncIterator[bytes]:
 
     threading.Thread(target=run, name=f"pliant-feed-{name}", daemon=True).start()
     try:
-        while (chunk := await queue.get()) is not None:
+        while not closing():
+            try:
+                chunk = await asyncio.wait_for(queue.get(), BEAT)
+            except TimeoutError:
+                continue
+            if chunk is None:
+                return
             yield chunk
     finally:
         gone.set()

@@ -14,7 +14,7 @@ from pliant.api.context import Context, Here
 from pliant.api.errors import Unauthorized, problem
 from pliant.api.metrics import CONTENT_TYPE, scrape
 from pliant.api.times import stamp
-from pliant.control.errors import BadRequest, Conflict, Unavailable
+from pliant.control.errors import BadRequest, Conflict
 from pliant.model.workload import TaskPhase
 
 API = "v1"
@@ -196,10 +196,7 @@ def backup(ask: Backup, here: Here) -> Response:
         )
     if target.exists():
         raise Conflict(f"{target} exists.", "Choose another path, or remove it first.")
-    try:
-        here.backup(target)
-    except OSError as error:
-        raise Unavailable(f"{target} cannot be written: {error.strerror or error}.") from error
+    here.backup(target)
     return answer({"path": str(target)})
 
 

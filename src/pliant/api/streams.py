@@ -12,10 +12,10 @@ from pliant.api import shapes
 from pliant.api.answers import answer, answers, empty, encode
 from pliant.api.bodies import Command, Screen
 from pliant.api.context import Context, Here
-from pliant.api.feed import feed
+from pliant.api.feed import BEAT, feed
 from pliant.api.render import Renderer
 from pliant.control.errors import BadRequest, Conflict
-from pliant.control.view import WorkloadView
+from pliant.control.view import Board, WorkloadView
 from pliant.model.workload import AttemptId
 
 router = APIRouter(prefix="/api/v1", tags=["streams"])
@@ -50,8 +50,8 @@ def logs(
     began = None if since is None else here.service.now() - since * 1000
     chunks = here.service.logs(identity, task=pod, number=attempt, follow=follow, tail=tail, since=began)
     first = next(chunks, None)  # what cannot be read is refused before the answer begins
-    source = _whole(first, chunks) if first is not None else iter(())
-    return StreamingResponse(feed(source, "logs"), media_type="text/plain; charset=utf-8", headers=_NO_BUFFER)
+    source = feed(_whole(first, chunks) if first is not None else iter(()), "logs", here.closing)
+    return StreamingResponse(source, media_type="text/plain; charset=utf-8", headers=_NO_BUFFER)
 
 
 def _whole(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
@@ -93,9 +93,8 @@ def _attempt(view: WorkloadView, pod: str) -> AttemptId:
 def output(session: str, here: Here) -> Response:
     """Raw output until the command ends; for one reader at a time."""
     here.sessions.check_free(session)
-    return StreamingResponse(
-        _output(here, session), media_type="application/octet-stream", headers=_NO_BUFFER
-    )
+    source = feed(_output(here, session), "exec", here.closing)
+    return StreamingResponse(source, media_type="application/octet-stream", headers=_NO_BUFFER)
 
 
 def _output(here: Context, identity: str) -> Iterator[bytes]:
@@ -187,22 +186,28 @@ class Changes:
     async def stream(self) -> AsyncIterator[bytes]:
         with self._here.pulse.listen() as news:
             yield b": connected\n\n"
+            quiet = 0.0
             while True:
                 news.clear()
                 board, changed = self._here.service.watch(self._version, 0)
                 if board.version > self._version or self._reset:
-                    text = await run_in_threadpool(self._events, changed)
+                    text = await run_in_threadpool(self._events, board, changed)
                     if text:
                         yield text
+                    quiet = 0.0
                     continue
                 try:
-                    await asyncio.wait_for(news.wait(), KEEP_ALIVE)
+                    await asyncio.wait_for(news.wait(), BEAT)
                 except TimeoutError:
-                    yield b": still here\n\n"
+                    if self._here.closing():
+                        return
+                    quiet += BEAT
+                    if quiet >= KEEP_ALIVE:
+                        yield b": still here\n\n"
+                        quiet = 0.0
 
-    def _events(self, changed: frozenset[str] | None) -> bytes:
-        """All that is new, and from then on the newest version is known."""
-        board = self._here.service.board
+    def _events(self, board: Board, changed: frozenset[str] | None) -> bytes:
+        """All that is new on this board, which is the one that is known from then on."""
         renderer = Renderer(board, self._here.service.now())
         events: list[tuple[str, bytes]] = []
         if changed is None or self._reset:

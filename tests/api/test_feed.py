@@ -1,0 +1,86 @@
+"""The bridge between a blocking source and the event loop."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from pliant.api.feed import AHEAD, feed
+from tests.api.stage import until
+
+
+class Source:
+    """Counts what was taken from it, and knows whether it was closed."""
+
+    def __init__(self, count: int, error: Exception | None = None) -> None:
+        self.taken = 0
+        self.closed = threading.Event()
+        self._count, self._error = count, error
+
+    def chunks(self) -> Iterator[bytes]:
+        try:
+            while self.taken < self._count:
+                self.taken += 1
+                yield str(self.taken).encode()
+            if self._error is not None:
+                raise self._error
+        finally:
+            self.closed.set()
+
+
+def test_everything_in_order() -> None:
+    source = Source(100)
+
+    async def read() -> list[bytes]:
+        return [chunk async for chunk in feed(source.chunks(), "test")]
+
+    assert asyncio.run(read()) == [str(number).encode() for number in range(1, 101)]
+    assert source.closed.wait(10)
+
+
+def test_a_slow_reader_holds_the_source_back() -> None:
+    source = Source(1000)
+
+    async def read() -> None:
+        stream = feed(source.chunks(), "test")
+        assert await anext(stream) == b"1"
+        await asyncio.get_running_loop().run_in_executor(None, until, lambda: source.taken > AHEAD)
+        for _ in range(20):
+            await asyncio.sleep(0.002)
+            assert source.taken <= AHEAD + 3
+        await stream.aclose()
+
+    asyncio.run(read())
+    assert source.closed.wait(10)
+
+
+def test_a_reader_that_leaves_while_nothing_comes() -> None:
+    closed = threading.Event()
+
+    def silent() -> Iterator[bytes]:
+        try:
+            while True:
+                yield b""
+        finally:
+            closed.set()
+
+    async def read() -> None:
+        stream = feed(silent(), "test")
+        waiting = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await asyncio.get_running_loop().run_in_executor(None, closed.wait, 10)
+
+    asyncio.run(read())
+    assert closed.is_set()
+
+
+def test_a_source_that_breaks_ends_the_stream(caplog: pytest.LogCaptureFixture) -> None:
+    async def read() -> list[bytes]:
+        return [chunk async for chunk in feed(Source(2, OSError("disk")).chunks(), "test")]
+
+    assert asyncio.run(read()) == [b"1", b"2"]
+    assert "the stream of test broke" in caplog.text

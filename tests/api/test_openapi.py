@@ -1,0 +1,115 @@
+"""The description of the API: whole, and true for whatever somebody sends."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from pliant.api.app import ROUTERS
+from pliant.control.submission import Submission
+from pliant.model.workload import AttemptId, Kind, Launch
+from tests.api.conftest import Api
+from tests.api.stage import IMAGE, TOKEN, Command, Stage, stage
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+OWNER = {"Authorization": f"Bearer {TOKEN}"}
+ENDLESS = "/api/v1/watch"
+EXAMPLES = 8
+
+
+def test_the_description_is_valid_and_whole(api: Api) -> None:
+    described = api.get("/openapi.json")
+    schemathesis.openapi.from_dict(described).validate()
+    routes = {
+        (route.path, method.lower())
+        for router in ROUTERS
+        for route in router.routes
+        for method in route.methods
+    }
+    assert {(path, method) for path, item in described["paths"].items() for method in item} == routes
+    for path, item in described["paths"].items():
+        for method, operation in item.items():
+            assert "422" not in operation["responses"], (method, path)
+            assert "application/problem+json" in operation["responses"]["default"]["content"], (method, path)
+    assert described["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+
+
+def test_what_needs_a_token_says_so(api: Api) -> None:
+    described = api.get("/openapi.json")
+    free = {path for path, item in described["paths"].items() for op in item.values() if "security" not in op}
+    assert free == {"/healthz", "/readyz", "/version", "/metrics", "/api/v1/token", "/api/v2/token"}
+
+
+class Ground:
+    """A stage on which every path leads to something that exists, if it is asked to."""
+
+    def __init__(self, on: Stage) -> None:
+        self.on = on
+        self.app = on.app(backup=on.asked.append)  # paths are made up: nothing may be written there
+        self.schema = schemathesis.openapi.from_asgi("/openapi.json", self.app, headers=OWNER)
+
+    def real(self, path: str) -> dict[str, Any]:
+        """Parameters of a path that exist."""
+        if "/exec/{session}" in path:
+            return {"session": self._session()}
+        if "{identity}" in path:
+            return {"identity": self._workload("workspaces" in path)}
+        return {"key": "default", "name": "node-0"}
+
+    def _workload(self, workspace: bool) -> str:
+        kind = Kind.WORKSPACE if workspace else Kind.TRAINING
+        made, _ = self.on.service.submit(Submission("default", Launch(IMAGE), kind), "smoke")
+        return made.id
+
+    def _session(self) -> str:
+        sessions = self.app.state.context.sessions
+        return sessions.add(Command(["echo", "x"]), AttemptId("w", "task-0", 1))
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    with stage(tmp_path_factory.mktemp("ground")) as made:
+        yield Ground(made)
+
+
+def test_nothing_that_can_be_sent_breaks_the_server(ground: Ground) -> None:
+    for result in ground.schema.get_all_operations():
+        operation = result.ok()
+        if operation.path == ENDLESS:
+            continue
+        bounded = settings(
+            max_examples=EXAMPLES,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+
+        @bounded
+        @given(case=operation.as_strategy(), exists=st.booleans())
+        def send(case: schemathesis.Case, exists: bool) -> None:
+            if exists and case.path_parameters:
+                known = ground.real(case.operation.path)
+                case.path_parameters |= {k: known[k] for k in case.path_parameters if k in known}
+            if case.operation.path.endswith("/logs"):
+                case.query.pop("follow", None)  # of what runs, it has no end
+            response = case.call(headers=OWNER)
+            case.validate_response(response, checks=CHECKS)
+
+        send()
+    ground.on.loop.call(lambda draft: ground.on.loop.world.check())

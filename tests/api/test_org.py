@@ -1,0 +1,182 @@
+"""Projects, departments, ranks."""
+
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+
+from pliant.api import shapes
+from tests.api.conftest import Api
+
+UNITS = "/api/v1/org-unit"
+
+
+def made(api: Api, what: str, **body: Any) -> Any:
+    found = api.call("POST", f"{UNITS}/{what}s", 201, json=body)
+    shapes.OrgUnitItem.model_validate(found)
+    return found
+
+
+def gpu(item: Any) -> Any:
+    return item["resources"][0]["gpu"]
+
+
+def test_a_project_as_its_clients_make_it(api: Api) -> None:
+    project = made(
+        api,
+        "project",
+        name="team-a",
+        clusterId="11111111-2222-3333-4444-555555555555",
+        description="the A team",
+        resources=[
+            {
+                "nodePool": {"id": "default", "name": "default"},
+                "gpu": {"deserved": 1.5, "limit": 2, "overQuotaWeight": 3},
+                "cpu": {"deserved": 500, "limit": None},
+                "memory": {"deserved": 1, "limit": 2, "units": "GB"},
+                "priority": "medium-high",
+            }
+        ],
+        schedulingRules={"interactiveJobTimeLimitSeconds": 60},
+        nodeTypes={"training": ["a"], "workspace": ["b"], "names": {}},
+        defaultNodePools=["default"],
+        enforceRunaiScheduler=True,
+    )
+    assert project["resources"] == snapshot(
+        [
+            {
+                "nodePool": {"id": "default", "name": "default"},
+                "gpu": {"deserved": 1.5, "limit": 2.0, "overQuotaWeight": 3.0},
+                "cpu": {"deserved": 500.0, "limit": None, "overQuotaWeight": None},
+                "memory": {"deserved": 1000.0, "limit": 2000.0, "overQuotaWeight": None, "units": "MB"},
+                "priority": "Medium High",
+            }
+        ]
+    )
+    assert project["schedulingRules"]["interactiveJobTimeLimitSeconds"] == 60
+    assert project["nodeTypes"] == {"training": ["a"], "workspace": ["b"]}
+    assert project["status"]["namespace"] == "runai-team-a"
+    assert (project["departmentName"], project["quotaDerived"]) == ("default", False)
+    assert project["totalResources"]["gpuQuota"] == 1.5
+    for key in (project["id"], "team-a"):
+        assert api.get(f"{UNITS}/projects/{key}") == project
+
+
+def test_lists(api: Api) -> None:
+    for name, quota in (("team-b", 1), ("team-a", 2)):
+        made(api, "project", name=name, resources=[{"gpu": {"deserved": quota}}])
+    found = api.get(f"{UNITS}/projects")
+    shapes.ProjectList.model_validate(found)
+    assert [item["name"] for item in found["projects"]] == ["default", "team-b", "team-a"]
+    assert [item["name"] for item in api.get(f"{UNITS}/projects", sortBy="name")["projects"]] == [
+        "default",
+        "team-a",
+        "team-b",
+    ]
+    assert api.get(f"{UNITS}/projects/count", filterBy="totalGpuQuota>=1") == {"count": 2}
+    departments = api.get(f"{UNITS}/departments")
+    shapes.DepartmentList.model_validate(departments)
+    assert [item["name"] for item in departments["departments"]] == ["default"]
+
+
+def test_a_change_leaves_what_it_does_not_name(api: Api) -> None:
+    made(
+        api,
+        "project",
+        name="p",
+        description="x",
+        resources=[{"gpu": {"deserved": 1, "limit": 2}}],
+        schedulingRules={"trainingJobTimeLimitSeconds": 5, "interactiveJobTimeLimitSeconds": 6},
+    )
+    path = f"{UNITS}/projects/p"
+    changed = api.call("PATCH", path, json={"resources": [{"gpu": {"overQuotaWeight": 0}}]})
+    assert gpu(changed) == {"deserved": 1.0, "limit": 2.0, "overQuotaWeight": 0.0}
+    changed = api.call("PUT", path, json={"schedulingRules": {"trainingJobTimeLimitSeconds": None}})
+    assert changed["schedulingRules"]["trainingJobTimeLimitSeconds"] is None
+    assert changed["schedulingRules"]["interactiveJobTimeLimitSeconds"] == 6
+    assert changed["description"] == "x"
+    for unlimited in (None, -1):
+        body = [{"gpu": {"deserved": 2, "limit": unlimited}}]
+        [entry] = api.call("PATCH", f"{path}/resources", json=body)
+        shapes.PoolQuota.model_validate(entry)
+        assert entry["gpu"] == {"deserved": 2.0, "limit": None, "overQuotaWeight": 0.0}
+    assert gpu(api.call("PUT", path, json={"name": "p"}))["deserved"] == 2.0
+
+
+def test_departments_hold_projects(api: Api) -> None:
+    department = made(api, "department", name="research", resources=[{"gpu": {"deserved": 1}}])
+    project = made(api, "project", name="p", parentId=department["id"])
+    assert (project["parentId"], project["departmentName"]) == (department["id"], "research")
+    moved = api.call("PATCH", f"{UNITS}/projects/p", json={"departmentName": "default"})
+    assert moved["departmentName"] == "default"
+    api.call("DELETE", f"{UNITS}/departments/research", 204)
+    api.get(f"{UNITS}/departments/research", 404)
+
+
+def test_what_stands_in_the_way_of_deleting(api: Api) -> None:
+    api.submit("a")
+    assert "default" in api.call("DELETE", f"{UNITS}/projects/default", 409)["message"]
+    made(api, "project", name="p")
+    api.call("DELETE", f"{UNITS}/projects/p", 204)
+    api.call("DELETE", f"{UNITS}/projects/p", 404)
+    assert "projects" in api.call("DELETE", f"{UNITS}/departments/default", 409)["message"]
+
+
+def test_a_quota_below_what_cannot_be_stopped(api: Api) -> None:
+    api.running(api.submit("a", gpus=2, kind="workspaces")["workloadId"])
+    body = {"resources": [{"gpu": {"deserved": 1}}]}
+    found = api.call("PATCH", f"{UNITS}/projects/default", 409, json=body)
+    assert "uses 2.00 GPUs" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ({}, 400, "The project has no name."),
+        ({"name": "default"}, 409, "A project named 'default' already exists."),
+        ({"name": "Team"}, 400, "'Team' cannot be the name of a project."),
+        ({"name": "p", "parentId": "99"}, 404, "There is no department '99'."),
+        (
+            {"name": "p", "resources": [{"nodePool": {"name": "fast"}, "gpu": {"deserved": 1}}]},
+            404,
+            "There is no node pool 'fast'.",
+        ),
+        ({"name": "p", "resources": [{"priority": "top"}]}, 400, "There is no rank 'top'."),
+        (
+            {"name": "p", "resources": [{"gpu": {"deserved": 2, "limit": 1}}]},
+            400,
+            "The limit of 1.00 GPUs is below the quota.",
+        ),
+        (
+            {"name": "p", "resources": [{"gpu": {"deserved": -0.5}}]},
+            400,
+            "resources: gpu.deserved is -0.5.",
+        ),
+        (
+            {"name": "p", "resources": [{"gpu": {"deserved": 0.0001}}]},
+            400,
+            "resources: gpu.deserved is 0.0001, which is finer than can be counted.",
+        ),
+    ],
+)
+def test_refused(api: Api, body: dict[str, Any], status: int, message: str) -> None:
+    assert api.call("POST", f"{UNITS}/projects", status, json=body)["message"] == message
+    assert api.get(f"{UNITS}/projects/count") == {"count": 1}
+
+
+def test_a_name_stays(api: Api) -> None:
+    found = api.call("PUT", f"{UNITS}/projects/default", 400, json={"name": "other"})
+    assert found["message"] == "The name of a project cannot be changed."
+
+
+def test_ranks_and_priorities(api: Api) -> None:
+    ranks = api.get(f"{UNITS}/priorities")["priorities"]
+    assert [rank["name"] for rank in ranks if rank["isDefault"]] == ["Medium Low"]
+    assert [rank["value"] for rank in ranks] == sorted(rank["value"] for rank in ranks)
+    for rank in ranks:
+        changed = api.call(
+            "PATCH", f"{UNITS}/projects/default", json={"resources": [{"priority": rank["name"]}]}
+        )
+        assert changed["resources"][0]["priority"] == rank["name"]
+    values = {entry["name"]: entry["value"] for entry in api.get("/api/v1/workload-priorities")["priorities"]}
+    assert (values["low"], values["very-high"]) == (40, 150)

@@ -1,0 +1,128 @@
+"""Words and numbers of the wire, from views made by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from pliant.api.render import job_type, numbers_of, over_quota, quantity, spec_of, status_of
+from pliant.api.times import stamp
+from pliant.control.view import Board, PoolUse, QueueView, WorkloadView
+from pliant.model.machine import Placement, Share
+from pliant.model.quantity import Resources
+from pliant.model.tenancy import Project
+from pliant.model.workload import Kind, Launch, Phase, Request, Task, TaskGroup, TaskPhase, Workload
+
+WORKLOAD = Workload("w", "a", "2", Kind.TRAINING, Launch("ubuntu"), (TaskGroup("task", Request(1)),))
+TASK = Task("w", "task-0", "task", 0)
+PROJECT = Project("2", "p")
+
+
+def view(workload: Workload = WORKLOAD, *tasks: Task, **changes: object) -> WorkloadView:
+    return WorkloadView(replace(workload, **changes), PROJECT, None, tasks or (TASK,))
+
+
+@pytest.mark.parametrize(
+    ("phase", "word"),
+    [
+        (Phase.CREATING, "Pending"),
+        (Phase.PENDING, "Pending"),
+        (Phase.INITIALIZING, "ContainerCreating"),
+        (Phase.RUNNING, "Running"),
+        (Phase.DEGRADED, "Pending"),
+        (Phase.STOPPING, "Terminating"),
+        (Phase.DELETING, "Terminating"),
+        (Phase.TERMINATING, "Terminating"),
+        (Phase.STOPPED, "Suspended"),
+        (Phase.COMPLETED, "Succeeded"),
+        (Phase.FAILED, "Failed"),
+    ],
+)
+def test_words_for_phases(phase: Phase, word: str) -> None:
+    assert status_of(view(phase=phase), 0) == word
+
+
+def test_every_phase_has_a_word() -> None:
+    assert all(status_of(view(phase=phase), 0) for phase in Phase)
+
+
+@pytest.mark.parametrize(
+    ("phase", "word"),
+    [
+        (TaskPhase.STOPPING, "Terminating"),
+        (TaskPhase.ORDERED, "ContainerCreating"),
+        (TaskPhase.WAITING, "Pending"),
+    ],
+)
+def test_a_resize_is_seen_step_by_step(phase: TaskPhase, word: str) -> None:
+    assert status_of(view(WORKLOAD, replace(TASK, phase=phase), phase=Phase.UPDATING), 0) == word
+
+
+@pytest.mark.parametrize(("kind", "word"), [(Kind.TRAINING, "Error"), (Kind.WORKSPACE, "CrashLoopBackOff")])
+def test_between_two_tries(kind: Kind, word: str) -> None:
+    resting = replace(TASK, failures=1, retry_at=1000)
+    waits = view(WORKLOAD, resting, phase=Phase.PENDING, kind=kind)
+    assert status_of(waits, 999) == word
+    assert status_of(waits, 1000) == "Pending"
+    lost = view(WORKLOAD, replace(resting, failures=0), phase=Phase.PENDING, kind=kind)
+    assert status_of(lost, 999) == "Pending"
+
+
+@pytest.mark.parametrize(
+    ("kind", "preemptible", "word"),
+    [
+        (Kind.TRAINING, True, "Train"),
+        (Kind.DISTRIBUTED, True, "Train"),
+        (Kind.WORKSPACE, False, "Interactive"),
+        (Kind.WORKSPACE, True, "Interactive-Preemptible"),
+        (Kind.INFERENCE, False, "Inference"),
+    ],
+)
+def test_types_of_the_first_command_line(kind: Kind, preemptible: bool, word: str) -> None:
+    assert job_type(replace(WORKLOAD, kind=kind, preemptible=preemptible)) == word
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_700_000_000_123, "2023-11-14T22:13:20.123Z"),
+        (1_700_000_000_999, "2023-11-14T22:13:20.999Z"),
+    ],
+)
+def test_times(ms: int, text: str) -> None:
+    assert stamp(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"), [(5 * 10**9, "5G"), (5 * 2**30, "5Gi"), (6 * 10**9, "6G"), (123_456_789, "123456789")]
+)
+def test_quantities_are_exact(amount: int, text: str) -> None:
+    assert quantity(amount) == text
+
+
+def test_numbers_become_json() -> None:
+    placement = Placement("n", (Share("g"),))
+    found = numbers_of([("a", 1), ("b", None), ("c", Phase.RUNNING), ("d", ("x", 2)), ("e", placement)])
+    assert found == {"a": 1, "b": None, "c": "Running", "d": ["x", 2], "e": str(placement)}
+
+
+def test_over_quota_goes_to_the_youngest_preemptible() -> None:
+    def holder(identity: str, serial: int, gpus: int, preemptible: bool = True) -> WorkloadView:
+        shares = tuple(Share(f"{identity}-{number}") for number in range(gpus))
+        task = replace(TASK, workload=identity, phase=TaskPhase.RUNNING, carries=Placement("n", shares))
+        row = replace(WORKLOAD, id=identity, serial=serial, preemptible=preemptible)
+        return replace(view(row, task), pool="default")
+
+    views = [holder("old", 1, 2), holder("young", 2, 1), holder("fixed", 3, 1, preemptible=False)]
+    use = PoolUse("default", 2000, Resources(4000), Resources(1000), Resources(4000), 4000)
+    board = Board(
+        workloads={row.workload.id: row for row in views}, projects={"2": QueueView(PROJECT, (use,))}
+    )
+    assert over_quota(board) == {"old": 1000, "young": 1000}
+
+
+def test_a_spec_without_gpus_asks_for_none() -> None:
+    assert (
+        "gpuDevicesRequest"
+        not in spec_of(replace(WORKLOAD, groups=(TaskGroup("task", Request()),)))["compute"]
+    )

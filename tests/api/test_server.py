@@ -1,0 +1,95 @@
+"""What the server says of itself, and what only its operator asks for."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+from prometheus_client.parser import text_string_to_metric_families
+
+from pliant.api import shapes
+from pliant.api.app import ROUTERS
+from pliant.control.service import Service
+from pliant.control.view import Board
+from pliant.store import open_store
+from tests.api.conftest import Api
+
+
+def test_health_and_version(api: Api) -> None:
+    assert api.get("/healthz") == api.get("/readyz") == {"status": "ok"}
+    assert api.get("/version") == {"version": "1.2.3", "api": "v1"}
+
+
+def test_not_ready_before_there_is_a_world(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Service, "board", Board())
+    assert api.get("/readyz", 503)["reason"] == "unavailable"
+
+
+def test_the_server_item(api: Api) -> None:
+    api.running(api.submit("a")["workloadId"])
+    item = api.get("/api/v1/server")
+    shapes.ServerItem.model_validate(item)
+    assert (item["pid"], item["epoch"], item["simulated"], item["tasksRunning"]) == (4711, 1, True, 1)
+    assert item["uptime"] >= 0
+    assert item["cycles"] > 0
+
+
+@pytest.mark.parametrize(("body", "stop"), [({}, False), ({"stopTasks": True}, True)])
+def test_shutdown(api: Api, body: dict[str, Any], stop: bool) -> None:
+    api.call("POST", "/api/v1/server/shutdown", 202, json=body)
+    assert api.stage.asked == [stop]
+
+
+def test_backup(api: Api, tmp_path: Path) -> None:
+    api.submit("kept")
+    target = tmp_path / "copy.db"
+    assert api.call("POST", "/api/v1/server/backup", json={"path": str(target)}) == {"path": str(target)}
+    copy = open_store(target)
+    try:
+        assert [workload.name for workload in copy.load().workloads] == ["kept"]
+    finally:
+        copy.close()
+    assert "exists" in api.call("POST", "/api/v1/server/backup", 409, json={"path": str(target)})["message"]
+    for path in ("relative.db", "", "/a\0b"):
+        api.call("POST", "/api/v1/server/backup", 400, json={"path": path})
+
+
+def test_a_backup_that_cannot_be_written(api: Api, tmp_path: Path) -> None:
+    body = {"path": str(tmp_path / "no" / "such" / "folder" / "copy.db")}
+    found = api.call("POST", "/api/v1/server/backup", 503, json=body)
+    assert found["reason"] == "unavailable"
+
+
+def test_the_debug_bundle(api: Api) -> None:
+    answer = api.http.get("/api/v1/server/debug-bundle")
+    assert (answer.content, answer.headers["content-type"]) == (b"PK", "application/zip")
+
+
+def test_metrics(api: Api) -> None:
+    api.running(api.submit("a", gpus=0.5)["workloadId"])
+    answer = api.http.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    samples = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+    project = ("project", "default")
+    assert samples["pliant_project_quota_gpus", project] == 2
+    assert samples["pliant_project_allocated_gpus", project] == 0.5
+    assert samples["pliant_project_over_quota_gpus", project] == 0
+    assert ("pliant_project_fair_share_gpus", project) in samples
+    assert samples["pliant_workloads", ("phase", "Running"), project] == 1
+    assert samples["pliant_build_info", ("version", "1.2.3")] == 1
+    assert (samples["pliant_gpus",], samples["pliant_allocated_gpus",]) == (2, 0.5)
+    assert samples["pliant_cycles_total",] > 0
+    assert ("pliant_cycle_duration_seconds",) in samples
+
+
+def test_nothing_blocks_the_event_loop() -> None:
+    """Handlers run in threads, but for those that only look something up or wait without blocking."""
+    routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    assert len(routes) > 60
+    on_the_loop = {route.name for route in routes if inspect.iscoroutinefunction(route.endpoint)}
+    assert on_the_loop == {"healthz", "readyz", "version", "token_by_form", "send", "watch"}

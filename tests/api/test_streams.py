@@ -1,0 +1,277 @@
+"""Logs, commands and changes over real connections, read by the real client."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import islice
+from typing import Any
+
+import pytest
+import uvicorn
+
+from pliant.api import sessions
+from pliant.api.sessions import Sessions
+from pliant.client import Client
+from pliant.client.errors import BadRequest, Conflict, NotFound, Unreachable
+from pliant.client.session import Exec
+from pliant.control import errors
+from pliant.model.workload import AttemptId
+from tests.api.conftest import Api
+from tests.api.stage import TOKEN, Command, Stage, until
+
+
+@contextmanager
+def served(on: Stage) -> Iterator[Client]:
+    """Over a socket; ends with all its streams closed."""
+    app = on.app(closing=lambda: server.should_exit)
+    config = uvicorn.Config(app, port=0, log_config=None, access_log=False, lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    until(lambda: server.started)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    client = Client(f"http://127.0.0.1:{port}", TOKEN)
+    try:
+        yield client
+    finally:
+        client.close()
+        server.should_exit = True
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def client(on_stage: Stage) -> Iterator[Client]:
+    with served(on_stage) as made:
+        yield made
+
+
+def feeds() -> int:
+    return sum(thread.name.startswith("pliant-feed") for thread in threading.enumerate())
+
+
+def talks(api: Api, output: str = "one\ntwo\nthree\n", seconds: str | None = None) -> str:
+    """A running workload that has logged this."""
+    env = [{"name": "TEST_OUTPUT", "value": output}]
+    if seconds is not None:
+        env.append({"name": "PLIANT_VIRTUAL_SECONDS", "value": seconds})
+    identity = api.submit("a", environmentVariables=env)["workloadId"]
+    until(lambda: api.item(identity)["phase"] in ("Running", "Completed"))
+    return identity
+
+
+# -- logs -------------------------------------------------------------------------------------------
+
+
+def test_logs(api: Api, client: Client) -> None:
+    identity = talks(api)
+    assert b"".join(client.logs(identity)) == b"one\ntwo\nthree\n"
+    assert b"".join(client.logs(identity, tail=1)) == b"three\n"
+    assert b"".join(client.logs(identity, pod="a-task-0")) == b"one\ntwo\nthree\n"
+    assert b"".join(client.logs(identity, attempt=1)) == b"one\ntwo\nthree\n"
+    with pytest.raises(NotFound, match="no pod 'b'"):
+        client.logs(identity, pod="b")
+    with pytest.raises(Conflict, match="has not been started"):
+        client.logs(identity, attempt=7)
+    with pytest.raises(BadRequest, match="no times"):
+        client.logs(identity, timestamps=True)
+
+
+def test_followed_logs_end_with_the_attempt(api: Api, client: Client) -> None:
+    identity = talks(api)
+    lines = client.logs(identity, follow=True).lines()
+    assert list(islice(lines, 3)) == ["one", "two", "three"]
+    assert feeds() == 1
+    api.call("POST", f"/api/v1/workloads/trainings/{identity}/suspend", 202)
+    assert list(lines) == []
+    until(lambda: feeds() == 0)
+
+
+def test_a_reader_that_leaves_ends_the_work_behind_it(api: Api, client: Client) -> None:
+    identity = talks(api)
+    stream = client.logs(identity, follow=True)
+    assert next(iter(stream))
+    assert feeds() == 1
+    stream.close()
+    until(lambda: feeds() == 0)
+
+
+def test_logs_of_what_never_ran(api: Api, client: Client) -> None:
+    identity = api.submit("huge", gpus=9)["workloadId"]
+    with pytest.raises(Conflict, match="has not been started"):
+        client.logs(identity)
+
+
+# -- commands ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def executed(client: Client, identity: str, *argv: str, **options: Any) -> Iterator[Exec]:
+    with closing(client.exec(identity, argv, **options)) as run:
+        yield run
+
+
+def test_a_command_and_its_exit_code(api: Api, client: Client) -> None:
+    identity = talks(api)
+    with executed(client, identity, "echo", "hello", "world") as run:
+        assert b"".join(run.output()) == b"hello world\n"
+        assert run.exit_code() == 0
+    with executed(client, identity, "false", pod="task-0") as run:
+        assert b"".join(run.output()) == b""
+        assert run.exit_code() == 1
+
+
+def test_a_command_with_input_and_a_screen(api: Api, client: Client) -> None:
+    identity = talks(api)
+    with executed(client, identity, "cat", tty=True, stdin=True, rows=40, columns=120) as run:
+        [command] = api.stage.engine.commands
+        assert command.screen == (40, 120)
+        output = run.output()
+        assert run.exit_code() is None
+        run.send(b"\x00\xff")
+        assert next(output) == b"\x00\xff"
+        run.resize(50, 100)
+        assert command.screen == (50, 100)
+        run.close_input()
+        assert list(output) == []
+        assert run.exit_code() == 0
+        with pytest.raises(Conflict, match="no more input"):
+            run.send(b"late")
+
+
+def test_a_command_is_killed(api: Api, client: Client) -> None:
+    with executed(client, talks(api), "sleep", "1000") as run:
+        run.kill()
+        assert api.stage.engine.commands[0].killed
+        with pytest.raises(NotFound):
+            run.exit_code()
+
+
+def test_output_is_for_one_reader(api: Api, client: Client) -> None:
+    with executed(client, talks(api), "cat", stdin=True) as run:
+        output = run.output()
+        run.send(b"x")
+        assert next(output) == b"x"
+        with pytest.raises(Conflict, match="Somebody else"):
+            next(run.output())
+        output.close()
+        until(lambda: feeds() == 0)
+        run.send(b"y")
+        run.close_input()
+        assert b"".join(run.output()) == b"y"
+
+
+def test_commands_need_a_running_task(api: Api, client: Client) -> None:
+    identity = api.submit("huge", gpus=9)["workloadId"]
+    with pytest.raises(Conflict, match="does not run now"):
+        client.exec(identity, ["ls"])
+    with pytest.raises(NotFound):
+        client.exec("nothing", ["ls"])
+    api.call("POST", f"/api/v1/workloads/{identity}/exec", 400, json={"command": []})
+
+
+def test_commands_end_when_nobody_is_left(api: Api) -> None:
+    identity = talks(api)
+    now = [0.0]
+    kept = Sessions(api.stage.service, clock=lambda: now[0], sweep_every=3600)
+    attempt = AttemptId(identity, "task-0", 1)
+    lonely, watched, over = Command(["sleep"]), Command(["sleep"]), Command(["true"])
+    ids = [kept.add(command, attempt) for command in (lonely, watched, over)]
+    with kept.reading(ids[1]):
+        now[0] = sessions.AWAY + 1
+        assert kept.sweep() == 1
+    assert (lonely.killed, watched.killed) == (True, False)
+    with pytest.raises(errors.NotFound):
+        kept.get(ids[2])
+    api.call("DELETE", f"/api/v1/workloads/{identity}", 202)
+    until(lambda: identity not in api.stage.service.board.workloads)
+    kept.sweep()
+    assert watched.killed  # its attempt has ended
+
+
+# -- changes ----------------------------------------------------------------------------------------
+
+
+def test_changes_as_they_happen(api: Api, client: Client) -> None:
+    early = api.submit("early")["workloadId"]
+    api.running(early)
+    with closing(client.watch()) as changes:  # opens at once: nothing from here on is missed
+        identity = api.submit("late")["workloadId"]
+        for change in changes:
+            assert change.item["id"] == identity
+            if change.item["phase"] == "Running":
+                break
+        api.call("DELETE", f"/api/v1/workloads/{identity}", 202)
+        assert next(change for change in changes if change.kind == "deleted").item == {"id": identity}
+
+
+def test_changes_of_one_project(api: Api, client: Client) -> None:
+    api.call("POST", "/api/v1/org-unit/projects", 201, json={"name": "other"})
+    with closing(client.watch("other")) as changes:
+        api.submit("mine")
+        body = {"name": "theirs", "projectName": "other", "spec": {"image": "ubuntu"}}
+        api.call("POST", "/api/v1/workloads/trainings", 202, json=body)
+        assert next(changes).item["name"] == "theirs"
+
+
+def test_a_broken_connection_is_taken_up_where_it_broke(api: Api, client: Client) -> None:
+    with closing(client.watch()) as changes:
+        gone = api.submit("gone")["workloadId"]
+        last = next(change for change in changes if change.item.get("phase") == "Running").id
+    assert last
+    api.call("DELETE", f"/api/v1/workloads/{gone}", 202)
+    until(lambda: gone not in api.stage.service.board.workloads)
+    fresh = api.submit("fresh", gpus=None)["workloadId"]
+    wanted = {("deleted", gone), ("workload", fresh)}
+    with closing(client.watch(after=last)) as changes:
+        for change in changes:
+            wanted.discard((change.kind, change.item["id"]))
+            if not wanted:
+                break
+    assert not wanted
+
+
+def raw(client: Client, last: str = "") -> Any:
+    headers = {"Last-Event-ID": last} if last else {}
+    return closing(client._http.stream("GET", "/api/v1/watch", headers=headers))
+
+
+@pytest.mark.parametrize("last", ["7-1", "1-999999", "nonsense"])
+def test_an_unknown_place_means_everything_anew(api: Api, client: Client, last: str) -> None:
+    """A server that was started anew counts from the beginning: its client must not wait for old numbers."""
+    api.submit("a", gpus=None)
+    with raw(client, last) as stream:
+        lines = (line for line in stream.lines() if line.startswith("event: "))
+        assert list(islice(lines, 2)) == ["event: reset", "event: workload"]
+
+
+def test_only_the_last_of_a_batch_can_be_resumed_from(api: Api, client: Client) -> None:
+    for name in ("a", "b"):
+        api.submit(name, gpus=None)
+    batch = []
+    with raw(client, "1-0") as stream:
+        for line in stream.lines():
+            batch.append(line.partition(":")[0])
+            if batch[-1] == "id":
+                break
+    assert batch.count("event") >= 2
+
+
+def test_watchers_that_leave_leave_nothing(api: Api, client: Client) -> None:
+    for _ in range(3):
+        with raw(client) as stream:
+            assert next(stream.lines()) == ": connected"
+    until(lambda: not any(thread.name == "pliant-pulse" for thread in threading.enumerate()))
+
+
+def test_streams_end_with_the_server(api: Api) -> None:
+    """Otherwise it could only cut them off, after a wait."""
+    identity = talks(api)
+    with served(api.stage) as client:
+        log = client.logs(identity, follow=True)
+        changes = client.watch()
+        assert next(iter(log))
+    assert list(log) == []
+    with pytest.raises(Unreachable):
+        next(changes)
+    until(lambda: feeds() == 0)
