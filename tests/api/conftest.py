@@ -45,6 +45,14 @@ def on_stage(tmp_path: Path) -> Iterator[Stage]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """One for all requests that must change nothing: there is never a workload on it."""
+    owner = {"Authorization": f"Bearer {TOKEN}"}
+    with stage(tmp_path_factory.mktemp("quiet")) as made, TestClient(made.app(), headers=owner) as http:
+        yield Api(made, http)
+
+
 @pytest.fixture
 def api(on_stage: Stage) -> Iterator[Api]:
     owner = {"Authorization": f"Bearer {TOKEN}"}

@@ -10,12 +10,12 @@ from joserfc.jwk import OctKey
 from pliant.api.auth import LIFE, Authority, attempt_token
 from pliant.api.errors import Unauthorized
 from tests.api.conftest import Api
-from tests.api.stage import SECRET, TOKEN, Stage
+from tests.api.stage import SECRET, TOKEN
 
 
 @pytest.fixture
-def stranger(on_stage: Stage) -> TestClient:
-    return TestClient(on_stage.app(), raise_server_exceptions=False)
+def stranger(quiet: Api) -> TestClient:
+    return TestClient(quiet.stage.app(), raise_server_exceptions=False)
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -37,8 +37,8 @@ def test_all_else_needs_a_token(stranger: TestClient, path: str) -> None:
     assert answer.json()["reason"] == "unauthorized"
 
 
-def test_metrics_are_free_on_the_same_machine(on_stage: Stage) -> None:
-    near = TestClient(on_stage.app(), client=("127.0.0.1", 1))
+def test_metrics_are_free_on_the_same_machine(quiet: Api) -> None:
+    near = TestClient(quiet.stage.app(), client=("127.0.0.1", 1))
     assert near.get("/metrics").status_code == 200
     assert near.get("/api/v1/whoami").status_code == 401
 
@@ -49,8 +49,8 @@ def test_wrong_tokens(stranger: TestClient, header: str) -> None:
     assert answer.status_code == 401, answer.text
 
 
-def test_the_token_of_the_state_folder_is_its_owner(api: Api) -> None:
-    who = api.get("/api/v1/whoami")
+def test_the_token_of_the_state_folder_is_its_owner(quiet: Api) -> None:
+    who = quiet.get("/api/v1/whoami")
     assert who["user"].partition("@")[0] == who["id"]
     assert "@" in who["user"]
 
@@ -121,7 +121,8 @@ def test_what_is_issued_is_good_for_nobody_else() -> None:
         Authority(TOKEN, b"y" * 32).who(f"Bearer {issued.access}")
 
 
-def test_an_attempt_reads_its_own_workload_and_nothing_else(api: Api, stranger: TestClient) -> None:
+def test_an_attempt_reads_its_own_workload_and_nothing_else(api: Api) -> None:
+    stranger = TestClient(api.stage.app(), raise_server_exceptions=False)
     mine, other = api.submit("mine")["workloadId"], api.submit("other")["workloadId"]
     own = bearer(attempt_token(f"{mine}/task-0/1", SECRET))
     assert stranger.get(f"/api/v1/workloads/{mine}", headers=own).json()["name"] == "mine"

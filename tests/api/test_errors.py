@@ -72,9 +72,9 @@ def said(found: shapes.Problem) -> str:
         ),
     ],
 )
-def test_bad_bodies(api: Api, body: dict[str, Any], expected: str) -> None:
-    assert said(problem(api, "POST", TRAININGS, json={"projectName": "default", **body})) == expected
-    assert api.get("/api/v1/workloads/count") == {"count": 0}
+def test_bad_bodies(quiet: Api, body: dict[str, Any], expected: str) -> None:
+    assert said(problem(quiet, "POST", TRAININGS, json={"projectName": "default", **body})) == expected
+    assert quiet.get("/api/v1/workloads/count") == {"count": 0}
 
 
 @pytest.mark.parametrize(
@@ -99,32 +99,32 @@ def test_bad_bodies(api: Api, body: dict[str, Any], expected: str) -> None:
         (b"1" * 5000, snapshot("400 bad-request: There was an error parsing the body")),
     ],
 )
-def test_bodies_that_are_no_bodies(api: Api, raw: bytes, expected: str) -> None:
-    found = problem(api, "POST", TRAININGS, content=raw, headers={"Content-Type": "application/json"})
+def test_bodies_that_are_no_bodies(quiet: Api, raw: bytes, expected: str) -> None:
+    found = problem(quiet, "POST", TRAININGS, content=raw, headers={"Content-Type": "application/json"})
     assert said(found) == expected
 
 
-def test_parameters(api: Api) -> None:
-    found = problem(api, "GET", "/api/v1/workloads", params={"limit": 1000})
+def test_parameters(quiet: Api) -> None:
+    found = problem(quiet, "GET", "/api/v1/workloads", params={"limit": 1000})
     assert said(found) == snapshot("400 bad-request: The parameter limit must be at most 500, not '1000'.")
-    found = problem(api, "GET", "/api/v1/workloads", params={"sortOrder": "up"})
+    found = problem(quiet, "GET", "/api/v1/workloads", params={"sortOrder": "up"})
     assert said(found) == snapshot(
         "400 bad-request: The parameter sortOrder must be 'asc' or 'desc', not 'up'."
     )
 
 
-def test_routes_that_do_not_exist(api: Api) -> None:
-    assert said(problem(api, "GET", "/api/v1/workload")) == snapshot(
+def test_routes_that_do_not_exist(quiet: Api) -> None:
+    assert said(problem(quiet, "GET", "/api/v1/workload")) == snapshot(
         "404 not-found: There is no route /api/v1/workload. See /openapi.json for all routes."
     )
-    assert said(problem(api, "PUT", "/api/v1/whoami")) == snapshot(
+    assert said(problem(quiet, "PUT", "/api/v1/whoami")) == snapshot(
         "405 method-not-allowed: PUT /api/v1/whoami is not possible. Use GET."
     )
 
 
-def test_a_body_that_is_too_large(api: Api) -> None:
+def test_a_body_that_is_too_large(quiet: Api) -> None:
     body = json.dumps({"spec": {"image": IMAGE}, "pad": "x" * errors.MOST_BODY})
-    assert problem(api, "POST", TRAININGS, content=body).status == 413
+    assert problem(quiet, "POST", TRAININGS, content=body).status == 413
 
 
 @pytest.mark.parametrize(

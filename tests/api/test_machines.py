@@ -11,8 +11,8 @@ from tests.api.stage import CLUSTER
 POOLS = "/api/v1/node-pools"
 
 
-def test_the_cluster_is_a_bare_list_of_one(api: Api) -> None:
-    [cluster] = api.get("/api/v1/clusters")
+def test_the_cluster_is_a_bare_list_of_one(quiet: Api) -> None:
+    [cluster] = quiet.get("/api/v1/clusters")
     shapes.ClusterItem.model_validate(cluster)
     assert (cluster["uuid"], cluster["status"]) == (CLUSTER, {"state": "Connected"})
 
@@ -112,9 +112,9 @@ def test_a_pool_is_named_by_its_id_too(api: Api) -> None:
         ),
     ],
 )
-def test_refused(api: Api, body: dict[str, Any], status: int, message: str) -> None:
-    assert api.call("POST", POOLS, status, json=body)["message"].startswith(message)
-    assert len(api.get(POOLS)["nodepools"]) == 1
+def test_refused(quiet: Api, body: dict[str, Any], status: int, message: str) -> None:
+    assert quiet.call("POST", POOLS, status, json=body)["message"].startswith(message)
+    assert len(quiet.get(POOLS)["nodepools"]) == 1
 
 
 def test_the_default_pool_stays(api: Api) -> None:

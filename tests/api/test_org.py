@@ -159,13 +159,13 @@ def test_a_quota_below_what_cannot_be_stopped(api: Api) -> None:
         ),
     ],
 )
-def test_refused(api: Api, body: dict[str, Any], status: int, message: str) -> None:
-    assert api.call("POST", f"{UNITS}/projects", status, json=body)["message"] == message
-    assert api.get(f"{UNITS}/projects/count") == {"count": 1}
+def test_refused(quiet: Api, body: dict[str, Any], status: int, message: str) -> None:
+    assert quiet.call("POST", f"{UNITS}/projects", status, json=body)["message"] == message
+    assert quiet.get(f"{UNITS}/projects/count") == {"count": 1}
 
 
-def test_a_name_stays(api: Api) -> None:
-    found = api.call("PUT", f"{UNITS}/projects/default", 400, json={"name": "other"})
+def test_a_name_stays(quiet: Api) -> None:
+    found = quiet.call("PUT", f"{UNITS}/projects/default", 400, json={"name": "other"})
     assert found["message"] == "The name of a project cannot be changed."
 
 

@@ -16,9 +16,9 @@ from pliant.store import open_store
 from tests.api.conftest import Api
 
 
-def test_health_and_version(api: Api) -> None:
-    assert api.get("/healthz") == api.get("/readyz") == {"status": "ok"}
-    assert api.get("/version") == {"version": "1.2.3", "api": "v1"}
+def test_health_and_version(quiet: Api) -> None:
+    assert quiet.get("/healthz") == quiet.get("/readyz") == {"status": "ok"}
+    assert quiet.get("/version") == {"version": "1.2.3", "api": "v1"}
 
 
 def test_not_ready_before_there_is_a_world(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,8 +61,8 @@ def test_a_backup_that_cannot_be_written(api: Api, tmp_path: Path) -> None:
     assert found["reason"] == "unavailable"
 
 
-def test_the_debug_bundle(api: Api) -> None:
-    answer = api.http.get("/api/v1/server/debug-bundle")
+def test_the_debug_bundle(quiet: Api) -> None:
+    answer = quiet.http.get("/api/v1/server/debug-bundle")
     assert (answer.content, answer.headers["content-type"]) == (b"PK", "application/zip")
 
 

@@ -345,8 +345,8 @@ def test_what_can_never_run_is_said_at_once(api: Api) -> None:
         ),
     ],
 )
-def test_refused(api: Api, spec: dict[str, Any], expected: str) -> None:
-    assert refusal(api, spec) == expected
+def test_refused(quiet: Api, spec: dict[str, Any], expected: str) -> None:
+    assert refusal(quiet, spec) == expected
 
 
 @pytest.mark.parametrize(
@@ -383,8 +383,8 @@ def test_refused(api: Api, spec: dict[str, Any], expected: str) -> None:
         ),
     ],
 )
-def test_refused_above_the_spec(api: Api, top: dict[str, Any], expected: str) -> None:
-    assert refusal(api, {}, **top) == expected
+def test_refused_above_the_spec(quiet: Api, top: dict[str, Any], expected: str) -> None:
+    assert refusal(quiet, {}, **top) == expected
 
 
 # -- one answer for one key -------------------------------------------------------------------------
@@ -416,8 +416,8 @@ def test_a_refused_submission_uses_no_key_up(api: Api) -> None:
 
 
 @pytest.mark.parametrize("key", ["x" * 256, "a b"])
-def test_keys_that_are_none(api: Api, key: str) -> None:
-    assert "Idempotency-Key" in post(api, BODY, 400, **keyed(key))["message"]
+def test_keys_that_are_none(quiet: Api, key: str) -> None:
+    assert "Idempotency-Key" in post(quiet, BODY, 400, **keyed(key))["message"]
 
 
 def test_the_answer_outlives_the_server(tmp_path: Path) -> None:

@@ -190,8 +190,8 @@ def test_many_at_once(api: Api) -> None:
 
 
 @pytest.mark.parametrize("end", ["", "/pods", "/events", "/history", "/why", "/logs"])
-def test_workloads_that_are_not(api: Api, end: str) -> None:
-    found = api.get(f"{WORKLOADS}/nothing{end}", 404)
+def test_workloads_that_are_not(quiet: Api, end: str) -> None:
+    found = quiet.get(f"{WORKLOADS}/nothing{end}", 404)
     assert found["message"] == "There is no workload 'nothing'."
 
 
