@@ -45,7 +45,7 @@ def test_an_edition_has_its_own_blocks_and_those_of_all() -> None:
 @pytest.mark.parametrize(
     ("page", "said"),
     [
-        ("```rows\nNAME\n```", "belongs to the one command before it"),
+        ("```rows\nNAME\n```", "belongs to one command before it"),
         ("```console\nrunai list\n```", "begin with"),
         ("```console\n$ runai delete a\n```\n```rows\nNAME\n```", "is not known to print a table"),
         ("```console\n$ runai list", "has no end"),
