@@ -19,11 +19,10 @@ class Clearing:
         self._cycle = cycle
         self._world = cycle.world
         self._rules = rules
-        self._youngest = cycle.settings.victims == "youngest"
         self.before: dict[str, dict[TaskKey, Placement | None]] = {}  # workload -> claims when first touched
 
     def price(self, units: list[Unit]) -> Cost:
-        return cost(self._world, units, self._youngest)
+        return cost(self._rules, units)
 
     def clear(self, node: NodeState, request: Request) -> list[Unit] | None:
         """Take what a request needs on one node; None (and nothing taken) if it cannot be.
@@ -105,10 +104,12 @@ class Clearing:
         world = self._world
         mark = world.checkpoint()
         units: list[Unit] = []
-        claimants = [key for key in device.users() if self._claims(key, device.gpu.uuid)]
-        claimants.sort(
-            key=lambda key: (rank(world, key[0]), key) if key[0] in world.workloads else ((0, 0, ""), key)
-        )
+        claimants = [
+            key
+            for key in device.users()
+            if self._claims(key, device.gpu.uuid) and self._cycle.placeable(key[0])
+        ]
+        claimants.sort(key=lambda key: (rank(self._rules, key[0]), key))
         for key in claimants:
             if device.room(share.portion, share.memory):
                 break

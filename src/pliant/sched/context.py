@@ -66,6 +66,11 @@ class Cycle:
         owner = (it.project, it.kind, it.priority, it.preemptible, it.node_type)
         return (pool, owner, chunk.step, chunk.shape, chunk.parts[0].task if chunk.extends else None)
 
+    def placeable(self, workload: str) -> bool:
+        """True if the workload and its project are known."""
+        row = self.world.workloads.get(workload)
+        return row is not None and row.project in self.world.projects
+
     def choices(self, workload: Workload) -> list[str]:
         """Pools to try, in order."""
         return reach.choices(self.world, workload)

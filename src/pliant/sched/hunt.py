@@ -14,7 +14,7 @@ from pliant.sched.context import Cycle
 from pliant.sched.machines import NodeState
 from pliant.sched.plan import Decision, Verb
 from pliant.sched.portions import Chunk, Part, Step
-from pliant.sched.victims import Cost, Rules, Unit, rank, unit_for
+from pliant.sched.victims import Cost, Rank, Rules, Unit, rank, unit_for
 
 FEW = 16
 """Up to so many units, leaving each out is tried by placing everything anew."""
@@ -41,9 +41,24 @@ class Hunt:
             return False
         if not found:
             return False
+        self._tidy()
         self._resettle()
         self._record()
         return True
+
+    def _tidy(self) -> None:
+        """Place the chunk once more, as the allocator does with the victims gone."""
+        world = self._world
+        if len(self._chunk.parts) < 2:
+            return
+        mark = world.checkpoint()
+        for part in self._chunk.parts:
+            world.claim(part.task, None)
+        if not fit.place(world, self._cls, self._chunk, self._pool):
+            world.undo(mark)
+
+    def _rank(self, wid: str) -> Rank:
+        return rank(self._rules, wid)
 
     def _search(self, mark: int) -> bool:
         """Find a set of victims and place the chunk; on failure the world is as at the mark."""
@@ -262,7 +277,7 @@ class Hunt:
         """Give back whole victims whose old places are still free."""
         world = self._world
         last = {unit.workload: at for at, unit in enumerate(self._units)}
-        for wid in sorted(last, key=lambda wid: rank(world, wid), reverse=True):
+        for wid in sorted(last, key=self._rank, reverse=True):
             before = self._clearing.before[wid]
             if any(unit.workload == wid and unit.again is not None for unit in self._units):
                 continue
@@ -293,7 +308,7 @@ class Hunt:
         world = self._world
         self._cycle.room_freed()
         victims = {unit.workload for unit in self._units if unit.step is Step.CORE and unit.again is None}
-        for wid in sorted(victims, key=lambda wid: rank(world, wid), reverse=True):
+        for wid in sorted(victims, key=self._rank, reverse=True):
             chunk = world.need(wid).chunk
             if chunk is not None and chunk.step is Step.CORE and not self._cycle.rests(chunk):
                 self._cycle.try_place(chunk, self._rules.pool, self._cycle.adding(chunk, self._rules.pool))

@@ -166,7 +166,9 @@ def need_of(world: "World", workload: Workload) -> Need:
         total = total.plus(request.resources.times(count))
     by_memory = tuple(entry for entry in missing if entry[0].gpu_memory)
     stretchable = stretchable and not core and complete
-    return Need(chunk, total, by_memory, holds, bonus, bonus_gpu, stretchable, holds and bool(core))
+    return Need(
+        chunk, total, by_memory, holds, bonus, bonus_gpu, stretchable, holds and (bool(core) or not complete)
+    )
 
 
 def workload_open(workload: Workload) -> bool:

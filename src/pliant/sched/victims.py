@@ -12,7 +12,10 @@ from pliant.sched.machines import TaskKey
 from pliant.sched.portions import Chunk, Part, Step, without
 from pliant.sched.world import World
 
-Cost = tuple[int, int, tuple[tuple[int, int, int, str], ...]]
+Rank = tuple[int, int, int, int, str]
+"""Smaller is lost first: see rank()."""
+
+Cost = tuple[int, int, tuple[tuple[Rank, int], ...]]
 """(workloads that lose their core or move, milli-GPUs lost, victims by rank): smaller is better."""
 
 
@@ -41,6 +44,9 @@ class Rules:
         self.chunk = chunk
         self.pool = pool
         self.adding = adding
+        self.over: dict[
+            str, int
+        ] = {}  # project -> how far above its due it was when first looked at, times 2**32
         self.spared: dict[str, int] = {}  # workloads that may still run a while, and until when (ms)
         self.patient = True  # False: search as if nobody had a minimum run time
 
@@ -85,10 +91,18 @@ def protected_until(cycle: Cycle, victim: Workload, pool: str) -> int:
     return begun + least if begun else 0
 
 
-def rank(world: World, wid: str) -> tuple[int, int, str]:
-    """Who goes first when nothing else decides: the lowest priority, then the youngest."""
-    workload = world.workloads[wid]
-    return (workload.priority, -workload.serial, wid)
+def rank(rules: Rules, wid: str) -> Rank:
+    """Who goes first when nothing else decides.
+
+    The queue of the lowest rank, then the one most above its due, then the lowest priority, the youngest.
+    """
+    workload = rules.world.workloads[wid]
+    standing = rules.cycle.standing(rules.pool)[workload.project]
+    over = rules.over.get(workload.project)
+    if over is None:
+        have, due = rules.world.use(workload.project, rules.pool).claimed.gpu, standing.allocatable.gpu
+        over = rules.over[workload.project] = (have << 32) // due if due > 0 else have << 32
+    return (standing.rank, -over, workload.priority, -workload.serial, wid)
 
 
 def fresh(world: World, wid: str) -> bool:
@@ -160,17 +174,18 @@ def _tail(world: World, unit: Unit) -> int:
     return -world.tasks[key].index if one else 0
 
 
-def cost(world: World, units: Iterable[Unit], youngest: bool) -> Cost:
-    """What a set of units costs; `youngest` puts the order of victims before the amount."""
-    cores: dict[str, None] = {}
+def cost(rules: Rules, units: Iterable[Unit]) -> Cost:
+    """What a set of units costs; with `settings.victims` "youngest" only the order of victims counts."""
+    world = rules.world
+    cores: set[str] = set()
     gpu = 0
-    ranks: set[tuple[int, int, int, str]] = set()
+    ranks: set[tuple[Rank, int]] = set()
     for unit in units:
         if fresh(world, unit.workload):
             continue
-        priority, age, wid = rank(world, unit.workload)
-        ranks.add((priority, age, _tail(world, unit), wid))
+        ranks.add((rank(rules, unit.workload), _tail(world, unit)))
         gpu += unit.gpu
         if unit.step is Step.CORE:
-            cores[unit.workload] = None
-    return (len(cores), 0 if youngest else gpu, tuple(sorted(ranks, reverse=True)))
+            cores.add(unit.workload)
+    order = tuple(sorted(ranks, reverse=True))
+    return (0, 0, order) if rules.cycle.settings.victims == "youngest" else (len(cores), gpu, order)

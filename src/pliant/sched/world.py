@@ -15,7 +15,7 @@ from pliant.sched import share
 from pliant.sched.claims import Claims
 from pliant.sched.division import INFINITE
 from pliant.sched.machines import NodeState, TaskKey
-from pliant.sched.portions import Need, need_of
+from pliant.sched.portions import Need, need_of, workload_open
 from pliant.sched.tree import NOTHING, department_key
 
 Row = Department | Project | NodePool | Node | Workload | Task
@@ -27,6 +27,7 @@ class World(Claims):
         self.suspects: dict[str, None] = {}  # nodes on which a claim may have become void
         self.ending: dict[str, None] = {}  # workloads that shall not run (any more)
         self.wanting: dict[str, None] = {}  # workloads that miss core or wanted portions
+        self.broken: dict[str, None] = {}  # workloads that hold something, but not all of their core
         self.stretched: dict[str, None] = {}  # workloads that hold bonus portions
         self.elastic: dict[str, None] = {}  # workloads that could hold (more) bonus portions
         self.holders: dict[str, dict[str, None]] = {}  # project -> workloads with claims
@@ -241,12 +242,13 @@ class World(Claims):
         for wid in self._touched:
             workload = self.workloads.get(wid)
             if workload is None:
-                for group in (self.wanting, self.stretched, self.elastic):
+                for group in (self.wanting, self.broken, self.stretched, self.elastic):
                     group.pop(wid, None)
                 continue
             need = self.need(wid)
             for group, belongs in (
                 (self.wanting, need.chunk is not None),
+                (self.broken, need.broken and workload_open(workload)),
                 (self.stretched, need.bonus > 0),
                 (self.elastic, need.stretchable),
                 (self.holders.setdefault(workload.project, {}), need.holds),
@@ -307,6 +309,7 @@ class World(Claims):
             "usage": {key: tuple(sums) for key, sums in sorted(self._use.items()) if any(sums)},
             "members": {wid: tuple(keys) for wid, keys in sorted(self._members.items())},
             "wanting": sorted(self.wanting),
+            "broken": sorted(self.broken),
             "stretched": sorted(self.stretched),
             "elastic": sorted(self.elastic),
             "ending": sorted(self.ending),

@@ -23,8 +23,8 @@ def release(cycle: Cycle) -> None:
         nodes = sorted({claim.node for key in keys if (claim := world.claim_of(key)) is not None})
         _drop(cycle, wid, NodeLost(", ".join(nodes)), keys)
     world.settle()
-    for wid in sorted(world.wanting):
-        if world.need(wid).broken and not any(row.phase.live for row in world.tasks_of(wid)):
+    for wid in sorted(world.broken):
+        if not any(row.phase.live for row in world.tasks_of(wid)):
             held = sum(1 for key in world.keys_of(wid) if world.claim_of(key) is not None)
             _drop(cycle, wid, Incomplete(held, sum(group.min for group in world.workloads[wid].groups)))
     world.settle()

@@ -12,9 +12,9 @@ def stale(cycle: Cycle) -> None:
     if grace < 0:
         return
     world.settle()
-    for wid in sorted(world.wanting):
-        workload, need = world.workloads[wid], world.need(wid)
-        if not need.broken or workload.phase is not Phase.DEGRADED:
+    for wid in sorted(world.broken):
+        workload = world.workloads[wid]
+        if workload.phase is not Phase.DEGRADED:
             continue
         if workload.phase_since + grace > cycle.now:
             cycle.wake_at(workload.phase_since + grace)
