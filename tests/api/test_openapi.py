@@ -33,7 +33,7 @@ EXAMPLES = 5
 
 def test_the_description_is_valid_and_whole(quiet: Api) -> None:
     described = quiet.get("/openapi.json")
-    schemathesis.openquiet.from_dict(described).validate()
+    schemathesis.openapi.from_dict(described).validate()
     routes = {
         (route.path, method.lower())
         for router in ROUTERS

@@ -199,7 +199,7 @@ def test_the_user_of_a_token_is_the_user_of_its_workloads(api: Api) -> None:
     issued = api.stage.app().state.context.authority.issue("anna").access
     made = api.http.post(
         f"{WORKLOADS}/trainings",
-        json={"projectName": "default", "spec": {"image": IMAGE}},
+        json={"projectName": "default", "submittedBy": "eve", "spec": {"image": IMAGE}},
         headers={"Authorization": f"Bearer {issued}"},
     ).json()
     assert api.item(made["workloadId"])["submittedBy"] == "anna"

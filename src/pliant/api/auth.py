@@ -35,6 +35,7 @@ class Principal:
     """Who makes a request."""
 
     user: str
+    owner: bool = False  # has the token itself, and may say in whose name it submits
     workload: str = ""  # id; set for an attempt, which sees nothing but its own workload
 
 
@@ -71,7 +72,7 @@ class Authority:
                 f"{scheme[:20]!r} is no way to log in here.", "Use: Authorization: Bearer <token>"
             )
         if self.knows(token):
-            return Principal(self.owner)
+            return Principal(self.owner, owner=True)
         if token.startswith("attempt:"):
             return self._attempt(token)
         return Principal(self._subject(token, "access"))
@@ -122,7 +123,7 @@ class Authority:
         attempt = token.removeprefix("attempt:").rpartition(":")[0]
         if not hmac.compare_digest(token.encode(), attempt_token(attempt, self._secret).encode()):
             raise Unauthorized("The token of this attempt is not valid.", "It is in $PLIANT_TOKEN_FILE.")
-        return Principal(f"attempt {attempt}", attempt.partition("/")[0])
+        return Principal(f"attempt {attempt}", workload=attempt.partition("/")[0])
 
 
 class Gate:

@@ -194,7 +194,7 @@ class Changes:
                     text = await run_in_threadpool(self._events, board, changed)
                     if text:
                         yield text
-                    quiet = 0.0
+                        quiet = 0.0
                     continue
                 try:
                     await asyncio.wait_for(news.wait(), BEAT)

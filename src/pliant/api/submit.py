@@ -251,7 +251,7 @@ def _submit(here: Context, body: Submit, kind: Kind, caller: Principal, key: str
     def render(workload: Workload, more: Sequence[str] = ()) -> Item:
         return submitted(workload, service.board, [*notices, *more], body.name)
 
-    user = body.submittedBy or caller.user
+    user = (body.submittedBy if caller.owner else "") or caller.user
     workload, _ = service.submit(
         ask, user, key=key, fingerprint=mark, render=lambda accepted: (202, encode(render(accepted)).decode())
     )
