@@ -15,7 +15,10 @@ from pliant.sched.world import World
 Rank = tuple[int, int, int, int, str]
 """Smaller is lost first: see rank()."""
 
-Cost = tuple[int, int, tuple[tuple[Rank, int], ...]]
+UnitRank = tuple[int, int, int, int, int, int, str]
+"""The same with what is lost (bonus before core) and the place of a surplus task in its group."""
+
+Cost = tuple[int, int, tuple[UnitRank, ...]]
 """(workloads that lose their core or move, milli-GPUs lost, victims by rank): smaller is better."""
 
 
@@ -179,11 +182,12 @@ def cost(rules: Rules, units: Iterable[Unit]) -> Cost:
     world = rules.world
     cores: set[str] = set()
     gpu = 0
-    ranks: set[tuple[Rank, int]] = set()
+    ranks: set[UnitRank] = set()
     for unit in units:
         if fresh(world, unit.workload):
             continue
-        ranks.add((rank(rules, unit.workload), _tail(world, unit)))
+        queue, over, priority, age, wid = rank(rules, unit.workload)
+        ranks.add((queue, over, priority, -unit.step, age, _tail(world, unit), wid))
         gpu += unit.gpu
         if unit.step is Step.CORE:
             cores.add(unit.workload)
