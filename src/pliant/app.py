@@ -198,6 +198,7 @@ class Server:
             shutdown=self._shutdown,
             backup=store.backup,
             bundle=lambda: self._bundle(store),
+            closing=lambda: self._uvicorn.should_exit,
         )
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=3
