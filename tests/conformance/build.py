@@ -53,9 +53,10 @@ def build(state: State, now: int, epoch: int) -> Built:
 
 def refuse(case: Json) -> None:
     """Raise for what the model cannot say."""
+    projects = {row["name"] for row in case["projects"]}
     departments = {row["name"] for row in case["departments"]}
     for row in case["projects"]:
-        if row.get("parent") is not None and row["parent"] not in departments:
+        if row.get("parent") in projects - departments:
             raise UnsupportedError("queue trees of more than two levels")
         if row.get("reclaim_min_runtime_s") or row.get("preempt_min_runtime_s"):
             raise UnsupportedError("minimum run time of a project")

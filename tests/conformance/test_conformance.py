@@ -1,0 +1,150 @@
+"""Every scenario of our copy: passes, or stands in known.json with the bug or the ADR that explains it."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.__main__ import DATA, left_out, main, read
+from tests.conformance.inputs import inputs
+from tests.conformance.play import play
+from tests.conformance.shuffle import shuffled
+
+CASES = {case["id"]: case for case in read([DATA])}
+RUN = {name: case for name, case in CASES.items() if not left_out(case)}
+KNOWN = json.loads((Path(__file__).parent / "known.json").read_text(encoding="utf-8"))
+
+
+def test_the_whole_copy_is_there():
+    assert len(CASES) == 246
+    assert set(KNOWN) <= set(RUN), "known.json names scenarios that are not run"
+    assert all(isinstance(why, str) and why for why in KNOWN.values())
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_scenario(name):
+    found = play(RUN[name])
+    if name in KNOWN:
+        assert found, f"{name} passes now: take it off known.json ({KNOWN[name]})"
+    else:
+        assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_other_names_and_another_order_change_no_verdict(seed):
+    changed = [name for name, case in RUN.items() if bool(play(shuffled(case, seed))) != (name in KNOWN)]
+    assert not changed
+
+
+# ---------------------------------------------------------------- the runner notices what it should
+def altered(name, change):
+    case = copy.deepcopy(CASES[name])
+    change(case)
+    return " ".join(play(case))
+
+
+def test_a_wrong_status_is_a_failure():
+    def change(case):
+        case["expected"]["jobs"]["pending_job"]["status"] = "binding"
+
+    assert "pending_job-0 is pipelined on node0, expected binding" in altered("allocate-000", change)
+
+
+def test_a_wrong_node_is_a_failure():
+    def change(case):
+        case["expected"]["jobs"]["pending_job"]["node"] = "node7"
+
+    assert "expected on node7" in altered("allocate-000", change)
+
+
+def test_one_call_too_many_is_a_failure():
+    def change(case):
+        case["expected"]["max_calls"]["pipeline"] = 0
+
+    assert "1 calls to pipeline, expected at most 0" in altered("allocate-000", change)
+
+
+def test_sums_of_requests_are_compared():
+    def change(case):
+        case["expected"]["jobs"]["pending_job"]["gpus_required"] = 2
+
+    assert "gpus_required is 1, expected 2" in altered("allocate-000", change)
+
+
+def test_devices_are_compared():
+    """The source expects two sharers of one device; with another name for one of them that is a failure."""
+
+    def change(case):
+        case["expected"]["jobs"]["pending_shared_gpu_job1"]["gpu_groups"] = ["2"]
+
+    assert "share 1 devices of node1, expected 0" in altered("fractions-003", change)
+
+
+def test_later_cycles_are_compared():
+    """A result that holds at first but not five cycles later is a failure."""
+
+    def change(case):
+        case["rounds"]["until_match"] = 0
+        for want in case["expected"]["jobs"].values():
+            if want["status"] == "running":
+                want["status"] = "pending"
+
+    assert "cycles later" in altered("integration_allocate-005", change)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            lambda case: case["jobs"][0]["tasks"][0].update(node="nowhere"),
+            "on node nowhere, which is unknown",
+        ),
+        (
+            lambda case: case["jobs"][0]["per_task"].update(gpus=5),
+            "runs on 5 GPUs of node node0, which has 1",
+        ),
+        (lambda case: case["jobs"][1]["tasks"][0].update(status="dancing"), "unknown status dancing"),
+        (lambda case: case["projects"][0].update(parent="lost"), "belongs to lost, which is unknown"),
+        (lambda case: case["jobs"][1].update(tasks=case["jobs"][0]["tasks"]), "two tasks are called"),
+        (lambda case: case.update(mode="backwards"), "unknown mode 'backwards'"),
+        (lambda case: case["jobs"][1].pop("tasks"), "KeyError: 'tasks'"),
+        (lambda case: case["expected"]["jobs"].update(ghost={"status": "pending"}), "no such job"),
+    ],
+)
+def test_a_scenario_that_contradicts_itself_fails_by_name(change, says):
+    assert says in altered("allocate-000", change)
+
+
+def test_the_command_counts_and_says_what_differed(tmp_path, capsys):
+    good, bad = copy.deepcopy(CASES["allocate-000"]), copy.deepcopy(CASES["allocate-000"])
+    bad["id"], bad["nodes"] = "empty", []
+    (tmp_path / "two.json").write_text(json.dumps([good, bad]))
+    (tmp_path / "one.json").write_text(json.dumps(good))
+    assert main([str(tmp_path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("empty: contradicts itself: task victim_job-0")
+    assert lines[-1] == "2 passed, 1 failed"
+    assert main([str(tmp_path / "one.json"), "--shuffle", "7"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["1 passed, 0 failed"]
+    assert main([str(tmp_path / "none.json")]) == 2
+    assert "cannot read scenarios" in capsys.readouterr().err
+
+
+def test_areas_left_out_are_named_and_can_be_asked_for(capsys):
+    main(["--area", "numa"])
+    assert capsys.readouterr().out.splitlines()[-2:] == ["left out: 8 of area numa", "0 passed, 0 failed"]
+    main(["--area", "numa", "--all"])
+    assert capsys.readouterr().out.splitlines()[-1].endswith(" failed")
+
+
+def test_the_peer_s_benchmark_inputs_can_be_read():
+    """The small ones; each is a scenario without expectations."""
+    made = inputs()
+    assert len(made) == 34
+    for name in (
+        "AllocateAction_Small",
+        "ReclaimLargeJobs_10Node",
+        "ReclaimManySingleGPUJobsFullCycle_10Node",
+    ):
+        assert play(made[name]()) == []
