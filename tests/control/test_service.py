@@ -180,3 +180,35 @@ def test_elastic_job_gives_back_and_takes_again(stage: Stage) -> None:
     stage.run(60_000)
     assert stage.view(elastic).gpu == 2000
     assert {"Shrunk", "Grown"} <= set(stage.history(elastic))
+
+
+def test_a_followed_log_goes_on_with_the_next_attempt(stage: Stage) -> None:
+    """A job is one job over resizes and restarts, and so is what it prints."""
+    job = stage.submit("job", 1, elastic=True, virtual={"output": "trained\n"})
+    stage.run()
+    log = stage.service.logs(job, follow=True)
+    assert next(log) == b"trained\n"
+    shell = stage.submit("shell", 1, interactive=True)
+    stage.run()
+    assert [len(stage.service.attempts(job)), stage.view(job).gpu] == [2, 1000]
+    assert next(part for part in log if part) == b"trained\n", "of the second attempt"
+    first = stage.service.logs(job, number=1, follow=True)
+    assert b"".join(first) == b"trained\n", "an attempt that was asked for by number is followed alone"
+    stage.service.delete(shell, "me")
+    stage.service.delete(job, "me")
+    stage.run()
+    assert b"".join(log) == b"", "it ends with the workload"
+
+
+def test_a_followed_log_waits_while_the_job_waits_and_ends_when_it_is_set_aside(stage: Stage) -> None:
+    job = stage.submit("job", 2, virtual={"output": "trained\n"})
+    stage.run()
+    log = stage.service.logs(job, follow=True, tail=0)
+    assert next(log) == b""
+    shell = stage.submit("shell", 2, interactive=True)
+    stage.run()
+    assert (stage.phase(job), stage.phase(shell)) == ("Pending", "Running")
+    assert [next(log), next(log)] == [b"", b""]
+    stage.service.suspend(job, "me")
+    stage.run()
+    assert b"".join(log) == b""

@@ -8,7 +8,7 @@ from pliant.engines.local import logs
 from pliant.engines.local.layout import Folder
 from pliant.model.workload import AttemptId
 from tests.engines.contract import A
-from tests.engines.local_rig import LocalRig
+from tests.engines.local_rig import LocalRig, until
 
 
 @pytest.fixture
@@ -138,5 +138,22 @@ def test_logs_of_what_ended_are_kept_and_followed_to_their_end(tmp_path):
         rig.open(known=False)
         assert rig.log(A, follow=True) == "first\n"
         assert rig.log(again) == "second\n"
+    finally:
+        rig.clean()
+
+
+def test_a_followed_log_ends_when_its_workload_is_forgotten(tmp_path):
+    """The files go while the follower sleeps between two looks."""
+    rig = LocalRig(tmp_path)
+    rig.open()
+    try:
+        rig.start(A, rig.shell("echo first; sleep 1000"))
+        until(lambda: rig.log(A), "its output")
+        stream = rig.engine.logs(A, follow=True, tail=None, since=None)
+        assert [next(stream), next(stream)] == [b"first\n", b""]
+        rig.stop(A)
+        rig.end(A)
+        rig.engine.forget(A.workload)
+        assert b"".join(stream) == b""
     finally:
         rig.clean()

@@ -23,10 +23,13 @@ from pliant.control.view import Board, WorkloadView
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import Reason
 from pliant.model.tenancy import Project
-from pliant.model.workload import Attempt, Desired, Kind, Phase, Task, TaskPhase, Workload
+from pliant.model.workload import Attempt, AttemptId, Desired, Kind, Phase, Task, TaskPhase, Workload
 
 Answered = Callable[[Workload], tuple[int, str]]
 """Renders the answer to a submission, so that the same answer can be given again for the same key."""
+
+FOLLOW_WAIT = 0.2
+"""Seconds between two looks for the next attempt of a task whose log is followed."""
 
 
 class Service(Tenancy):
@@ -251,7 +254,10 @@ class Service(Tenancy):
         tail: int | None = None,
         since: int | None = None,
     ) -> Iterator[bytes]:
-        """Log output of one task's newest attempt, or of the attempt with that number. `since` in ms."""
+        """Log output of one task's newest attempt, or of the attempt with that number. `since` in ms.
+
+        With `follow` and no number it goes on with the attempts that come after, until the workload ends.
+        """
         chosen = self._task(identity, task)
         wanted = number or chosen.attempt
         found = [
@@ -261,8 +267,27 @@ class Service(Tenancy):
             raise Conflict(
                 f"{chosen.name} has not been started yet.", "Its log begins with its first attempt."
             )
-        engine = self._engine(found[0].placement.node)
-        return engine.logs(found[0].id, follow=follow, tail=tail, since=since)
+        stream = self._engine(found[0].placement.node).logs(
+            found[0].id, follow=follow, tail=tail, since=since
+        )
+        return self._onward(found[0].id, stream) if follow and not number else stream
+
+    def _onward(self, attempt: AttemptId, stream: Iterator[bytes]) -> Iterator[bytes]:
+        """What an attempt prints, and then its successors; b'' while there is none yet."""
+        while True:
+            yield from stream
+            board = self.board
+            view = board.workloads.get(attempt.workload)
+            if view is None or view.workload.phase.final or view.workload.desired is not Desired.RUNNING:
+                return
+            if not any(task.name == attempt.task and task.attempt > attempt.number for task in view.tasks):
+                self.watch(board.version, FOLLOW_WAIT)
+                stream = iter((b"",))
+                continue
+            later = (row for row in self.attempts(attempt.workload) if row.id.task == attempt.task)
+            row = next(row for row in later if row.id.number > attempt.number)
+            attempt = row.id
+            stream = self._engine(row.placement.node).logs(attempt, follow=True, tail=None, since=None)
 
     def exec(
         self,

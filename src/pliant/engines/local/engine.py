@@ -138,8 +138,14 @@ class LocalEngine:
     ) -> Iterator[bytes]:
         folder = self._layout.folder(attempt)
 
+        began = False
+
         def ended() -> bool:
-            return self._closed.is_set() or (folder.claimed and not folder.locked())
+            nonlocal began
+            if not folder.claimed:
+                return self._closed.is_set() or began  # claimed once, and gone: its workload was forgotten
+            began = True
+            return self._closed.is_set() or not folder.locked()
 
         return logs.read(folder, follow=follow, tail=tail, since=since, ended=ended)
 

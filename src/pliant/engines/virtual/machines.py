@@ -26,7 +26,8 @@ class Behaviour:
 def declared(order: Start) -> Behaviour:
     """What the workload says of itself, in its environment:
 
-    PLIANT_VIRTUAL_SECONDS (forever when missing), PLIANT_VIRTUAL_EXIT, PLIANT_VIRTUAL_STOP_SECONDS.
+    PLIANT_VIRTUAL_SECONDS (forever when missing), PLIANT_VIRTUAL_EXIT, PLIANT_VIRTUAL_STOP_SECONDS,
+    PLIANT_VIRTUAL_OUTPUT.
     """
     env = dict(order.workload.launch.env)
     seconds = env.get("PLIANT_VIRTUAL_SECONDS")
@@ -34,6 +35,7 @@ def declared(order: Start) -> Behaviour:
         duration=None if seconds is None else int(Decimal(seconds) * 1000),
         code=int(env.get("PLIANT_VIRTUAL_EXIT", "0")),
         stop=int(Decimal(env.get("PLIANT_VIRTUAL_STOP_SECONDS", "0")) * 1000),
+        output=env.get("PLIANT_VIRTUAL_OUTPUT", "").encode(),
     )
 
 
