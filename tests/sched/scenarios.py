@@ -77,16 +77,29 @@ def scenario(dice: Dice) -> Scenario:
     nodes = " ".join(_node(dice, i, fast, typed) for i in range(1, 1 + pick(dice, (2, 1, 3, 4))))
     projects = _projects(dice, fast)
     names = [word.split("=")[0].rpartition("/")[2] for word in projects.split() if "/=" not in word]
-    steps: list[str] = []
-    count = dice.number(1, 14)
-    for serial in range(count):
+    steps = _holes(dice, names, nodes) if chance(dice, 50) else []
+    first = sum(1 for step in steps if step.startswith("submit"))
+    count = dice.number(1 + first, 14)
+    for serial in range(first, count):
         steps.append("submit " + _job(dice, f"j{serial}", pick(dice, names), fast, typed))
         for _ in range(pick(dice, (0, 1, 0, 2))):
             steps.append(_step(dice, serial + 1, projects))
     for _ in range(dice.number(0, 8)):
         steps.append(_step(dice, count, projects))
-    victims = pick(dice, (16, -1, 0, 2))
+    victims = pick(dice, (16, -1, 16, 0, 2))
     return Scenario(nodes, projects, pools, tuple(steps), pick(dice, (1_000, 20_000)), Settings(victims))
+
+
+def _holes(dice: Dice, names: Sequence[str], nodes: str) -> list[str]:
+    """Small jobs fill the machine, some end, and something larger asks for what they leave in pieces."""
+    gpus = sum(int(word.split(":")[1]) for word in nodes.split())
+    shape = pick(dice, ("g1", "g0.5", "g1 p25"))
+    small = [f"submit j{i} {pick(dice, names)} {shape}" for i in range(min(gpus, 8))]
+    ends = [f"finish {i}" for i in range(dice.number(0, 1), len(small), 2) if not chance(dice, 20)]
+    large = (
+        f"submit j{len(small)} {pick(dice, names)} {pick(dice, ('g2', 'g2', 'g3', 'g2 x2', 'g1', 'g2 np'))}"
+    )
+    return [*small, "rest", *ends, large, "rest"]
 
 
 def _node(dice: Dice, index: int, fast: bool, typed: bool) -> str:

@@ -20,7 +20,7 @@ from pliant.sched.plan import Decision, Plan, Verdict
 from pliant.sched.settings import Settings
 from pliant.sched.world import World
 from tests.sched import referee
-from tests.sched.victims import irreducible
+from tests.sched.victims import irreducible, needless
 from tests.sched.worlds import NOW, Row, Scene, put_job, put_queue, world
 
 Shown = dict[str, tuple[str, float, str]]
@@ -157,6 +157,7 @@ class Ticker:
         if self.judged:
             referee.judge(self.scene, self.occupied, plan, self.now)
             self.given_back += irreducible(self.scene, plan)
+            needless(self.scene, plan)
         for task in plan.tasks:
             self._put(task)
         self._phases()

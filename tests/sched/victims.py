@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from pliant.model.quantity import Resources
 from pliant.model.workload import Task, Workload
 from pliant.sched.plan import Plan, Verb
-from tests.sched.ledger import Key, missing, overlaid
-from tests.sched.room import Room, core_fit
+from tests.sched.ledger import Books, Key, missing, overlaid
+from tests.sched.room import Room, core_fit, may_have
 from tests.sched.worlds import Scene
 
 
@@ -55,6 +56,34 @@ def irreducible(scene: Scene, plan: Plan) -> int:
                 f"{name} need not have lost {[task.key for task in given]} for {winner.name}"
             )
     return tried
+
+
+def needless(scene: Scene, plan: Plan) -> None:
+    """Asserts that nobody was moved or stopped whose old place is still free once the plan is carried out."""
+    after = overlaid(scene, plan)
+    for decision in plan.decisions:
+        if decision.verb not in (Verb.MOVE, Verb.EVICT) or not decision.beneficiary:
+            continue
+        workload = scene.workloads[decision.workload]
+        keys = [
+            key
+            for key, task in after.items()
+            if key[0] == workload.id and task.claims != scene.tasks[key].claims
+        ]
+        rest = {key: replace(task, claims=None) if key in keys else task for key, task in after.items()}
+        old = [place for key in keys if (place := scene.tasks[key].claims)]
+        room, books = Room(scene, rest.values()), Books.of(scene, rest.values())
+        free = bool(old)
+        amount = Resources()
+        for place in old:
+            free = free and place.node in scene.nodes and scene.nodes[place.node].ready and room.fits(place)
+            if not free:
+                break
+            room.take(place)
+            amount = amount.plus(place.resources)
+        if free:
+            allowed = may_have(books, workload, books.pool(old[0].node), amount)
+            assert not allowed, f"{workload.name} could have stayed where it was: {decision}"
 
 
 def _portions_back(scene: Scene, victim: Workload, after: dict[Key, Task]) -> Iterator[list[Task]]:
