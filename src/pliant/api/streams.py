@@ -44,7 +44,7 @@ def logs(
     timestamps: bool = False,
     attempt: Annotated[int, Query(ge=0, le=10**9, description="0: the newest one")] = 0,
 ) -> Response:
-    """What a task prints. With `follow` it ends with the attempt."""
+    """What a task prints. With `follow` it ends with the workload, or with the attempt that was named."""
     if timestamps:
         raise BadRequest("The lines of a log carry no times here.", "Leave out timestamps.")
     began = None if since is None else here.service.now() - since * 1000
