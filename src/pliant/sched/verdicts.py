@@ -76,7 +76,7 @@ def explain(cycle: Cycle, block: Block) -> Reason:
     if protected is not None:
         return MinRuntime(protected[0], block.pool, protected[1], block.adding.gpu)
     short = _short_of(block, cls)
-    if short == "gpu" and block.kin in cycle.unentitled:
+    if short == "gpu" and block.kin in cycle.unentitled and _others_hold(cycle, block):
         standing = cycle.standing(block.pool)[workload.project]
         quota = standing.deserved.gpu
         return NotEntitled(
@@ -91,6 +91,15 @@ def explain(cycle: Cycle, block: Block) -> Reason:
         )
     asked = getattr(block.adding, short)
     return NoCapacity(asked, len(chunk.parts), _best(cls, short), _all(cls, short), len(cls.nodes), short)
+
+
+def _others_hold(cycle: Cycle, block: Block) -> bool:
+    """True if another project holds GPUs of this pool: only then it matters what ours is due."""
+    own = block.chunk.workload.project
+    return any(
+        project != own and cycle.world.use(project, block.pool).claimed.gpu
+        for project in cycle.world.projects
+    )
 
 
 def _no_node(cycle: Cycle, workload: Workload, pool: str) -> Reason:
