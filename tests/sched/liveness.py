@@ -72,7 +72,7 @@ def _due(
     amount: Resources,
 ) -> bool:
     """True if its queues stay within quota with it and the victim's, where they differ, are beyond theirs."""
-    if victim.project == workload.project:
+    if victim.project == workload.project or not amount.gpu:
         return False
     (key,) = [key for key, task in bare.items() if task.claims and not rest[key].claims]
     place = bare[key].claims

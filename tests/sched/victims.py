@@ -48,7 +48,7 @@ def irreducible(scene: Scene, plan: Plan) -> int:
                 claims = base[key].claims
                 if claims:
                     room.give(claims)
-            if not all(room.fits(place) for place in extra):
+            if not all(room.fits(place) and scene.nodes[place.node].ready for place in extra):
                 continue
             tried += 1
             kept = {**base, **{task.key: task for task in given}}
