@@ -1,0 +1,28 @@
+"""The socket that a server listens on."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+from pliant.app import Options, Server
+
+
+def test_answers_on_a_kept_connection_are_not_held_back(tmp_path: Path) -> None:
+    """A head and a body are two writes: without TCP_NODELAY the second waits for the client's delayed ACK."""
+    found: list[int] = []
+
+    async def connect(listener: socket.socket) -> None:
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted = writer.get_extra_info("socket")
+            found.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        async with await asyncio.start_server(connected, sock=listener):
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+
+    with Server(Options(tmp_path))._listen() as listener:
+        asyncio.run(connect(listener))
+    assert found == [1]
