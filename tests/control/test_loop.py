@@ -1,5 +1,7 @@
 """Record, then act: what survives, what is repeated, what changes nothing."""
 
+from pathlib import Path
+
 import pytest
 
 from pliant.control.errors import Unavailable
@@ -126,3 +128,27 @@ def test_a_lost_node_sends_its_jobs_back(stage: Stage) -> None:
     assert stage.phase(job) == "Pending"
     assert "Lost" in stage.history(job)
     assert stage.loop.board.nodes == ()
+
+
+def test_a_machine_that_comes_back_smaller_stops_what_it_has_no_place_for(tmp_path: Path) -> None:
+    """`pliant up` with fewer nodes than before: nothing goes on running where no node is any more."""
+    stage = Stage(tmp_path, "2x1")
+    jobs = [stage.submit("a"), stage.submit("b")]
+    stage.run()
+    (moved,) = [job for job in jobs if stage.view(job).tasks[0].carries.node == "sim-1"]
+    (stays,) = {*jobs} - {moved}
+    stage.machines._stop_latency = 1000
+    del stage.machines.nodes["sim-1"]
+    stage.reopen()
+    assert stage.phase(moved) == "Terminating"
+    assert [view.node.ready for view in stage.loop.board.nodes] == [True, False]
+    stage.run(1000)
+    (run,) = [run for attempt, run in stage.machines.runs.items() if attempt.workload == moved]
+    assert run.exit is not None and run.exit.stopped, "it was asked to end, and so could save its work"
+    assert [view.node.name for view in stage.loop.board.nodes] == ["sim-0"]
+    assert (stage.phase(moved), stage.phase(stays)) == ("Pending", "Running")
+    (why,) = [event for _, event in stage.service.history(moved) if event.reason == "node-lost"]
+    assert "sim-1" in why.message
+    stage.service.delete(stays, "me")
+    stage.run(1000)
+    assert stage.phase(moved) == "Running"

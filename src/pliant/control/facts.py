@@ -8,6 +8,7 @@ from pliant.control.transitions import describe_exit, task_ended, time_limit
 from pliant.model.event import EventKind
 from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, Fact, NodeLost, NodeSeen
 from pliant.model.quantity import format_duration
+from pliant.model.reason import NodeLost as PlaceLost
 from pliant.model.workload import AttemptId, Desired, Exit, Phase, Task, TaskPhase
 
 
@@ -17,6 +18,7 @@ class FactBook:
     def __init__(self, state: State) -> None:
         self._state = state
         self.wake: int | None = None  # ms; when a time limit or an automatic deletion is next due
+        self.leaving: set[str] = set()  # nodes that no engine has any more, while something still lives there
 
     def take(self, fact: Fact, draft: Draft) -> None:
         match fact:
@@ -94,6 +96,25 @@ class FactBook:
         self._state.world.drop(node)
         draft.drop(node)
         draft.event(f"node/{name}", EventKind.LOST, f"Node {name} is gone.", who="engine")
+
+    def leave(self, draft: Draft) -> None:
+        """Stop what lives on nodes that this machine was told to have no longer; then they are gone."""
+        for name in sorted(self.leaving):
+            node = self._state.node(name)
+            if node is None:
+                continue
+            tasks = list(self._state.world.tasks.values())
+            if not any(task.phase.live and task.carries and task.carries.node == name for task in tasks):
+                self.lose_node(name, draft)
+                continue
+            if node.ready:
+                self._state.put(draft, replace(node, ready=False))
+            for task in tasks:
+                if task.claims is not None and task.claims.node == name:
+                    reason = PlaceLost(name)
+                    self._state.put(draft, replace(task, claims=None))
+                    self._state.reasons[task.workload] = reason
+                    draft.event(task.workload, EventKind.STOPPING, reason.text, reason=reason)
 
     def timers(self, draft: Draft) -> None:
         """What is due because time has passed: limits on running time, deletion after the end."""

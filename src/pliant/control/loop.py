@@ -22,7 +22,7 @@ from pliant.control.ports import Clock, Engine, Halt, StaleEpoch, Store
 from pliant.control.record import record_plan
 from pliant.control.state import State
 from pliant.control.view import Board
-from pliant.model.fact import Fact, NodeLost, NodeSeen
+from pliant.model.fact import AttemptStarted, Fact, NodeLost, NodeSeen
 from pliant.model.order import Order, Resize, Start, Stop
 from pliant.model.workload import Attempt, TaskPhase, Workload
 from pliant.sched.cycle import decide
@@ -89,7 +89,12 @@ class Loop:
             engine.open(self.post, known, self.state.epoch)
         news = self._wait(0)
         seen = {fact.node.name for fact in news if isinstance(fact, NodeSeen)}
-        lost = [NodeLost(name) for name in sorted(self.world.nodes) if name not in seen]
+        gone = set(self.world.nodes) - seen
+        alive = {fact.attempt for fact in news if isinstance(fact, AttemptStarted)}
+        self._facts.leaving = gone & {
+            row.placement.node for row in self.state.attempts.values() if row.id in alive
+        }
+        lost = [NodeLost(name) for name in sorted(gone - self._facts.leaving)]
         self.cycle([*news, *lost])
         self._repeat_orders()
         for workload in self.store.ended():
@@ -188,6 +193,7 @@ class Loop:
         for item in news:
             if isinstance(item, Command):
                 self._execute(item, draft, answers)
+        self._facts.leave(draft)
         self._facts.timers(draft)
         state.settle(draft)
         began = time.perf_counter_ns()
