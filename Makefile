@@ -25,9 +25,9 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-native: $(SUPERVISOR) ## the task supervisor in C
+native: $(SUPERVISOR) ## the task supervisor, the GPU shim and the simulated drivers, in C
 
-$(SUPERVISOR): $(wildcard native/*.c) hatch_build.py | $(STAMP)
+$(SUPERVISOR): $(wildcard native/*.[ch] native/*/*.[ch]) hatch_build.py | $(STAMP)
 	@$(BIN)/python hatch_build.py
 	@test ! -e $@ || touch $@
 
@@ -55,6 +55,6 @@ lock: $(STAMP) ## write down the versions that are installed now
 	@mv constraints.txt.new constraints.txt && touch $(STAMP)
 
 clean: ## remove what setup, tests and builds made
-	rm -rf $(VENV) build dist src/pliant/engines/local/bin .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) build dist src/pliant/engines/local/bin src/pliant/devices/bin .mypy_cache .pytest_cache .ruff_cache .hypothesis \
 	  .import_linter_cache .benchmarks
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -15,6 +15,7 @@ import pliant
 
 ROOT = Path(__file__).resolve().parents[2]
 SUPERVISOR = "pliant/engines/local/bin/pliant-supervise"
+NATIVE = (SUPERVISOR, "pliant/devices/bin/sim/libcuda.so.1", "pliant/devices/bin/sim/libnvidia-ml.so.1")
 
 
 def build_wheel(folder: Path, env: dict[str, str] | None = None) -> tuple[Path, str]:
@@ -37,17 +38,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_wheel(tmp_path_factory.mktemp("wheel"))[0]
 
 
-def test_it_holds_every_file_of_the_package_and_the_supervisor(wheel: Path) -> None:
+def test_it_holds_every_file_of_the_package_and_the_native_parts(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if name.startswith("pliant/")}
         mode = archive.getinfo(SUPERVISOR).external_attr >> 16
-        head = archive.read(SUPERVISOR)[:4]
+        heads = {archive.read(name)[:4] for name in NATIVE}
     source = wheel.parent / "source" / "src"
     files = {str(path.relative_to(source)) for path in (source / "pliant").rglob("*") if path.is_file()}
-    assert SUPERVISOR in files
+    assert files.issuperset(NATIVE)
     assert packed == files
     assert mode & 0o111
-    assert head == b"\x7fELF"
+    assert heads == {b"\x7fELF"}
     assert "-py3-none-linux_" in wheel.name  # bound to a platform, not to one Python
 
 
@@ -82,7 +83,8 @@ def test_it_works_in_a_fresh_environment(wheel: Path, tmp_path: Path) -> None:
 
 def test_without_a_compiler_it_is_still_built_and_says_so(tmp_path: Path) -> None:
     made, said = build_wheel(tmp_path, {**os.environ, "CC": "no-such-compiler"})
-    assert "WARNING: pliant-supervise was not built: no C compiler" in said
+    for name in NATIVE:
+        assert f"WARNING: {Path(name).name} was not built: no C compiler" in said
     assert made.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(made) as archive:
-        assert SUPERVISOR not in archive.namelist()
+        assert not set(NATIVE) & set(archive.namelist())

@@ -1,0 +1,138 @@
+"""Simulated cards, and C programs that use them, with and without the shim."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pliant.devices import cards
+from pliant.devices.cards import DRIVERS, Card, Cards
+from tests.house.gaps import gap
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+NATIVE = ROOT / "native"
+SHIM = DRIVERS.parent / "libpliant-gpu.so"
+GIB, MIB = 2**30, 2**20
+UUIDS = [f"GPU-00000000-0000-4000-8000-0000000000{index:02x}" for index in range(16)]
+OOM = 2  # CUDA_ERROR_OUT_OF_MEMORY
+
+
+def compiler() -> list[str]:
+    """The compiler that built the native parts; a gap without one."""
+    command = shlex.split(os.environ.get("CC", "cc"))
+    if not shutil.which(command[0]):
+        gap("no C compiler", "install gcc or clang")
+    return command
+
+
+def compile_c(target: Path, *arguments: str | Path) -> Path:
+    """A program or library from the given sources and flags, every warning an error."""
+    flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}"]
+    subprocess.run([*compiler(), *flags, "-o", target, *arguments], check=True)
+    return target
+
+
+class Stage:
+    """A folder on tmpfs with simulated cards; every process that starts here uses them."""
+
+    def __init__(self, folder: Path, tools: Path) -> None:
+        self.folder, self.tools = folder, tools
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "PLIANT_SIM_CARDS": str(folder / "cards"),
+            "LD_LIBRARY_PATH": str(DRIVERS),
+        }
+
+    def cards(self, *totals: int, context: int = 0, virtual_clock: bool = False) -> None:
+        """One card of each of these sizes, in bytes."""
+        made = [Card(UUIDS[index], "Simulated-GPU", total) for index, total in enumerate(totals)]
+        cards.create(self.folder / "cards", made, context=context, virtual_clock=virtual_clock)
+
+    def count(self, gpu: int = 0) -> Card:
+        """What the card itself counts."""
+        reader = Cards(self.folder / "cards")
+        try:
+            return reader.cards()[gpu]
+        finally:
+            reader.close()
+
+    def run(self, *command: object, env: dict[str, str] | None = None, check: bool = True) -> str:
+        """Standard output of one program."""
+        done = self.complete(*command, env=env)
+        assert not check or done.returncode == 0, (done.returncode, done.stdout, done.stderr)
+        return done.stdout
+
+    def complete(
+        self, *command: object, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        words = [str(word) for word in command]
+        whole = self.env | (env or {})
+        return subprocess.run(words, env=whole, capture_output=True, text=True, timeout=100, check=False)
+
+    def start(self, *command: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        """A program whose `ready` lines the test answers; ended with the stage's `living`."""
+        words = [str(word) for word in command]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(words, env=self.env | (env or {}), stdin=pipe, stdout=pipe, text=True)
+
+    def probe(self, route: str, *ops: object, env: dict[str, str] | None = None) -> dict[str, list[int]]:
+        """The numbers behind the last line of each op."""
+        return answers(self.run(*self.command(route, *ops), env=env).splitlines())
+
+    def command(self, route: str, *ops: object) -> list[str]:
+        program = "probe-linked" if route == "linked" else "probe"
+        return [str(self.tools / program), route, *map(str, ops)]
+
+
+def answers(lines: Sequence[str]) -> dict[str, list[int]]:
+    found = {}
+    for line in lines:
+        name, *numbers = line.split()
+        found[name] = [int(number) for number in numbers]
+    return found
+
+
+def until(process: subprocess.Popen[str], word: str) -> list[str]:
+    """The lines up to and with the first that begins with word. Fails when output ends before."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line.strip())
+        if line.startswith(word):
+            return lines
+    raise AssertionError(f"no {word!r} in {lines}")
+
+
+def go_on(process: subprocess.Popen[str]) -> None:
+    """Answers one `ready`."""
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+@contextmanager
+def living(*processes: subprocess.Popen[str]) -> Iterator[None]:
+    """Ends them whatever happens."""
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+
+
+@contextmanager
+def on_tmpfs() -> Iterator[Path]:
+    """A folder where such files live on a node: in memory where there is such a place."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="pliant-test-", dir=place) as folder:
+        yield Path(folder)
