@@ -27,11 +27,12 @@ class Clearing:
     def clear(self, node: NodeState, request: Request) -> list[Unit] | None:
         """Take what a request needs on one node; None (and nothing taken) if it cannot be.
 
-        Two greedy ways are compared: the cheapest device first, and most devices freed for the price first.
+        Two greedy ways are compared where victims hold several devices: the cheapest device first, and most
+        devices freed for the price first.
         """
         mark = self._world.checkpoint()
         best: tuple[Cost, list[Unit]] | None = None
-        for broad in (False, True) if request.devices > 1 else (False,):
+        for broad in (False, True) if request.devices > 1 and self._entangled(node) else (False,):
             units = self._cleared(node, request, broad)
             if units is not None:
                 price = self.price(units)
@@ -44,45 +45,69 @@ class Clearing:
             self.apply(unit)
         return best[1]
 
+    def _entangled(self, node: NodeState) -> bool:
+        """True if some workload claims several devices of the node."""
+        seen: set[str] = set()
+        for key in node.tasks:
+            claim = self._world.claim_of(key)
+            if claim is not None and claim.node == node.row.name and claim.shares:
+                if len(claim.shares) > 1 or key[0] in seen:
+                    return True
+                seen.add(key[0])
+        return False
+
     def _cleared(self, node: NodeState, request: Request, broad: bool) -> list[Unit] | None:
         units: list[Unit] = []
         while not fit.fits(node, request):
-            more = self._step(node, request, broad) if self.spend(1) else None
-            if not more:
+            known = len(units)
+            if not self.spend(1):
                 return None
-            for unit in more:
-                self.apply(unit)
-            units += more
+            if request.devices and not self._devices_fit(node, request):
+                for device, share in self._cheapest(node, request, broad):
+                    if self._devices_fit(node, request):
+                        break
+                    # What was taken meanwhile may have freed it, or may have changed what may be taken.
+                    for unit in self._off(device, share) or ():
+                        self.apply(unit)
+                        units.append(unit)
+                    if broad:
+                        break
+            else:
+                for unit in self._least(node):
+                    self.apply(unit)
+                    units.append(unit)
+            if len(units) == known:
+                return None
         return units
 
-    def _step(self, node: NodeState, request: Request, broad: bool) -> list[Unit] | None:
-        """The cheapest units that bring the node nearer to holding the request."""
-        best: tuple[Cost, int, list[Unit]] | None = None
-        if request.devices and not self._devices_fit(node, request):
-            for device in node.devices.values():
-                share = fraction.share_on(device.gpu, request)
-                if device.gpu.foreign or device.room(share.portion, share.memory):
-                    continue
-                units = self._off(device, share)
-                if units is None:
-                    continue
-                price = self.price(units)
-                if broad:
-                    freed = min(self._freed(node, units), request.devices - node.free)
-                    price = (price[0] * LARGE // freed, price[1] * LARGE // freed, price[2])
-                if best is None or (price, device.gpu.index) < best[:2]:
-                    best = (price, device.gpu.index, units)
-        else:
-            for at, key in enumerate(sorted(node.tasks)):
-                claim = self._world.claim_of(key)
-                if claim is None or claim.node != node.row.name or not (claim.cpu or claim.memory):
-                    continue
+    def _cheapest(self, node: NodeState, request: Request, broad: bool) -> list[tuple[Device, Share]]:
+        """Devices that can be freed for a request, the cheapest first."""
+        found: list[tuple[Cost, int, Device, Share]] = []
+        for device in node.devices.values():
+            share = fraction.share_on(device.gpu, request)
+            if device.gpu.foreign or device.room(share.portion, share.memory):
+                continue
+            units = self._off(device, share)
+            if units is None:
+                continue
+            price = self.price(units)
+            if broad:
+                freed = max(1, min(self._freed(node, units), request.devices - node.free))
+                price = (price[0] * LARGE // freed, price[1] * LARGE // freed, price[2])
+            found.append((price, device.gpu.index, device, share))
+        found.sort(key=lambda entry: entry[:2])
+        return [entry[2:] for entry in found]
+
+    def _least(self, node: NodeState) -> list[Unit]:
+        """The cheapest unit that frees cores and memory of a node; none if there is none."""
+        found: list[tuple[Cost, TaskKey, Unit]] = []
+        for key in node.tasks:
+            claim = self._world.claim_of(key)
+            if claim is not None and claim.node == node.row.name and (claim.cpu or claim.memory):
                 unit = unit_for(self._rules, key, None)
                 if unit is not None:
-                    price = self.price([unit])
-                    if best is None or (price, at) < best[:2]:
-                        best = (price, at, [unit])
-        return best[2] if best is not None else None
+                    found.append((self.price([unit]), key, unit))
+        return [min(found, key=lambda entry: entry[:2])[2]] if found else []
 
     def _freed(self, node: NodeState, units: list[Unit]) -> int:
         """How many more devices of the node these units free, at least 1."""

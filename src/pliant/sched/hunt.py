@@ -276,30 +276,33 @@ class Hunt:
     def _restore(self) -> None:
         """Give back whole victims whose old places are still free."""
         world = self._world
-        last = {unit.workload: at for at, unit in enumerate(self._units)}
-        for wid in sorted(last, key=self._rank, reverse=True):
+        moved = {unit.workload for unit in self._units if unit.again is not None}
+        kept: set[str] = set()
+        for wid in sorted({unit.workload for unit in self._units} - moved, key=self._rank, reverse=True):
             before = self._clearing.before[wid]
-            if any(unit.workload == wid and unit.again is not None for unit in self._units):
-                continue
             mark = world.checkpoint()
             for key in before:
                 world.claim(key, None)
-            if all(claim is None or self._free(claim) for claim in before.values()):
-                for key, claim in before.items():
-                    world.claim(key, claim)
-                if self._admitted():
-                    self._units = [unit for unit in self._units if unit.workload != wid]
-                    continue
-            world.undo(mark)
+            if all(self._reclaimed(key, claim) for key, claim in before.items()) and self._admitted():
+                kept.add(wid)
+            else:
+                world.undo(mark)
+        self._units = [unit for unit in self._units if unit.workload not in kept]
 
-    def _free(self, claim: Placement) -> bool:
+    def _reclaimed(self, key: TaskKey, claim: Placement | None) -> bool:
+        """Give a task its old claim back if there is still room for it."""
+        if claim is None:
+            return True
         node = self._world.nodes.get(claim.node)
-        return (
-            node is not None
-            and claim.cpu <= node.free_cpu
-            and claim.memory <= node.free_memory
-            and all(node.devices[share.gpu].room(share.portion, share.memory) for share in claim.shares)
-        )
+        if (
+            node is None
+            or claim.cpu > node.free_cpu
+            or claim.memory > node.free_memory
+            or not all(node.devices[share.gpu].room(share.portion, share.memory) for share in claim.shares)
+        ):
+            return False
+        self._world.claim(key, claim)
+        return True
 
     def _resettle(self) -> None:
         """Place victims that lost their core on what is left, the most valuable first."""
@@ -315,12 +318,15 @@ class Hunt:
 
     # ------------------------------------------------------------------ telling
     def _record(self) -> None:
-        for wid in dict.fromkeys(unit.workload for unit in self._units):
-            decision = self._told(wid)
+        taken: dict[str, list[Unit]] = {}
+        for unit in self._units:
+            taken.setdefault(unit.workload, []).append(unit)
+        for wid, units in taken.items():
+            decision = self._told(wid, units)
             if decision is not None:
                 self._cycle.record(decision)
 
-    def _told(self, wid: str) -> Decision | None:
+    def _told(self, wid: str, mine: list[Unit]) -> Decision | None:
         world, rules = self._world, self._rules
         victim = world.workloads[wid]
         before = {
@@ -332,7 +338,6 @@ class Hunt:
         gpu_after = world.gpu_of(wid)
         had = sum(claim.gpu for claim in before.values() if claim is not None)
         gpu_before = gpu_after + had - sum(claim.gpu for claim in after.values() if claim is not None)
-        mine = [unit for unit in self._units if unit.workload == wid]
         chunk = world.need(wid).chunk
         lost_core = any(unit.step is Step.CORE and unit.again is None for unit in mine)
         moved = any(
