@@ -59,7 +59,7 @@ def waits_for_its_time(snapshots: list[Snapshot]) -> None:
         event["reason"]: datetime.fromisoformat(event["createdAt"]) for event in _events(snapshots, "a1")
     }
     ran = (events["Reclaimed"] - events["Running"]).total_seconds()
-    assert 10 <= ran < 20
+    assert 9.9 <= ran < 20  # its time runs from its start, which is seen a moment later
 
 
 def says_by_whose_right(snapshots: list[Snapshot]) -> None:
