@@ -11,7 +11,7 @@ from pliant.model.workload import Request
 from pliant.sched import fit
 from pliant.sched.clearing import Clearing
 from pliant.sched.context import Cycle
-from pliant.sched.machines import NodeState
+from pliant.sched.machines import NodeState, TaskKey
 from pliant.sched.plan import Decision, Verb
 from pliant.sched.portions import Chunk, Part, Step
 from pliant.sched.victims import Cost, Rank, Rules, Unit, rank, unit_for
