@@ -30,23 +30,19 @@ class Claimant:
 def divide(total: int, claimants: Iterable[Claimant], unit: int) -> dict[str, int]:
     """How much of `total` each may have. Nobody gets more than it wants; quotas may add up to more.
 
-    The rest goes by rank, then by weight in whole units (the last one may be smaller). Weight 0 gets none of
-    it, but who has neither weight nor quota shares evenly what all others leave: last, yet able to use it.
+    The rest goes by rank, then by weight in whole units (the last one may be smaller). Weight 0 shares evenly
+    what the others of its rank leave, before a lower rank has any.
     """
     order = sorted(claimants, key=lambda c: (c.created, c.key))
     given = {c.key: min(total if c.deserved >= INFINITE else c.deserved, c.wants) for c in order}
     rest = total - sum(given.values())
-    for weighted in (True, False):
-        for rank in sorted({c.rank for c in order}, reverse=True):
-            if rest <= 0:
-                return given
-            level = [(c, _weight(c, total) if weighted else 1) for c in order if c.rank == rank]
-            level = [
-                (c, weight)
-                for c, weight in level
-                if weight > 0 and c.wants > given[c.key] and (weighted or c.weight is None)
-            ]
-            rest = _pour(rest, level, given, unit)
+    for rank in sorted({c.rank for c in order}, reverse=True):
+        level = [(c, _weight(c, total)) for c in order if c.rank == rank]
+        for some in ([entry for entry in level if entry[1]], [(c, 1) for c, weight in level if not weight]):
+            if rest > 0:
+                rest = _pour(
+                    rest, [entry for entry in some if entry[0].wants > given[entry[0].key]], given, unit
+                )
     return given
 
 
