@@ -134,6 +134,7 @@ def test_a_command_that_does_not_exist_fails_its_workload_and_nothing_else(busy:
     ghost = item(busy, "ghost")
     assert "no-such-command" in ghost["phaseMessage"]
     assert "no-such-command" in typed(busy, "runai describe job ghost").out
+    assert "Reason: task-0 could not be started: exec no-such-command" in typed(busy, "pliant why ghost").out
     assert ghost["allocatedResources"]["gpu"] == 0
     assert status(busy, "taken") == "Running"
     typed(busy, "runai delete ghost")

@@ -28,7 +28,7 @@ def why(session: Session, name: str) -> None:
     if structured(session, answer):
         return
     click.echo(f"{name} (project {item['projectName']}): {item['status']}, GPUs {gpus(item)}")
-    if text := _text(answer.get("reason")):
+    if text := _text(answer.get("reason")) or item.get("phaseMessage"):
         click.echo(f"Reason: {text}")
     if position := answer.get("position"):
         ahead = answer.get("ahead") or []

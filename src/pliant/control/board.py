@@ -100,6 +100,8 @@ class Publisher:
         tasks = known.world.tasks_of(identity)
         verdict = known.verdicts.get(identity)
         reason = verdict.reason if verdict is not None else known.reasons.get(identity)
+        if workload.phase.final:
+            reason = None  # how it ended is its phase's message; why it once started does not matter any more
         placed = next((task.carries or task.claims for task in tasks if task.carries or task.claims), None)
         node = known.world.nodes.get(placed.node) if placed is not None else None
         pool = known.world.pool_of(node.row) if node is not None else ""
