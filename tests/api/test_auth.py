@@ -1,5 +1,6 @@
 """Who may ask for what."""
 
+import os
 import time
 
 import pytest
@@ -53,6 +54,13 @@ def test_the_token_of_the_state_folder_is_its_owner(quiet: Api) -> None:
     who = quiet.get("/api/v1/whoami")
     assert who["user"].partition("@")[0] == who["id"]
     assert "@" in who["user"]
+
+
+def test_an_account_without_a_name_has_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    assert Authority("token", b"secret").owner == str(os.getuid())
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,22 @@ def test_the_state_folder(tmp_path):
     assert os.path.isabs(state_folder("relative"))
 
 
+def test_an_account_without_a_home(monkeypatch, tmp_path):
+    """As in containers: nothing may end up in a folder that is named `~`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    with pytest.raises(PliantError, match="no home") as caught:
+        state_folder(None, {})
+    assert "PLIANT_STATE" in caught.value.details
+    assert state_folder(None, {"PLIANT_STATE": "/y"}) == "/y"
+    config = Config(config_path({}))
+    assert config.server is None
+    with pytest.raises(PliantError, match="no home"):
+        config.set_server("http://127.0.0.1:1")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_configuration():
     home = os.path.expanduser("~")
     assert config_path({}) == f"{home}/.config/pliant/config.json"

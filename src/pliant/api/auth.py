@@ -3,6 +3,7 @@
 import getpass
 import hashlib
 import hmac
+import os
 import socket
 import time
 from dataclasses import dataclass
@@ -51,6 +52,14 @@ def attempt_token(attempt: str, secret: bytes) -> str:
     return f"attempt:{attempt}:{hmac.new(secret, attempt.encode(), hashlib.sha256).hexdigest()}"
 
 
+def _account() -> str:
+    """The name of the account that runs the server; its number where it has no name, as in containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
 class Authority:
     """Knows the two secrets of this server. Raises Unauthorized."""
 
@@ -59,7 +68,7 @@ class Authority:
         self._secret = secret
         # A key of its own: what attempts can have signed must never pass for one of these.
         self._key = OctKey.import_key(hashlib.sha256(b"pliant jwt\0" + secret).digest())
-        self.owner = getpass.getuser()
+        self.owner = _account()
 
     def who(self, header: str) -> Principal:
         """The principal of an `Authorization` header."""

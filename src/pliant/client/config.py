@@ -87,6 +87,8 @@ def _read(path: str) -> dict[str, Any]:
 
 def _write(path: str, data: Mapping[str, Any]) -> None:
     """Replace the file as a whole, readable by its owner only: half a file is never seen."""
+    if path.startswith("~"):
+        raise PliantError("This account has no home folder to remember it in.", "Name a file: PLIANT_CONFIG.")
     temporary = f"{path}.{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)

@@ -25,11 +25,15 @@ class Endpoint(NamedTuple):
 
 
 def state_folder(given: str | None = None, env: Mapping[str, str] = os.environ) -> str:
-    """The local server's state folder, absolute."""
+    """The local server's state folder, absolute; PliantError where there is no home for it."""
     path = given or env.get("PLIANT_STATE")
     if not path:
-        home = env.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-        path = os.path.join(home, "pliant")
+        base = env.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+        if base.startswith("~"):
+            raise PliantError(
+                "This account has no home folder.", "Name a state folder: --state or PLIANT_STATE."
+            )
+        path = os.path.join(base, "pliant")
     return os.path.abspath(os.path.expanduser(path))
 
 
