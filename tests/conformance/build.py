@@ -53,11 +53,7 @@ def build(state: State, now: int, epoch: int) -> Built:
 
 def refuse(case: Json) -> None:
     """Raise for what the model cannot say."""
-    projects = {row["name"] for row in case["projects"]}
-    departments = {row["name"] for row in case["departments"]}
     for row in case["projects"]:
-        if row.get("parent") in projects - departments:
-            raise UnsupportedError("queue trees of more than two levels")
         if row.get("reclaim_min_runtime_s") or row.get("preempt_min_runtime_s"):
             raise UnsupportedError("minimum run time of a project")
     for row in case["nodes"]:
@@ -85,14 +81,18 @@ def pool(case: Json) -> NodePool:
 
 
 def queues(case: Json) -> Iterator[Department | Project]:
-    departments = {row["name"] for row in case["departments"]}
-    for row in case["departments"]:
-        yield Department(row["name"], row["name"], _quotas(row), created=_created(row))
-    for row in case["projects"]:
-        parent = row.get("parent") or ""
-        if parent and parent not in departments:
-            raise ContradictionError(f"project {row['name']} belongs to {parent}, which is unknown")
-        yield Project(row["name"], row["name"], _quotas(row), created=_created(row), department=parent)
+    """Leaves are projects, all above them are departments."""
+    rows = [*case["departments"], *case["projects"]]
+    names = {row["name"] for row in rows}
+    above = {row["name"] for row in case["departments"]} | {row.get("parent") for row in rows}
+    for row in rows:
+        name, parent = row["name"], row.get("parent") or ""
+        if parent and parent not in names:
+            raise ContradictionError(f"project {name} belongs to {parent}, which is unknown")
+        if name in above:
+            yield Department(name, name, _quotas(row), created=_created(row), parent=parent)
+        else:
+            yield Project(name, name, _quotas(row), created=_created(row), department=parent)
 
 
 def _created(row: Json) -> int:

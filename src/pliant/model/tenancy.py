@@ -52,9 +52,10 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Department(Queue):
-    """Parent of projects. Its quota caps what they may be guaranteed together."""
+    """Parent of projects and of departments. Its quota caps what they may be guaranteed together."""
 
     derived: bool = False  # quota unset: the department deserves what the cluster has
+    parent: str = ""  # id of the department above it; empty: at the top
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pliant.model.quantity import GPU, Resources
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Task, Workload
 from pliant.sched.machines import NodeClass, NodeState, TaskKey
-from pliant.sched.tree import NOTHING, department_key
+from pliant.sched.tree import NOTHING, ancestry, department_key
 
 
 class Use(NamedTuple):
@@ -32,6 +32,7 @@ class Claims:
         self._claims: dict[TaskKey, Placement] = {}
         self._use: dict[tuple[str, str], list[int]] = {}
         self._shapes: dict[tuple[object, ...], int] = {}
+        self._paths: dict[str, tuple[str, ...]] = {}  # what path() has answered since the tree changed
         self._uses: dict[tuple[str, str], Use] = {}  # what use() has answered since the sums changed
         self._classes: dict[tuple[str, tuple[str, ...]], NodeClass] = {}
         self._journal: list[tuple[TaskKey, Placement | None]] = []
@@ -63,10 +64,12 @@ class Claims:
 
     def path(self, project: str) -> tuple[str, ...]:
         """Keys of the queue tree from a project to its root."""
-        row = self.projects.get(project)
-        if row is not None and row.department in self.departments:
-            return (project, department_key(row.department))
-        return (project,)
+        found = self._paths.get(project)
+        if found is None:
+            row = self.projects.get(project)
+            above = ancestry(self.departments, row.department) if row is not None else ()
+            found = self._paths[project] = (project, *(department_key(did) for did in above))
+        return found
 
     def use(self, key: str, pool: str) -> Use:
         """As usage(), by key of the queue tree."""

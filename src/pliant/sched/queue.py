@@ -64,22 +64,27 @@ class Order:
         self._standing = standing
         self._total = world.capacity.get(pool, NOTHING)
         self._jobs: dict[str, list[tuple[JobKey, Chunk, Resources]]] = {}  # project -> heap
-        # department or root -> heap of its children
+        # department or root -> heap of its children that have jobs
         self._heaps: dict[str, list[tuple[QueueKey, str]]] = {ROOT: []}
         self._keys: dict[tuple[str, Resources, Resources], QueueKey] = {}
         self._tried = ""  # project of the last job; its keys are stale until the next pop
         for chunk, adding in jobs:
             entry = (job_key(chunk), chunk, adding)
             self._jobs.setdefault(chunk.workload.project, []).append(entry)
+        below: dict[str, dict[str, None]] = {}
         for project, heap in self._jobs.items():
             heapify(heap)
-            parent = self._parent(project)
-            self._heaps.setdefault(parent, []).append((self._key(project, heap[0][2]), project))
-        for children in self._heaps.values():
-            heapify(children)
-        for parent, children in sorted(self._heaps.items()):
-            if parent != ROOT:
-                heappush(self._heaps[ROOT], (self._key(parent, self._best(children[0][1])), parent))
+            for child, parent in self._links(project):
+                below.setdefault(parent, {})[child] = None
+        self._fill(ROOT, below)
+
+    def _fill(self, parent: str, below: Mapping[str, Iterable[str]]) -> None:
+        heap = self._heaps.setdefault(parent, [])
+        for child in below.get(parent, ()):
+            if child not in self._jobs:
+                self._fill(child, below)
+            heap.append((self._key(child, self._best(child)), child))
+        heapify(heap)
 
     def pop(self) -> tuple[Chunk, Resources] | None:
         """The next job and what it adds to its queues; None when all were looked at."""
@@ -88,8 +93,9 @@ class Order:
         top = self._heaps[ROOT]
         if not top:
             return None
-        name = top[0][1]
-        project = name if name in self._jobs else self._heaps[name][0][1]
+        project = top[0][1]
+        while project not in self._jobs:
+            project = self._heaps[project][0][1]
         entry = heappop(self._jobs[project])
         self._tried = project
         return entry[1], entry[2]
@@ -100,11 +106,9 @@ class Order:
         heappush(self._jobs[chunk.workload.project], entry)
 
     def _refresh(self, project: str) -> None:
-        parent = self._parent(project)
-        self._replace(parent, project, self._jobs[project][0][2] if self._jobs[project] else None)
-        if parent != ROOT:
-            children = self._heaps[parent]
-            self._replace(ROOT, parent, self._best(children[0][1]) if children else None)
+        for child, parent in self._links(project):
+            empty = not (self._jobs[child] if child in self._jobs else self._heaps[child])
+            self._replace(parent, child, None if empty else self._best(child))
 
     def _replace(self, parent: str, child: str, adding: Resources | None) -> None:
         """Give the first child of a heap the key that it has now; without a job it leaves."""
@@ -115,8 +119,11 @@ class Order:
         elif (key := self._key(child, adding)) != heap[0][0]:
             heapreplace(heap, (key, child))
 
-    def _best(self, project: str) -> Resources:
-        return self._jobs[project][0][2]
+    def _best(self, queue: str) -> Resources:
+        """What its next job asks for."""
+        while queue not in self._jobs:
+            queue = self._heaps[queue][0][1]
+        return self._jobs[queue][0][2]
 
     def _key(self, key: str, adding: Resources) -> QueueKey:
         claimed = self._world.use(key, self._pool).claimed
@@ -126,6 +133,7 @@ class Order:
             self._keys[key, claimed, adding] = known
         return known
 
-    def _parent(self, project: str) -> str:
+    def _links(self, project: str) -> Iterable[tuple[str, str]]:
+        """(child, parent) from the project up to the root."""
         path = self._world.path(project)
-        return path[1] if len(path) > 1 else ROOT
+        return zip(path, (*path[1:], ROOT), strict=True)

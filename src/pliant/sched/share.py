@@ -9,7 +9,7 @@ from pliant.model.tenancy import Department, Project, Queue
 from pliant.sched import reach
 from pliant.sched.division import INFINITE, Member, Standing, bound, share_out
 from pliant.sched.fraction import estimate
-from pliant.sched.tree import NOTHING, department_key
+from pliant.sched.tree import NOTHING, department_key, parent_of
 
 if TYPE_CHECKING:
     from pliant.sched.world import World
@@ -46,28 +46,33 @@ def _left_over(world: "World", project: Project, pool: str) -> int:
         return INFINITE
     siblings = [p for p in world.projects.values() if p.department == project.department]
     taken = sum(bound(p.quota(pool).gpu) for p in siblings if not p.derived)
+    taken += sum(
+        bound(d.quota(pool).gpu) for d in world.departments.values() if d.parent == project.department != ""
+    )
     free = max(0, whole - taken) // sum(1 for p in siblings if p.derived)
     return max(free, world.use(project.id, pool).non_preemptible.gpu)
 
 
 def standings(world: "World", pool: str, pending: Mapping[str, Resources]) -> Mapping[str, Standing]:
     """Fair shares in a pool, by key; `pending` is what each project's workloads still ask for there."""
-    tops: dict[str, list[Member]] = {}
-    roots: list[Member] = []
+    below: dict[str | None, list[str]] = {}  # department, or None for the top -> keys of its children
     for pid, project in sorted(world.projects.items()):
-        claimed = world.use(pid, pool).claimed
-        member = _member(world, pid, pool, claimed.plus(pending.get(pid, NOTHING)))
-        if project.department in world.departments:
-            tops.setdefault(project.department, []).append(member)
-        else:
-            roots.append(member)
+        below.setdefault(project.department if project.department in world.departments else None, []).append(
+            pid
+        )
     for did in sorted(world.departments):
-        children = tuple(tops.get(did, ()))
+        below.setdefault(parent_of(world.departments, did), []).append(department_key(did))
+
+    def member(key: str) -> Member:
+        if key in world.projects:
+            return _member(world, key, pool, world.use(key, pool).claimed.plus(pending.get(key, NOTHING)))
+        children = tuple(member(child) for child in below.get(queue_of(world, key).id, ()))
         wants = NOTHING
         for child in children:
             wants = wants.plus(Resources(*map(min, child.limit, child.wants)))
-        roots.append(_member(world, department_key(did), pool, wants, children))
-    return share_out(world.capacity.get(pool, NOTHING), roots)
+        return _member(world, key, pool, wants, children)
+
+    return share_out(world.capacity.get(pool, NOTHING), [member(key) for key in below.get(None, ())])
 
 
 def _member(

@@ -16,7 +16,7 @@ from pliant.sched.claims import Claims
 from pliant.sched.division import INFINITE
 from pliant.sched.machines import NodeState, TaskKey
 from pliant.sched.portions import Need, need_of, workload_open
-from pliant.sched.tree import NOTHING, department_key
+from pliant.sched.tree import NOTHING, department_key, parent_of
 
 Row = Department | Project | NodePool | Node | Workload | Task
 
@@ -84,6 +84,9 @@ class World(Claims):
         for wid, workload in sorted(self.workloads.items()):
             if workload.project not in self.projects:
                 found.append(f"workload {wid} belongs to project {workload.project}, which is unknown")
+        for did, department in sorted(self.departments.items()):
+            if department.parent in self.departments and parent_of(self.departments, did) is None:
+                found.append(f"department {did} is above itself; it counts as one at the top")
         found += [text for name in sorted(self.nodes) if (text := self.nodes[name].overfull())]
         return found
 
@@ -103,7 +106,7 @@ class World(Claims):
                     self.projects[row.id] = row
                 self._touch_all(row.id)
             case Department():
-                with self._recharged([p.id for p in self.projects.values() if p.department == row.id]):
+                with self._recharged(self._below(row.id)):
                     self.departments[row.id] = row
             case NodePool():
                 for name in [
@@ -128,7 +131,7 @@ class World(Claims):
                     self.projects.pop(row.id, None)
                 self._touch_all(row.id)
             case Department():
-                with self._recharged([p.id for p in self.projects.values() if p.department == row.id]):
+                with self._recharged(self._below(row.id)):
                     self.departments.pop(row.id, None)
             case NodePool():
                 for name in [name for name, pool in self.pools.items() if pool.id == row.id]:
@@ -266,8 +269,21 @@ class World(Claims):
         for wid in workloads:
             self._charge_workload(wid, -1)
         yield
+        self._paths.clear()
         for wid in workloads:
             self._charge_workload(wid, 1)
+
+    def _below(self, department: str) -> list[str]:
+        """Projects that lead up to a department by the parents of theirs, whether it is known or not."""
+        found = []
+        for pid, project in self.projects.items():
+            now, seen = project.department, {""}
+            while now not in seen and now != department:
+                seen.add(now)
+                now = self.departments[now].parent if now in self.departments else ""
+            if now == department:
+                found.append(pid)
+        return found
 
     def _touch(self, wid: str) -> None:
         super()._touch(wid)
