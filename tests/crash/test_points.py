@@ -8,6 +8,8 @@ STARTING = ("recorded:start", "ordered", "claimed", "forked")
 STOPPING = ("recorded:stop", "stop-ordered", "stop-signalled", "exited", "reported")
 RESIZING = ("recorded:resize", "stop-ordered", "stop-signalled", "exited", "reported")
 RESIZED = ("recorded:start", "ordered", "claimed", "forked")
+ENDING = ("exited", "reported")
+BRIEF = 'echo "$PLIANT_ATTEMPT start $CUDA_VISIBLE_DEVICES" >> "$JOURNAL"; sleep 0.2'
 
 
 def die(rig: Rig) -> None:
@@ -25,6 +27,18 @@ def test_start(rig: Rig, point: str) -> None:
     rig.settled(names)
     rig.verify()
     assert max(rig.starts().values(), default=0) <= 1
+
+
+@pytest.mark.parametrize("point", ENDING)
+def test_end(rig: Rig, point: str) -> None:
+    """A job that ends by itself has ended once, whoever was there to see it."""
+    rig.start(halt=point)
+    rig.submit("job", 1, BRIEF)
+    rig.submit("next", 4)
+    die(rig)
+    rig.settled({"job": "Completed", "next": "Running"})
+    rig.verify()
+    assert list(rig.starts().values()) == [1, 1]
 
 
 @pytest.mark.parametrize("point", STOPPING)
