@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from pliant.control.allocations import Allocations
 from pliant.control.board import Publisher
 from pliant.control.draft import Draft
 from pliant.control.errors import Refused, Unavailable
@@ -70,6 +71,7 @@ class Loop:
         self.failure: BaseException | None = None  # what ended the loop
         self._facts = FactBook(self.state)
         self._publisher = Publisher(self.state)
+        self._allocations = Allocations(self.state, self._engine)
         self._halt = halt
         self._fatal = fatal
         self._inbox: queue.SimpleQueue[News | None] = queue.SimpleQueue()
@@ -213,6 +215,7 @@ class Loop:
             return
         for kind in sorted({self._kind(order) for order in orders}):
             self._halt(f"recorded:{kind}")
+        self._allocations.write()
         self._publisher.publish(draft.now, took)
         for answer, result in answers:
             answer.set_result(result)
@@ -307,6 +310,6 @@ class Loop:
                 if task.claims is not None:
                     draft.put(replace(task, claims=None))
             for name in sorted(self.world.nodes):
-                self.world.put(replace(self.world.nodes[name].row, draining=True))
+                self.state.note(replace(self.world.nodes[name].row, draining=True))
 
         self.call(run)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pliant.control.draft import Draft
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
+from pliant.control.groups import groups_of, leader_of
 from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Remembered, Session
 from pliant.control.rehearsal import Rehearsal, rehearse
@@ -14,7 +15,6 @@ from pliant.control.submission import (
     Submission,
     check_image,
     check_name,
-    groups_of,
     priority_of,
     request_of,
 )
@@ -82,9 +82,9 @@ class Service(Tenancy):
         groups = groups_of(ask, request)
         value, word, preemptible = priority_of(ask)
         engine = next(iter(self._engines.values()))
-        refusal = engine.refuse(launch)
-        if refusal is not None:
-            raise BadRequest(refusal)
+        for one in (launch, *(group.launch for group in groups if group.launch is not None)):
+            if (refusal := engine.refuse(one)) is not None:
+                raise BadRequest(refusal)
         notice = engine.notice(launch)
         interactive = ask.kind is Kind.WORKSPACE
         backoff = ask.backoff_limit if ask.backoff_limit is not None else 0 if interactive else 6
@@ -103,6 +103,8 @@ class Service(Tenancy):
             restart=ask.restart,
             terminate_after_preemption=ask.terminate_after_preemption,
             grow_doubling=ask.elastic_doubling,
+            framework=ask.distribution.framework if ask.distribution is not None else "",
+            ends_with=leader_of(ask),
             ttl=ask.ttl,
             source=ask.source,
             category=ask.category

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pliant.control.draft import Draft
 from pliant.control.ports import Remembered, Row, Saved
-from pliant.control.transitions import phase_changed, phase_of
+from pliant.control.transitions import phase_changed, phase_of, rejoining
 from pliant.model.event import EventKind
 from pliant.model.machine import Cluster, Node, NodePool
 from pliant.model.reason import Reason
@@ -30,6 +30,8 @@ class State:
         self.cycles = 0
         self.serial = 0  # of the newest workload
         self.touched: set[str] = set()  # workloads of which something changed in this cycle
+        self.told: set[str] = set()  # waiting workloads whose verdict changed in place or numbers only
+        self.shaken: set[str] = set()  # nodes, also gone ones, of which something changed in this cycle
         self.moved = True  # tenancy, nodes or the cluster changed since the last publication
 
     def rebuild(self, saved: Saved) -> None:
@@ -49,7 +51,15 @@ class State:
         self.attempts = {attempt.id: attempt for attempt in saved.attempts}
         self.serial = max(self.serial, int(saved.settings.get("serial", "0")))
         self.touched = set(self.world.workloads)
+        self.shaken |= set(self.world.nodes)
         self.moved = True
+
+    def published(self) -> None:
+        """All that changed has been told to readers."""
+        self.touched.clear()
+        self.told.clear()
+        self.shaken.clear()
+        self.moved = False
 
     def put(self, draft: Draft, row: Row) -> None:
         """Record a row and remember it."""
@@ -64,11 +74,18 @@ class State:
                     self.attempts.pop(row.id, None)
                 else:
                     self.attempts[row.id] = row
-            case Workload() | Task():
-                self.touched.add(row.id if isinstance(row, Workload) else row.workload)
+            case Workload():
+                self.touched.add(row.id)
+                (self.world.drop if gone else self.world.put)(row)
+            case Task():
+                self.touched.add(row.workload)
+                for known in (self.world.tasks.get(row.key), row):
+                    places = (known.claims, known.carries) if known is not None else ()
+                    self.shaken.update(place.node for place in places if place is not None)
                 (self.world.drop if gone else self.world.put)(row)
             case Department() | Project() | NodePool() | Node():
                 (self.world.drop if gone else self.world.put)(row)
+                self.shaken.update([row.name] if isinstance(row, Node) else self.world.nodes)
                 self.moved = True
             case Cluster():
                 self.cluster = row
@@ -88,6 +105,8 @@ class State:
                 continue
             tasks = self.world.tasks_of(identity)
             phase = phase_of(workload, tasks)
+            for task in () if phase.final else rejoining(workload, tasks):
+                self.put(draft, task)
             if phase is workload.phase:
                 continue
             message = self.last_words.get(identity, "") if phase.final else ""
@@ -115,7 +134,7 @@ class State:
                 continue
             for task in tasks:
                 draft.drop(task)
-                self.world.drop(task)
+                self.note(task, gone=True)
             self.world.drop(workload)
             draft.put(replace(workload, deleted=draft.now, phase_since=draft.now))
             draft.event(identity, EventKind.DELETED, f"{workload.name} is gone.", who="server")

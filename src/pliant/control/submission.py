@@ -11,7 +11,6 @@ from pliant.model.workload import (
     Kind,
     Launch,
     Request,
-    TaskGroup,
 )
 
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -23,6 +22,20 @@ MEMORY_PER_GPU, MEMORY_ALONE = 100 * 2**20, 100 * 10**6
 """What a task asks for when nothing is stated: spec of Run:ai, per GPU and without one."""
 
 DEFAULT_PRIORITY = {Kind.WORKSPACE: "high", Kind.INFERENCE: "very-high"}
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Several tasks that work on one thing together."""
+
+    framework: str  # PyTorch | MPI | TF | XGBoost | JAX
+    workers: int = 1
+    least: int | None = None  # workers without which it does not run; not stated: all
+    most: int | None = None  # workers it may have while GPUs are idle; not stated: no more than asked for
+    lead: bool = True  # a master beside the workers; MPI has its launcher, JAX none
+    leader: "Submission | None" = (
+        None  # how that one is started and what it asks for; None: as the framework has it
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +60,7 @@ class Submission:
     elastic: bool = False
     elastic_doubling: bool = False
     live_resize: bool = False
+    distribution: Distribution | None = None
     priority: str | None = None  # a name or a number
     preemptible: bool | None = None
     pools: tuple[str, ...] = ()
@@ -125,26 +139,6 @@ def request_of(ask: Submission) -> Request:
         portion_limit=ask.portion_limit or 0,
         gpu_memory_limit=ask.gpu_memory_limit or 0,
     )
-
-
-def groups_of(ask: Submission, request: Request) -> tuple[TaskGroup, ...]:
-    """The task groups; a single task unless a later form of submission says otherwise."""
-    if ask.elastic:
-        if ask.kind is Kind.WORKSPACE:
-            raise BadRequest(
-                "An interactive workload cannot be elastic: a session is never taken from its user.",
-                "Leave out --elastic, or submit a training.",
-            )
-        if request.devices == 0:
-            raise BadRequest(
-                "An elastic workload needs GPUs to stretch over.", "Ask for at least one with -g."
-            )
-        if request.shared:
-            raise BadRequest(
-                "A fraction of a GPU cannot be elastic.", "Ask for whole GPUs, or leave out --elastic."
-            )
-    group = TaskGroup("task", request, elastic=ask.elastic, live_resize=ask.live_resize)
-    return (group,)
 
 
 def priority_of(ask: Submission) -> tuple[int, str, bool]:

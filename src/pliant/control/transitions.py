@@ -54,6 +54,9 @@ def phase_of(workload: Workload, tasks: Sequence[Task]) -> Phase:
     if any(task.phase is TaskPhase.FAILED for task in tasks):
         return Phase.FAILED
     core = [task for task in tasks if task.index < workload.group(task.group).min]
+    leaders = [task for task in core if task.group == workload.ends_with]
+    if leaders and all(task.phase is TaskPhase.SUCCEEDED for task in leaders):
+        return Phase.COMPLETED
     if core and all(task.phase is TaskPhase.SUCCEEDED for task in core):
         return Phase.COMPLETED
     if not core and tasks and all(task.phase is TaskPhase.SUCCEEDED for task in tasks):
@@ -70,6 +73,13 @@ def phase_of(workload: Workload, tasks: Sequence[Task]) -> Phase:
         return Phase.DEGRADED
     restarting = all(task.claims is not None and task.first_started is not None for task in waiting)
     return Phase.UPDATING if waiting and restarting else Phase.PENDING
+
+
+def rejoining(workload: Workload, tasks: Sequence[Task]) -> list[Task]:
+    """Tasks of a distributed workload that had succeeded when the rest was stopped: ranks begin together."""
+    if not workload.framework or workload.phase.final or any(task.phase.live for task in tasks):
+        return []
+    return [replace(task, phase=TaskPhase.WAITING) for task in tasks if task.phase is TaskPhase.SUCCEEDED]
 
 
 def phase_changed(workload: Workload, phase: Phase, now: int, message: str) -> Workload:

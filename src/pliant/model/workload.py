@@ -92,20 +92,6 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskGroup:
-    """Equal tasks of one workload. Core: `min` tasks; asked for: up to `wanted`; bonus: up to `max`."""
-
-    name: str
-    request: Request
-    min: int = 1
-    wanted: int = 1
-    max: int = 1  # min <= wanted <= max; that many task rows exist
-    priority: int | None = None  # None: the workload's
-    elastic: bool = False  # its one task holds 1 .. what its node can spare; wanted = request.devices
-    live_resize: bool = False  # the task's GPUs can change without a restart
-
-
-@dataclass(frozen=True, slots=True)
 class Launch:
     """How a task is started. The scheduler never looks inside."""
 
@@ -117,6 +103,21 @@ class Launch:
     tty: bool = False
     stdin: bool = False
     grace: int = 30_000  # ms between SIGTERM and SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGroup:
+    """Equal tasks of one workload. Core: `min` tasks; asked for: up to `wanted`; bonus: up to `max`."""
+
+    name: str
+    request: Request
+    min: int = 1
+    wanted: int = 1
+    max: int = 1  # min <= wanted <= max; that many task rows exist
+    priority: int | None = None  # None: the workload's
+    elastic: bool = False  # its one task holds 1 .. what its node can spare; wanted = request.devices
+    live_resize: bool = False  # the task's GPUs can change without a restart
+    launch: Launch | None = None  # how its tasks are started; None: as the workload says
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,8 @@ class Workload:
     restart: bool = False  # start again also after exit 0
     terminate_after_preemption: bool = False
     grow_doubling: bool = False  # elastic by the 2021 rule: allocation doubles or halves
+    framework: str = ""  # of a distributed workload: PyTorch | MPI | TF | XGBoost | JAX
+    ends_with: str = ""  # the group whose success completes it; empty: its whole core
     ttl: int | None = None  # ms after its end until it is deleted
     user: str = ""
     source: str = "CLI"
@@ -157,6 +160,12 @@ class Workload:
 
     def group(self, name: str) -> TaskGroup:
         return next(group for group in self.groups if group.name == name)
+
+    def launch_of(self, task: str) -> Launch:
+        """How the task of that name is started."""
+        name = task.rpartition("-")[0]
+        own = next((group.launch for group in self.groups if group.name == name), None)
+        return own or self.launch
 
 
 class TaskPhase(StrEnum):

@@ -10,10 +10,12 @@ from typing import Any
 
 from pliant.control.ports import Halt
 from pliant.engines.local import processes
+from pliant.engines.local.distributed import ports_needed
 from pliant.engines.local.environment import Site, allocation, document
 from pliant.engines.local.images.catalogue import Catalogue, CatalogueError
 from pliant.engines.local.layout import VERSION, Folder, Layout, read_json, write, write_json
 from pliant.engines.local.living import Living
+from pliant.engines.local.rendezvous import NoPort, Rendezvous
 from pliant.engines.local.supervisor import spawn
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.workload import AttemptId, Exit
@@ -46,6 +48,7 @@ class Attempts:
         self._layout, self._catalogue, self._living = layout, catalogue, living
         self._closed, self._means = closed, means
         self._halt, self._clock = means.halt, means.clock
+        self.rendezvous = Rendezvous(layout)
 
     def start(self, order: Start) -> None:
         attempt = order.attempt
@@ -60,7 +63,7 @@ class Attempts:
             what = self._prepare(order, folder)
             self._halt("ordered")
             lock = self._take_lock(folder)
-        except CatalogueError as error:
+        except (CatalogueError, NoPort) as error:
             self._refuse(attempt, str(error))
             return
         except (OSError, ValueError) as error:
@@ -146,6 +149,10 @@ class Attempts:
         token = self._means.token(order.attempt)
         if token is not None:
             write(folder / "token", token.encode())
+        allocated = read_json(folder / "allocation.json")
+        if allocated is None:
+            allocated = allocation(order)
+            write_json(folder / "allocation.json", allocated)
         what = document(
             order,
             self._means.site(),
@@ -153,11 +160,19 @@ class Attempts:
             project=self._means.project_name(order.workload.project),
             at=self._clock(),
             token=token is not None,
+            present=[task["id"] for task in allocated["tasks"] if task["state"] != "draining"],
+            port=self._port(order),
         )
-        if not (folder / "allocation.json").exists():
-            write_json(folder / "allocation.json", allocation(order))
         write_json(folder / "order.json", what, durable=True)
         return what
+
+    def _port(self, order: Start) -> int:
+        """The first of the ports on which the workload's tasks meet; 0 if they do not. Raises NoPort."""
+        count = ports_needed(order.workload)
+        if not count:
+            return 0
+        lives = partial(self._living.lives, order.attempt.workload)
+        return self.rendezvous.ports(order.attempt, count, lives)
 
     def _take_lock(self, folder: Folder) -> int | None:
         """None if somebody holds it who has not claimed in all this time."""

@@ -170,6 +170,7 @@ class LocalEngine:
         """Raises ValueError if something of it lives."""
         if self._living.lives(workload):
             raise ValueError(f"something of workload {workload} still runs: stop it first")
+        self._attempts.rendezvous.forget(workload)
         for folder in self._layout.discard(workload):
             self._strands.submit("forget", partial(shutil.rmtree, folder, ignore_errors=True))
 

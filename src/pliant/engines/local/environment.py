@@ -3,11 +3,12 @@
 import os
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pliant.engines.local.distributed import variables
 from pliant.engines.local.images.catalogue import Catalogue
 from pliant.engines.local.layout import VERSION, Layout
 from pliant.model.order import Start
@@ -42,15 +43,28 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def document(
-    order: Start, site: Site, catalogue: Catalogue, *, project: str, at: int, token: bool
+    order: Start,
+    site: Site,
+    catalogue: Catalogue,
+    *,
+    project: str,
+    at: int,
+    token: bool,
+    present: Sequence[str] = (),
+    port: int = 0,
 ) -> dict[str, Any]:
-    """order.json: all that a start needs. `token`: it has a token file. Raises CatalogueError."""
-    entry, argv = catalogue.resolve(order.workload.launch)
-    launch = order.workload.launch
+    """order.json: all that a start needs. Raises CatalogueError, ValueError.
+
+    `token`: it has a token file. `present`: names of the workload's tasks that have places, for a distributed
+    one; `port`: the first of the ports that these agreed on, 0 if they need none.
+    """
+    launch = order.workload.launch_of(order.attempt.task)
+    entry, argv = catalogue.resolve(launch)
     checkpoints = site.layout.checkpoint_folder(order.workload.id)
     env = {
         **site.inherited,
         **_described(order, project),
+        **(variables(order.workload, order.attempt.task, present, port) if order.workload.framework else {}),
         **dict(entry.env),
         **{name: value for name, value in launch.env if not name.startswith("PLIANT_")},
         **_ours(order, site, token),

@@ -29,7 +29,7 @@ def declared(order: Start) -> Behaviour:
     PLIANT_VIRTUAL_SECONDS (forever when missing), PLIANT_VIRTUAL_EXIT, PLIANT_VIRTUAL_STOP_SECONDS,
     PLIANT_VIRTUAL_OUTPUT.
     """
-    env = dict(order.workload.launch.env)
+    env = dict(order.workload.launch_of(order.attempt.task).env)
     seconds = env.get("PLIANT_VIRTUAL_SECONDS")
     return Behaviour(
         duration=None if seconds is None else int(Decimal(seconds) * 1000),

@@ -1,0 +1,96 @@
+"""The task groups that a submission becomes: how many tasks, which of them are the core, who leads."""
+
+from pliant.control.errors import BadRequest
+from pliant.control.submission import (
+    CPU_ALONE,
+    MEMORY_ALONE,
+    Distribution,
+    Submission,
+    check_image,
+    request_of,
+)
+from pliant.model.workload import Kind, Launch, Request, TaskGroup
+
+LEADERS = {"PyTorch": "master", "TF": "master", "XGBoost": "master", "MPI": "launcher", "JAX": ""}
+"""Frameworks and what their first task is called; JAX has workers only."""
+
+WORKER = "worker"
+MOST_TASKS = 10_000
+IDLE = ("sleep", "infinity")
+"""What an MPI worker itself runs: it holds its place, the launcher starts the ranks inside it."""
+
+
+def groups_of(ask: Submission, request: Request) -> tuple[TaskGroup, ...]:
+    """The groups in order, leader first; a plain submission is one group of one task."""
+    if ask.elastic:
+        _check_elastic(ask, request)
+    if ask.distribution is not None:
+        return _distributed(ask, ask.distribution, request)
+    return (TaskGroup("task", request, elastic=ask.elastic, live_resize=ask.live_resize),)
+
+
+def leader_of(ask: Submission) -> str:
+    """Name of the group whose success completes the workload; empty: the whole core must succeed."""
+    chosen = ask.distribution
+    return LEADERS[chosen.framework] if chosen is not None and chosen.lead else ""
+
+
+def _check_elastic(ask: Submission, request: Request) -> None:
+    if ask.distribution is not None:
+        raise BadRequest(
+            "A distributed workload does not stretch by GPUs of one task.",
+            "Leave out --elastic; let it stretch by workers with --min-replicas and --max-replicas.",
+        )
+    if ask.kind is Kind.WORKSPACE:
+        raise BadRequest(
+            "An interactive workload cannot be elastic: a session is never taken from its user.",
+            "Leave out --elastic, or submit a training.",
+        )
+    if request.devices == 0:
+        raise BadRequest("An elastic workload needs GPUs to stretch over.", "Ask for at least one with -g.")
+    if request.shared:
+        raise BadRequest(
+            "A fraction of a GPU cannot be elastic.", "Ask for whole GPUs, or leave out --elastic."
+        )
+
+
+def _distributed(ask: Submission, chosen: Distribution, request: Request) -> tuple[TaskGroup, ...]:
+    if chosen.framework not in LEADERS:
+        raise BadRequest(
+            f"There is no framework {chosen.framework!r}.", f"Choose one of {', '.join(LEADERS)}."
+        )
+    least, most = _bounds(chosen)
+    hands = Launch(ask.launch.image, IDLE, grace=ask.launch.grace) if chosen.framework == "MPI" else None
+    workers = TaskGroup(WORKER, request, min=least, wanted=chosen.workers, max=most, launch=hands)
+    name = leader_of(ask)
+    if not name:
+        if chosen.leader is not None:
+            raise BadRequest("There is no master, so it cannot be described.", "Leave out the master's part.")
+        return (workers,)
+    lead, launch = request, None
+    if chosen.framework == "MPI":
+        lead = Request(cpu=CPU_ALONE, memory=MEMORY_ALONE)
+    if chosen.leader is not None:
+        lead, launch = request_of(chosen.leader), check_image(chosen.leader.launch)
+    return (TaskGroup(name, lead, launch=launch), workers)
+
+
+def _bounds(chosen: Distribution) -> tuple[int, int]:
+    """(workers without which it does not run, workers it may have at most)."""
+    if not 1 <= chosen.workers <= MOST_TASKS:
+        raise BadRequest(
+            f"{chosen.workers} is no number of workers.", f"Ask for 1 or more, {MOST_TASKS} at most."
+        )
+    least = chosen.workers if chosen.least is None else chosen.least
+    most = chosen.workers if chosen.most is None else chosen.most
+    if (least, most) != (chosen.workers, chosen.workers) and chosen.framework != "PyTorch":
+        raise BadRequest(
+            f"The number of workers of {chosen.framework} cannot vary.",
+            "Leave out minReplicas and maxReplicas; they are for PyTorch.",
+        )
+    if not 1 <= least <= chosen.workers <= most <= MOST_TASKS:
+        raise BadRequest(
+            f"At least {least}, asked for {chosen.workers}, at most {most} workers: that cannot be.",
+            f"minReplicas is 1 or more and not above the workers, maxReplicas not below, up to {MOST_TASKS}.",
+        )
+    return least, most

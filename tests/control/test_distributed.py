@@ -1,0 +1,159 @@
+"""Workloads of several tasks: what groups they become, when they start, when they are over."""
+
+import pytest
+
+from pliant.control.errors import BadRequest
+from pliant.control.submission import Distribution, Submission
+from pliant.model.workload import AttemptId, Kind, Launch, TaskGroup
+from tests.control.stage import Stage
+
+
+def submit(stage: Stage, name: str, gpus: int = 1, seconds: int = 0, **distribution: object) -> str:
+    framework = str(distribution.pop("framework", "PyTorch"))
+    env = (("PLIANT_VIRTUAL_SECONDS", str(seconds)),) if seconds else ()
+    ask = Submission(
+        "default",
+        Launch("ubuntu", ("train",), env=env),
+        Kind.DISTRIBUTED,
+        name,
+        gpus=gpus * 1000 or None,
+        distribution=Distribution(framework, **distribution),  # type: ignore[arg-type]
+    )
+    return stage.service.submit(ask, "me")[0].id
+
+
+def groups(stage: Stage, identity: str) -> dict[str, tuple[int, int, int, int]]:
+    """By name: (GPUs of one task, min, wanted, max)."""
+    found: tuple[TaskGroup, ...] = stage.view(identity).workload.groups
+    return {group.name: (group.request.devices, group.min, group.wanted, group.max) for group in found}
+
+
+def phases(stage: Stage, identity: str) -> dict[str, str]:
+    return {task.name: task.phase.value for task in stage.view(identity).tasks}
+
+
+def end(stage: Stage, identity: str, task: str, code: int = 0) -> None:
+    number = next(row.attempt for row in stage.view(identity).tasks if row.name == task)
+    stage.machines.fail(AttemptId(identity, task, number), code)
+    stage.run()
+
+
+@pytest.mark.parametrize(
+    ("framework", "expected"),
+    [
+        ("PyTorch", {"master": (1, 1, 1, 1), "worker": (1, 2, 2, 2)}),
+        ("TF", {"master": (1, 1, 1, 1), "worker": (1, 2, 2, 2)}),
+        ("XGBoost", {"master": (1, 1, 1, 1), "worker": (1, 2, 2, 2)}),
+        ("MPI", {"launcher": (0, 1, 1, 1), "worker": (1, 2, 2, 2)}),
+        ("JAX", {"worker": (1, 2, 2, 2)}),
+    ],
+)
+def test_groups(stage: Stage, framework: str, expected: dict[str, object]) -> None:
+    assert groups(stage, submit(stage, "d", framework=framework, workers=2)) == expected
+
+
+def test_bounds_and_masters(stage: Stage) -> None:
+    plain = submit(stage, "plain", workers=3, least=1, most=5, lead=False)
+    assert groups(stage, plain) == {"worker": (1, 1, 3, 5)}
+    own = Submission("default", Launch("other", ("lead",)), gpus=None)
+    led = submit(stage, "led", workers=2, leader=own)
+    assert groups(stage, led) == {"master": (0, 1, 1, 1), "worker": (1, 2, 2, 2)}
+    workload = stage.view(led).workload
+    assert workload.launch_of("master-0").command == ("lead",)
+    assert workload.launch_of("worker-1").command == ("train",)
+    assert stage.view(led).workload.preemptible
+
+
+@pytest.mark.parametrize(
+    ("distribution", "said"),
+    [
+        ({"workers": 0}, "0 is no number of workers"),
+        ({"workers": 2, "least": 3}, "At least 3, asked for 2, at most 2"),
+        ({"workers": 2, "least": 0}, "At least 0"),
+        ({"workers": 2, "most": 1}, "at most 1"),
+        ({"workers": 2, "most": 3, "framework": "TF"}, "of TF cannot vary"),
+        ({"framework": "Spark"}, "no framework 'Spark'"),
+        ({"lead": False, "leader": Submission("default", Launch("x"))}, "There is no master"),
+    ],
+)
+def test_what_cannot_be(stage: Stage, distribution: dict[str, object], said: str) -> None:
+    with pytest.raises(BadRequest, match=said):
+        submit(stage, "d", **distribution)
+    assert not stage.service.board.workloads
+
+
+def test_all_start_or_none(tmp_path: object, stage: Stage) -> None:
+    """Three processes with a GPU each on a node of two, then two."""
+    job = submit(stage, "dist", framework="MPI", workers=3)
+    stage.run(1000)
+    assert stage.phase(job) == "Pending"
+    assert set(phases(stage, job).values()) == {"waiting"}
+    stage.service.delete(job, "me")
+    job = submit(stage, "dist", framework="MPI", workers=2)
+    stage.run(1000)
+    assert phases(stage, job) == {"launcher-0": "running", "worker-0": "running", "worker-1": "running"}
+    assert (stage.phase(job), stage.view(job).gpu) == ("Running", 2000)
+
+
+def test_it_is_over_when_its_leader_has_succeeded(stage: Stage) -> None:
+    job = submit(stage, "dist", gpus=0, workers=2)
+    stage.run()
+    end(stage, job, "worker-1")
+    assert stage.phase(job) == "Running"
+    end(stage, job, "master-0")
+    assert stage.phase(job) == "Completed"
+    assert not stage.view(job).occupied, "its other tasks were stopped"
+
+
+def test_without_a_master_all_workers_must_succeed(stage: Stage) -> None:
+    job = submit(stage, "dist", workers=2, lead=False)
+    stage.run()
+    end(stage, job, "worker-0")
+    assert stage.phase(job) == "Running"
+    end(stage, job, "worker-1")
+    assert stage.phase(job) == "Completed"
+
+
+def test_a_failed_worker_is_tried_again_until_its_tries_are_used_up(stage: Stage) -> None:
+    job = submit(stage, "dist", gpus=0, workers=2)
+    stage.run()
+    for _ in range(6):
+        end(stage, job, "worker-1", 3)
+        assert phases(stage, job)["master-0"] == "running"
+        stage.run(400_000)
+        assert stage.phase(job) == "Running"
+    end(stage, job, "worker-1", 3)
+    assert stage.phase(job) == "Failed"
+    assert "worker-1" in stage.view(job).workload.phase_message
+    stage.run(1000)
+    assert not stage.view(job).occupied
+
+
+def test_who_had_succeeded_begins_again_with_the_rest(stage: Stage) -> None:
+    job = submit(stage, "dist", gpus=0, workers=1)
+    stage.run()
+    end(stage, job, "worker-0")
+    stage.service.suspend(job, "me")
+    stage.run(60_000)
+    stage.service.resume(job, "me")
+    stage.run()
+    assert phases(stage, job) == {"master-0": "running", "worker-0": "running"}
+
+
+def test_bonus_workers_come_and_go_and_all_are_told(stage: Stage) -> None:
+    """One node of two GPUs: one worker is the core, two are asked for, four would be welcome."""
+    job = submit(stage, "dist", workers=1, least=1, most=4, lead=False)
+    stage.run(1000)
+    assert stage.view(job).gpu == 2000
+    told = stage.machines.allocations[AttemptId(job, "worker-0", 1)]
+    assert [(task["id"], task["state"]) for task in told["tasks"]] == [  # type: ignore[attr-defined]
+        ("worker-0", "active"),
+        ("worker-1", "active"),
+    ]
+    stage.submit("other", 1)
+    stage.run(60_000)
+    assert stage.view(job).gpu == 1000
+    later = stage.machines.allocations[AttemptId(job, "worker-0", 1)]
+    assert [task["id"] for task in later["tasks"]] == ["worker-0"]  # type: ignore[attr-defined]
+    assert later["version"] > told["version"]  # type: ignore[operator]
+    assert len(stage.service.attempts(job)) == 2, "the worker that stays was not restarted"
