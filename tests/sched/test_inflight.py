@@ -169,6 +169,16 @@ def test_back_off_evicts_nobody():
     assert t.rows() == ["b1 Running 1 n1", "a1 Pending 0"]
 
 
+def test_a_bonus_task_in_back_off_holds_nothing():
+    t = settled("n1:2", "a=2", "dist a g1 x1-1-2")
+    assert t.rows() == ["dist Running 2 n1"]
+    t.fail("dist", index=1)
+    t.settle()
+    assert t.scene.tasks_of("dist")[1].claims is None, "its GPU is for others until its pause is over"
+    t.settle(wait=20_000)
+    assert t.rows() == ["dist Running 2 n1"]
+
+
 def test_a_lost_node():
     t = settled("n1:1 n2:2", "a=3", "x a g2 @n2", "y a g1 @n1")
     t.lose("n2")

@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from pliant.model.workload import TaskPhase
 from tests.sched import liveness
-from tests.sched.scenarios import Drawn, play, scenario
+from tests.sched.scenarios import Drawn, Seeded, play, scenario
 
 LONG = os.environ.get("PLIANT_LONG") == "1"
 KINDS = ("reclaim", "preempt", "move", "fraction", "gang", "shrink", "grow")
@@ -60,6 +61,16 @@ def test_worlds(found):
 @given(_scenarios())
 def test_many_worlds(found):
     _live(found)
+
+
+@pytest.mark.parametrize("steps", [0, 3, 30])
+def test_a_small_search_budget_costs_answers_not_rules(steps):
+    """Whatever is left unsearched, the referee finds nothing wrong and the world comes to rest."""
+    for seed in range(25):
+        found = scenario(Seeded(seed))
+        t = play(replace(found, settings=replace(found.settings, search_steps=steps)))
+        t.settle(wait=7_200_000, cycles=400)
+        liveness.rests(t)
 
 
 def test_shares_of_kinds(capsys):

@@ -57,6 +57,13 @@ def test_who_loses(running, pending, victims):
     } == victims
 
 
+def test_a_victim_that_the_next_one_makes_needless_stays():
+    """One GPU could come from small, the other only from pair; pair alone gives both."""
+    t = settled("n1:2 n2:1", "a=0 b=2", "small a g1 @n1", "pair a g1 x2 @n1,n2", "b1 b g1 x2")
+    assert t.running() == {"small": 1, "b1": 2}
+    assert t.attempts("small") == 1
+
+
 def test_over_quota_goes_in_quota_stays():
     """a2 and a1 together are 3 of 2: one GPU has to come back, and a2 could stay."""
     t = settled("n1:2 n2:2", "a=2 b=2", "a1 a g1 @n2", "a2 a g2 @n1", "b1 b g1 @n2", "b2 b g1")
@@ -89,6 +96,13 @@ def test_the_order_between_siblings_is_kept():
     """b may take up to its fair half, and no workload that would lift it above a."""
     t = settled("n1:6", "a=0 b=0", *(f"a{i} a g1 @n1" for i in range(6)), "big b g4", "small b g3")
     assert t.rows("big", "small") == ["big Pending 0", "small Running 3 n1"]
+
+
+def test_the_order_between_departments_is_kept():
+    """a's quota would allow it, but its department would have twice its due and b's less than its own."""
+    jobs = ("b1 b g2 p25 @n1", "b2 b g3 @n1", "a1 a g2")
+    assert settled("n1:5", "d1/=1 d2/=3 d1/a=2 d2/b=3", *jobs).rows("a1") == ["a1 Pending 0"]
+    assert settled("n1:5", "d1/=2 d2/=3 d1/a=2 d2/b=3", *jobs).rows("a1") == ["a1 Running 2 n1"]
 
 
 def test_departments():
