@@ -53,9 +53,6 @@ def build(state: State, now: int, epoch: int) -> Built:
 
 def refuse(case: Json) -> None:
     """Raise for what the model cannot say."""
-    for row in case["projects"]:
-        if row.get("reclaim_min_runtime_s") or row.get("preempt_min_runtime_s"):
-            raise UnsupportedError("minimum run time of a project")
     for row in case["nodes"]:
         if row.get("numa"):
             raise UnsupportedError("NUMA zones")
@@ -109,8 +106,14 @@ def _quotas(row: Json) -> tuple[tuple[str, Quota], ...]:
         cpu_limit=_amount(row.get("cpu_limit_milli"), 1),
         memory=_amount(row.get("deserved_memory_mb"), 10**6),
         memory_limit=_amount(row.get("memory_limit_mb"), 10**6),
+        reclaim_min_runtime=_ms(row.get("reclaim_min_runtime_s")),
+        preempt_min_runtime=_ms(row.get("preempt_min_runtime_s")),
     )
     return ((DEFAULT_POOL, quota),)
+
+
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
 
 
 def _amount(value: object, unit: int) -> int:

@@ -6,6 +6,7 @@ from itertools import permutations
 import pytest
 
 from pliant.model.quantity import Resources
+from pliant.model.tenancy import with_quota
 from pliant.sched.cycle import decide
 from pliant.sched.settings import Settings
 from pliant.sched.share import fair_shares
@@ -86,3 +87,39 @@ def test_departments_above_themselves_are_reported_and_count_as_at_the_top(paren
     assert "department one is above itself; it counts as one at the top" in built.faults
     assert placed(scene) == {"j1", "j2"}
     built.check()
+
+
+def minimum(scene: Scene, name: str, **runtimes: int) -> Scene:
+    """Set minimum run times of one queue, in ms."""
+    row = scene.departments.get(name) or scene.projects[name]
+    scene.put(with_quota(row, "default", replace(row.quota("default"), **runtimes)))
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("queue", "runtime", "safe"),
+    [
+        ("unit", 60_000, True),  # the queue beside the claimant's decides
+        ("unit", 20_000, False),
+        ("org", 60_000, True),  # nothing is set there: the next above it
+        ("b", 60_000, False),  # below the level on which the two compete
+    ],
+)
+def test_minimum_run_time_in_reclaim_is_that_of_the_level_where_queues_compete(queue, runtime, safe):
+    jobs = ["b1 b g1 @n1 ran=30", "a1 a g1"]
+    scene = nested(world("n1:1", "org/=1 unit/=0 unit/b=0 org/a=1", *jobs), unit="org")
+    plan = decide(minimum(scene, queue, reclaim_min_runtime=runtime).world(), NOW, Settings())
+    assert [stop.attempt.workload for stop in plan.stops] == ([] if safe else ["b1"])
+    assert plan.wake == (NOW + 30_000 if safe else None)
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "safe"),
+    [({"a": 60_000}, True), ({"unit": 60_000}, True), ({"a": 0, "unit": 60_000}, False), ({}, False)],
+)
+def test_minimum_run_time_in_preempt_is_the_nearest_from_the_project_up(runtimes, safe):
+    scene = world("n1:1", "unit/=1 unit/a=1", "low a g1 @n1 ran=30", "high a g1 p80")
+    for queue, runtime in runtimes.items():
+        minimum(scene, queue, preempt_min_runtime=runtime)
+    plan = decide(scene.world(), NOW, Settings())
+    assert [stop.attempt.workload for stop in plan.stops] == ([] if safe else ["low"])

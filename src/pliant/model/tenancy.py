@@ -21,6 +21,10 @@ class Quota:
     cpu_limit: int = UNLIMITED
     memory: int = UNLIMITED  # bytes
     memory_limit: int = UNLIMITED
+    reclaim_min_runtime: int | None = (
+        None  # ms safe from other queues; None: as the level above, then the pool
+    )
+    preempt_min_runtime: int | None = None  # ms safe from higher priorities of its project; None: likewise
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,23 +69,26 @@ class Rules:
         winner = self.chunk.workload
         return Shrunk(gpu, winner.name, self.world.projects[winner.project].name)
 
-    def moved(self, sources: Iterable[str], targets: Iterable[str]) -> Reason:
-        return Moved(
-            self.chunk.workload.name, ", ".join(sorted(set(sources))), ", ".join(sorted(set(targets)))
-        )
+    def moved(self, sources: Iterable[str], targets: Iterable[str], lost: int) -> Reason:
+        """Why it moves and gives back so many milli-GPUs of its bonus on the way."""
+        here, there = ", ".join(sorted(set(sources))), ", ".join(sorted(set(targets)))
+        return Moved(self.chunk.workload.name, here, there, lost)
+
+    def min_runtime(self, victim: Workload) -> int:
+        """For how long (ms) a victim is safe after its start."""
+        return self.cycle.pool(self.pool).min_runtime
 
     def unprotected(self, victim: Workload) -> bool:
-        """False while the minimum run time of the pool keeps it safe."""
-        until = protected_until(self.cycle, victim, self.pool)
+        """False while its minimum run time keeps it safe."""
+        until = protected_until(self.cycle, victim, self.min_runtime(victim))
         if until <= self.cycle.now:
             return True
         self.spared[victim.id] = until
         return not self.patient
 
 
-def protected_until(cycle: Cycle, victim: Workload, pool: str) -> int:
-    """When (ms) the minimum run time of its present attempts ends; 0 if there is none."""
-    least = cycle.pool(pool).min_runtime
+def protected_until(cycle: Cycle, victim: Workload, least: int) -> int:
+    """When (ms) its present attempts have run for `least` ms; 0 if it has none, or `least` is 0."""
     begun = 0
     for row in cycle.world.tasks_of(victim.id) if least else ():
         if row.phase.live or (row.attempt and row.claims is not None):
@@ -153,7 +156,7 @@ def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
     if not rules.may(victim, Step.CORE):
         return None
     if rules.moves:
-        if row.phase is not TaskPhase.RUNNING or row.carries != claim:
+        if row.phase is not TaskPhase.RUNNING or row.carries != row.claims or not _within(claim, row.carries):
             return None  # what is on its way is not moved about
         request = group.request
         if group.elastic:
@@ -161,6 +164,11 @@ def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
         return Unit(wid, Step.CORE, ((key, None),), claim.gpu, (key, uuid), Part(key, request))
     held_by = [k for k in world.keys_of(wid) if world.claim_of(k) is not None]
     return Unit(wid, Step.CORE, tuple((k, None) for k in held_by), world.gpu_of(wid), (key, uuid))
+
+
+def _within(claim: Placement, carries: Placement | None) -> bool:
+    """True if an attempt that carries this needs nothing more for what it claims."""
+    return carries is not None and claim.node == carries.node and set(claim.shares) <= set(carries.shares)
 
 
 def _given_back(victim: Workload, claim: Placement, uuid: str, held: int, floor: int) -> frozenset[str]:

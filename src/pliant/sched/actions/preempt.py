@@ -6,6 +6,7 @@ from pliant.model.workload import Workload
 from pliant.sched.actions.take import serve
 from pliant.sched.context import Cycle
 from pliant.sched.portions import Chunk, Step
+from pliant.sched.share import queue_of
 from pliant.sched.victims import Rules
 
 
@@ -23,6 +24,14 @@ class LowerPriority(Rules):
             and victim.priority < winner.priority
             and (step is not Step.CORE or self.unprotected(victim))
         )
+
+    def min_runtime(self, victim: Workload) -> int:
+        """The nearest that is set, from the project up."""
+        for key in self.world.path(victim.project):
+            quota = queue_of(self.world, key).quota(self.pool)
+            if quota.preempt_min_runtime is not None:
+                return quota.preempt_min_runtime
+        return super().min_runtime(victim)
 
     def reason(self, victim: Workload, gpu: int) -> Reason:
         winner = self.chunk.workload

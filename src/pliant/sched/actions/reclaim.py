@@ -41,6 +41,15 @@ class BelowDue(Rules):
         self._donors.setdefault(theirs, (mine, have))
         return True
 
+    def min_runtime(self, victim: Workload) -> int:
+        """The nearest that is set, from the queue beside ours up."""
+        path = self.world.path(victim.project)
+        for key in path[path.index(self._level(victim)[1]) :]:
+            quota = queue_of(self.world, key).quota(self.pool)
+            if quota.reclaim_min_runtime is not None:
+                return quota.reclaim_min_runtime
+        return super().min_runtime(victim)
+
     def holds(self) -> bool:
         """Once we are above our fair share, no sibling that gave may be relatively worse off than we are."""
         for theirs, (mine, _) in self._donors.items():
