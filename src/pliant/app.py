@@ -39,6 +39,7 @@ from pliant.engines.local.processes import attempt_of
 from pliant.model.machine import Cluster
 from pliant.store import StoreBusy, StoreError, open_store, restore
 from pliant.store.folder import Held, StateFolder
+from pliant.store.server_log import ServerLog
 
 log = logging.getLogger("pliant")
 
@@ -336,7 +337,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     serve.add_argument("--take-over", action="store_true")
     given = parser.parse_args(argv)
     logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        handlers=[ServerLog(StateFolder(given.state.absolute()).log)],
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     try:
         if given.verb == "restore":

@@ -38,10 +38,6 @@ class StateFolder:
         return self.path / "server.log"
 
     @property
-    def token_file(self) -> Path:
-        return self.path / "token"
-
-    @property
     def record_file(self) -> Path:
         return self.path / "server.json"
 
@@ -57,7 +53,7 @@ class StateFolder:
                         f"The state folder {self.path} has layout version {found}; this release knows up to "
                         f"{LAYOUT}. Use the newer release, or another folder with --state."
                     )
-            self.write("VERSION", f"{LAYOUT}\n", mode=0o644)
+            self.write("VERSION", f"{LAYOUT}\n", mode=0o600)
         except OSError as error:
             raise StoreError(
                 f"The state folder {self.path} cannot be used: {error.strerror}. "
