@@ -13,9 +13,8 @@ class SteadyClock:
         self._base = max(floor, time.time_ns() // 1_000_000)
 
     def now(self) -> int:
-        steady = self._base + (time.monotonic_ns() - self._started) // 1_000_000
+        elapsed = (time.monotonic_ns() - self._started) // 1_000_000
         wall = time.time_ns() // 1_000_000
-        if wall > steady + 1000:
-            self._base += wall - steady
-            return wall
-        return steady
+        if wall > self._base + elapsed + 1000:
+            self._base = max(self._base, wall - elapsed)  # not added to: two threads may come here at once
+        return self._base + elapsed
