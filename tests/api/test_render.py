@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pliant.api.render import job_type, numbers_of, over_quota, quantity, spec_of, status_of
+from pliant.api.amounts import quantity
+from pliant.api.render import job_type, numbers_of, over_quota, status_of
+from pliant.api.render_spec import spec_of
 from pliant.api.times import stamp
 from pliant.control.view import Board, PoolUse, QueueView, WorkloadView
 from pliant.model.machine import Placement, Share

@@ -90,7 +90,7 @@ class Spec(Body):
 
 
 class Submit(Body):
-    """A training or a workspace."""
+    """A training or a workspace; with more of it, what the other kinds are submitted by."""
 
     name: Word | None = None
     useGivenNameAsPrefix: bool = False
@@ -103,6 +103,25 @@ class Submit(Body):
     nameStyle: Literal["hex", "index"] = "hex"  # ... with 12 digits, or with the smallest free index
     submittedBy: Annotated[str, Field(max_length=128, pattern=r"^[^\x00-\x1f]*$")] | None = None
     source: Word | None = None
+
+
+class DistributedSpec(Spec):
+    """Of the workers."""
+
+    distributedFramework: Literal["MPI", "PyTorch", "TF", "XGBoost", "JAX"] | None = None
+    numWorkers: Count | None = None
+    minReplicas: Count | None = None
+    maxReplicas: Count | None = None
+    slotsPerWorker: Count | None = None
+    mpiLauncherCreationPolicy: Literal["AtStartup", "WaitForWorkersReady"] | None = None
+    sshAuthMountPath: Word | None = None
+    cleanPodPolicy: Literal["None", "All", "Running"] | None = None
+
+
+class Distributed(Submit):
+    spec: DistributedSpec = Field(default_factory=DistributedSpec)
+    masterSpecSameAsWorker: bool | None = None  # false without masterSpec: no master
+    masterSpec: Spec | None = None
 
 
 class Batch(Body):

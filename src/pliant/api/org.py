@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Response
 
 from pliant.api import shapes
+from pliant.api.amounts import gpus
 from pliant.api.answers import answer, answers, empty
 from pliant.api.auth import Caller
 from pliant.api.bodies import GpuQuota, PlainQuota, PoolQuota, Rules, Unit
 from pliant.api.context import Context, Here
 from pliant.api.listing import Listing, Window, window
-from pliant.api.render import gpus
 from pliant.api.render_org import RANKS, UnitRenderer
 from pliant.api.times import stamp
 from pliant.control.errors import BadRequest, NotFound

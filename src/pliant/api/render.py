@@ -4,11 +4,13 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pliant.api.amounts import gpus, quantity
+from pliant.api.render_spec import spec_of
 from pliant.api.times import stamp, stamp_or_none
 from pliant.control.transitions import describe_exit
 from pliant.control.view import Board, WorkloadView
 from pliant.model.machine import DEFAULT_POOL, Placement
-from pliant.model.quantity import GPU, format_bytes, parse_bytes
+from pliant.model.quantity import format_bytes
 from pliant.model.reason import Reason
 from pliant.model.tenancy import Project
 from pliant.model.workload import (
@@ -51,17 +53,6 @@ _POD_STATUS = {
 }
 
 
-def gpus(milli: int) -> float:
-    """Exactly as many GPUs: 500 -> 0.5."""
-    return milli / GPU
-
-
-def quantity(amount: int) -> str:
-    """Bytes as people write them, if that is exact."""
-    text = format_bytes(amount)
-    return text if parse_bytes(text) == amount else str(amount)
-
-
 def status_of(view: WorkloadView, now: int) -> str:
     """The word of the first command line for where a workload stands."""
     workload = view.workload
@@ -84,6 +75,8 @@ def _backs_off(task: Task, now: int) -> bool:
 def job_type(workload: Workload) -> str:
     if workload.kind is Kind.WORKSPACE:
         return "Interactive-Preemptible" if workload.preemptible else "Interactive"
+    if workload.framework:
+        return workload.framework
     return "Inference" if workload.kind is Kind.INFERENCE else "Train"
 
 
@@ -182,11 +175,12 @@ class Renderer:
             "runningPods": view.running,
             "requestedPods": _pods_asked(workload.groups),
             "workloadRequestedResources": requested(requests),
-            "podsRequestedResources": requested([(request, 1) for request, _ in requests[:1]]),
+            "podsRequestedResources": requested([(workload.groups[-1].request, 1)]),
             "allocatedResources": allocated(view.occupied),
             "requestedNodePools": list(workload.pools or project.default_pools or (DEFAULT_POOL,)),
             "currentNodePools": [view.pool] if view.pool else [],
-            "images": [workload.launch.image],
+            "images": list(dict.fromkeys(workload.launch_of(task.name).image for task in view.tasks))
+            or [workload.launch.image],
             "urls": [],
             "command": shlex.join(workload.launch.command),
             "arguments": shlex.join(workload.launch.args),
@@ -199,7 +193,7 @@ class Renderer:
             ),
             "guaranteedRuntimeEndsAt": stamp_or_none(safe),
             "actionsSupport": {"delete": workload.desired is not Desired.DELETED, "suspend": not final},
-            "distributedFramework": None,
+            "distributedFramework": workload.framework or None,
             "status": status_of(view, self.now),
             "jobType": job_type(workload),
             "pendingPods": view.waiting,
@@ -232,7 +226,7 @@ class Renderer:
         end = attempt.exit if attempt is not None else None
         begun = attempt.ordered if attempt is not None else None
         placed = task.carries or task.claims
-        container: Item = {"name": task.name, "image": workload.launch.image}
+        container: Item = {"name": task.name, "image": workload.launch_of(task.name).image}
         container["startedAt"] = stamp_or_none(attempt.started if attempt is not None else None)
         status = _POD_STATUS[task.phase]
         if _backs_off(task, self.now):
@@ -316,50 +310,4 @@ def allocated(placements: Sequence[Placement]) -> Item:
         "gpuMemory": format_bytes(memory) if memory else None,
         "cpu": sum(placement.cpu for placement in placements) / 1000,
         "cpuMemory": format_bytes(sum(placement.memory for placement in placements)) if placements else None,
-    }
-
-
-def spec_of(workload: Workload) -> Item:
-    """What was asked for, in the words in which it can be asked for again."""
-    launch, group = workload.launch, workload.groups[0]
-    request = group.request
-    compute: Item = {
-        "cpuCoreRequest": request.cpu / 1000,
-        "cpuMemoryRequest": quantity(request.memory),
-    }
-    if request.devices:
-        compute["gpuDevicesRequest"] = request.devices
-    if request.gpu_memory:
-        compute |= {"gpuRequestType": "memory", "gpuMemoryRequest": quantity(request.gpu_memory)}
-        if request.gpu_memory_limit:
-            compute["gpuMemoryLimit"] = quantity(request.gpu_memory_limit)
-    elif request.devices:
-        compute |= {"gpuRequestType": "portion", "gpuPortionRequest": gpus(request.portion)}
-        if request.portion_limit:
-            compute["gpuPortionLimit"] = gpus(request.portion_limit)
-    return {
-        "image": launch.image,
-        "command": shlex.join(launch.command) or None,
-        "args": shlex.join(launch.args) or None,
-        "commandArgv": list(launch.command),
-        "argsArgv": list(launch.args),
-        "compute": compute,
-        "environmentVariables": [{"name": name, "value": value} for name, value in launch.env],
-        "nodePools": list(workload.pools),
-        "nodeType": workload.node_type or None,
-        "priorityClass": workload.priority_class,
-        "preemptibility": "preemptible" if workload.preemptible else "non-preemptible",
-        "category": workload.category,
-        "backoffLimit": workload.backoff_limit,
-        "terminationGracePeriodSeconds": launch.grace // 1000,
-        "terminateAfterPreemption": workload.terminate_after_preemption,
-        "autoDeletionTimeAfterCompletionSeconds": workload.ttl // 1000 if workload.ttl is not None else None,
-        "restartPolicy": "Always" if workload.restart else "Never",
-        "labels": [{"name": name, "value": value} for name, value in workload.labels],
-        "annotations": [{"name": name, "value": value} for name, value in workload.annotations],
-        "stdin": launch.stdin,
-        "tty": launch.tty,
-        "workingDir": launch.working_dir or None,
-        "elastic": group.elastic,
-        "elasticDoubling": workload.grow_doubling,
     }

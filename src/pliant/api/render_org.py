@@ -3,7 +3,8 @@
 import uuid
 from collections.abc import Sequence
 
-from pliant.api.render import Item, gpus
+from pliant.api.amounts import gpus
+from pliant.api.render import Item
 from pliant.api.times import stamp
 from pliant.control.view import Board, NodeView, PoolUse, QueueView
 from pliant.model.machine import DEFAULT_POOL, NodePool

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Response
 
 from pliant.api import shapes
+from pliant.api.amounts import gpus
 from pliant.api.answers import answer, answers
 from pliant.api.auth import Caller
 from pliant.api.bodies import Batch
 from pliant.api.context import Context, Here
 from pliant.api.errors import STATUS
 from pliant.api.listing import Listing, Window, cut, window
-from pliant.api.render import Item, ended_view, gpus, job_type, reason_item, status_of, submitted
+from pliant.api.render import Item, ended_view, job_type, reason_item, status_of, submitted
 from pliant.api.render_history import event_item, record_item
 from pliant.api.times import stamp, stamp_or_none
 from pliant.control.errors import NotFound, Refused
@@ -280,3 +281,4 @@ def _routes(plural: str, kind: Kind) -> None:
 
 _routes("trainings", Kind.TRAINING)
 _routes("workspaces", Kind.WORKSPACE)
+_routes("distributed", Kind.DISTRIBUTED)
