@@ -18,7 +18,7 @@ import time
 import uuid
 import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import uvicorn
@@ -37,7 +37,9 @@ from pliant.engines.local.engine import LocalEngine
 from pliant.engines.local.layout import Layout, LayoutError
 from pliant.engines.local.processes import attempt_of
 from pliant.model.machine import Cluster
+from pliant.model.workload import Workload
 from pliant.store import StoreBusy, StoreError, open_store, restore
+from pliant.store.archive import check
 from pliant.store.folder import Held, StateFolder
 from pliant.store.server_log import ServerLog
 
@@ -281,7 +283,7 @@ class Server:
         os._exit(TAKEN_OVER if isinstance(error, StaleEpoch) else FAILED)
 
     def _bundle(self, store: Store) -> bytes:
-        """What somebody needs who looks into a problem from afar. No tokens."""
+        """What somebody needs who looks into a problem from afar. No tokens, no values of variables."""
         board = self.loop.board
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -296,7 +298,7 @@ class Server:
             }
             archive.writestr("about.json", json.dumps(about, indent=1))
             for name, rows in (
-                ("workloads", [asdict(view.workload) for view in board.workloads.values()]),
+                ("workloads", [asdict(_without_secrets(view.workload)) for view in board.workloads.values()]),
                 ("tasks", [asdict(task) for view in board.workloads.values() for task in view.tasks]),
                 ("nodes", [asdict(view) for view in board.nodes]),
                 ("projects", [asdict(view) for view in board.projects.values()]),
@@ -310,6 +312,12 @@ class Server:
             if self.folder.log.exists():
                 archive.writestr("server.log", self.folder.log.read_bytes()[-(2**20) :])
         return buffer.getvalue()
+
+
+def _without_secrets(workload: Workload) -> Workload:
+    """What may be handed to others: the values of its variables are its owner's."""
+    hidden = tuple((name, "...") for name, _ in workload.launch.env)
+    return replace(workload, launch=replace(workload.launch, env=hidden))
 
 
 def restore_backup(folder: StateFolder, source: Path) -> int:
@@ -328,6 +336,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     back = verbs.add_parser("restore")
     back.add_argument("--state", type=Path, required=True)
+    back.add_argument("--check", action="store_true", help="only see whether it could be restored")
     back.add_argument("file", type=Path)
     serve = verbs.add_parser("serve")
     serve.add_argument("--state", type=Path, required=True)
@@ -342,6 +351,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     try:
+        if given.verb == "restore" and given.check:
+            check(given.file)
+            return OK
         if given.verb == "restore":
             return restore_backup(StateFolder(given.state.absolute()), given.file)
         options = Options(

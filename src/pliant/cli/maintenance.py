@@ -55,6 +55,7 @@ def restore(session: Session, file: str, yes: bool) -> None:
     running = record is not None and daemon.alive(int(record.get("pid", 0)))
     options = [str(spec) for spec in (record or {}).get("simulate") or ()]
     if running and record is not None:
+        _app(state, "--check", path)  # before anything is stopped for it
         tasks = int(session.client.server().get("tasksRunning") or 0)
         if tasks and not yes:
             if not sys.stdin.isatty():
@@ -67,26 +68,36 @@ def restore(session: Session, file: str, yes: bool) -> None:
             raise PliantError(f"The server (pid {record['pid']}) does not end.")
     elif daemon.left_behind(state):
         raise Conflict("Tasks of a server that has ended still run.", "Stop them first: `pliant down`.")
-    words = [sys.executable, "-m", "pliant.app", "restore", "--state", state, path]
+    try:
+        _app(state, path)
+    finally:
+        if running:
+            daemon.start(daemon.arguments(state, simulate=options, port=port_of(record)), state)
+    click.echo(f"Restored {path}{' and started the server again' if running else ''}.")
+
+
+def _app(state: str, *rest: str) -> None:
+    """Have the server's program restore, or see whether it could."""
+    words = [sys.executable, "-m", "pliant.app", "restore", "--state", state, *rest]
     done = subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         reason = lines[-1].removeprefix("pliant: ") if lines else f"exit code {done.returncode}"
         raise PliantError(f"Nothing was restored: {reason}")
-    if running:
-        daemon.start(daemon.arguments(state, simulate=options, port=port_of(record)), state)
-    click.echo(f"Restored {path}{' and started the server again' if running else ''}.")
 
 
 @click.command("bundle", cls=Command)
 @click.option("-O", "--file", type=click.Path(), help="Where to write it.")
 @pass_session
 def bundle(session: Session, file: str | None) -> None:
-    """Write a zip with what the server knows and its log, for those who look into a problem. No tokens."""
+    """Write a zip with what the server knows and its log, for those who look into a problem.
+
+    There are no tokens in it and no values of environment variables; command lines are.
+    """
     path = os.path.abspath(file or time.strftime("pliant-debug-%Y%m%d-%H%M%S.zip"))
     stream = session.client.debug_bundle()
     try:
-        with open(path, "wb") as target:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as target:
             for piece in stream:
                 target.write(piece)
     except OSError as error:
