@@ -72,7 +72,10 @@ def refuse(case: Json) -> None:
 
 
 def pool(case: Json) -> NodePool:
-    placement = case.get("config", {}).get("plugin_args", {}).get("nodeplacement", {})
+    config = case.get("config", {})
+    if "gpuspread" in config.get("plugins", ()):
+        raise UnsupportedError("spreading of fractions apart from nodes")
+    placement = config.get("plugin_args", {}).get("nodeplacement", {})
     gpu, cpu = (Strategy(placement.get(key, Strategy.PACK.value)) for key in ("gpu", "cpu"))
     return NodePool(DEFAULT_POOL, DEFAULT_POOL, gpu_strategy=gpu, cpu_strategy=cpu)
 
@@ -82,7 +85,10 @@ def queues(case: Json) -> Iterator[Department | Project]:
     rows = [*case["departments"], *case["projects"]]
     names = {row["name"] for row in rows}
     above = {row["name"] for row in case["departments"]} | {row.get("parent") for row in rows}
+    free = "proportion" not in case.get("config", {}).get("plugins", ("proportion",))
     for row in rows:
+        if free:  # no rule of quota is loaded
+            row = {**row, "deserved_gpus": "unlimited", "gpu_limit": None}
         name, parent = row["name"], row.get("parent") or ""
         if parent and parent not in names:
             raise ContradictionError(f"project {name} belongs to {parent}, which is unknown")
@@ -143,6 +149,7 @@ def machine(node: Json, state: State) -> Node:
 
 # ---------------------------------------------------------------- jobs
 def _put_job(built: Built, state: State, job: Json, serial: int, now: int, epoch: int) -> None:
+    case = state.case
     tasks = [task for task in state.of_job(job["name"]) if task.status not in (*GONE, "gated")]
     staying = [task for task in tasks if task.status not in ("releasing", "stuck_in_releasing")]
     leaving = [task for task in tasks if task.status == "releasing"]
@@ -158,7 +165,7 @@ def _put_job(built: Built, state: State, job: Json, serial: int, now: int, epoch
         Kind.DISTRIBUTED if len(tasks) > 1 else Kind.TRAINING,
         Launch(""),
         groups,
-        int(job["priority"]),
+        0 if "priority" not in case.get("config", {}).get("plugins", ("priority",)) else int(job["priority"]),
         bool(job["preemptible"]),
         created=round(epoch - float(job.get("created_minutes_ago", 0)) * MINUTE),
         serial=serial,
@@ -212,7 +219,7 @@ def task_groups(
     if "subgroups" in job:
         _flatten(job["subgroups"], minimum)
     else:
-        minimum["default"] = int(job.get("min_members") or len(job["tasks"]))
+        minimum["default"] = least_members(job)
     inside: dict[str, dict[Request, list[TaskState]]] = {name: {} for name in minimum}
     for task in tasks:
         podset = task.spec.get("subgroup") or "default"
@@ -242,6 +249,12 @@ def task_groups(
     return tuple(groups), members
 
 
+def least_members(job: Json) -> int:
+    """Tasks needed for its gang."""
+    least = job.get("min_members")
+    return len(job["tasks"]) if least is None else int(least)
+
+
 def _flatten(tree: Json, minimum: dict[str, int]) -> None:
     """Podsets and their minimum. The model knows flat groups, all of which are needed."""
     children = [*tree.get("groups", ()), *tree.get("podsets", ())]
@@ -265,7 +278,7 @@ def stale_since(state: State, job: Json, tasks: list[TaskState], now: int) -> in
         if "subgroups" in job:
             _flatten(job["subgroups"], minimum)
         else:
-            minimum["default"] = int(job.get("min_members") or len(job["tasks"]))
+            minimum["default"] = least_members(job)
         used = [task for task in tasks if task.status in USED]
         broken = any(
             sum(1 for task in used if "subgroups" not in job or task.spec.get("subgroup", "default") == name)

@@ -108,6 +108,7 @@ def begin(case: Json, now: int) -> State:
     nodes = {node["name"]: node for node in case["nodes"]}
     seats = {name: Seats(node) for name, node in nodes.items()}
     tasks: dict[str, TaskState] = {}
+    promised: list[TaskState] = []
     for job in by_age(case):
         for spec in job["tasks"]:
             task = TaskState(spec["id"], job["name"], spec, request_of(job, spec), spec["status"])
@@ -119,12 +120,13 @@ def begin(case: Json, now: int) -> State:
                 continue
             if where not in nodes:
                 raise ContradictionError(f"task {task.id} is {task.status} on node {where}, which is unknown")
-            placement = seats[where].take(task, spec.get("gpu_groups"))
             if task.status == "pipelined":
-                task.promised = placement
-            else:
-                task.placement = placement
-                task.started = now - 60_000
+                promised.append(task)
+                continue
+            task.placement = seats[where].take(task, spec.get("gpu_groups"))
+            task.started = now - 60_000
+    for task in promised:  # last, for their places are those that others are leaving
+        task.promised = seats[task.spec["node"]].take(task, task.spec.get("gpu_groups"))
     return State(case, tasks)
 
 
@@ -135,6 +137,7 @@ class Seats:
         self._name = node["name"]
         self._memory = device_memory(node)
         self._used = [0] * int(node["gpus"])  # thousandths of each device
+        self._leaving = [0] * int(node["gpus"])  # of that, what is being released
         self._groups: dict[str, int] = {}
 
     def take(self, task: TaskState, groups: Iterable[str] | None) -> Placement:
@@ -151,6 +154,8 @@ class Seats:
         shares = tuple(self._share(index, request) for index in sorted(indexes))
         for index, share in zip(sorted(indexes), shares, strict=True):
             self._used[index] += share.portion
+            if task.status == "releasing":
+                self._leaving[index] += share.portion
         return Placement(self._name, shares, request.cpu, request.memory)
 
     def _least(self, task: TaskState, taken: list[int]) -> int:
@@ -161,6 +166,8 @@ class Seats:
                 f"task {task.id} runs on {task.request.devices} GPUs of node {self._name}, "
                 f"which has {len(self._used)}"
             )
+        if task.status == "pipelined":
+            return min(found, key=lambda index: (self._used[index] - self._leaving[index], index))
         return min(found, key=lambda index: (self._used[index], index))
 
     def _share(self, index: int, request: Request) -> Share:

@@ -148,3 +148,68 @@ def test_the_peer_s_benchmark_inputs_can_be_read():
         "ReclaimManySingleGPUJobsFullCycle_10Node",
     ):
         assert play(made[name]()) == []
+
+
+# ---------------------------------------------------------------- words that our copy does not use
+def small(*tasks, jobs=(), **expected):
+    """One node of 2 GPUs, one project; a job with these (status, node) tasks and others."""
+    base = copy.deepcopy(CASES["allocate-000"])
+    base["nodes"][0]["gpus"] = 2
+
+    def row(name, spec, age):
+        shape = {**base["jobs"][0], "name": name, "created_minutes_ago": age, "min_members": len(spec)}
+        rows = [{"id": f"{name}-{at}", "status": status} for at, (status, _) in enumerate(spec)]
+        for task, (_, node) in zip(rows, spec, strict=True):
+            task.update({"node": node} if node else {})
+        return {**shape, "tasks": rows}
+
+    base["jobs"] = [row("job", tasks, 9), *(row(f"other{at}", spec, at) for at, spec in enumerate(jobs))]
+    base["expected"] = {"tasks": {}, "jobs": {}, "max_calls": {}, **expected}
+    return base
+
+
+def want(**statuses):
+    return {
+        name.replace("__", "-"): {"status": status, "gpus_required": 1} for name, status in statuses.items()
+    }
+
+
+def test_gated_tasks_keep_their_job_from_starting():
+    waits = small(("pending", None), ("gated", None), tasks=want(job__0="pending", job__1="gated"))
+    assert play(waits) == []
+    goes = small(("pending", None), ("pending", None), tasks=want(job__0="binding", job__1="binding"))
+    assert play(goes) == []
+
+
+def test_a_promise_made_before_lies_on_what_is_being_left():
+    """One device runs, one is left: the promise takes the second, and nobody else gets it."""
+    case = small(
+        ("running", "node0"),
+        jobs=[[("releasing", "node0")], [("pipelined", "node0")], [("pending", None)]],
+        tasks=want(job__0="running", other0__0="releasing", other1__0="pipelined", other2__0="pending"),
+    )
+    assert play(case) == []
+
+
+def test_a_start_time_that_was_not_refreshed():
+    case = small(("running", "node0"))
+    case["expected"]["jobs"] = {
+        "job": {"status": "running", "gpus_required": 1, "started_at_least_s_ago": 50}
+    }
+    assert play(case) == []
+    case["expected"]["jobs"]["job"]["started_at_least_s_ago"] = 70
+    assert play(case) == ["job job: its start time was refreshed"]
+
+
+def test_ended_and_deleted_tasks_are_left_alone():
+    case = small(("succeeded", "node0"), ("deleted", None), tasks=want(job__0="succeeded", job__1="deleted"))
+    assert play(case) == []
+
+
+def test_best_effort_asks_for_nothing():
+    case = small(("pending", None), jobs=[[("running", "node0")], [("running", "node0")]])
+    case["jobs"][0]["per_task"] = {"best_effort": True, "gpus": 0}
+    case["nodes"][0]["cpu"] = 2
+    none = {"status": "binding", "gpus_required": 0, "cpu_required": 0, "memory_required_bytes": 0}
+    case["expected"]["jobs"] = {"job": none}
+    assert play(case) == []
