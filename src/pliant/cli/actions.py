@@ -131,8 +131,8 @@ def _targets(
         return targets
     project = session.current_project
     present: dict[str, Any] = {}
-    for item in session.client.workloads(project, kind=session.kind):
-        if item["projectName"] == project and item.get("desiredPhase") != "Deleted":
+    for item in session.client.workloads(project, kind=session.asked_kind):
+        if item["projectName"] == project and item.get("desiredPhase") != "Deleted" and session.shows(item):
             present[item["name"]] = item
     if not present:
         session.check_project()

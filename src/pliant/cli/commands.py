@@ -7,6 +7,8 @@ from pliant.cli.lazy import LazyGroup, remember
 _SECTIONS = {
     "Every day": {
         "submit": "pliant.cli.submit:submit",
+        "submit-mpi": "pliant.cli.distributed:submit_mpi",
+        "submit-dist": "pliant.cli.distributed:submit_dist",
         "list": "pliant.cli.listing:list_command",
         "describe": "pliant.cli.describe:describe",
         "get": "pliant.cli.describe:get",
@@ -25,6 +27,11 @@ _SECTIONS = {
         "training": "pliant.cli.typed:training",
         "workspace": "pliant.cli.typed:workspace",
         "workload": "pliant.cli.typed:workload",
+        "pytorch": "pliant.cli.typed:pytorch",
+        "mpi": "pliant.cli.typed:mpi",
+        "tensorflow": "pliant.cli.typed:tensorflow",
+        "xgboost": "pliant.cli.typed:xgboost",
+        "jax": "pliant.cli.typed:jax",
     },
     "Organization and machines": {
         "project": "pliant.cli.project:project",

@@ -20,7 +20,7 @@ def workload_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
     session = ctx.ensure_object(Session)
     try:
-        items = list(session.client.workloads(session.current_project, kind=session.kind))
+        items = list(session.client.workloads(session.current_project, kind=session.asked_kind))
     except PliantError:
         return []
     return [CompletionItem(item["name"]) for item in items if item["name"].startswith(incomplete)]

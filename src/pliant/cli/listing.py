@@ -117,14 +117,14 @@ def workloads(
     def chosen(item: Any) -> bool:
         return (
             (project is None or item["projectName"] == project)
-            and (session.kind is None or item["type"] == session.kind)
+            and session.shows(item)
             and (not names or item["name"] in names)
             and (status is None or status.lower() in (item["phase"].lower(), item["status"].lower()))
         )
 
     # Watch first, then list: nothing that changes between the two is missed.
     changes = session.client.watch(project) if watch else None
-    items = [item for item in session.client.workloads(project, kind=session.kind) if chosen(item)]
+    items = [item for item in session.client.workloads(project, kind=session.asked_kind) if chosen(item)]
     if not items and project is not None:
         session.check_project()
 

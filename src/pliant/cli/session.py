@@ -28,8 +28,11 @@ class Session:
         self.debug = False
         self.output = "table"  # table | wide | json | yaml | name
         self.headers = True
-        self.kind: str | None = None  # Training | Workspace within such a group; None: any workload
+        self.kind: str | None = None  # Training | Workspace ... within such a group; None: any workload
+        self.also: str | None = None  # another kind that the group shows
+        self.framework: str | None = None  # of distributed workloads within such a group
         self.noun = "job"  # what that group calls one
+        self.group = "job"  # the words of the group
         self._config: Config | None = None
         self._endpoint: Endpoint | None = None
         self._client: Client | None = None
@@ -74,6 +77,17 @@ class Session:
             raise PliantError("The answer was no: nothing was changed.")
 
     @property
+    def asked_kind(self) -> str | None:
+        """The kind to ask the server for; None: several or any."""
+        return None if self.also else self.kind
+
+    def shows(self, item: Any) -> bool:
+        """True if a workload belongs to this group of commands."""
+        if self.framework is not None and item.get("distributedFramework") != self.framework:
+            return False
+        return self.kind is None or item["type"] in (self.kind, self.also)
+
+    @property
     def named_project(self) -> str | None:
         """The project that was asked for: -p, the environment, `project set`. None if nobody said."""
         said = self.project or os.environ.get("PLIANT_PROJECT")
@@ -109,7 +123,10 @@ class Session:
         """The workload of that name in the current project, of the kind of this group."""
         project = self.current_project
         try:
-            return self.client.find(name, project, kind=self.kind)
+            found = self.client.find(name, project, kind=self.asked_kind)
+            if self.shows(found):
+                return found
+            raise NotFound(name)
         except NotFound:
             self.check_project()
             what = self.noun.capitalize()

@@ -202,7 +202,7 @@ def finish(session: Session, kind: str, body: dict[str, Any], given: Mapping[str
 
 
 def send(session: Session, kind: str, body: dict[str, Any], *, dry_run: bool) -> Mapping[str, Any] | None:
-    """Submit, and print the answer; None after a dry run. `kind` is Training or Workspace."""
+    """Submit, and print the answer; None after a dry run. `kind`: Training, Workspace or Distributed."""
     project = session.current_project
     body["projectName"] = project
     body["source"] = "CLI"
@@ -228,7 +228,7 @@ def send(session: Session, kind: str, body: dict[str, Any], *, dry_run: bool) ->
         click.echo(name)
     elif not structured(session, answer):
         noun = session.noun
-        look = f"describe job {name}" if noun == "job" else f"{noun} describe {name}"
+        look = f"describe job {name}" if noun == "job" else f"{session.group} describe {name}"
         click.echo(f"The {noun} '{name}' has been submitted successfully")
         click.echo(f"You can run `{session.program} {look} -p {project}` to check its status")
     return answer

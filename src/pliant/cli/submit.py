@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
@@ -13,7 +14,9 @@ from pliant.cli.lazy import TailCommand, tail
 from pliant.cli.output import output_options, project_option
 from pliant.cli.session import Session, pass_session
 
-_EPILOG = """The command of a job stands after `--`: with --command it replaces the image's own, without it is
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+EPILOG = """The command of a job stands after `--`: with --command it replaces the image's own, without it is
 appended as arguments. The older spelling `--command WORD --args WORD` works without `--`."""
 
 
@@ -24,41 +27,62 @@ class SubmitCommand(TailCommand):
         return ["--command-follows" if word in ("--command", "--command=true") else word for word in args]
 
 
-@click.command("submit", cls=SubmitCommand, short_help="Submit a job.", epilog=_EPILOG)
-@click.argument("positional", metavar="[NAME]", required=False)
-@click.option("--name", metavar="NAME", help="Its name; else one is generated.")
-@click.option("--job-name-prefix", metavar="PREFIX", help="Generate PREFIX-0, PREFIX-1, ...")
-@click.option("-i", "--image", metavar="IMAGE", help="Image to run.")
-@click.option("-g", "--gpu", metavar="N", help="GPUs: 1, 2, ... or a part of one such as 0.5.")
-@click.option("--gpu-memory", metavar="AMOUNT", help="Memory of one GPU instead: 5G, 500M, 5Gi.")
+def options(function: _Function) -> _Function:
+    """Those that all jobs of the first edition have."""
+    for decorate in reversed(
+        (
+            click.argument("positional", metavar="[NAME]", required=False),
+            click.option("--name", metavar="NAME", help="Its name; else one is generated."),
+            click.option("--job-name-prefix", metavar="PREFIX", help="Generate PREFIX-0, PREFIX-1, ..."),
+            click.option("-i", "--image", metavar="IMAGE", help="Image to run."),
+            click.option("-g", "--gpu", metavar="N", help="GPUs: 1, 2, ... or a part of one such as 0.5."),
+            click.option("--gpu-memory", metavar="AMOUNT", help="Memory of one GPU instead: 5G, 500M, 5Gi."),
+            click.option("--cpu", metavar="CORES", help="CPU cores: 2, 0.5, 500m."),
+            click.option("--memory", metavar="AMOUNT", help="Main memory: 4G, 4Gi."),
+            click.option(
+                "--priority", metavar="NAME", help="very-low ... very-high, or one of the first edition's."
+            ),
+            click.option(
+                "-e", "--environment", multiple=True, metavar="K=V", help="Environment variable (repeatable)."
+            ),
+            click.option(
+                "--command",
+                multiple=True,
+                metavar="WORD",
+                help="With `--`: the words after it are the command.",
+            ),
+            click.option("--command-follows", is_flag=True, hidden=True),
+            click.option("--args", multiple=True, metavar="WORD", help="Argument; without `--` only."),
+            click.option(
+                "--ttl-after-finish", metavar="TIME", help="Delete it so long after its end: 5s, 2m, 3h."
+            ),
+        )
+    ):
+        function = decorate(function)
+    return submission.spec_options(project_option(output_options(function)))
+
+
+@click.command("submit", cls=SubmitCommand, short_help="Submit a job.", epilog=EPILOG)
+@options
 @click.option(
     "--interactive", is_flag=True, help="For people at work: runs inside the quota, is not stopped."
 )
 @click.option("--preemptible", is_flag=True, help="With --interactive: may go over quota, may be stopped.")
-@click.option("--cpu", metavar="CORES", help="CPU cores: 2, 0.5, 500m.")
-@click.option("--memory", metavar="AMOUNT", help="Main memory: 4G, 4Gi.")
-@click.option("--priority", metavar="NAME", help="very-low ... very-high, or one of the first edition's.")
-@click.option("-e", "--environment", multiple=True, metavar="K=V", help="Environment variable (repeatable).")
-@click.option(
-    "--command", multiple=True, metavar="WORD", help="With `--`: the words after it are the command."
-)
-@click.option("--command-follows", is_flag=True, hidden=True)
-@click.option("--args", multiple=True, metavar="WORD", help="Argument; without `--` only.")
-@click.option("--ttl-after-finish", metavar="TIME", help="Delete it so long after its end: 5s, 2m, 3h.")
-@submission.spec_options
-@project_option
-@output_options
 @click.pass_context
 @pass_session
 def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     """Submit a job: a training, or with --interactive a workspace."""
     body, kind = request(given, tail(ctx))
-    if given["command"] and tail(ctx) is None:
-        words = body["spec"]["command"]
-        session.note(f"Note: `--command WORD --args WORD` is the old spelling of `--command -- {words}`.")
+    note_spelling(session, ctx, given, body)
     if given["preemptible"]:
         session.note("Note: a preemptible job may be stopped at any time when others claim its GPUs.")
     return submission.finish(session, kind, body, given)
+
+
+def note_spelling(session: Session, ctx: click.Context, given: dict[str, Any], body: dict[str, Any]) -> None:
+    if given["command"] and tail(ctx) is None:
+        words = body["spec"]["command"]
+        session.note(f"Note: `--command WORD --args WORD` is the old spelling of `--command -- {words}`.")
 
 
 def request(given: dict[str, Any], words: list[str] | None) -> tuple[dict[str, Any], str]:
@@ -69,8 +93,8 @@ def request(given: dict[str, Any], words: list[str] | None) -> tuple[dict[str, A
     else:
         prefix = given["job_name_prefix"]
         body |= {"nameBase": checked_name(prefix, "prefix") if prefix else "job", "nameStyle": "index"}
-    workspace = given["interactive"]
-    if given["preemptible"] and not workspace:
+    workspace = given.get("interactive", False)
+    if given.get("preemptible") and not workspace:
         raise click.UsageError(
             "--preemptible goes with --interactive only: a training is preemptible anyway."
         )
@@ -80,7 +104,7 @@ def request(given: dict[str, Any], words: list[str] | None) -> tuple[dict[str, A
     if given["memory"]:
         compute["cpuMemoryRequest"] = submission.main_memory(given["memory"], "--memory")
     spec = submission.spec(given, compute, workspace=workspace) | _command(given, words)
-    if given["preemptible"]:
+    if given.get("preemptible"):
         spec["preemptibility"] = "preemptible"
         spec.setdefault("priorityClass", "interactive-preemptible")
     if workspace:

@@ -21,25 +21,54 @@ _VERBS = {
 }
 
 
-def _about(kind: str | None, noun: str) -> Callable[[], None]:
+def _about(
+    kind: str | None, noun: str, *, group: str = "", also: str | None = None, framework: str | None = None
+) -> Callable[[], None]:
     def remember_kind() -> None:
         session = click.get_current_context().ensure_object(Session)
-        session.kind, session.noun = kind, noun
+        session.kind, session.noun, session.group = kind, noun, group or noun
+        session.also, session.framework = also, framework
 
     return remember_kind
 
 
+def _of_framework(name: str, framework: str) -> LazyGroup:
+    return LazyGroup(
+        {"Commands": {**_VERBS, "submit": f"pliant.cli.distributed:{name}"}},
+        name=name,
+        help=f"Trainings of several tasks with {framework}.",
+        callback=_about("Distributed", "training", group=f"training {name}", framework=framework),
+    )
+
+
+pytorch = _of_framework("pytorch", "PyTorch")
+mpi = _of_framework("mpi", "MPI")
+tensorflow = _of_framework("tensorflow", "TF")
+xgboost = _of_framework("xgboost", "XGBoost")
+jax = _of_framework("jax", "JAX")
+
+FRAMEWORKS = {
+    "pytorch": "pliant.cli.typed:pytorch",
+    "mpi": "pliant.cli.typed:mpi",
+    "tensorflow": "pliant.cli.typed:tensorflow",
+    "tf": "pliant.cli.typed:tensorflow",
+    "xgboost": "pliant.cli.typed:xgboost",
+    "jax": "pliant.cli.typed:jax",
+}
 standard = LazyGroup(
     {"Commands": _VERBS},
     name="standard",
-    help="Trainings of one task; the same as `training`.",
-    callback=_about("Training", "training"),
+    help="Trainings of one task.",
+    callback=_about("Training", "training", group="training standard"),
 )
 training = LazyGroup(
-    {"Commands": {**_VERBS, "standard": "pliant.cli.typed:standard"}},
+    {
+        "Commands": {**_VERBS, "standard": "pliant.cli.typed:standard"},
+        "Of several tasks": FRAMEWORKS,
+    },
     name="training",
     help="Workloads that run to an end and may be stopped for others.",
-    callback=_about("Training", "training"),
+    callback=_about("Training", "training", also="Distributed"),
 )
 workspace = LazyGroup(
     {"Commands": _VERBS},

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import click
 
@@ -12,44 +13,73 @@ from pliant.cli.lazy import TailCommand, tail
 from pliant.cli.output import output_options, project_option
 from pliant.cli.session import Session, pass_session
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def options(function: _Function) -> _Function:
+    """Those that all kinds of workload have."""
+    for decorate in reversed(
+        (
+            click.argument("positional", metavar="[NAME]", required=False),
+            click.option("--name", metavar="NAME", help="Its name; else one is generated."),
+            click.option("--name-prefix", metavar="PREFIX", help="Generate PREFIX-<12 hex digits>."),
+            click.option("-i", "--image", metavar="IMAGE", help="Image to run."),
+            click.option(
+                "-g", "--gpu-devices-request", metavar="N", help="Whole GPUs, or how many to take parts of."
+            ),
+            click.option(
+                "--gpu-request-type", type=click.Choice(["portion", "memory"]), help="Follows from the next."
+            ),
+            click.option("--gpu-portion-request", metavar="PART", help="Part of each GPU: 0.5."),
+            click.option("--gpu-portion-limit", metavar="PART", help="What it may grow to."),
+            click.option("--gpu-memory-request", metavar="AMOUNT", help="Memory of each GPU: 5G."),
+            click.option("--gpu-memory-limit", metavar="AMOUNT", help="What it may grow to."),
+            click.option("--cpu-core-request", metavar="CORES", help="CPU cores: 2, 0.5, 500m."),
+            click.option("--cpu-memory-request", metavar="AMOUNT", help="Main memory: 4G, 4Gi."),
+            click.option(
+                "--priority", type=click.Choice(submission.PRIORITIES), help="Order within the project."
+            ),
+            click.option(
+                "--preemptibility",
+                type=click.Choice(["preemptible", "non-preemptible"]),
+                help="May it be stopped?",
+            ),
+            click.option(
+                "-e",
+                "--environment-variable",
+                "environment",
+                multiple=True,
+                metavar="K=V",
+                help="Variable (repeatable).",
+            ),
+            click.option(
+                "-c", "--command", is_flag=True, help="The words after `--` replace the image's command."
+            ),
+            click.option("--termination-grace-period", metavar="TIME", help="Between TERM and KILL: 30s."),
+            click.option(
+                "--auto-deletion-time-after-completion",
+                metavar="TIME",
+                help="Delete it so long after its end.",
+            ),
+            click.option(
+                "--restart-policy", type=click.Choice(["Always", "Never", "OnFailure"]), help="When it ends."
+            ),
+        )
+    ):
+        function = decorate(function)
+    return submission.spec_options(project_option(output_options(function)))
+
 
 @click.command("submit", cls=TailCommand, short_help="Submit a workload.")
-@click.argument("positional", metavar="[NAME]", required=False)
-@click.option("--name", metavar="NAME", help="Its name; else one is generated.")
-@click.option("--name-prefix", metavar="PREFIX", help="Generate PREFIX-<12 hex digits>.")
+@options
 @click.option("--type", "kind", type=click.Choice(["training", "workspace"]), help="For `workload submit`.")
-@click.option("-i", "--image", metavar="IMAGE", help="Image to run.")
-@click.option("-g", "--gpu-devices-request", metavar="N", help="Whole GPUs, or how many to take parts of.")
-@click.option("--gpu-request-type", type=click.Choice(["portion", "memory"]), help="Follows from the next.")
-@click.option("--gpu-portion-request", metavar="PART", help="Part of each GPU: 0.5.")
-@click.option("--gpu-portion-limit", metavar="PART", help="What it may grow to.")
-@click.option("--gpu-memory-request", metavar="AMOUNT", help="Memory of each GPU: 5G.")
-@click.option("--gpu-memory-limit", metavar="AMOUNT", help="What it may grow to.")
-@click.option("--cpu-core-request", metavar="CORES", help="CPU cores: 2, 0.5, 500m.")
-@click.option("--cpu-memory-request", metavar="AMOUNT", help="Main memory: 4G, 4Gi.")
-@click.option("--priority", type=click.Choice(submission.PRIORITIES), help="Order within the project.")
-@click.option(
-    "--preemptibility", type=click.Choice(["preemptible", "non-preemptible"]), help="May it be stopped?"
-)
-@click.option(
-    "-e", "--environment-variable", "environment", multiple=True, metavar="K=V", help="Variable (repeatable)."
-)
-@click.option("-c", "--command", is_flag=True, help="The words after `--` replace the image's command.")
-@click.option("--termination-grace-period", metavar="TIME", help="Between TERM and KILL: 30s.")
-@click.option(
-    "--auto-deletion-time-after-completion", metavar="TIME", help="Delete it so long after its end."
-)
-@click.option("--restart-policy", type=click.Choice(["Always", "Never", "OnFailure"]), help="When it ends.")
-@submission.spec_options
-@project_option
-@output_options
 @click.pass_context
 @pass_session
 def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     """Submit a workload. Words after `--` are its arguments, with -c its command."""
     kind = session.kind or (given["kind"] or "training").capitalize()
     if session.kind and given["kind"] and given["kind"].capitalize() != session.kind:
-        raise click.UsageError(f"--type {given['kind']} contradicts `{session.noun} submit`.")
+        raise click.UsageError(f"--type {given['kind']} contradicts `{session.group} submit`.")
     return submission.finish(session, kind, request(given, tail(ctx), kind), given)
 
 
@@ -60,12 +90,7 @@ def request(given: dict[str, Any], words: list[str] | None, kind: str) -> dict[s
         body["name"] = name
     elif given["name_prefix"]:
         body |= {"name": checked_name(given["name_prefix"], "prefix"), "useGivenNameAsPrefix": True}
-    compute = _gpus(given)
-    if given["cpu_core_request"]:
-        compute["cpuCoreRequest"] = submission.cpu(given["cpu_core_request"], "--cpu-core-request")
-    if given["cpu_memory_request"]:
-        amount = submission.main_memory(given["cpu_memory_request"], "--cpu-memory-request")
-        compute["cpuMemoryRequest"] = amount
+    compute = compute_of(given)
     spec = submission.spec(given, compute, workspace=kind == "Workspace")
     if given["command"] and not words:
         raise click.UsageError("-c, --command: the command follows after `--`, as in: -c -- sleep infinity")
@@ -83,7 +108,18 @@ def request(given: dict[str, Any], words: list[str] | None, kind: str) -> dict[s
     return body
 
 
-def _gpus(given: dict[str, Any]) -> dict[str, Any]:
+def compute_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What one task asks for."""
+    compute = _gpus(given)
+    if given["cpu_core_request"]:
+        compute["cpuCoreRequest"] = submission.cpu(given["cpu_core_request"], "--cpu-core-request")
+    if given["cpu_memory_request"]:
+        amount = submission.main_memory(given["cpu_memory_request"], "--cpu-memory-request")
+        compute["cpuMemoryRequest"] = amount
+    return compute
+
+
+def _gpus(given: Mapping[str, Any]) -> dict[str, Any]:
     kind = given["gpu_request_type"]
     asked = {
         name: given[f"gpu_{name}_request"] or given[f"gpu_{name}_limit"] for name in ("portion", "memory")
@@ -110,7 +146,7 @@ def _gpus(given: dict[str, Any]) -> dict[str, Any]:
     return compute | _amounts(given)
 
 
-def _portions(given: dict[str, Any]) -> dict[str, Any]:
+def _portions(given: Mapping[str, Any]) -> dict[str, Any]:
     wanted: dict[str, Any] = {
         "gpuPortionRequest": submission.portion(given["gpu_portion_request"], "--gpu-portion-request")
     }
@@ -122,7 +158,7 @@ def _portions(given: dict[str, Any]) -> dict[str, Any]:
     return wanted
 
 
-def _amounts(given: dict[str, Any]) -> dict[str, Any]:
+def _amounts(given: Mapping[str, Any]) -> dict[str, Any]:
     wanted = {"gpuMemoryRequest": submission.gpu_memory(given["gpu_memory_request"], "--gpu-memory-request")}
     if given["gpu_memory_limit"]:
         limit = submission.gpu_memory(given["gpu_memory_limit"], "--gpu-memory-limit")

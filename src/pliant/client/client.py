@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PAGE = 500
 """Entries asked for at once; the server's maximum."""
 
-_TYPED = {"Training": "trainings", "Workspace": "workspaces"}
+_TYPED = {"Training": "trainings", "Workspace": "workspaces", "Distributed": "distributed"}
 
 
 class Change(NamedTuple):
@@ -106,7 +106,7 @@ class Client:
         return cast("wire.WorkloadItem", self._http.call("GET", _workload(workload_id)))
 
     def submit(self, kind: str, body: Mapping[str, Any]) -> wire.Submitted:
-        """`kind`: Training or Workspace. Sent again if the connection breaks; a key makes it one workload."""
+        """`kind`: a key of _TYPED. Sent again if the connection breaks; a key makes it one workload."""
         answer = self._http.call(
             "POST",
             f"/api/v1/workloads/{_TYPED[kind]}",
