@@ -1,6 +1,8 @@
 """Publishes the board: after each cycle, views of what it touched replace the old ones."""
 
 import threading
+from collections.abc import Mapping
+from dataclasses import replace
 
 from pliant.control.state import State
 from pliant.control.view import (
@@ -14,7 +16,10 @@ from pliant.control.view import (
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Desired
-from pliant.sched.share import fair_shares
+from pliant.sched.division import Standing
+from pliant.sched.share import pending, standings
+from pliant.sched.tree import NOTHING, department_key
+from pliant.sched.world import World
 
 
 class Publisher:
@@ -23,64 +28,64 @@ class Publisher:
     def __init__(self, state: State) -> None:
         self._state = state
         self.board = Board()
+        self._nodes: dict[str, NodeView] = {}  # those of the board
         self._changed = threading.Condition()
         self._log: list[tuple[int, frozenset[str]]] = []  # (version, touched workloads), newest last, bounded
 
     def publish(self, now: int, took: int) -> None:
-        """Replace the views of all touched workloads and of what depends on them."""
-        old, state = self.board, self._state
-        touched = frozenset(state.touched)
-        state.touched.clear()
-        if not touched and not state.moved:
-            self.board = Board(
-                old.version,
-                old.cluster,
-                old.workloads,
-                old.nodes,
-                old.pools,
-                old.departments,
-                old.projects,
-                old.queue,
-                state.cycles,
-                took,
-                now,
-            )
+        """Replace the views of all that this cycle changed, and what is summed up over everything."""
+        old, state, world = self.board, self._state, self._state.world
+        if not (state.touched or state.told or state.moved):
+            self.board = replace(old, cycles=state.cycles, cycle_us=took, at=now)
             return
-        state.moved = False
         workloads = dict(old.workloads)
-        for identity in sorted(touched):
+        for identity in sorted(state.told - state.touched):
+            if identity in workloads:
+                workloads[identity] = self._told_anew(workloads[identity])
+        for identity in sorted(state.touched):
             view = self._workload(identity)
             if view is None:
                 workloads.pop(identity, None)
             else:
                 workloads[identity] = view
-        world = state.world
-        verdicts = sorted(state.verdicts.values(), key=lambda verdict: verdict.position)
+        for name in state.shaken:
+            if name in world.nodes:
+                self._nodes[name] = self._node(name)
+            else:
+                self._nodes.pop(name, None)
         pools = tuple(world.pools[name] for name in sorted(world.pools))
-        shares = {pool.name: fair_shares(world, pool.name) for pool in pools}
+        asked = pending(world)
+        standing = {pool.name: standings(world, pool.name, asked.get(pool.name, {})) for pool in pools}
+        lacking = _lacking(world, asked if len(pools) == 1 else pending(world, first=True))
         board = Board(
             version=old.version + 1,
             cluster=state.cluster,
             workloads=workloads,
-            nodes=tuple(self._node(name) for name in sorted(world.nodes)),
+            nodes=tuple(self._nodes[name] for name in sorted(self._nodes)),
             pools=pools,
-            departments={key: self._queue(row, shares) for key, row in sorted(world.departments.items())},
-            projects={key: self._queue(row, shares) for key, row in sorted(world.projects.items())},
-            queue=tuple(verdict.workload for verdict in verdicts),
+            departments={
+                key: self._queue(row, standing, lacking) for key, row in sorted(world.departments.items())
+            },
+            projects={
+                key: self._queue(row, standing, lacking) for key, row in sorted(world.projects.items())
+            },
+            queue=tuple(state.verdicts),
             cycles=state.cycles,
             cycle_us=took,
             at=now,
         )
         with self._changed:
             self.board = board
-            self._log.append((board.version, touched))
+            self._log.append((board.version, frozenset(state.touched)))
             del self._log[:-1000]
             self._changed.notify_all()
+        state.published()
 
     def wait(self, after: int, timeout: float) -> tuple[Board, frozenset[str] | None]:
         """The board once its version is above `after` (or time is up), and the workloads changed in between.
 
-        None instead of a set: too long ago to know, read everything.
+        The place in the queue and the numbers of a reason change with every start and end of others: they
+        alone are no change. None instead of a set: too long ago to know, read everything.
         """
         with self._changed:
             self._changed.wait_for(lambda: self.board.version > after, timeout)
@@ -116,11 +121,15 @@ class Publisher:
             department=known.world.departments.get(project.department),
             tasks=tuple(tasks),
             reason=reason,
-            reason_text=reason.text if reason is not None else workload.phase_message,
             position=verdict.position if verdict is not None else None,
             pool=pool,
             safe_until=safe,
         )
+
+    def _told_anew(self, view: WorkloadView) -> WorkloadView:
+        """The view with the newest verdict; nothing else of it has changed."""
+        verdict = self._state.verdicts[view.workload.id]
+        return replace(view, reason=verdict.reason, position=verdict.position)
 
     def _node(self, name: str) -> NodeView:
         world = self._state.world
@@ -141,22 +150,40 @@ class Publisher:
         used = Resources(sum(gpu.carried for gpu in gpus), state.carried.cpu, state.carried.memory)
         return NodeView(state.row, world.pool_of(state.row), tuple(gpus), used)
 
-    def _queue(self, row: Department | Project, shares: dict[str, dict[str, int]]) -> QueueView:
+    def _queue(
+        self,
+        row: Department | Project,
+        standing: Mapping[str, Mapping[str, Standing]],
+        lacking: Mapping[tuple[str, str], Resources],
+    ) -> QueueView:
         world = self._state.world
+        key = row.id if isinstance(row, Project) else department_key(row.id)
         uses = []
         for pool in sorted(world.pools):
-            allocated, fixed = world.usage(row.id, pool)
+            allocated, fixed = world.use(key, pool)
             uses.append(
                 PoolUse(
                     pool=pool,
                     quota=world.deserved(row.id, pool).gpu,
                     allocated=allocated,
                     non_preemptible=fixed,
-                    requested=world.requested(row.id, pool),
-                    fair_share=shares[pool].get(row.id, 0),
+                    requested=allocated.plus(lacking.get((key, pool), NOTHING)),
+                    fair_share=standing[pool][key].fair.gpu,
                 )
             )
         return QueueView(row, tuple(uses))
+
+
+def _lacking(
+    world: World, asked: Mapping[str, Mapping[str, Resources]]
+) -> Mapping[tuple[str, str], Resources]:
+    """What is asked for and not claimed, by key of the queue tree and pool; `asked`: by pool and project."""
+    found: dict[tuple[str, str], Resources] = {}
+    for pool, projects in asked.items():
+        for project, lacks in projects.items():
+            for key in world.path(project):
+                found[key, pool] = found.get((key, pool), NOTHING).plus(lacks)
+    return found
 
 
 def alive(view: WorkloadView) -> bool:

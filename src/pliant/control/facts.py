@@ -93,7 +93,7 @@ class FactBook:
             if task.phase.live and task.carries is not None and task.carries.node == name:
                 gone = AttemptId(task.workload, task.name, task.attempt)
                 self._ended(gone, Exit(draft.now, lost=True), draft)
-        self._state.world.drop(node)
+        self._state.note(node, gone=True)
         draft.drop(node)
         draft.event(f"node/{name}", EventKind.LOST, f"Node {name} is gone.", who="engine")
 

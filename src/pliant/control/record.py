@@ -78,8 +78,9 @@ def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
         old = before.get(identity)
         if old is None or old.reason.code != verdict.reason.code:
             draft.event(identity, EventKind.PENDING, verdict.reason.text, reason=verdict.reason)
-        if old != verdict:
             state.touched.add(identity)
+        elif old != verdict:
+            state.told.add(identity)
     for identity in before:
         if identity not in state.verdicts:
             state.touched.add(identity)

@@ -19,10 +19,14 @@ class WorkloadView:
     department: Department | None
     tasks: tuple[Task, ...]
     reason: Reason | None = None  # of the newest verdict, or of the last change while it runs
-    reason_text: str = ""  # the same in words; kept when only history knows the reason
     position: int | None = None  # in the queue, from 1, while it waits
     pool: str = ""  # node pool it is in
     safe_until: int | None = None  # ms; end of its minimum run time
+
+    @property
+    def reason_text(self) -> str:
+        """The reason in words; of what is over, the last ones about it."""
+        return self.reason.text if self.reason is not None else self.workload.phase_message
 
     @property
     def occupied(self) -> tuple[Placement, ...]:

@@ -1,0 +1,69 @@
+"""The board that readers see: kept up to date change by change, equal to one made anew."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from pliant.control.board import Publisher
+from pliant.control.view import Board
+from tests.control.stage import Stage
+
+
+def made_anew(stage: Stage) -> Board:
+    """The board of a publisher that has everything to tell."""
+    state = stage.loop.state
+    state.touched |= set(state.world.workloads)
+    state.shaken |= set(state.world.nodes)
+    state.moved = True
+    publisher = Publisher(state)
+    publisher.publish(stage.loop.board.at, stage.loop.board.cycle_us)
+    return publisher.board
+
+
+def check(stage: Stage) -> None:
+    kept, anew = stage.loop.board, made_anew(stage)
+    for what in ("workloads", "nodes", "pools", "departments", "projects", "queue", "cycles"):
+        assert getattr(kept, what) == getattr(anew, what), what
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_kept_up_to_date_it_equals_one_made_anew(tmp_path: Path, seed: int) -> None:
+    draw, stage = random.Random(seed), Stage(tmp_path, "2x2")
+    stage.project("a", 1)
+    stage.project("b", 1)
+    names: list[str] = []
+    for number in range(30):
+        match draw.randrange(5):
+            case 0 | 1:
+                more = {"elastic": True} if draw.random() < 0.3 else {}
+                life = {"virtual": {"seconds": draw.randrange(1, 5)}} if draw.random() < 0.5 else {}
+                names.append(
+                    stage.submit(f"w{number}", draw.randint(1, 2), draw.choice("ab"), **more, **life)
+                )
+            case 2 if names:
+                stage.service.delete(names.pop(draw.randrange(len(names))), "me")
+            case 3:
+                stage.service.cordon(draw.choice(sorted(stage.loop.world.nodes)), draw.random() < 0.5, "me")
+            case _:
+                stage.run(draw.randrange(3000))
+        check(stage)
+    stage.store.close()
+
+
+def test_a_lost_node_leaves_it(stage: Stage) -> None:
+    (name,) = stage.loop.world.nodes
+    stage.machines.lose_node(name)
+    stage.run()
+    assert stage.loop.board.nodes == ()
+
+
+def test_a_new_place_in_the_queue_is_no_change_for_those_who_watch(stage: Stage) -> None:
+    stage.submit("holds-all", 2)
+    first, second = stage.submit("first", 2), stage.submit("second", 1)
+    assert (stage.view(first).position, stage.view(second).position) == (1, 2)
+    before = stage.loop.board.version
+    stage.service.delete(first, "me")
+    _, changed = stage.service.watch(before, 0)
+    assert stage.view(second).position == 1
+    assert changed == {first}
