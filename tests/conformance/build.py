@@ -63,8 +63,6 @@ def refuse(case: Json) -> None:
             raise UnsupportedError("topology")
         if job.get("preemption_delay_s"):
             raise UnsupportedError("preemption delay")
-        if job.get("staleness_grace_s") is not None:
-            raise UnsupportedError("staleness grace of a job")
         for task in job["tasks"]:
             for key in ("node_affinity", "pod_affinity_key", "pod_anti_affinity_key", "numa_placement"):
                 if task.get(key):
@@ -171,6 +169,7 @@ def _put_job(built: Built, state: State, job: Json, serial: int, now: int, epoch
         serial=serial,
         phase=phase,
         phase_since=stale or 0,
+        stale_grace=_ms(job.get("staleness_grace_s")),
     )
     built.world.put(workload)
     for group in groups:

@@ -139,8 +139,11 @@ class Workload:
     terminate_after_preemption: bool = False
     grow_doubling: bool = False  # elastic by the 2021 rule: allocation doubles or halves
     framework: str = ""  # of a distributed workload: PyTorch | MPI | TF | XGBoost | JAX
+    slots: int = 1  # MPI: ranks that are started inside each worker
     ends_with: str = ""  # the group whose success completes it; empty: its whole core
     ttl: int | None = None  # ms after its end until it is deleted
+    stale_grace: int | None = None  # ms a broken gang keeps its remains; -1: for ever; None: as set for all
+    preemption_delay: int = 0  # ms after it began to wait for which it takes from nobody but bonus
     user: str = ""
     source: str = "CLI"
     category: str = ""

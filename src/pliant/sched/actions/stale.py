@@ -8,13 +8,12 @@ from pliant.sched.plan import Decision, Verb
 
 def stale(cycle: Cycle) -> None:
     """A gang counts as broken since its phase became Degraded."""
-    world, grace = cycle.world, cycle.settings.stale_grace
-    if grace < 0:
-        return
+    world = cycle.world
     world.settle()
     for wid in sorted(world.broken):
         workload = world.workloads[wid]
-        if workload.phase is not Phase.DEGRADED:
+        grace = cycle.settings.stale_grace if workload.stale_grace is None else workload.stale_grace
+        if workload.phase is not Phase.DEGRADED or grace < 0:
             continue
         if workload.phase_since + grace > cycle.now:
             cycle.wake_at(workload.phase_since + grace)
