@@ -4,6 +4,7 @@ import json
 import socket
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.engines.contract import NODE
 from tests.engines.local_rig import LocalRig
 
 ALONE = TaskGroup("master", Request(1))
+LAUNCHER = TaskGroup("launcher", Request())
 
 
 def distributed(framework, *groups, id="w-d", command=("train",)):
@@ -34,7 +36,7 @@ def names(workload):
 
 
 def env(workload, task):
-    return variables(workload, task, names(workload), 20001)
+    return variables(workload, task, names(workload), 20001, Path("/folder"))
 
 
 def test_pytorch():
@@ -76,6 +78,17 @@ def test_tensorflow_gives_every_task_a_port():
         "worker": ["127.0.0.1:20002", "127.0.0.1:20003"],
     }
     assert found["task"] == {"type": "worker", "index": 1}
+
+
+def test_mpi_knows_the_number_of_workers_and_its_launcher_how_to_reach_them():
+    job = distributed("MPI", LAUNCHER, workers(2))
+    assert env(job, "worker-0") == {"RUNAI_MPI_NUM_WORKERS": "2"}
+    found = env(job, "launcher-0")
+    assert found["RUNAI_MPI_NUM_WORKERS"] == "2"
+    for name in ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"):
+        assert found[name] == "/folder/hostfile"
+    for name in ("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC"):
+        assert found[name] == "/folder/rsh"
 
 
 def test_others():
@@ -200,6 +213,35 @@ def test_tasks_meet(rig):
     assert rig.log(attempts[-1]) == "sum 3\n"
     rig.engine.forget(job.id)
     assert not (rig.state / "attempts" / job.id).exists()
+
+
+ASK_EACH = r"""
+while read -r host slots; do
+    "$PRTE_MCA_plm_ssh_agent" -x -l me "$host" echo "$slots" 'for $PLIANT_ATTEMPT in $(pwd)'
+done < "$PRTE_MCA_prte_default_hostfile"
+"$PRTE_MCA_plm_ssh_agent" name-worker-9 true || echo "code $?"
+cat "$HYDRA_HOST_FILE"
+"""
+
+
+def test_an_mpi_launcher_starts_commands_inside_the_workers(rig):
+    hold = replace(workers(2), launch=Launch("ubuntu", ("sleep", "1000"), grace=2000))
+    job = replace(distributed("MPI", LAUNCHER, hold, command=("sh", "-c", ASK_EACH)), slots=3)
+    members = [launch(rig, job, task) for task in ("worker-0", "worker-1")]
+    for attempt in members:
+        rig.until(lambda attempt=attempt: rig.started(attempt), f"{attempt} runs")
+    launcher = launch(rig, job, "launcher-0")
+    assert rig.end(launcher).succeeded
+    cwd = rig.state / "checkpoints" / job.id
+    assert rig.log(launcher).splitlines() == [
+        f"slots=3 for {members[0]} in {cwd}",
+        f"slots=3 for {members[1]} in {cwd}",
+        "mpi_agent: name-worker-9: name-worker-9 does not run",
+        "code 255",
+        "dist-worker-0:3",
+        "dist-worker-1:3",
+    ]
+    assert all(rig.alive(attempt) for attempt in members)
 
 
 def test_the_leader_has_a_command_of_its_own(rig):

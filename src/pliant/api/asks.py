@@ -84,6 +84,7 @@ def _distribution(body: Distributed) -> Distribution:
         workers=1 if spec.numWorkers is None else spec.numWorkers,
         least=spec.minReplicas,
         most=spec.maxReplicas,
+        slots=1 if spec.slotsPerWorker is None else spec.slotsPerWorker,
         lead=lead and framework != "JAX",
         leader=leader,
     )

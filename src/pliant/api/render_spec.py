@@ -34,6 +34,7 @@ def spec_of(workload: Workload) -> Item:
             "numWorkers": group.wanted,
             "minReplicas": group.min,
             "maxReplicas": group.max,
+            "slotsPerWorker": workload.slots,
         }
     return {
         **distributed,

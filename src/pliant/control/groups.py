@@ -1,5 +1,7 @@
 """The task groups that a submission becomes: how many tasks, which of them are the core, who leads."""
 
+from dataclasses import replace
+
 from pliant.control.errors import BadRequest
 from pliant.control.submission import (
     CPU_ALONE,
@@ -9,7 +11,7 @@ from pliant.control.submission import (
     check_image,
     request_of,
 )
-from pliant.model.workload import Kind, Launch, Request, TaskGroup
+from pliant.model.workload import Kind, Request, TaskGroup
 
 LEADERS = {"PyTorch": "master", "TF": "master", "XGBoost": "master", "MPI": "launcher", "JAX": ""}
 """Frameworks and what their first task is called; JAX has workers only."""
@@ -59,8 +61,12 @@ def _distributed(ask: Submission, chosen: Distribution, request: Request) -> tup
         raise BadRequest(
             f"There is no framework {chosen.framework!r}.", f"Choose one of {', '.join(LEADERS)}."
         )
+    if not 1 <= chosen.slots <= MOST_TASKS:
+        raise BadRequest(f"{chosen.slots} is no number of ranks for a worker.", "Ask for 1 or more.")
     least, most = _bounds(chosen)
-    hands = Launch(ask.launch.image, IDLE, grace=ask.launch.grace) if chosen.framework == "MPI" else None
+    hands = None
+    if chosen.framework == "MPI":
+        hands = replace(ask.launch, command=IDLE, args=(), tty=False, stdin=False)
     workers = TaskGroup(WORKER, request, min=least, wanted=chosen.workers, max=most, launch=hands)
     name = leader_of(ask)
     if not name:

@@ -104,6 +104,7 @@ class Service(Tenancy):
             terminate_after_preemption=ask.terminate_after_preemption,
             grow_doubling=ask.elastic_doubling,
             framework=ask.distribution.framework if ask.distribution is not None else "",
+            slots=ask.distribution.slots if ask.distribution is not None else 1,
             ends_with=leader_of(ask),
             ttl=ask.ttl,
             source=ask.source,

@@ -32,6 +32,7 @@ class Distribution:
     workers: int = 1
     least: int | None = None  # workers without which it does not run; not stated: all
     most: int | None = None  # workers it may have while GPUs are idle; not stated: no more than asked for
+    slots: int = 1  # MPI: ranks inside each worker
     lead: bool = True  # a master beside the workers; MPI has its launcher, JAX none
     leader: "Submission | None" = (
         None  # how that one is started and what it asks for; None: as the framework has it

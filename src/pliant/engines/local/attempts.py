@@ -10,7 +10,7 @@ from typing import Any
 
 from pliant.control.ports import Halt
 from pliant.engines.local import processes
-from pliant.engines.local.distributed import ports_needed
+from pliant.engines.local.distributed import files, ports_needed
 from pliant.engines.local.environment import Site, allocation, document
 from pliant.engines.local.images.catalogue import Catalogue, CatalogueError
 from pliant.engines.local.layout import VERSION, Folder, Layout, read_json, write, write_json
@@ -146,13 +146,18 @@ class Attempts:
 
     def _prepare(self, order: Start, folder: Folder) -> dict[str, Any]:
         self._layout.checkpoint_folder(order.workload.id).mkdir(exist_ok=True, mode=0o700)
-        token = self._means.token(order.attempt)
+        attempt = order.attempt
+        token = self._means.token(attempt)
         if token is not None:
             write(folder / "token", token.encode())
         allocated = read_json(folder / "allocation.json")
         if allocated is None:
             allocated = allocation(order)
             write_json(folder / "allocation.json", allocated)
+        present = [task["id"] for task in allocated["tasks"] if task["state"] != "draining"]
+        for name, (text, mode) in files(order.workload, attempt.task, present, folder.path).items():
+            write(folder / name, text.encode())
+            os.chmod(folder / name, mode)
         what = document(
             order,
             self._means.site(),
@@ -160,7 +165,7 @@ class Attempts:
             project=self._means.project_name(order.workload.project),
             at=self._clock(),
             token=token is not None,
-            present=[task["id"] for task in allocated["tasks"] if task["state"] != "draining"],
+            present=present,
             port=self._port(order),
         )
         write_json(folder / "order.json", what, durable=True)

@@ -1,11 +1,16 @@
 """What the tasks of a distributed workload find in their environment, by the habits of each framework."""
 
 import json
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pliant.engines.local.rendezvous import HOST
 from pliant.model.workload import TaskGroup, Workload
+
+WORKER = "worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +40,14 @@ def ports_needed(workload: Workload) -> int:
     return 1 if workload.framework and workload.framework != "MPI" else 0
 
 
-def variables(workload: Workload, task: str, present: Sequence[str], port: int) -> dict[str, str]:
-    """`present`: names of the tasks it starts with, itself included; `port`: the first that was agreed on."""
+def variables(
+    workload: Workload, task: str, present: Sequence[str], port: int, folder: Path
+) -> dict[str, str]:
+    """`present`: names of the tasks it starts with, itself included; `port`: the first that was agreed on;
+    `folder`: the attempt's own."""
     place = member(workload, task)
     if workload.framework == "MPI":
-        return {"RUNAI_MPI_NUM_WORKERS": str(workload.group("worker").wanted)}
+        return _mpi(workload, place, folder)
     if workload.framework == "TF":
         return {"TF_CONFIG": json.dumps(_tf(workload, place, port))}
     world, rank = str(max(len(present), 1)), str(place.rank)
@@ -91,3 +99,36 @@ def _tf(workload: Workload, place: Member, port: int) -> dict[str, object]:
             port += 1
     kind = role.get(place.group.name, place.group.name)
     return {"cluster": cluster, "task": {"type": kind, "index": place.index}, "environment": "cloud"}
+
+
+def _mpi(workload: Workload, place: Member, folder: Path) -> dict[str, str]:
+    """The launcher's mpirun starts ranks inside the workers by an agent, where elsewhere it would use ssh."""
+    env = {"RUNAI_MPI_NUM_WORKERS": str(workload.group(WORKER).wanted)}
+    if place.group.name == WORKER:
+        return env
+    hosts, agent = str(folder / "hostfile"), str(folder / "rsh")
+    return env | {
+        "OMPI_MCA_orte_default_hostfile": hosts,
+        "OMPI_MCA_plm_rsh_agent": agent,
+        "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
+        "PRTE_MCA_prte_default_hostfile": hosts,
+        "PRTE_MCA_plm_ssh_agent": agent,
+        "HYDRA_HOST_FILE": str(folder / "hostfile.hydra"),
+        "HYDRA_LAUNCHER": "ssh",
+        "HYDRA_LAUNCHER_EXEC": agent,
+        "HYDRA_ENV": "none",  # ranks have the worker's environment, not the launcher's
+    }
+
+
+def files(workload: Workload, task: str, present: Sequence[str], folder: Path) -> dict[str, tuple[str, int]]:
+    """What the launcher finds in its folder: (text, mode) by name; nothing for anybody else."""
+    if workload.framework != "MPI" or member(workload, task).group.name == WORKER:
+        return {}
+    workers = [f"{workload.name}-{name}" for name in present if name.startswith(f"{WORKER}-")]
+    agent = Path(__file__).with_name("mpi_agent.py")
+    words = [sys.executable, "-S", "-E", str(agent), str(folder.parent.parent), workload.name]
+    return {
+        "hostfile": ("".join(f"{name} slots={workload.slots}\n" for name in workers), 0o600),
+        "hostfile.hydra": ("".join(f"{name}:{workload.slots}\n" for name in workers), 0o600),
+        "rsh": (f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', 0o700),
+    }

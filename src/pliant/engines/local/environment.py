@@ -61,10 +61,14 @@ def document(
     launch = order.workload.launch_of(order.attempt.task)
     entry, argv = catalogue.resolve(launch)
     checkpoints = site.layout.checkpoint_folder(order.workload.id)
+    meeting: dict[str, str] = {}
+    if order.workload.framework:
+        own = site.layout.folder(order.attempt).path
+        meeting = variables(order.workload, order.attempt.task, present, port, own)
     env = {
         **site.inherited,
         **_described(order, project),
-        **(variables(order.workload, order.attempt.task, present, port) if order.workload.framework else {}),
+        **meeting,
         **dict(entry.env),
         **{name: value for name, value in launch.env if not name.startswith("PLIANT_")},
         **_ours(order, site, token),
