@@ -51,6 +51,10 @@ OK, FAILED, USAGE, CONFLICT = 0, 1, 2, 5
 TAKEN_OVER = 9
 """Exit code of a server that found another one leading."""
 
+TURN = 0.001
+"""Seconds for which a thread that computes keeps the others waiting, where Python's own 0.005 would make the
+event loop wait several times per answer while a cycle decides."""
+
 KEEP_HISTORY = 30 * 24 * 3600 * 1000
 """Ms for which history, ended attempts and deleted workloads are kept."""
 
@@ -126,6 +130,7 @@ class Server:
 
     def run(self) -> int:
         """Until told to stop; the exit code."""
+        sys.setswitchinterval(TURN)
         self.folder.prepare()
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each live attempt costs a descriptor
