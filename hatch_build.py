@@ -36,6 +36,8 @@ class Part(NamedTuple):
     without: str  # what the user misses where it could not be built
 
 
+SHIM = ("entry", "lookup", "sys", "config", "ledger", "table", "memory", "pools", "blocks", "views", "launch")
+SHIM += ("gate",)
 PARTS = (
     Part("src/pliant/engines/local/bin/pliant-supervise", ("native/supervise.c",), (("-static",), ()), _SLOW),
     Part(
@@ -49,6 +51,13 @@ PARTS = (
         tuple(f"native/sim/{name}.c" for name in ("card", "clock", "nvml", "nvml_rest")),
         ((*LIBRARY, "-pthread", "-Wl,-soname,libnvidia-ml.so.1"),),
         _BARE,
+    ),
+    Part(
+        f"{DEVICES}/libpliant-gpu.so",
+        tuple(f"native/shim/{name}.c" for name in SHIM),
+        # libdl is named so that the file loads where dlopen does not yet live in libc (glibc before 2.34).
+        ((*LIBRARY, "-Wl,--no-as-needed", "-l:libdl.so.2"), (*LIBRARY, "-ldl")),
+        _OPEN,
     ),
 )
 

@@ -19,7 +19,9 @@ struct opaque *make(enum kind kind, int device) {
     return o;
 }
 
-bool is(const struct opaque *o, enum kind kind) { return o && o->kind == kind; }
+bool is(const struct opaque *o, enum kind kind) { /* 1 and 2 are the driver's names for two streams */
+    return (uintptr_t)o > (uintptr_t)STREAM_PER_THREAD && o->kind == kind;
+}
 
 int here(int *device) {
     if (!initialized) return CU_NOT_INITIALIZED;

@@ -10,6 +10,7 @@
 
 #define API __attribute__((visibility("default")))
 static int started;
+static bool up(void) { return started && card_attach(false); } /* attaches again in the child of a fork */
 
 struct nvmlPci {
     char legacy[16];
@@ -19,12 +20,12 @@ struct nvmlPci {
 
 static struct card_gpu *gpu_of(nvmlDevice d) { /* null for what is no handle of ours */
     struct card_gpu *g = (struct card_gpu *)(void *)d;
-    return started && card && g >= card_gpus() && g < card_gpus() + card->gpus ? g : NULL;
+    return up() && g >= card_gpus() && g < card_gpus() + card->gpus ? g : NULL;
 }
 static int number(const struct card_gpu *g) { return (int)(g - card_gpus()); }
 #define GPU                           \
     struct card_gpu *g = gpu_of(d);   \
-    if (!started) return NVML_UNINITIALIZED; \
+    if (!up()) return NVML_UNINITIALIZED; \
     if (!g) return NVML_INVALID_ARGUMENT
 
 API nvmlReturn nvmlInit_v2(void) {
@@ -79,20 +80,20 @@ API nvmlReturn nvmlSystemGetProcessName(unsigned pid, char *to, unsigned n) {
 }
 
 API nvmlReturn nvmlDeviceGetCount_v2(unsigned *n) {
-    if (!started) return NVML_UNINITIALIZED;
+    if (!up()) return NVML_UNINITIALIZED;
     *n = card->gpus;
     return NVML_OK;
 }
 API nvmlReturn nvmlDeviceGetCount(unsigned *n) { return nvmlDeviceGetCount_v2(n); }
 API nvmlReturn nvmlDeviceGetHandleByIndex_v2(unsigned i, nvmlDevice *d) {
-    if (!started) return NVML_UNINITIALIZED;
+    if (!up()) return NVML_UNINITIALIZED;
     if (i >= card->gpus) return NVML_INVALID_ARGUMENT;
     *d = (nvmlDevice)(void *)&card_gpus()[i];
     return NVML_OK;
 }
 API nvmlReturn nvmlDeviceGetHandleByIndex(unsigned i, nvmlDevice *d) { return nvmlDeviceGetHandleByIndex_v2(i, d); }
 API nvmlReturn nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice *d) {
-    if (!started) return NVML_UNINITIALIZED;
+    if (!up()) return NVML_UNINITIALIZED;
     for (unsigned i = 0; i < card->gpus; i++)
         if (strcmp(card_gpus()[i].uuid, uuid) == 0) return nvmlDeviceGetHandleByIndex_v2(i, d);
     return NVML_NOT_FOUND;
@@ -100,7 +101,7 @@ API nvmlReturn nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice *d) {
 static void bus_id(char *to, size_t n, const struct card_gpu *g) { snprintf(to, n, "00000000:%02X:00.0", number(g) + 1); }
 API nvmlReturn nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice *d) {
     char own[32];
-    if (!started) return NVML_UNINITIALIZED;
+    if (!up()) return NVML_UNINITIALIZED;
     for (unsigned i = 0; i < card->gpus; i++) {
         bus_id(own, sizeof own, &card_gpus()[i]);
         if (strcasecmp(own, id) == 0 || strcasecmp(own + 4, id) == 0) return nvmlDeviceGetHandleByIndex_v2(i, d);

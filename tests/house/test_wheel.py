@@ -15,7 +15,12 @@ import pliant
 
 ROOT = Path(__file__).resolve().parents[2]
 SUPERVISOR = "pliant/engines/local/bin/pliant-supervise"
-NATIVE = (SUPERVISOR, "pliant/devices/bin/sim/libcuda.so.1", "pliant/devices/bin/sim/libnvidia-ml.so.1")
+NATIVE = (
+    SUPERVISOR,
+    "pliant/devices/bin/libpliant-gpu.so",
+    "pliant/devices/bin/sim/libcuda.so.1",
+    "pliant/devices/bin/sim/libnvidia-ml.so.1",
+)
 
 
 def build_wheel(folder: Path, env: dict[str, str] | None = None) -> tuple[Path, str]:

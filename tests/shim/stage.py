@@ -5,12 +5,15 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
-from pliant.devices import cards
+from pliant.devices import cards, config
 from pliant.devices.cards import DRIVERS, Card, Cards
+from pliant.devices.config import GpuConf, Grant
 from tests.house.gaps import gap
 
 HERE = Path(__file__).parent
@@ -54,13 +57,32 @@ class Stage:
         made = [Card(UUIDS[index], "Simulated-GPU", total) for index, total in enumerate(totals)]
         cards.create(self.folder / "cards", made, context=context, virtual_clock=virtual_clock)
 
+    def grant(self, limit: int, name: str = "w", gpu: int = 0, **more: Any) -> dict[str, str]:
+        """A workload with a share of one card: the environment of its programs. Again: a live resize."""
+        grant = Grant(UUIDS[gpu], limit, **more)
+        conf = GpuConf(name, self.folder / f"{name}.ledger", (grant,), time.monotonic_ns())
+        config.write(self.conf(name), conf, {UUIDS[gpu]: 1 << 62})
+        return {
+            "LD_PRELOAD": str(SHIM),
+            "PLIANT_GPU_CONF": str(self.conf(name)),
+            "PLIANT_SIM_TAG": name,
+        }
+
+    def conf(self, name: str = "w") -> Path:
+        return self.folder / f"{name}.conf"
+
+    def ledger(self, name: str = "w") -> Path:
+        return self.folder / f"{name}.ledger"
+
     def count(self, gpu: int = 0) -> Card:
         """What the card itself counts."""
-        reader = Cards(self.folder / "cards")
-        try:
+        with closing(Cards(self.folder / "cards")) as reader:
             return reader.cards()[gpu]
-        finally:
-            reader.close()
+
+    def tag(self, name: str = "w", gpu: int = 0) -> tuple[int, int]:
+        """What the card itself counts of one workload: bytes now, and the most that ever were."""
+        with closing(Cards(self.folder / "cards")) as reader:
+            return reader.tags(gpu)[name]
 
     def run(self, *command: object, env: dict[str, str] | None = None, check: bool = True) -> str:
         """Standard output of one program."""
@@ -79,7 +101,9 @@ class Stage:
         """A program whose `ready` lines the test answers; ended with the stage's `living`."""
         words = [str(word) for word in command]
         pipe = subprocess.PIPE
-        return subprocess.Popen(words, env=self.env | (env or {}), stdin=pipe, stdout=pipe, text=True)
+        return subprocess.Popen(
+            words, env=self.env | (env or {}), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+        )
 
     def probe(self, route: str, *ops: object, env: dict[str, str] | None = None) -> dict[str, list[int]]:
         """The numbers behind the last line of each op."""
