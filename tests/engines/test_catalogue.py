@@ -49,6 +49,14 @@ def test_systems_are_this_machine(catalogue, image):
     assert catalogue.notice(Launch(image, command=("ls",))) is None
 
 
+@pytest.mark.parametrize("image", ["ubuntu", "python"])
+def test_arguments_are_the_command_where_there_is_no_entry_point(catalogue, image):
+    """As in their containers: `submit -i ubuntu -- sleep infinity`."""
+    assert catalogue.resolve(Launch(image, args=("sleep", "infinity")))[1] == ("sleep", "infinity")
+    options = catalogue.resolve(Launch(image, args=("-c", "1")))[1]
+    assert options[0] in ("bash", "sh", sys.executable) and options[1:] == ("-c", "1")
+
+
 def test_an_unknown_image_runs_its_command_here_after_a_notice(catalogue, tmp_path):
     launch = Launch("registry:5000/team/train:7", command=("python", "train.py"))
     assert catalogue.resolve(launch)[1] == ("python", "train.py")

@@ -28,6 +28,7 @@ class Entry:
     """What stands for an image."""
 
     command: tuple[str, ...] = ()  # the entry point; empty: none
+    default: tuple[str, ...] = ()  # what runs without a command; arguments replace it, options go to it
     env: tuple[tuple[str, str], ...] = ()
     workdir: str = ""
     known: bool = True
@@ -43,10 +44,15 @@ class Catalogue:
         self._trouble = ""
 
     def resolve(self, launch: Launch) -> tuple[Entry, tuple[str, ...]]:
-        """(entry, argv): the command replaces the entry point, args follow either. Raises CatalogueError."""
+        """(entry, argv): the command replaces the entry point, args follow either. Raises CatalogueError.
+
+        Without a command and an entry point the arguments are the command, as in containers.
+        """
         entry = self._find(launch.image)
         command = launch.command or entry.command
-        if command:
+        if not command and (not launch.args or launch.args[0].startswith("-")):
+            command = entry.default
+        if command or entry.default:
             return entry, (*command, *launch.args)
         examples = ", ".join((*_QUICKSTARTS, "ubuntu", "python"))
         raise CatalogueError(
@@ -78,9 +84,9 @@ class Catalogue:
             return Entry((sys.executable, "-m", _QUICKSTART))
         short = name.removeprefix("docker.io/").removeprefix("library/")
         if short == "python":
-            return Entry((sys.executable,))
+            return Entry(default=(sys.executable,))
         if short in _SYSTEMS:
-            return Entry(("bash" if shutil.which("bash") else "sh",))
+            return Entry(default=("bash" if shutil.which("bash") else "sh",))
         if self._trouble:
             raise CatalogueError(f"image {image} is not built in, and {self._trouble}")
         return Entry(known=False)
