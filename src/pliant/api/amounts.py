@@ -1,5 +1,7 @@
 """Integers as people read them."""
 
+from functools import lru_cache
+
 from pliant.model.quantity import GPU, format_bytes, parse_bytes
 
 
@@ -8,6 +10,7 @@ def gpus(milli: int) -> float:
     return milli / GPU
 
 
+@lru_cache(maxsize=1024)
 def quantity(amount: int) -> str:
     """Bytes as people write them, if that is exact."""
     text = format_bytes(amount)

@@ -2,6 +2,7 @@
 
 import re
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import NamedTuple
 
 GPU = 1000
@@ -90,6 +91,7 @@ def format_gpus(milli: int) -> str:
     return f"{'-' if milli < 0 else ''}{hundredths // 100}.{hundredths % 100:02d}"
 
 
+@lru_cache(maxsize=1024)  # machines and requests know few amounts, and every list formats them again
 def format_bytes(amount: int) -> str:
     """The shortest exact form people know: 5*10^9 -> '5G', 5*2^30 -> '5Gi', else MiB with one decimal."""
     exact = [
