@@ -18,7 +18,7 @@
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
-enum { SERIAL = 0, CALLS_PER_CHECK = 64, RETRIES = 4, RETRY_NS = 50000 };
+enum { SERIAL = 0, CALLS_PER_CHECK = 64, RETRIES = 4 };
 static_assert(sizeof(struct slot) == 128, "layout");
 static_assert(offsetof(struct ledger, slot) == 4096, "layout");
 
@@ -260,10 +260,7 @@ static __attribute__((noinline)) bool reserve_slow(int gpu, int k, uint64_t byte
     pools_refresh();
     for (int i = 0; i < RETRIES && !done; i++) { /* somebody on the fast path may be about to take his back */
         if (i && alone(here->ledger)) break;
-        struct timespec_like {
-            long s, ns;
-        } t = {0, RETRY_NS};
-        if (i) syscall(SYS_nanosleep, &t, NULL);
+        if (i) syscall(SYS_sched_yield);
         done = try_add(gpu, k, bytes);
     }
     if (serial) unlock_byte(fd, SERIAL);

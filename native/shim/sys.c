@@ -60,7 +60,7 @@ bool lock_byte(int fd, uint64_t at, bool wait_a_little) {
     for (int i = 0;; i++) {
         if (set_lock(fd, F_OFD_SETLK, F_WRLCK, at, &l) == 0) return true;
         if (!wait_a_little || i == LOCK_NAPS) return false; /* its holder may be stopped: never for ever */
-        struct timespec t = {.tv_nsec = i < 20 ? NAP_NS / 50 : NAP_NS};
+        struct timespec t = {.tv_nsec = i < 10 ? 0 : i < 30 ? NAP_NS / 50 : NAP_NS};
         syscall(SYS_nanosleep, &t, NULL);
     }
 }

@@ -1,0 +1,65 @@
+"""Many processes at once, a third of them killed: the card's own count is the judge."""
+
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from pliant.devices import ledger
+from tests.shim.stage import DRIVERS, GIB, HERE, MIB, OOM, Stage, compile_c
+
+
+def storm(stage: Stage, tools: Path, processes: int, ops: int, limit: int, unit: int) -> int:
+    """Returns how many allocations were refused to those that lived."""
+    program = tools / "storm"
+    if not program.exists():
+        compile_c(program, HERE / "storm.c", DRIVERS / "libcuda.so.1")
+    env = stage.env | stage.grant(limit)
+    random.seed(processes * ops)
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    running = [
+        subprocess.Popen([program, str(ops), str(seed), str(unit)], env=env, **pipe)
+        for seed in range(processes)
+    ]
+    try:
+        doomed = random.sample(running, processes // 3)
+        for process in doomed:
+            time.sleep(random.uniform(0, 0.02))
+            process.kill()
+        refused = 0
+        for process in running:
+            said, _ = process.communicate(timeout=3000)
+            assert process.returncode == (-9 if process in doomed and process.returncode else 0)
+            refused += int(said or 0)
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    return refused
+
+
+def verdict(stage: Stage, limit: int) -> None:
+    assert stage.tag()[1] <= limit
+    assert not ledger.alive(stage.ledger())
+    said = stage.probe("soname", "init", "ctx", "info", "fill:alloc:1M", env=stage.grant(limit))
+    assert said["info"] == [0, limit, limit]  # nothing leaked
+    assert said["fill"] == [OOM, limit]
+    assert stage.count().peak == limit
+
+
+def test_a_short_storm(stage: Stage, tools: Path) -> None:
+    stage.cards(4 * GIB)
+    refused = storm(stage, tools, 16, 20_000, 64 * MIB, 8192)
+    assert refused > 0  # the limit was in the way
+    verdict(stage, 64 * MIB)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_the_whole_storm(stage: Stage, tools: Path) -> None:
+    stage.cards(4 * GIB)
+    refused = storm(stage, tools, 64, 100_000, 1 * GIB, 8192)
+    assert refused > 0
+    verdict(stage, 1 * GIB)
