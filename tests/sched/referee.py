@@ -111,7 +111,8 @@ def _intents(
         assert scene.workloads[old.workload].group(old.group).live_resize, f"{resize} of a task that cannot"
         assert resize.attempt.number == old.attempt and old.phase in (TaskPhase.ORDERED, TaskPhase.RUNNING)
         assert old.carries and resize.placement.node == old.carries.node, f"{resize} to another node"
-        assert new.claims == resize.placement, f"{resize} is not what it claims"
+        assert new.claims and new.claims.node == resize.placement.node, f"{resize} is not where it claims"
+        assert set(resize.placement.shares) <= set(new.claims.shares), f"{resize} is not what it claims"
         both = {*old.carries.shares, *resize.placement.shares}
         assert new.carries and set(new.carries.shares) == both, (
             f"{new} carries not old and new after {resize}"
@@ -142,7 +143,9 @@ def _places(scene: Scene, after: Mapping[Key, Task]) -> None:
             continue
         workload, node = scene.workloads[task.workload], scene.nodes[place.node]
         request = workload.group(task.group).request
-        assert node.ready, f"{key} claims on lost node {node.name}"
+        carries = scene.tasks[key].carries
+        stays = carries is not None and carries.node == node.name
+        assert node.ready or stays, f"{key} claims on lost node {node.name}"
         sums[node.name] = sums[node.name].plus(place.resources)
         for share in place.shares:
             portion[share.gpu] += share.portion
@@ -174,7 +177,7 @@ def _places(scene: Scene, after: Mapping[Key, Task]) -> None:
 
 def _allowed(scene: Scene, workload: Workload, place: Placement) -> None:
     node, project = scene.nodes[place.node], scene.projects[workload.project]
-    assert not node.draining, f"{workload.name} goes to draining {node.name}"
+    assert node.ready and not node.draining, f"{workload.name} goes to closed {node.name}"
     foreign = {gpu.uuid for gpu in node.gpus if gpu.foreign}
     assert not foreign & set(place.uuids), f"{workload.name} claims what others use on {node.name}"
     pools = workload.pools or project.default_pools

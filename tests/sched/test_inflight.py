@@ -259,3 +259,12 @@ def test_growth_over_what_another_still_holds_waits(words):
     told = [e for e in t.log if e.attempt.workload == "f0" or e.kind in ("start", "resize")]
     kinds = [e.kind for e in told]
     assert kinds in (["stop", "ended", "resize"], ["stop", "ended", "start"])
+
+
+def test_a_live_task_comes_onto_another_device_only_once_that_is_free():
+    """j2 takes a device of j0 and those of j1's bonus; what j1 is given instead, j0 must have left first."""
+    t = _slow("n1:4", "a=4", "j0 a g0.5x2 @n1", "j1 a g1 elastic live", stop=5_000)
+    t.settle()
+    t.submit("j2 a g1 x1-3 p65")
+    t.settle()
+    assert t.running()["j1"] == 1 and t.running()["j2"] == 3

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from pliant.model.workload import TaskPhase
@@ -39,6 +39,7 @@ def _count(t):
 
 
 def _live(found):
+    note(repr(found))
     t = play(found)
     t.settle(wait=7_200_000, cycles=400)
     assert not t.busy and not any(task.phase is TaskPhase.STOPPING for task in t.scene.tasks.values())

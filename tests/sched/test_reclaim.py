@@ -64,6 +64,25 @@ def test_a_victim_that_the_next_one_makes_needless_stays():
     assert t.attempts("small") == 1
 
 
+def test_a_portion_that_the_next_victim_makes_needless_stays():
+    t = settled("n1:2 n2:3", "a=0 b=3", "e a g2 elastic @n1", "big a g3 @n2", "gang b g1 x3")
+    assert t.rows() == ["e Running 2 n1", "big Pending 0", "gang Running 3 n2"]
+
+
+def test_nobody_is_moved_who_is_not_in_the_way():
+    """The department is at its limit: GPUs have to go; j0 has none and stays where it is."""
+    t = settled(
+        "n1:3:cpu=2 n2:2:type=a n3:3:type=a",
+        "d0/=3:max=7 d0/a=0 d0/b=2 d0/c=2",
+        "j0 a c2 @n1",
+        "j1 a g1 x3 @n2,n2,n1",
+        "j2 c g1 x3 type=a @n3,n3,n3",
+        "j3 c g1 elastic live p65 @n1",
+        "j5 b m3Gi type=a",
+    )
+    assert t.attempts("j0") == 1 and t.running()["j5"] == 0.188
+
+
 def test_over_quota_goes_in_quota_stays():
     """a2 and a1 together are 3 of 2: one GPU has to come back, and a2 could stay."""
     t = settled("n1:2 n2:2", "a=2 b=2", "a1 a g1 @n2", "a2 a g2 @n1", "b1 b g1 @n2", "b2 b g1")
