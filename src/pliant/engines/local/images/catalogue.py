@@ -28,10 +28,10 @@ class Entry:
     """What stands for an image."""
 
     command: tuple[str, ...] = ()  # the entry point; empty: none
-    default: tuple[str, ...] = ()  # what runs without a command; arguments replace it, options go to it
     env: tuple[tuple[str, str], ...] = ()
     workdir: str = ""
     known: bool = True
+    default: tuple[str, ...] = ()  # what runs without a command; arguments replace it, options go to it
 
 
 class Catalogue:
