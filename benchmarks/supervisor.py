@@ -1,0 +1,92 @@
+"""What a task's supervisor costs: resident memory, and time until it says that the task runs.
+
+Goals: under 2 MB and 5 ms for the native one; the Python fallback is shown beside it. Input: `sleep
+infinity`, started as the local engine does. The time is from before the fork in Python to the supervisor's
+word on its pipe; the fastest is what it costs, the rest is what else the machine was doing.
+Reference in the same run: `true`, forked in the same way and waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from measure import environment, head, in_turns, resident, row, tiny
+
+from pliant.engines.local.layout import Folder
+from pliant.engines.local.supervisor import HERE, NATIVE, answered, spawn
+
+PYTHON = (sys.executable, "-S", "-E", str(HERE / "supervise.py"))
+
+
+class Supervised:
+    """Starts tasks under one supervisor program, ends them, and remembers how much memory it had."""
+
+    def __init__(self, program: tuple[str, ...], folder: Path) -> None:
+        self.program, self.folder = program, folder
+        self.memory = 0.0
+        self._count = 0
+
+    def start(self) -> None:
+        """Until it says that the task runs."""
+        self._count += 1
+        folder = Folder(self.folder / str(self._count))
+        folder.path.mkdir(parents=True)
+        lock = folder.take_lock()
+        assert lock is not None
+        order = {
+            "argv": ["sleep", "infinity"],
+            "env": {"PATH": os.environ["PATH"], "PLIANT_ATTEMPT": f"bench/main-0/{self._count}"},
+            "cwd": str(folder.path),
+            "grace_ms": 1000,
+            "tty": False,
+            "stdin": False,
+        }
+        self.pid, answer = spawn(self.program, folder, order, lock, 2**20, 1)
+        os.close(lock)
+        said = answered(answer)
+        assert said.startswith("started"), said
+
+    def end(self) -> None:
+        self.memory = max(self.memory, resident(self.pid))
+        os.kill(self.pid, signal.SIGTERM)
+        os.waitpid(self.pid, 0)
+
+
+def true() -> None:
+    subprocess.run(["true"], check=True, env=environment())
+
+
+def main() -> int:
+    rounds = 3 if tiny(__doc__) else 30
+    place = Path(tempfile.mkdtemp(prefix="pliant-bench-")).resolve()
+    kinds = {
+        "native": Supervised((str(NATIVE),), place / "native"),
+        "Python": Supervised(PYTHON, place / "python"),
+    }
+    if not NATIVE.exists():
+        print("the native supervisor is not built (`make native`): only the fallback is measured")
+        del kinds["native"]
+    try:
+        runs = [run for kind in kinds.values() for run in (kind.start, kind.end)]
+        reference, *times = in_turns(rounds, true, *runs)
+    finally:
+        shutil.rmtree(place)
+    fastest, usual = (min(reference), "the fastest `true`"), (statistics.median(reference), "`true`")
+    head(f"{rounds} of each; `true` forked and waited for: {fastest[0]:.2f} ms, median {usual[0]:.2f} ms")
+    for (name, kind), mine in zip(kinds.items(), times[::2], strict=True):
+        goals = (5.0, 2.0) if name == "native" else (None, None)
+        row(f"{name}: until the task runs, fastest", min(mine), "ms", target=goals[0], to=fastest)
+        row(f"{name}: until the task runs, median", statistics.median(mine), "ms", to=usual)
+        row(f"{name}: resident, the most", kind.memory, "MB", target=goals[1], to=(2.0, "2 MB"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Each benchmark runs, in a tiny form whose numbers mean nothing, and leaves nothing behind."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+RESULT = re.compile(r"\S.* -?\d+\.\d\d (ms|s|MB|%|/s) .*\d+\.\d\d  \S")
+ROWS = {"drain": 13, "idle": 7, "listing": 4, "submit": 5, "supervisor": 3}
+"""Benchmarks that need a private place -> results that they print at least."""
+
+
+def run(name: str, folder: Path) -> str:
+    """What it printed."""
+    done = subprocess.run(
+        [sys.executable, FOLDER / f"{name}.py", "--tiny"],
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def carriers(folder: Path) -> list[str]:
+    """Processes that were started over this folder and live."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{folder}/".encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_benchmark_prints_its_results_and_leaves_nothing(name: str, tmp_path: Path) -> None:
+    lines = run(name, tmp_path).splitlines()
+    assert sum(RESULT.match(line) is not None for line in lines) >= ROWS[name], "\n".join(lines)
+    assert list(tmp_path.iterdir()) == []
+    assert carriers(tmp_path) == []
+
+
+def test_by_itself_the_shared_part_prints_the_references(tmp_path: Path) -> None:
+    assert re.search(r"calibrate\(\) [\d.]+ ms, python -c pass [\d.]+ ms", run("measure", tmp_path))
+
+
+def test_a_server_goes_away_also_when_the_benchmark_fails(tmp_path: Path) -> None:
+    code = (
+        "from measure import Server, training\n"
+        "with Server('1x2') as server, server.client() as client:\n"
+        "    client.submit('Training', training('w', 'sleep', 'infinity'))\n"
+        "    raise SystemExit(7)\n"
+    )
+    env = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(FOLDER)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, check=False, timeout=100)
+    assert done.returncode == 7
+    assert list(tmp_path.iterdir()) == []
+    assert carriers(tmp_path) == []
