@@ -84,7 +84,7 @@ def test_each_server_has_its_own_current_project(fake, run, monkeypatch, tmp_pat
 
 def test_tokens_for_the_api(fake, run):
     assert run("runai auth get-token").out == "jwt\n"
-    assert fake.last.body == {"grantType": "client_credentials", "clientID": "cli", "clientSecret": TOKEN}
+    assert fake.last.body == {"grantType": "client_credentials", "clientID": "", "clientSecret": TOKEN}
 
 
 def test_versions(fake, run, monkeypatch):

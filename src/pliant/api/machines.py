@@ -80,7 +80,9 @@ def _node(name: str, here: Context) -> Response:
     for view in board.nodes:
         if view.node.name == name:
             return answer(node_item(view, board))
-    raise NotFound(f"There is no node {name[:60]!r}.", "List them: /api/v1/nodes")
+    raise NotFound(
+        f"There is no node {name[:60]!r}.", "See the nodes with: pliant node list (GET /api/v1/nodes)"
+    )
 
 
 @router.get("/node-pools", **answers(200, shapes.NodePoolList))
@@ -132,7 +134,10 @@ def _pool(key: str, here: Context, status: int = 200) -> Response:
     for pool in board.pools:
         if key in (pool.id, pool.name):
             return answer(pool_item(pool, board), status)
-    raise NotFound(f"There is no node pool {key[:60]!r}.", "List them: /api/v1/node-pools")
+    raise NotFound(
+        f"There is no node pool {key[:60]!r}.",
+        "See the pools with: pliant nodepool list (GET /api/v1/node-pools)",
+    )
 
 
 def _changed(pool: NodePool, body: Pool) -> NodePool:

@@ -142,7 +142,10 @@ def _find(views: Mapping[str, QueueView], key: str, what: str) -> QueueView:
     for view in views.values():
         if key in (view.queue.id, view.queue.name):
             return view
-    raise NotFound(f"There is no {what} {key[:60]!r}.", f"List them: /api/v1/org-unit/{what}s")
+    raise NotFound(
+        f"There is no {what} {key[:60]!r}.",
+        f"See them with: pliant {what} list (GET /api/v1/org-unit/{what}s)",
+    )
 
 
 def _routes(what: str, one: Callable[..., Any], page: Any) -> None:

@@ -113,7 +113,7 @@ def get_token(session: Session) -> None:
     secret = session.endpoint.token
     if not secret:
         raise Unauthorized("Not logged in.", f"`{session.program} login --server URL` first.")
-    body = {"grantType": "client_credentials", "clientID": "cli", "clientSecret": secret}
+    body = {"grantType": "client_credentials", "clientID": "", "clientSecret": secret}
     click.echo(session.client.token(body))
 
 
