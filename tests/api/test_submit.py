@@ -10,7 +10,7 @@ from inline_snapshot import snapshot
 
 from pliant.api import shapes
 from tests.api.conftest import Api
-from tests.api.stage import CLUSTER, IMAGE, TOKEN, Stage, stage
+from tests.api.stage import CLUSTER, IMAGE, TOKEN, Stage, stage, until
 
 TRAININGS = "/api/v1/workloads/trainings"
 
@@ -169,6 +169,8 @@ def test_all_fields_arrive(api: Api) -> None:
             "priorityClass": "very-high",
             "preemptibility": "preemptible",
             "category": "Special",
+            "completions": None,
+            "parallelism": None,
             "backoffLimit": 2,
             "terminationGracePeriodSeconds": 7,
             "terminateAfterPreemption": True,
@@ -495,3 +497,20 @@ def test_a_dry_run_that_would_take_from_others(api: Api) -> None:
     assert found["verdict"] == "starts"
     [taken] = found["disrupted"]
     assert (taken["name"], taken["gpuBefore"], taken["gpuAfter"]) == ("stretchy", 2.0, 1.0)
+
+
+def test_several_runs(api: Api) -> None:
+    env = [{"name": "PLIANT_VIRTUAL_SECONDS", "value": "0.05"}]
+    made = api.submit("hpo", completions=5, parallelism=2, environmentVariables=env)
+    assert (made["spec"]["completions"], made["spec"]["parallelism"]) == (5, 2)
+    identity = made["workloadId"]
+    until(lambda: api.item(identity)["phase"] == "Completed")
+    item = api.item(identity)
+    assert item["requestedPods"] == {"number": 2, "min": 2, "max": 2, "parallelism": 2, "completions": 5}
+    assert (item["workloadRequestedResources"]["gpu"]["request"], item["elastic"]) == (2.0, False)
+    pods = api.get(f"/api/v1/workloads/{identity}/pods")["pods"]
+    assert [pod["status"] for pod in pods] == ["Succeeded"] * 5
+
+
+def test_several_runs_that_cannot_be(quiet: Api) -> None:
+    assert "3 of 2 runs cannot be under way" in refusal(quiet, {"completions": 2, "parallelism": 3})

@@ -31,6 +31,7 @@ FIRST = [
     ),
     ("--backoffLimit 2", {"backoffLimit": 2}),
     ("--ttl-after-finish 2m", {"autoDeletionTimeAfterCompletionSeconds": 120}),
+    ("--parallelism 3 --completions 12", {"parallelism": 3, "completions": 12}),
     ("--node-type dgx", {"nodeType": "dgx"}),
     ("--node-pools a,b", {"nodePools": ["a", "b"]}),
     ("--node-pools 'a b' --node-pools c", {"nodePools": ["a", "b", "c"]}),
@@ -119,6 +120,8 @@ SECOND = [
     ("--termination-grace-period 90s", {"terminationGracePeriodSeconds": 90}),
     ("--auto-deletion-time-after-completion 1h30m", {"autoDeletionTimeAfterCompletionSeconds": 5400}),
     ("--restart-policy OnFailure --backoff-limit 0", {"restartPolicy": "OnFailure", "backoffLimit": 0}),
+    ("--runs 12 --parallelism 3", {"parallelism": 3, "completions": 12}),
+    ("--completions 2", {"completions": 2}),
     ("-g 1 --elastic", {"elastic": True, "compute": {"gpuDevicesRequest": 1}}),
     ("-c -- sleep infinity", {"command": "sleep infinity", "commandArgv": ["sleep", "infinity"]}),
     ("--command -- sleep infinity", {"command": "sleep infinity", "commandArgv": ["sleep", "infinity"]}),
@@ -328,3 +331,18 @@ def test_v2_delete_asks_on_a_terminal(run, fake, monkeypatch):
     assert [request.path for request in fake.requests if request.method == "DELETE"] == [
         "/api/v1/workloads/id-t1"
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("submit --parallelism 3", "--parallelism 3 needs as many runs or more"),
+        ("submit --parallelism 3 --completions 2", "--parallelism 3 needs as many runs or more"),
+        ("submit --completions 2 --interactive", "an interactive workload has one"),
+        ("workspace submit --runs 2", "an interactive workload has one"),
+        ("submit --completions 2 -g 1 --elastic", "does not go with several runs"),
+    ],
+)
+def test_several_runs_that_cannot_be(words, said, run, fake):
+    result = run(f"pliant {words} -i ubuntu -p team-a")
+    assert (result.code, said in result.err, fake.requests) == (2, True, [])

@@ -157,3 +157,84 @@ def test_bonus_workers_come_and_go_and_all_are_told(stage: Stage) -> None:
     assert [task["id"] for task in later["tasks"]] == ["worker-0"]  # type: ignore[attr-defined]
     assert later["version"] > told["version"]  # type: ignore[operator]
     assert len(stage.service.attempts(job)) == 2, "the worker that stays was not restarted"
+
+
+# -- independent runs ------------------------------------------------------------------------------
+
+
+def runs(stage: Stage, name: str, completions: int, parallelism: int, **more: object) -> str:
+    return stage.submit(name, 1, runs=completions, at_once=parallelism, **more)
+
+
+def test_runs_go_on_until_all_have_succeeded_so_many_at_a_time(stage: Stage) -> None:
+    job = runs(stage, "hpo", 5, 2, virtual={"seconds": 10})
+    stage.run()
+    for done in (0, 2, 4):
+        assert stage.phase(job) == "Running"
+        assert list(phases(stage, job).values()).count("succeeded") == done
+        assert list(phases(stage, job).values()).count("running") == min(2, 5 - done)
+        stage.run(10_000)
+    assert stage.phase(job) == "Completed"
+    assert phases(stage, job) == {f"task-{index}": "succeeded" for index in range(5)}
+    assert len(stage.service.attempts(job)) == 5
+
+
+def test_a_run_that_is_taken_from_comes_again_later(tmp_path: object, stage: Stage) -> None:
+    """Two GPUs, quota 1 each: one of two runs goes when the other project wants its own."""
+    stage.project("a", 1)
+    stage.project("b", 1)
+    job = runs(stage, "hpo", 4, 2, project="a")
+    stage.run(1000)
+    assert stage.view(job).gpu == 2000
+    other = stage.submit("other", 1, "b")
+    stage.run(60_000)
+    assert (stage.phase(other), stage.phase(job), stage.view(job).gpu) == ("Running", "Running", 1000)
+    assert phases(stage, job) == {"task-0": "running", "task-1": "waiting"}
+    stage.service.delete(other, "me")
+    stage.run(60_000)
+    assert phases(stage, job) == {"task-0": "running", "task-1": "running"}
+
+
+def test_a_restart_of_the_server_keeps_count(stage: Stage) -> None:
+    job = runs(stage, "hpo", 3, 1, virtual={"seconds": 10})
+    stage.run(10_000)
+    before = phases(stage, job)
+    stage.reopen()
+    assert phases(stage, job) == before == {"task-0": "succeeded", "task-1": "running"}
+    stage.run(20_000)
+    assert stage.phase(job) == "Completed"
+
+
+def test_stopped_and_resumed_runs(stage: Stage) -> None:
+    job = runs(stage, "hpo", 3, 2)
+    stage.run()
+    end(stage, job, "task-1")
+    stage.service.suspend(job, "me")
+    stage.run(60_000)
+    assert phases(stage, job) == {"task-0": "waiting", "task-1": "succeeded", "task-2": "waiting"}
+    stage.service.resume(job, "me")
+    stage.run()
+    assert phases(stage, job) == {"task-0": "running", "task-1": "succeeded", "task-2": "running"}
+
+
+def test_one_run_is_a_plain_workload(stage: Stage) -> None:
+    job = runs(stage, "one", 1, 1)
+    assert groups(stage, job) == {"task": (1, 1, 1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"runs": 2, "at_once": 3}, "3 of 2 runs cannot be under way at once"),
+        ({"at_once": 3}, "3 of 1 runs"),
+        ({"runs": 0}, "0 runs, 1 at once"),
+        ({"runs": 2, "elastic": True}, "An elastic workload has one run"),
+        ({"runs": 2, "interactive": True}, "An interactive workload has one run"),
+        ({"runs": 2, "restart": True}, "always started again has one run"),
+        ({"runs": 2, "distribution": Distribution("MPI")}, "A distributed workload has one run"),
+    ],
+)
+def test_runs_that_cannot_be(stage: Stage, asked: dict[str, object], said: str) -> None:
+    with pytest.raises(BadRequest, match=said):
+        stage.submit("x", 1, **asked)
+    assert not stage.service.board.workloads

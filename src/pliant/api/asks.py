@@ -39,6 +39,8 @@ def submission(body: Submit, kind: Kind, board: Board) -> tuple[Submission, list
         distribution=_distribution(body) if isinstance(body, Distributed) else None,
         elastic=spec.elastic,
         elastic_doubling=spec.elasticDoubling,
+        runs=spec.completions,
+        at_once=spec.parallelism,
         priority=spec.priorityClass or None,
         preemptible=None if spec.preemptibility is None else spec.preemptibility == "preemptible",
         pools=tuple(_pool(pool, board) for pool in spec.nodePools or ()),

@@ -73,6 +73,8 @@ class Spec(Body):
     preemptibility: Literal["preemptible", "non-preemptible"] | None = None
     category: Word | None = None
     backoffLimit: Count | None = None
+    completions: Count | None = None
+    parallelism: Count | None = None
     terminationGracePeriodSeconds: Seconds | None = None
     terminateAfterPreemption: bool | None = None
     autoDeletionTimeAfterCompletionSeconds: Seconds | None = None

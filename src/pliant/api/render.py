@@ -144,7 +144,7 @@ class Renderer:
     def workload(self, view: WorkloadView) -> Item:
         """A wire.WorkloadItem."""
         workload, project, department = view.workload, view.project, view.department
-        requests = [(group.request, group.wanted) for group in workload.groups]
+        requests = [(group.request, group.at_once or group.wanted) for group in workload.groups]
         final = workload.phase.final or workload.desired is Desired.DELETED
         safe = view.safe_until if view.safe_until is not None and view.safe_until > self.now else None
         message = workload.phase_message or (view.reason_text if view.waiting else "")
@@ -197,7 +197,9 @@ class Renderer:
             "status": status_of(view, self.now),
             "jobType": job_type(workload),
             "pendingPods": view.waiting,
-            "elastic": any(group.elastic or group.max > group.min for group in workload.groups),
+            "elastic": any(
+                group.elastic or (group.max > group.min and not group.at_once) for group in workload.groups
+            ),
             "node": view.nodes[0] if len(view.nodes) == 1 else "<multiple>" if view.nodes else "",
             "nodes": list(view.nodes),
             "nodeType": workload.node_type,
@@ -267,13 +269,14 @@ def submitted(
 
 
 def _pods_asked(groups: Sequence[TaskGroup]) -> Item:
-    number = sum(group.wanted for group in groups)
+    at_once = sum(group.at_once or group.wanted for group in groups)
+    independent = any(group.at_once for group in groups)
     return {
-        "number": number,
-        "min": sum(group.min for group in groups),
-        "max": sum(group.max for group in groups),
-        "parallelism": number,
-        "completions": number,
+        "number": at_once,
+        "min": at_once if independent else sum(group.min for group in groups),
+        "max": at_once if independent else sum(group.max for group in groups),
+        "parallelism": at_once,
+        "completions": sum(group.wanted for group in groups),
     }
 
 

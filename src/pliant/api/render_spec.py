@@ -50,6 +50,8 @@ def spec_of(workload: Workload) -> Item:
         "priorityClass": workload.priority_class,
         "preemptibility": "preemptible" if workload.preemptible else "non-preemptible",
         "category": workload.category,
+        "completions": group.wanted if group.at_once else None,
+        "parallelism": group.at_once or None,
         "backoffLimit": workload.backoff_limit,
         "terminationGracePeriodSeconds": launch.grace // 1000,
         "terminateAfterPreemption": workload.terminate_after_preemption,

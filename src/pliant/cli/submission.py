@@ -101,6 +101,24 @@ def elastic_fits(*, workspace: bool, shared: bool, gpus: bool) -> None:
         raise click.UsageError("--elastic needs -g: the number of GPUs it asks for.")
 
 
+def runs(
+    completions: int | None, parallelism: int | None, given: Mapping[str, Any], *, workspace: bool = False
+) -> dict[str, int]:
+    """The fields of a spec for several runs, checked."""
+    asked = {"completions": completions, "parallelism": parallelism}
+    made = {field: number for field, number in asked.items() if number is not None}
+    if not made:
+        return {}
+    if (parallelism or 1) > (completions or 1):
+        raise click.UsageError(f"--parallelism {parallelism} needs as many runs or more: --completions N.")
+    if (completions or 1) > 1:
+        if workspace or given.get("interactive"):
+            raise click.UsageError("Several runs are for trainings: an interactive workload has one.")
+        if given["elastic"]:
+            raise click.UsageError("--elastic is for a single task: it does not go with several runs.")
+    return made
+
+
 def pairs(entries: Sequence[str], flag: str) -> list[dict[str, str]]:
     """['K=V', ...] as the API takes variables, labels and annotations."""
     return [{"name": name, "value": value} for name, value in (pair(entry, flag) for entry in entries)]

@@ -65,6 +65,10 @@ def options(function: _Function) -> _Function:
 @click.command("submit", cls=SubmitCommand, short_help="Submit a job.", epilog=EPILOG)
 @options
 @click.option(
+    "--completions", type=click.IntRange(1), metavar="N", help="Runs that must succeed, each by itself."
+)
+@click.option("--parallelism", type=click.IntRange(1), metavar="M", help="Of these at most so many at once.")
+@click.option(
     "--interactive", is_flag=True, help="For people at work: runs inside the quota, is not stopped."
 )
 @click.option("--preemptible", is_flag=True, help="With --interactive: may go over quota, may be stopped.")
@@ -109,6 +113,7 @@ def request(given: dict[str, Any], words: list[str] | None) -> tuple[dict[str, A
         spec.setdefault("priorityClass", "interactive-preemptible")
     if workspace:
         spec.setdefault("backoffLimit", 0)
+    spec |= submission.runs(given.get("completions"), given.get("parallelism"), given)
     if given["ttl_after_finish"]:
         ttl = submission.seconds(given["ttl_after_finish"], "--ttl-after-finish")
         spec["autoDeletionTimeAfterCompletionSeconds"] = ttl

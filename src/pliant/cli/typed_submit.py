@@ -72,6 +72,14 @@ def options(function: _Function) -> _Function:
 
 @click.command("submit", cls=TailCommand, short_help="Submit a workload.")
 @options
+@click.option(
+    "--runs",
+    "--completions",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Runs that must succeed, each by itself.",
+)
+@click.option("--parallelism", type=click.IntRange(1), metavar="M", help="Of these at most so many at once.")
 @click.option("--type", "kind", type=click.Choice(["training", "workspace"]), help="For `workload submit`.")
 @click.pass_context
 @pass_session
@@ -95,6 +103,7 @@ def request(given: dict[str, Any], words: list[str] | None, kind: str) -> dict[s
     if given["command"] and not words:
         raise click.UsageError("-c, --command: the command follows after `--`, as in: -c -- sleep infinity")
     spec |= submission.argv(command=words or ()) if given["command"] else submission.argv(args=words or ())
+    spec |= submission.runs(given.get("runs"), given.get("parallelism"), given, workspace=kind == "Workspace")
     for field, key in (("preemptibility", "preemptibility"), ("restartPolicy", "restart_policy")):
         if given[key] is not None:
             spec[field] = given[key]

@@ -26,6 +26,8 @@ def groups_of(ask: Submission, request: Request) -> tuple[TaskGroup, ...]:
     """The groups in order, leader first; a plain submission is one group of one task."""
     if ask.elastic:
         _check_elastic(ask, request)
+    if runs := _runs(ask, request):
+        return (runs,)
     if ask.distribution is not None:
         return _distributed(ask, ask.distribution, request)
     return (TaskGroup("task", request, elastic=ask.elastic, live_resize=ask.live_resize),)
@@ -54,6 +56,31 @@ def _check_elastic(ask: Submission, request: Request) -> None:
         raise BadRequest(
             "A fraction of a GPU cannot be elastic.", "Ask for whole GPUs, or leave out --elastic."
         )
+
+
+def _runs(ask: Submission, request: Request) -> TaskGroup | None:
+    """Tasks each for itself: each is a portion of its own, and there is no core. None for a single run."""
+    runs, at_once = 1 if ask.runs is None else ask.runs, 1 if ask.at_once is None else ask.at_once
+    if not 1 <= runs <= MOST_TASKS or at_once < 1:
+        raise BadRequest(
+            f"{runs} runs, {at_once} at once: that cannot be.", f"Ask for 1 or more, {MOST_TASKS} at most."
+        )
+    if at_once > runs:
+        raise BadRequest(
+            f"{at_once} of {runs} runs cannot be under way at once.",
+            "State completions, or a parallelism that is not above it.",
+        )
+    if runs == 1:
+        return None
+    for wrong, what in (
+        (ask.elastic, "An elastic workload"),
+        (ask.kind is Kind.WORKSPACE, "An interactive workload"),
+        (ask.distribution is not None, "A distributed workload"),
+        (ask.restart, "A workload that is always started again"),
+    ):
+        if wrong:
+            raise BadRequest(f"{what} has one run.", "Leave out completions and parallelism.")
+    return TaskGroup("task", request, min=0, wanted=runs, max=runs, at_once=at_once)
 
 
 def _distributed(ask: Submission, chosen: Distribution, request: Request) -> tuple[TaskGroup, ...]:

@@ -306,7 +306,7 @@ class Service(Tenancy):
         """Run a command in the environment of a running task."""
         if not argv:
             raise BadRequest("There is no command to run.", "Name one after the workload.")
-        chosen = self._task(identity, task)
+        chosen = self._task(identity, task, running=True)
         if chosen.phase is not TaskPhase.RUNNING or chosen.carries is None:
             raise Conflict(
                 f"{self.workload(identity).workload.name} does not run now.",
@@ -320,10 +320,14 @@ class Service(Tenancy):
         engine = self._engine(chosen.carries.node)
         return engine.exec(attempt, argv, tty=tty, stdin=stdin, rows=rows, columns=columns)
 
-    def _task(self, identity: str, name: str) -> Task:
+    def _task(self, identity: str, name: str, *, running: bool = False) -> Task:
+        """The task of that name; without one the leader, or else the first that runs, or that ever began."""
         view = self.workload(identity)
         if not name:
-            return view.tasks[0]
+            good = (
+                task for task in view.tasks if (task.phase is TaskPhase.RUNNING if running else task.attempt)
+            )
+            return next(good, view.tasks[0])
         for task in view.tasks:
             if name in (task.name, f"{view.workload.name}-{task.name}"):
                 return task
@@ -343,5 +347,5 @@ def tasks_of(workload: Workload) -> list[Task]:
     return [
         Task(workload.id, f"{group.name}-{index}", group.name, index)
         for group in workload.groups
-        for index in range(group.max)
+        for index in range(group.at_once or group.max)
     ]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pliant.control.draft import Draft
 from pliant.control.ports import Remembered, Row, Saved
-from pliant.control.transitions import phase_changed, phase_of, rejoining
+from pliant.control.transitions import following, phase_changed, phase_of, rejoining
 from pliant.model.event import EventKind
 from pliant.model.machine import Cluster, Node, NodePool
 from pliant.model.reason import Reason
@@ -104,6 +104,9 @@ class State:
             if workload is None:
                 continue
             tasks = self.world.tasks_of(identity)
+            for task in (new := following(workload, tasks)):
+                self.put(draft, task)
+            tasks = [*tasks, *new]
             phase = phase_of(workload, tasks)
             for task in () if phase.final else rejoining(workload, tasks):
                 self.put(draft, task)

@@ -62,6 +62,8 @@ class Submission:
     elastic_doubling: bool = False
     live_resize: bool = False
     distribution: Distribution | None = None
+    runs: int | None = None  # tasks that must succeed, each by itself
+    at_once: int | None = None  # of these
     priority: str | None = None  # a name or a number
     preemptible: bool | None = None
     pools: tuple[str, ...] = ()

@@ -61,6 +61,8 @@ def phase_of(workload: Workload, tasks: Sequence[Task]) -> Phase:
         return Phase.COMPLETED
     if not core and tasks and all(task.phase is TaskPhase.SUCCEEDED for task in tasks):
         return Phase.COMPLETED
+    if not core and any(task.phase is TaskPhase.RUNNING for task in tasks):
+        return Phase.RUNNING  # each for itself
     waiting = [task for task in core or tasks if task.phase is not TaskPhase.SUCCEEDED]
     if waiting and all(task.phase is TaskPhase.RUNNING for task in waiting):
         return Phase.RUNNING
@@ -73,6 +75,21 @@ def phase_of(workload: Workload, tasks: Sequence[Task]) -> Phase:
         return Phase.DEGRADED
     restarting = all(task.claims is not None and task.first_started is not None for task in waiting)
     return Phase.UPDATING if waiting and restarting else Phase.PENDING
+
+
+def following(workload: Workload, tasks: Sequence[Task]) -> list[Task]:
+    """The tasks that come next in a workload of which only some are to run at once."""
+    found = []
+    for group in workload.groups if workload.desired is Desired.RUNNING and not workload.phase.final else ():
+        if group.at_once:
+            rows = [task for task in tasks if task.group == group.name]
+            going = sum(task.phase is not TaskPhase.SUCCEEDED for task in rows)
+            until = min(group.max, len(rows) + group.at_once - going)
+            found += [
+                Task(workload.id, f"{group.name}-{index}", group.name, index)
+                for index in range(len(rows), until)
+            ]
+    return found
 
 
 def rejoining(workload: Workload, tasks: Sequence[Task]) -> list[Task]:

@@ -41,7 +41,7 @@ class WorkloadView:
     @property
     def asked(self) -> int:
         """Milli-GPUs it asked for; a memory request counts 0."""
-        return sum(group.request.gpu * group.wanted for group in self.workload.groups)
+        return sum(group.request.gpu * (group.at_once or group.wanted) for group in self.workload.groups)
 
     @property
     def nodes(self) -> tuple[str, ...]:

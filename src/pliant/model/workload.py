@@ -117,6 +117,7 @@ class TaskGroup:
     priority: int | None = None  # None: the workload's
     elastic: bool = False  # its one task holds 1 .. what its node can spare; wanted = request.devices
     live_resize: bool = False  # the task's GPUs can change without a restart
+    at_once: int = 0  # so many of its tasks at a time, new ones as others succeed; 0: all `max` rows exist
     launch: Launch | None = None  # how its tasks are started; None: as the workload says
 
 

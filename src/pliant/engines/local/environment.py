@@ -61,7 +61,10 @@ def document(
     launch = order.workload.launch_of(order.attempt.task)
     entry, argv = catalogue.resolve(launch)
     checkpoints = site.layout.checkpoint_folder(order.workload.id)
+    group, _, index = order.attempt.task.rpartition("-")
     meeting: dict[str, str] = {}
+    if any(one.name == group and one.at_once for one in order.workload.groups):
+        meeting["JOB_COMPLETION_INDEX"] = index
     if order.workload.framework:
         own = site.layout.folder(order.attempt).path
         meeting = variables(order.workload, order.attempt.task, present, port, own)
