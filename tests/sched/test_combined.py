@@ -25,7 +25,7 @@ def test_what_may_not_be_taken_is_moved(elastic, action, says):
 
 
 def test_nothing_is_moved_where_taking_alone_helps():
-    t = settled("n1:2 n2:2", "a=1 b=2", "a1 a g2 @n1", "a2 a g1 @n2", "g2 b g2")
+    t = settled("n1:2 n2:2", "a=1 b=2", "a1 a g2 @n1", "a2 a g1 np @n2", "g2 b g2")
     assert t.rows() == ["a1 Pending 0", "a2 Running 1 n2", "g2 Running 2 n1"]
 
 

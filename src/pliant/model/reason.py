@@ -201,6 +201,8 @@ class BackOff(Reason):
 
     @property
     def text(self) -> str:
+        if not self.failures:
+            return f"Its task {self.task} was lost; it is started again after a pause."
         times = "once" if self.failures == 1 else f"{self.failures} times"
         return f"Its task {self.task} failed {times}; it is tried again after a pause."
 
@@ -338,12 +340,16 @@ class Moved(Reason):
     beneficiary: str
     source: str  # node names, comma-separated
     target: str
+    gpus: int = 0  # given back on the way, of what it held beyond its request
 
     @property
     def text(self) -> str:
-        return (
-            f"Moves from {self.source} to {self.target} so that {self.beneficiary} fits; it keeps all it has."
+        rest = (
+            f"gives back {format_gpus(self.gpus)} GPUs beyond its request"
+            if self.gpus
+            else "keeps all it has"
         )
+        return f"Moves from {self.source} to {self.target} so that {self.beneficiary} fits; it {rest}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,12 +39,20 @@ class Hunt:
         found = self._search(mark)
         if self._rules.spared and self._better_later(mark, found):
             return False
+        if not found and self._may_relocate():
+            self._rules.relocates = True  # what may not be taken may stand in the way of what may
+            found = self._search(mark)
         if not found:
             return False
         self._tidy()
         self._resettle()
         self._record()
         return True
+
+    def _may_relocate(self) -> bool:
+        """True if a core may be had by taking and moving together."""
+        moves = self._rules.resettles and self._cycle.settings.consolidation_victims != 0
+        return moves and self._chunk.step is Step.CORE and len(self._cls.nodes) > 1
 
     def _tidy(self) -> None:
         """Place the chunk once more, as the allocator does with the victims gone."""
@@ -114,7 +122,7 @@ class Hunt:
                 if refusal.key not in world.path(project):
                     continue
                 for wid in sorted(holders):
-                    unit = self._any_unit(wid)
+                    unit = self._any_unit(wid, refusal.resource)
                     if unit is not None:
                         price = self._clearing.price([unit])
                         if best is None or price < best[0]:
@@ -124,12 +132,14 @@ class Hunt:
             self._take(best[1])
         return True
 
-    def _any_unit(self, wid: str) -> Unit | None:
-        """The least that this workload can lose in this pool."""
+    def _any_unit(self, wid: str, resource: str) -> Unit | None:
+        """The least of a resource (gpu, cpu, memory) that this workload can lose in this pool."""
         found: list[Unit] = []
         for key in reversed(self._world.keys_of(wid)):
             claim = self._world.claim_of(key)
             if claim is None or self._world.pool_of(claim.node) != self._rules.pool:
+                continue
+            if not getattr(claim.resources, resource):
                 continue
             uuid = claim.shares[-1].gpu if claim.shares else None
             unit = unit_for(self._rules, key, uuid)
@@ -145,7 +155,13 @@ class Hunt:
         if part.extends:
             claim = self._world.claim_of(part.task)
             node = self._world.nodes.get(claim.node) if claim is not None else None
-            return node is not None and node.open and self._on(node, part) is not None
+            mark = self._world.checkpoint()
+            return (
+                node is not None
+                and node.open
+                and self._on(node, part) is not None
+                and self._world.checkpoint() > mark
+            )
         heap = self._heaps.get(part.request)
         if heap is None:
             heap = self._heaps[part.request] = self._priced(part.request)
@@ -239,10 +255,10 @@ class Hunt:
             return
         solution = world.since(mark)
         for unit in sorted(self._units, key=lambda u: self._clearing.price([u]), reverse=True):
-            if not any(kept is unit for kept in self._units):
-                continue
-            rest = [kept for kept in self._units if kept is not unit]
+            rest = [kept for kept in self._units if kept.cause != unit.cause]  # a replay makes units anew
             known = self._units
+            if len(rest) == len(known):
+                continue
             if self._replay(mark, rest):
                 solution = world.since(mark)
             else:
@@ -353,7 +369,9 @@ class Hunt:
         elif moved:
             verb = Verb.MOVE
             places = [claim.node for claim in before.values() if claim is not None]
-            reason = rules.moved(places, (claim.node for claim in after.values() if claim is not None))
+            targets = [claim.node for claim in after.values() if claim is not None]
+            wanted = any(unit.step is Step.WANTED for unit in mine)
+            reason = rules.reason(victim, lost) if wanted else rules.moved(places, targets, lost)
         else:
             verb, reason = Verb.SHRINK, rules.shrunk(lost) if bonus else rules.reason(victim, lost)
         names = tuple(key[1] for key in sorted(before))

@@ -78,14 +78,21 @@ class Deriver:
             self.outcome.held_back[row.workload] = row.key
             return  # nothing is gained by stopping before the rest is there
         if workload is not None and claim.node == carry.node and workload.group(row.group).live_resize:
-            if keeps or changed:
-                self._resize(row, claim, carry)
-            return
+            now = claim if self._free_now(row.key, claim) else self._kept(claim, carry)
+            if now.shares:
+                if now.shares != carry.shares and (keeps or changed):
+                    self._resize(row, now, carry)
+                return
         resizes = row.resizes
         if keeps and workload is not None and self._is_bonus(workload, row, claim):
             since = self._cycle.now - self._cycle.settings.grow_window
             resizes = (*(at for at in resizes if at > since), self._cycle.now)
         self._stop(replace(row, resizes=resizes), self._why(row, claim))
+
+    @staticmethod
+    def _kept(claim: Placement, carry: Placement) -> Placement:
+        """What an attempt carries of its claim already: it shrinks to that until the rest is free."""
+        return replace(claim, shares=tuple(share for share in claim.shares if share in carry.shares))
 
     def _is_bonus(self, workload: Workload, row: Task, claim: Placement) -> bool:
         group = workload.group(row.group)

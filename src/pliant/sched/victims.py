@@ -19,7 +19,8 @@ UnitRank = tuple[int, int, int, int, int, int, str]
 """The same with what is lost (bonus before core) and the place of a surplus task in its group."""
 
 Cost = tuple[int, int, tuple[UnitRank, ...]]
-"""(workloads that lose their core or move, milli-GPUs lost, victims by rank): smaller is better."""
+"""(workloads that lose their core, milli-GPUs lost, victims by rank): smaller is better. Where cores are only
+moved, they count as lost; where both happens, a move costs its milli-GPUs alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,15 @@ class Rules:
         ] = {}  # project -> how far above its due it was when first looked at, times 2**32
         self.spared: dict[str, int] = {}  # workloads that may still run a while, and until when (ms)
         self.patient = True  # False: search as if nobody had a minimum run time
+        self.relocates = False  # True: a core that may not be taken may be moved
 
     def may(self, victim: Workload, step: Step) -> bool:
         """True if this portion may be taken now, with what was taken before it gone already."""
         raise NotImplementedError
+
+    def may_move(self, victim: Workload) -> bool:
+        """True if a core that may not be taken may be placed elsewhere instead."""
+        return self.relocates and victim.preemptible and self.unprotected(victim)
 
     def holds(self) -> bool:
         """True if the whole outcome, chunk placed and victims gone, keeps the rules."""
@@ -153,9 +159,10 @@ def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
             and not (rules.moves and surplus is Step.WANTED)
         ):
             return Unit(wid, surplus, ((key, None),), claim.gpu, (key, uuid))
-    if not rules.may(victim, Step.CORE):
+    may = rules.may(victim, Step.CORE)
+    if not may and not rules.may_move(victim):
         return None
-    if rules.moves:
+    if rules.moves or not may:
         if row.phase is not TaskPhase.RUNNING or row.carries != row.claims or not _within(claim, row.carries):
             return None  # what is on its way is not moved about
         request = group.request
@@ -197,7 +204,7 @@ def cost(rules: Rules, units: Iterable[Unit]) -> Cost:
         queue, over, priority, age, wid = rank(rules, unit.workload)
         ranks.add((queue, over, priority, -unit.step, age, _tail(world, unit), wid))
         gpu += unit.gpu
-        if unit.step is Step.CORE:
+        if unit.step is Step.CORE and (rules.moves or unit.again is None):
             cores.add(unit.workload)
     order = tuple(sorted(ranks, reverse=True))
     return (0, 0, order) if rules.cycle.settings.victims == "youngest" else (len(cores), gpu, order)

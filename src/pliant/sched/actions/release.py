@@ -49,9 +49,10 @@ def _void(cycle: Cycle, wid: str, name: str) -> bool:
     row, claim = world.tasks[wid, name], world.claim_of((wid, name))
     assert claim is not None
     node = world.nodes.get(claim.node)
-    if node is None or not node.row.ready or not node.knows(claim):
+    if node is None or not node.knows(claim):
         return True
     stays = row.carries is not None and row.carries.node == claim.node
     mine = row.carries.uuids if row.carries is not None and stays else ()
     taken = any(node.devices[share.gpu].gpu.foreign and share.gpu not in mine for share in claim.shares)
-    return taken or (node.row.draining and not stays)
+    # A node that fails to answer for a moment is no reason to stop what runs there.
+    return taken or (not node.open and not stays)
