@@ -1,0 +1,12 @@
+"""The set of reasons is closed: each has a code of its own and is found where all are."""
+
+from pliant.model import reason
+from pliant.model.reason import Reason
+
+
+def test_every_reason_is_exported_under_a_code_of_its_own():
+    kinds = [getattr(reason, name) for name in reason.__all__ if name != "Reason"]
+    assert set(kinds) == set(Reason.__subclasses__())
+    codes = [kind.code for kind in kinds]
+    assert all(codes) and len(set(codes)) == len(codes)
+    assert {kind.api_code for kind in kinds} == {"", "NonPreemptibleOverQuota", "OverLimit"}
