@@ -72,6 +72,10 @@ class Rig:
     def died(self) -> bool:
         return self.server is None or self.server.poll() is not None
 
+    def exit_code(self) -> int | None:
+        """Of the server; None while it runs."""
+        return self.server.poll() if self.server is not None else None
+
     def kill(self) -> None:
         """kill -9."""
         if self.server is not None:

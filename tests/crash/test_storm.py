@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import time
 
 import pytest
@@ -33,14 +34,16 @@ def storm(rig: Rig, kills: int, least: int = 0) -> None:
         round_ += 1
         point = dice.choice(POINTS) if dice.random() < 0.6 else ""
         rig.start(halt=f"{point}#{dice.randint(1, 3)}" if point else "")
-        lives_until = time.monotonic() + dice.uniform(0.05, 1.2)
+        lives_until = time.monotonic() + (5 if point else dice.uniform(0.05, 1.2))
         while not rig.died() and time.monotonic() < lives_until:
-            if rig.submitted and dice.random() < 0.4:
+            crowded = len(rig.submitted) > 6  # else all wait, and nothing starts, stops or is resized
+            if rig.submitted and (crowded or dice.random() < 0.4):
                 rig.delete(dice.choice(sorted(rig.submitted)))
             else:
                 made += 1
                 rig.submit(f"job-{made}", dice.randint(1, 3), elastic=dice.random() < 0.5)
             time.sleep(dice.uniform(0, 0.1))
+        assert not rig.died() or rig.exit_code() == -signal.SIGKILL, "it ended by itself"
         between += rig.died()
         rig.kill()
         doubled = {attempt: count for attempt, count in rig.starts().items() if count > 1}
