@@ -27,6 +27,7 @@ from pliant.model.fact import AttemptStarted, Fact, NodeLost, NodeSeen
 from pliant.model.order import Order, Resize, Start, Stop
 from pliant.model.workload import Attempt, TaskPhase, Workload
 from pliant.sched.cycle import decide
+from pliant.sched.intents import unconfirmed
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
 from pliant.sched.world import World
@@ -291,6 +292,9 @@ class Loop:
             return Stop(attempt.id, node, workload.launch.grace, attempt.stop_cause, epoch)
         if task.phase is TaskPhase.ORDERED:
             return Start(attempt.id, attempt.placement, workload, attempt.cause, epoch)
+        target = unconfirmed(workload, task)
+        if target is not None:
+            return Resize(attempt.id, target, workload.launch.grace, attempt.cause, epoch)
         return None
 
     def _forget(self, workload: Workload) -> None:

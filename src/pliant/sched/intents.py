@@ -29,6 +29,21 @@ def differs(claim: Placement, carry: Placement) -> bool:
     return claim.node != carry.node or claim.shares != carry.shares
 
 
+def unconfirmed(workload: Workload, task: Task) -> Placement | None:
+    """What a task that resizes live was told to come to and has not confirmed; None if nothing is open.
+
+    It carries the old and the new until it does; of its claim, what it does not carry was never ordered.
+    """
+    claims, carries = task.claims, task.carries
+    if task.phase is not TaskPhase.RUNNING or claims is None or carries is None:
+        return None
+    if claims.node != carries.node:
+        return None
+    kept = tuple(share for share in claims.shares if share in carries.shares)
+    live = workload.group(task.group).live_resize
+    return replace(claims, shares=kept) if live and kept and kept != carries.shares else None
+
+
 class Deriver:
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
