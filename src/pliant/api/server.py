@@ -12,7 +12,6 @@ from pliant.api.answers import answer, answers
 from pliant.api.auth import Caller, Issued
 from pliant.api.context import Context, Here
 from pliant.api.errors import Unauthorized, problem
-from pliant.api.metrics import CONTENT_TYPE, scrape
 from pliant.api.times import stamp
 from pliant.control.errors import BadRequest, Conflict
 from pliant.model.workload import TaskPhase
@@ -74,6 +73,8 @@ async def version(here: Here) -> Response:
 @public.get("/metrics", response_class=Response)
 def metrics(here: Here) -> Response:
     """For Prometheus; free for anybody on the server's own machine."""
+    from pliant.api.metrics import CONTENT_TYPE, scrape  # most servers are never asked
+
     return Response(scrape(here.service.board, here.server.version), headers={"Content-Type": CONTENT_TYPE})
 
 

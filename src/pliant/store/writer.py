@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Delete, Table, and_, bindparam, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.sql.dml import Insert
 
@@ -150,10 +150,16 @@ def delete(table: Table) -> Delete:
     return table.delete().where(and_(*(column == bindparam(column.name) for column in table.primary_key)))
 
 
+def _postgresql_insert(table: Table) -> Any:
+    from sqlalchemy.dialects import postgresql  # costs a start 30 ms, and few need it
+
+    return postgresql.insert(table)
+
+
 @cache
 def upsert(dialect: str, table: Table) -> Insert:
     """Insert, or replace what has the same primary key without touching what refers to it."""
-    statement = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+    statement = sqlite.insert(table) if dialect == "sqlite" else _postgresql_insert(table)
     rest = {column.name: statement.excluded[column.name] for column in table.c if not column.primary_key}
     made: Insert = statement.on_conflict_do_update(index_elements=[*table.primary_key], set_=rest)
     return made

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pliant.model.workload import Launch
 
 _QUICKSTART = "pliant.engines.local.images.quickstart"
@@ -117,6 +115,8 @@ def bare(image: str) -> str:
 
 def read(text: str) -> dict[str, Entry]:
     """The user's file: {image: {command: [...], env: {...}, workdir: ...}}. Raises ValueError."""
+    import yaml  # most have no such file
+
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
