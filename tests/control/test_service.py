@@ -212,3 +212,16 @@ def test_a_followed_log_waits_while_the_job_waits_and_ends_when_it_is_set_aside(
     stage.service.suspend(job, "me")
     stage.run()
     assert b"".join(log) == b""
+
+
+def test_default_pools_exist_as_long_as_a_project_names_them(stage: Stage) -> None:
+    with pytest.raises(NotFound, match="nowhere"):
+        stage.project("team-a", 1, default_pools=("nowhere",))
+    pool = stage.service.create_pool("fast", ("speed", "high"), None, None, "me")
+    stage.project("team-a", 1, default_pools=(pool.id,))
+    assert stage.service._project("team-a").default_pools == ("fast",)
+    with pytest.raises(Conflict, match="team-a"):
+        stage.service.delete_pool("fast", "me")
+    stage.service.update_project("team-a", QueueChange(default_pools=()), "me")
+    stage.service.delete_pool("fast", "me")
+    assert "fast" not in stage.loop.world.pools

@@ -222,6 +222,10 @@ class Tenancy:
             name: value for name in ("limits", "description") if (value := getattr(change, name)) is not None
         }
         if isinstance(queue, Project):
+            if change.default_pools is not None:
+                change = replace(
+                    change, default_pools=tuple(self._pool(key).name for key in change.default_pools)
+                )
             fields |= {
                 name: value
                 for name in ("default_pools", "interactive_node_types", "training_node_types")
@@ -314,6 +318,14 @@ class Tenancy:
                 for row in self._loop.world.workloads.values()
                 if pool.name in row.pools and row.desired is not Desired.DELETED
             )
+            projects = sorted(
+                row.name for row in self._loop.world.projects.values() if pool.name in row.default_pools
+            )
+            if projects:
+                raise Conflict(
+                    f"Pool {pool.name} is a default pool of {', '.join(projects[:5])}.",
+                    "Give them other default pools first.",
+                )
             if users:
                 raise Conflict(
                     f"Workloads ask for pool {pool.name}: {', '.join(users[:5])}.", "Delete them first."
