@@ -169,6 +169,8 @@ def test_all_fields_arrive(api: Api) -> None:
             "priorityClass": "very-high",
             "preemptibility": "preemptible",
             "category": "Special",
+            "ports": [],
+            "exposedUrls": [],
             "completions": None,
             "parallelism": None,
             "backoffLimit": 2,
@@ -216,7 +218,7 @@ def test_fields_without_effect_are_named(api: Api) -> None:
     made = api.submit(
         "a",
         gpus=None,
-        ports=[{"container": 80}],
+        probes={"readiness": {}},
         storage={},
         imagePullPolicy="Always",
         compute={"largeShmRequest": True, "cpuCoreLimit": 2},
@@ -224,7 +226,7 @@ def test_fields_without_effect_are_named(api: Api) -> None:
     assert made["notices"] == snapshot(
         [
             "These fields have no effect here: spec.compute.cpuCoreLimit, "
-            "spec.compute.largeShmRequest, spec.ports."
+            "spec.compute.largeShmRequest, spec.probes."
         ]
     )
 
@@ -514,3 +516,98 @@ def test_several_runs(api: Api) -> None:
 
 def test_several_runs_that_cannot_be(quiet: Api) -> None:
     assert "3 of 2 runs cannot be under way" in refusal(quiet, {"completions": 2, "parallelism": 3})
+
+
+# -- ports and services ----------------------------------------------------------------------------
+
+INFERENCES = "/api/v1/workloads/inferences"
+
+
+def test_addresses_are_told_while_it_runs(api: Api) -> None:
+    ports = [{"container": 8888, "serviceType": "NodePort"}, {"container": 9000, "serviceType": "ClusterIP"}]
+    made = api.submit("w", kind="workspaces", ports=ports, exposedUrls=[{"container": 8080}])
+    assert made["notices"] == []
+    assert api.running(made["workloadId"])["urls"] == ["http://localhost:8888", "http://localhost:8080"]
+    assert [entry["container"] for entry in made["spec"]["ports"]] == [8888, 9000]
+    api.call("POST", f"/api/v1/workloads/workspaces/{made['workloadId']}/suspend", 202)
+    until(lambda: api.item(made["workloadId"])["urls"] == [])
+
+
+def test_what_a_port_cannot_be_is_said(api: Api) -> None:
+    ports = [{"container": 80, "serviceType": "NodePort", "external": 30080}]
+    made = api.submit(
+        "w", kind="workspaces", ports=ports, exposedUrls=[{"container": 81, "url": "https://x"}]
+    )
+    assert [notice.split(":")[0] for notice in made["notices"]] == [
+        "Port 30080 is not opened",
+        "Addresses of exposedUrls cannot be chosen",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ports", "said"),
+    [
+        ([{"container": 80}, {"container": 80}], "Port 80 is named twice"),
+        ([{"container": 0}], "spec.ports"),
+        ([{"container": 65_536}], "spec.ports"),
+    ],
+)
+def test_ports_that_cannot_be(quiet: Api, ports: list[dict[str, int]], said: str) -> None:
+    assert said in refusal(quiet, {"ports": ports})
+
+
+def test_replicas(api: Api) -> None:
+    compute = {"gpuRequestType": "portion", "gpuPortionRequest": 0.25, "gpuDevicesRequest": 1}
+    spec = {
+        "image": IMAGE,
+        "compute": compute,
+        "servingPort": {"container": 8000},
+        "autoscaling": {"minReplicas": 4, "maxReplicas": 4},
+    }
+    project = {"name": "serve", "resources": [{"gpu": {"deserved": 1}}]}
+    api.call("POST", "/api/v1/org-unit/projects", 201, json=project)
+    made = api.call("POST", INFERENCES, 202, json={"name": "i", "projectName": "serve", "spec": spec})
+    assert made["notices"] == []
+    until(lambda: api.item(made["workloadId"])["runningPods"] == 4)
+    item = api.item(made["workloadId"])
+    shown = {name: item[name] for name in ("type", "jobType", "preemptible", "priorityClassName", "phase")}
+    assert shown == {
+        "type": "Inference",
+        "jobType": "Inference",
+        "preemptible": False,
+        "priorityClassName": "very-high",
+        "phase": "Running",
+    }
+    assert item["allocatedResources"]["gpu"] == 1.0
+    assert item["urls"] == [f"http://localhost:{port}" for port in range(8000, 8004)]
+    assert len({pod["gpus"][0] for pod in api.get(f"/api/v1/workloads/{item['id']}/pods")["pods"]}) == 1
+
+
+def test_a_replica_that_ends_is_started_again(api: Api) -> None:
+    env = [{"name": "PLIANT_VIRTUAL_SECONDS", "value": "0.05"}]
+    body = {"name": "i", "projectName": "default", "spec": {"image": IMAGE, "environmentVariables": env}}
+    made = api.call("POST", INFERENCES, 202, json=body)
+
+    def attempt() -> int:
+        pods = api.get(f"/api/v1/workloads/{made['workloadId']}/pods")["pods"]
+        return int(pods[0]["attempt"])
+
+    until(lambda: attempt() >= 3)
+    assert api.item(made["workloadId"])["phase"] not in ("Completed", "Failed")
+
+
+@pytest.mark.parametrize(
+    ("scaling", "number", "told"),
+    [
+        ({"minReplicas": 0, "maxReplicas": 2, "metric": "concurrency", "metricThreshold": 3}, 1, True),
+        ({"minReplicas": 2, "maxReplicas": 2}, 2, False),
+        ({"maxReplicas": 3}, 1, True),
+    ],
+)
+def test_that_there_is_no_autoscaling_is_said(
+    api: Api, scaling: dict[str, Any], number: int, told: bool
+) -> None:
+    spec = {"image": IMAGE, "autoscaling": scaling}
+    made = api.call("POST", INFERENCES, 202, json={"name": "i", "projectName": "default", "spec": spec})
+    assert any("There is no autoscaling yet" in notice for notice in made["notices"]) is told
+    assert api.item(made["workloadId"])["requestedPods"]["number"] == number

@@ -101,10 +101,10 @@ class Fake:
                 lambda r, name: Answer(200, r.body),
             ),
             ("DELETE", "/api/v1/org-unit/(?:projects|departments)/([^/]+)", lambda r, name: Answer(202)),
-            ("POST", "/api/v1/workloads/(trainings|workspaces|distributed)", self._submit),
+            ("POST", "/api/v1/workloads/(trainings|workspaces|distributed|inferences)", self._submit),
             (
                 "POST",
-                "/api/v1/workloads/(?:trainings|workspaces|distributed)/[^/]+/(?:suspend|resume)",
+                "/api/v1/workloads/(?:trainings|workspaces|distributed|inferences)/[^/]+/(?:suspend|resume)",
                 lambda r: Answer(202, {}),
             ),
             ("GET", "/api/v1/workloads", self._workloads),

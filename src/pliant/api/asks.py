@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
-from pliant.api.bodies import Compute, Distributed, DistributedSpec, Pair, Spec, Submit
+from pliant.api.bodies import Compute, Distributed, DistributedSpec, Inference, Pair, Spec, Submit
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.submission import Distribution, Submission
 from pliant.control.view import Board
 from pliant.model.quantity import parse_bytes
-from pliant.model.workload import Kind, Launch
+from pliant.model.workload import Kind, Launch, Port
 
 QUIET = frozenset({"imagePullPolicy", "createHomeDir", "templateId", "useGivenNameAsPrefix"})
 """Fields that do nothing here and of which nobody has to be told."""
@@ -39,6 +39,8 @@ def submission(body: Submit, kind: Kind, board: Board) -> tuple[Submission, list
         distribution=_distribution(body) if isinstance(body, Distributed) else None,
         elastic=spec.elastic,
         elastic_doubling=spec.elasticDoubling,
+        replicas=_replicas(body),
+        ports=_ports(body),
         runs=spec.completions,
         at_once=spec.parallelism,
         priority=spec.priorityClass or None,
@@ -54,7 +56,7 @@ def submission(body: Submit, kind: Kind, board: Board) -> tuple[Submission, list
         labels=_pairs(spec.labels),
         annotations=_pairs(spec.annotations),
     )
-    return _needing(ask, compute), _in_vain(body, compute)
+    return _needing(ask, compute), [*_not_yet(body), *_in_vain(body, compute)]
 
 
 def _needing(ask: Submission, compute: Compute) -> Submission:
@@ -99,6 +101,49 @@ def _leader(workers: DistributedSpec, own: Spec, framework: str) -> Submission:
         said = {**dict.fromkeys(_WHAT_RUNS), **said}  # its command goes with no arguments of the workers
     compute = own.compute or (Compute() if framework == "MPI" else workers.compute or Compute())
     return _needing(Submission("", _launch(workers.model_copy(update=said))), compute)
+
+
+def _ports(body: Submit) -> tuple[Port, ...]:
+    spec = body.spec
+    found = []
+    if isinstance(body, Inference) and body.spec.servingPort is not None and body.spec.servingPort.container:
+        found.append(Port(body.spec.servingPort.container, "Serving"))
+    found += [
+        Port(entry.container, entry.serviceType or "ClusterIP", entry.external or 0)
+        for entry in spec.ports or ()
+        if entry.container is not None and not entry.exclude
+    ]
+    urls = [entry.container for entry in spec.exposedUrls or () if not entry.exclude]
+    return (*found, *(Port(container, "URL") for container in urls if container is not None))
+
+
+def _replicas(body: Submit) -> int:
+    """As many as there would be without load; one where that would be none."""
+    scaling = body.spec.autoscaling if isinstance(body, Inference) else None
+    return 1 if scaling is None or scaling.minReplicas is None else max(scaling.minReplicas, 1)
+
+
+def _not_yet(body: Submit) -> list[str]:
+    """What is accepted and will be had later."""
+    told = []
+    scaling = body.spec.autoscaling if isinstance(body, Inference) else None
+    if scaling is not None:
+        few, many = scaling.minReplicas, scaling.maxReplicas
+        if few == 0 or (many is not None and many != (1 if few is None else few)) or scaling.model_extra:
+            number = _replicas(body)
+            words = "1 replica runs" if number == 1 else f"{number} replicas run"
+            told.append(f"There is no autoscaling yet: {words}, whatever the load.")
+    elsewhere = [port for port in _ports(body) if port.external not in (0, port.container)]
+    told += [
+        f"Port {port.external} is not opened: on this machine the program is reached at its own port"
+        f" {port.container}."
+        for port in elsewhere
+    ]
+    if any(entry.url for entry in body.spec.exposedUrls or ()):
+        told.append(
+            "Addresses of exposedUrls cannot be chosen: on this machine it is localhost and the port."
+        )
+    return told
 
 
 def _check_kind(compute: Compute) -> None:

@@ -61,6 +61,22 @@ class Compute(Strict):
     extendedResources: list[dict[str, Any]] | None = None
 
 
+Number = Annotated[int, Field(ge=1, le=65_535)]
+
+
+class PortItem(Body):
+    container: Number | None = None
+    serviceType: Literal["LoadBalancer", "NodePort", "ClusterIP"] | None = None
+    external: Annotated[int, Field(ge=0, le=65_535)] | None = None
+    exclude: bool | None = None
+
+
+class UrlItem(Body):
+    container: Number | None = None
+    url: Word | None = None
+    exclude: bool | None = None
+
+
 class Spec(Body):
     image: Word | None = None
     command: Text | None = None
@@ -79,6 +95,8 @@ class Spec(Body):
     terminateAfterPreemption: bool | None = None
     autoDeletionTimeAfterCompletionSeconds: Seconds | None = None
     restartPolicy: Literal["Always", "Never", "OnFailure"] | None = None
+    ports: Annotated[list[PortItem], Field(max_length=100)] | None = None
+    exposedUrls: Annotated[list[UrlItem], Field(max_length=100)] | None = None
     labels: list[Pair] | None = None
     annotations: list[Pair] | None = None
     stdin: bool | None = None
@@ -124,6 +142,25 @@ class Distributed(Submit):
     spec: DistributedSpec = Field(default_factory=DistributedSpec)
     masterSpecSameAsWorker: bool | None = None  # false without masterSpec: no master
     masterSpec: Spec | None = None
+
+
+class ServingPort(Body):
+    container: Number | None = None
+    protocol: Literal["http", "grpc"] | None = None
+
+
+class Autoscaling(Body):
+    minReplicas: Count | None = None
+    maxReplicas: Count | None = None
+
+
+class InferenceSpec(Spec):
+    servingPort: ServingPort | None = None
+    autoscaling: Autoscaling | None = None
+
+
+class Inference(Submit):
+    spec: InferenceSpec = Field(default_factory=InferenceSpec)
 
 
 class Batch(Body):

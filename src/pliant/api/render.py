@@ -181,7 +181,12 @@ class Renderer:
             "currentNodePools": [view.pool] if view.pool else [],
             "images": list(dict.fromkeys(workload.launch_of(task.name).image for task in view.tasks))
             or [workload.launch.image],
-            "urls": [],
+            "urls": [
+                f"http://localhost:{port.container + task.index}"
+                for port in workload.ports
+                for task in view.tasks
+                if port.public and task.phase is TaskPhase.RUNNING
+            ],
             "command": shlex.join(workload.launch.command),
             "arguments": shlex.join(workload.launch.args),
             "environmentVariables": dict(workload.launch.env),

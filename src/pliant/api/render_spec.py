@@ -4,7 +4,7 @@ import shlex
 from typing import Any
 
 from pliant.api.amounts import gpus, quantity
-from pliant.model.workload import Workload
+from pliant.model.workload import Kind, Workload
 
 Item = dict[str, Any]
 
@@ -36,6 +36,12 @@ def spec_of(workload: Workload) -> Item:
             "maxReplicas": group.max,
             "slotsPerWorker": workload.slots,
         }
+    if workload.kind is Kind.INFERENCE:
+        serving = [{"container": port.container} for port in workload.ports if port.service == "Serving"]
+        distributed = {
+            "servingPort": serving[0] if serving else None,
+            "autoscaling": {"minReplicas": group.wanted, "maxReplicas": group.max},
+        }
     return {
         **distributed,
         "image": launch.image,
@@ -50,6 +56,12 @@ def spec_of(workload: Workload) -> Item:
         "priorityClass": workload.priority_class,
         "preemptibility": "preemptible" if workload.preemptible else "non-preemptible",
         "category": workload.category,
+        "ports": [
+            {"container": port.container, "serviceType": port.service, "external": port.external or None}
+            for port in workload.ports
+            if port.service not in ("URL", "Serving")
+        ],
+        "exposedUrls": [{"container": port.container} for port in workload.ports if port.service == "URL"],
         "completions": group.wanted if group.at_once else None,
         "parallelism": group.at_once or None,
         "backoffLimit": workload.backoff_limit,

@@ -14,7 +14,7 @@ from pliant.api.amounts import gpus
 from pliant.api.answers import answer, answers, encode
 from pliant.api.asks import submission
 from pliant.api.auth import Caller, Principal
-from pliant.api.bodies import Distributed, Submit
+from pliant.api.bodies import Distributed, Inference, Submit
 from pliant.api.context import Context, Here
 from pliant.api.render import Item, reason_item, submitted
 from pliant.control.errors import Conflict
@@ -163,10 +163,21 @@ def _posting_distributed(kind: Kind) -> Callable[..., Response]:
     return post
 
 
+def _posting_inference(kind: Kind) -> Callable[..., Response]:
+    plain = _posting(kind)
+
+    def post(body: Inference, here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False) -> Response:
+        """The same for a service of equal replicas. There is no autoscaling yet."""
+        return plain(body, here, caller, key, dry_run)
+
+    return post
+
+
 for _plural, _kind, _make in (
     ("trainings", Kind.TRAINING, _posting),
     ("workspaces", Kind.WORKSPACE, _posting),
     ("distributed", Kind.DISTRIBUTED, _posting_distributed),
+    ("inferences", Kind.INFERENCE, _posting_inference),
 ):
     _told: dict[str, Any] = answers(202, shapes.Submitted)
     _told["responses"][200] = {"model": shapes.Verdict, "description": "With dryRun=true"}

@@ -282,3 +282,4 @@ def _routes(plural: str, kind: Kind) -> None:
 _routes("trainings", Kind.TRAINING)
 _routes("workspaces", Kind.WORKSPACE)
 _routes("distributed", Kind.DISTRIBUTED)
+_routes("inferences", Kind.INFERENCE)

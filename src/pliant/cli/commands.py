@@ -26,6 +26,7 @@ _SECTIONS = {
     "By kind of workload": {
         "training": "pliant.cli.typed:training",
         "workspace": "pliant.cli.typed:workspace",
+        "inference": "pliant.cli.typed:inference",
         "workload": "pliant.cli.typed:workload",
         "pytorch": "pliant.cli.typed:pytorch",
         "mpi": "pliant.cli.typed:mpi",

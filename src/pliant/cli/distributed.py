@@ -172,7 +172,7 @@ def _first(name: str, framework: str, *more: Callable[[Any], Any]) -> click.Comm
         body, _ = submit.request(given, tail(ctx))
         submit.note_spelling(session, ctx, given, body)
         body["spec"] |= distribution
-        return submission.finish(session, "Distributed", body | _master_spec(given), given)
+        return submit.finish(session, "Distributed", body | _master_spec(given), given)
 
     return command
 

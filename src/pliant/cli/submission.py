@@ -101,6 +101,57 @@ def elastic_fits(*, workspace: bool, shared: bool, gpus: bool) -> None:
         raise click.UsageError("--elastic needs -g: the number of GPUs it asks for.")
 
 
+def exposed(ports: Sequence[str], urls: Sequence[str]) -> dict[str, Any]:
+    """--port and --external-url of the second edition: container=80,service-type=NodePort."""
+    made: dict[str, Any] = {}
+    kinds = {kind.lower(): kind for kind in ("NodePort", "LoadBalancer", "ClusterIP")}
+    for text in ports:
+        fields = _fields(text, "--port", ("container", "service-type", "external"))
+        kind = fields.get("service-type", "NodePort")
+        if kind.lower() not in kinds:
+            raise click.UsageError(f"--port {text}: service-type is one of {', '.join(kinds.values())}.")
+        entry = {"container": _port(fields.get("container"), text), "serviceType": kinds[kind.lower()]}
+        if "external" in fields:
+            entry["external"] = _port(fields["external"], text)
+        made.setdefault("ports", []).append(entry)
+    for text in urls:
+        fields = _fields(text, "--external-url", ("container", "url"))
+        entry = {"container": _port(fields.get("container"), text)}
+        if "url" in fields:
+            entry["url"] = fields["url"]
+        made.setdefault("exposedUrls", []).append(entry)
+    return made
+
+
+def serving_port(text: str) -> dict[str, Any]:
+    fields = _fields(text, "--serving-port", ("container", "protocol", "authorization-type"))
+    made: dict[str, Any] = {"container": _port(fields.get("container"), text)}
+    if protocol := fields.get("protocol"):
+        if protocol not in ("http", "grpc"):
+            raise click.UsageError(f"--serving-port {text}: protocol is http or grpc.")
+        made["protocol"] = protocol
+    return made
+
+
+def _fields(text: str, flag: str, known: Sequence[str]) -> dict[str, str]:
+    """'container=80,external=8080' as a mapping; a bare value is the container's port."""
+    fields = {}
+    for part in text.split(","):
+        name, separator, value = part.partition("=")
+        if not separator:
+            name, value = "container", part
+        if name not in known:
+            raise click.UsageError(f"{flag} {text}: {name} is not one of {', '.join(known)}.")
+        fields[name] = value
+    return fields
+
+
+def _port(text: str | None, said: str) -> int:
+    if text is None or not text.isdecimal() or not 0 < int(text) < 65_536:
+        raise click.UsageError(f"{said}: container is a port from 1 to 65535, as in container=8888.")
+    return int(text)
+
+
 def runs(
     completions: int | None, parallelism: int | None, given: Mapping[str, Any], *, workspace: bool = False
 ) -> dict[str, int]:

@@ -54,6 +54,15 @@ def options(function: _Function) -> _Function:
             click.option("--command-follows", is_flag=True, hidden=True),
             click.option("--args", multiple=True, metavar="WORD", help="Argument; without `--` only."),
             click.option(
+                "-s",
+                "--service-type",
+                type=click.Choice(["portforward", "loadbalancer", "nodeport", "ingress"]),
+                help="How its ports are reached.",
+            ),
+            click.option(
+                "--port", "ports", multiple=True, metavar="[LOCAL:]PORT", help="8080:80 (repeatable)."
+            ),
+            click.option(
                 "--ttl-after-finish", metavar="TIME", help="Delete it so long after its end: 5s, 2m, 3h."
             ),
         )
@@ -64,6 +73,8 @@ def options(function: _Function) -> _Function:
 
 @click.command("submit", cls=SubmitCommand, short_help="Submit a job.", epilog=EPILOG)
 @options
+@click.option("--inference", is_flag=True, help="A service: replicas that are kept running.")
+@click.option("--replicas", type=click.IntRange(1), metavar="N", help="With --inference: how many.")
 @click.option(
     "--completions", type=click.IntRange(1), metavar="N", help="Runs that must succeed, each by itself."
 )
@@ -80,7 +91,20 @@ def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     note_spelling(session, ctx, given, body)
     if given["preemptible"]:
         session.note("Note: a preemptible job may be stopped at any time when others claim its GPUs.")
-    return submission.finish(session, kind, body, given)
+    return finish(session, kind, body, given)
+
+
+def finish(session: Session, kind: str, body: dict[str, Any], given: dict[str, Any]) -> int | None:
+    """Submit it, and forward its ports if that was asked for."""
+    if given["service_type"] != "portforward" or given["dry_run"]:
+        return submission.finish(session, kind, body, given)
+    if given["attach"]:
+        raise click.UsageError("--attach and --service-type portforward both keep the terminal: choose one.")
+    from pliant.cli.forward import forward, mapping
+
+    answer = submission.send(session, kind, body, dry_run=False)
+    assert answer is not None
+    return forward(session, answer["workloadId"], answer["name"], [mapping(text) for text in given["ports"]])
 
 
 def note_spelling(session: Session, ctx: click.Context, given: dict[str, Any], body: dict[str, Any]) -> None:
@@ -114,11 +138,46 @@ def request(given: dict[str, Any], words: list[str] | None) -> tuple[dict[str, A
     if workspace:
         spec.setdefault("backoffLimit", 0)
     spec |= submission.runs(given.get("completions"), given.get("parallelism"), given)
+    spec |= _ports(given)
     if given["ttl_after_finish"]:
         ttl = submission.seconds(given["ttl_after_finish"], "--ttl-after-finish")
         spec["autoDeletionTimeAfterCompletionSeconds"] = ttl
     body["spec"] = spec
-    return body, "Workspace" if workspace else "Training"
+    if not given.get("inference"):
+        if given.get("replicas"):
+            raise click.UsageError("--replicas goes with --inference only.")
+        return body, "Workspace" if workspace else "Training"
+    if workspace or given["elastic"] or spec.get("completions", 1) > 1:
+        raise click.UsageError("--inference does not go with --interactive, --elastic or --completions.")
+    if replicas := given["replicas"]:
+        spec["autoscaling"] = {"minReplicas": replicas, "maxReplicas": replicas}
+    return body, "Inference"
+
+
+_SERVICES = {"portforward": "ClusterIP", "loadbalancer": "LoadBalancer", "nodeport": "NodePort"}
+
+
+def _ports(given: dict[str, Any]) -> dict[str, Any]:
+    """The ports, in the words of the second edition; an ingress is a page to open."""
+    kind = given["service_type"]
+    if not given["ports"]:
+        if kind:
+            raise click.UsageError(f"--service-type {kind} needs --port, as in --port 8080:80.")
+        return {}
+    if not kind:
+        raise click.UsageError("--port needs --service-type: portforward, nodeport, loadbalancer or ingress.")
+    from pliant.cli.forward import mapping
+
+    pairs = [mapping(text) for text in given["ports"]]
+    if kind == "ingress":
+        return {"exposedUrls": [{"container": target} for _, target in pairs]}
+    entries: list[dict[str, Any]] = []
+    for local, target in pairs:
+        entry: dict[str, Any] = {"container": target, "serviceType": _SERVICES[kind]}
+        if local != target and kind != "portforward":
+            entry["external"] = local
+        entries.append(entry)
+    return {"ports": entries}
 
 
 def _gpus(gpu: str | None, gpu_memory: str | None) -> dict[str, Any]:

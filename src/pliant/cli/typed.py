@@ -18,6 +18,7 @@ _VERBS = {
     "exec": "pliant.cli.execute:exec_command",
     "bash": "pliant.cli.execute:bash",
     "attach": "pliant.cli.execute:attach",
+    "port-forward": "pliant.cli.forward:port_forward",
 }
 
 
@@ -81,4 +82,10 @@ workload = LazyGroup(
     name="workload",
     help="Workloads of every kind.",
     callback=_about(None, "workload"),
+)
+inference = LazyGroup(
+    {"Commands": {**_VERBS, "submit": "pliant.cli.inference:submit"}},
+    name="inference",
+    help="Services: equal replicas that are kept running.",
+    callback=_about("Inference", "inference"),
 )

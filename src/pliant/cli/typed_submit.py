@@ -62,6 +62,20 @@ def options(function: _Function) -> _Function:
                 help="Delete it so long after its end.",
             ),
             click.option(
+                "--port",
+                "ports",
+                multiple=True,
+                metavar="SPEC",
+                help="container=80,service-type=NodePort (repeatable).",
+            ),
+            click.option(
+                "--external-url",
+                "urls",
+                multiple=True,
+                metavar="SPEC",
+                help="container=8888: a page to open.",
+            ),
+            click.option(
                 "--restart-policy", type=click.Choice(["Always", "Never", "OnFailure"]), help="When it ends."
             ),
         )
@@ -104,6 +118,7 @@ def request(given: dict[str, Any], words: list[str] | None, kind: str) -> dict[s
         raise click.UsageError("-c, --command: the command follows after `--`, as in: -c -- sleep infinity")
     spec |= submission.argv(command=words or ()) if given["command"] else submission.argv(args=words or ())
     spec |= submission.runs(given.get("runs"), given.get("parallelism"), given, workspace=kind == "Workspace")
+    spec |= submission.exposed(given["ports"], given["urls"])
     for field, key in (("preemptibility", "preemptibility"), ("restartPolicy", "restart_policy")):
         if given[key] is not None:
             spec[field] = given[key]

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 PAGE = 500
 """Entries asked for at once; the server's maximum."""
 
-_TYPED = {"Training": "trainings", "Workspace": "workspaces", "Distributed": "distributed"}
+_TYPED = {
+    "Training": "trainings",
+    "Workspace": "workspaces",
+    "Distributed": "distributed",
+    "Inference": "inferences",
+}
 
 
 class Change(NamedTuple):

@@ -28,6 +28,8 @@ def groups_of(ask: Submission, request: Request) -> tuple[TaskGroup, ...]:
         _check_elastic(ask, request)
     if runs := _runs(ask, request):
         return (runs,)
+    if ask.kind is Kind.INFERENCE:
+        return (_replicas(ask, request),)
     if ask.distribution is not None:
         return _distributed(ask, ask.distribution, request)
     return (TaskGroup("task", request, elastic=ask.elastic, live_resize=ask.live_resize),)
@@ -75,12 +77,25 @@ def _runs(ask: Submission, request: Request) -> TaskGroup | None:
     for wrong, what in (
         (ask.elastic, "An elastic workload"),
         (ask.kind is Kind.WORKSPACE, "An interactive workload"),
+        (ask.kind is Kind.INFERENCE, "An inference"),
         (ask.distribution is not None, "A distributed workload"),
         (ask.restart, "A workload that is always started again"),
     ):
         if wrong:
             raise BadRequest(f"{what} has one run.", "Leave out completions and parallelism.")
     return TaskGroup("task", request, min=0, wanted=runs, max=runs, at_once=at_once)
+
+
+def _replicas(ask: Submission, request: Request) -> TaskGroup:
+    """It serves as soon as one of them runs."""
+    if not 1 <= ask.replicas <= MOST_TASKS:
+        raise BadRequest(
+            f"{ask.replicas} is no number of replicas.",
+            f"Ask for 1 or more, {MOST_TASKS} at most: nothing scales to zero yet.",
+        )
+    if ask.elastic:
+        raise BadRequest("An inference cannot be elastic.", "Leave out --elastic.")
+    return TaskGroup("replica", request, min=1, wanted=ask.replicas, max=ask.replicas)
 
 
 def _distributed(ask: Submission, chosen: Distribution, request: Request) -> tuple[TaskGroup, ...]:

@@ -15,6 +15,7 @@ from pliant.control.submission import (
     Submission,
     check_image,
     check_name,
+    check_ports,
     priority_of,
     request_of,
 )
@@ -27,6 +28,9 @@ from pliant.model.workload import Attempt, AttemptId, Desired, Kind, Phase, Task
 
 Answered = Callable[[Workload], tuple[int, str]]
 """Renders the answer to a submission, so that the same answer can be given again for the same key."""
+
+BACKOFF = {Kind.WORKSPACE: 0, Kind.INFERENCE: 2**31}
+"""Failed attempts per task unless stated otherwise, where they are not 6; a service is always tried again."""
 
 FOLLOW_WAIT = 0.2
 """Seconds between two looks for the next attempt of a task whose log is followed."""
@@ -86,8 +90,8 @@ class Service(Tenancy):
             if (refusal := engine.refuse(one)) is not None:
                 raise BadRequest(refusal)
         notice = engine.notice(launch)
-        interactive = ask.kind is Kind.WORKSPACE
-        backoff = ask.backoff_limit if ask.backoff_limit is not None else 0 if interactive else 6
+        serves = ask.kind is Kind.INFERENCE
+        backoff = ask.backoff_limit if ask.backoff_limit is not None else BACKOFF.get(ask.kind, 6)
         workload = Workload(
             id=str(uuid.uuid4()),
             name=ask.name or "",
@@ -100,10 +104,11 @@ class Service(Tenancy):
             pools=ask.pools,
             node_type=ask.node_type,
             backoff_limit=backoff,
-            restart=ask.restart,
+            restart=ask.restart or serves,
             terminate_after_preemption=ask.terminate_after_preemption,
             grow_doubling=ask.elastic_doubling,
             framework=ask.distribution.framework if ask.distribution is not None else "",
+            ports=check_ports(ask),
             slots=ask.distribution.slots if ask.distribution is not None else 1,
             ends_with=leader_of(ask),
             ttl=ask.ttl,

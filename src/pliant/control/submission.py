@@ -10,6 +10,7 @@ from pliant.model.workload import (
     PRIORITIES,
     Kind,
     Launch,
+    Port,
     Request,
 )
 
@@ -62,6 +63,8 @@ class Submission:
     elastic_doubling: bool = False
     live_resize: bool = False
     distribution: Distribution | None = None
+    replicas: int = 1  # of an inference
+    ports: tuple[Port, ...] = ()
     runs: int | None = None  # tasks that must succeed, each by itself
     at_once: int | None = None  # of these
     priority: str | None = None  # a name or a number
@@ -165,3 +168,14 @@ def check_image(launch: Launch) -> Launch:
         if not key or "=" in key or "\0" in key:
             raise BadRequest(f"{key!r} cannot be the name of an environment variable.", "Use NAME=value.")
     return replace(launch, image=launch.image.strip())
+
+
+def check_ports(ask: Submission) -> tuple[Port, ...]:
+    """Its ports, each a port and none twice."""
+    numbers = [port.container for port in ask.ports]
+    for number in numbers:
+        if not 0 < number < 65_536:
+            raise BadRequest(f"{number} is no port.", "Ports are 1 to 65535.")
+        if numbers.count(number) > 1:
+            raise BadRequest(f"Port {number} is named twice.", "Name each port once.")
+    return ask.ports

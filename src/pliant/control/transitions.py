@@ -117,4 +117,6 @@ def phase_changed(workload: Workload, phase: Phase, now: int, message: str) -> W
 
 def time_limit(workload: Workload, interactive: int | None, training: int | None) -> int | None:
     """The limit on running time (ms) that applies to it."""
+    if workload.kind is Kind.INFERENCE:
+        return None
     return interactive if workload.kind is Kind.WORKSPACE else training

@@ -122,6 +122,20 @@ class TaskGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Port:
+    """Where a program listens. On one machine the tasks of a group take neighbouring ports by index."""
+
+    container: int
+    service: str = ""  # NodePort | LoadBalancer | ClusterIP | URL | Serving
+    external: int = 0  # what was asked for; 0: nothing
+
+    @property
+    def public(self) -> bool:
+        """True if it has an address that people are told."""
+        return self.service != "ClusterIP"
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """One submission. Identity is `id`: a deleted name is free at once."""
 
@@ -140,6 +154,7 @@ class Workload:
     terminate_after_preemption: bool = False
     grow_doubling: bool = False  # elastic by the 2021 rule: allocation doubles or halves
     framework: str = ""  # of a distributed workload: PyTorch | MPI | TF | XGBoost | JAX
+    ports: tuple[Port, ...] = ()  # where its program listens
     slots: int = 1  # MPI: ranks that are started inside each worker
     ends_with: str = ""  # the group whose success completes it; empty: its whole core
     ttl: int | None = None  # ms after its end until it is deleted

@@ -65,6 +65,8 @@ def document(
     meeting: dict[str, str] = {}
     if any(one.name == group and one.at_once for one in order.workload.groups):
         meeting["JOB_COMPLETION_INDEX"] = index
+    if order.workload.ports:
+        meeting["PORT"] = str(order.workload.ports[0].container + int(index))
     if order.workload.framework:
         own = site.layout.folder(order.attempt).path
         meeting = variables(order.workload, order.attempt.task, present, port, own)

@@ -1,0 +1,220 @@
+"""Ports: what the submits say of them, and that connections get through."""
+
+import socket
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from pliant.cli import forward
+from tests.cli.fake import Answer
+from tests.cli.items import pending, workload
+
+FIRST = [
+    ("-s nodeport --port 8888", {"ports": [{"container": 8888, "serviceType": "NodePort"}]}),
+    (
+        "--service-type loadbalancer --port 8080:80 --port 81",
+        {
+            "ports": [
+                {"container": 80, "serviceType": "LoadBalancer", "external": 8080},
+                {"container": 81, "serviceType": "LoadBalancer"},
+            ]
+        },
+    ),
+    ("-s ingress --port 8080", {"exposedUrls": [{"container": 8080}]}),
+]
+SECOND = [
+    (
+        "--port service-type=NodePort,container=80,external=8080",
+        {"ports": [{"container": 80, "serviceType": "NodePort", "external": 8080}]},
+    ),
+    ("--port 80", {"ports": [{"container": 80, "serviceType": "NodePort"}]}),
+    ("--external-url container=8888", {"exposedUrls": [{"container": 8888}]}),
+    ("--external-url container=8888,url=http://x", {"exposedUrls": [{"container": 8888, "url": "http://x"}]}),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), FIRST)
+def test_the_first_edition(options, expected, run, fake):
+    assert run(f"pliant submit n -i ubuntu -p team-a {options}").code == 0
+    assert fake.last.body["spec"] == {"image": "ubuntu", **expected}
+
+
+@pytest.mark.parametrize(("options", "expected"), SECOND)
+def test_the_second_edition(options, expected, run, fake):
+    assert run(f"pliant workspace submit n -i ubuntu -p team-a {options}").code == 0
+    assert fake.last.body["spec"] == {"image": "ubuntu", **expected}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            "submit n --inference --service-type nodeport --port 8888 -g 1",
+            {"compute": {"gpuDevicesRequest": 1}, "ports": [{"container": 8888, "serviceType": "NodePort"}]},
+        ),
+        (
+            "submit n --inference --replicas 4 -g 0.25",
+            {
+                "compute": {"gpuRequestType": "portion", "gpuPortionRequest": 0.25, "gpuDevicesRequest": 1},
+                "autoscaling": {"minReplicas": 4, "maxReplicas": 4},
+            },
+        ),
+        (
+            "inference submit n --serving-port container=8000,protocol=http --min-replicas 0"
+            " --max-replicas 2",
+            {
+                "autoscaling": {"minReplicas": 0, "maxReplicas": 2},
+                "servingPort": {"container": 8000, "protocol": "http"},
+            },
+        ),
+    ],
+)
+def test_inferences(words, expected, run, fake):
+    assert run(f"pliant {words} -i ubuntu -p team-a").code == 0
+    assert fake.last.path == "/api/v1/workloads/inferences"
+    assert fake.last.body["spec"] == {"image": "ubuntu", **expected}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("submit n -s nodeport", "--service-type nodeport needs --port"),
+        ("submit n --port 80", "--port needs --service-type"),
+        ("submit n -s portforward --port x", "--port x: not a port"),
+        ("submit n -s portforward --port 80:70000", "not a port"),
+        ("submit n -s portforward --port 80 --attach", "both keep the terminal"),
+        ("workspace submit n --port contaner=80", "contaner is not one of container, service-type, external"),
+        ("workspace submit n --external-url url=x", "container is a port"),
+        ("submit n --replicas 2", "--replicas goes with --inference only"),
+        ("submit n --inference --interactive", "--inference does not go with"),
+        ("inference submit n --min-replicas 3 --max-replicas 2", "--min-replicas 3 is more than"),
+        ("inference submit n --serving-port container=80,protocol=ftp", "protocol is http or grpc"),
+    ],
+)
+def test_what_is_refused_before_anything_is_sent(words, said, run, fake):
+    result = run(f"pliant -p team-a {words} -i ubuntu")
+    assert (result.code, said in result.err, fake.requests) == (2, True, []), result.err
+
+
+@contextmanager
+def echoing():
+    """The port of a program that gives back what it is sent, in capitals."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            while True:
+                try:
+                    peer, _ = server.accept()
+                except OSError:
+                    return
+                with peer:
+                    while data := peer.recv(1000):
+                        peer.sendall(data.upper())
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+def free():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+@contextmanager
+def forwarding(run, words):
+    """Forwards while the block runs; what was printed is in the list afterwards."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(run(words)), daemon=True)
+    thread.start()
+    yield results
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def ask(port):
+    """A whole conversation over the forwarded port, which may not be open yet."""
+    for _ in range(2000):
+        try:
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                client.sendall(b"hello")
+                client.shutdown(socket.SHUT_WR)
+                return b"".join(iter(lambda: client.recv(100), b""))
+        except ConnectionRefusedError:
+            threading.Event().wait(0.005)
+    raise AssertionError(f"nothing listens at {port}")
+
+
+@pytest.mark.parametrize(
+    "words", ["workspace port-forward n1 --port {}:{}", "submit n1 -i ubuntu -s portforward --port {}:{}"]
+)
+def test_connections_get_through_until_the_workload_ends(words, run, fake, monkeypatch):
+    monkeypatch.setattr(forward, "LOOK_SECONDS", 0.01)
+    item = workload("n1", type="Workspace" if "workspace" in words else "Training")
+    if "submit" in words:
+        answer = {"name": "n1", "workloadId": "id-n1"}
+        fake.answers["POST", "/api/v1/workloads/trainings"] = Answer(202, answer)
+    fake.workloads = [item]
+    with (
+        echoing() as target,
+        forwarding(run, f"pliant -p team-a {words.format(local := free(), target)}") as results,
+    ):
+        assert ask(local) == b"HELLO"
+        assert ask(local) == b"HELLO"
+        item["phase"] = "Completed"
+    result = results[0]
+    assert (result.code, result.err) == (0, "n1 runs no more.\n")
+    assert result.out.endswith(
+        f"Forwarding from 127.0.0.1:{local} -> {target}\n"
+        f"Open access point(s) to service from localhost:{local}\n"
+    )
+
+
+def test_a_replica_of_its_own(run, fake, monkeypatch):
+    """On one machine the second replica listens one port further."""
+    monkeypatch.setattr(forward, "LOOK_SECONDS", 0.01)
+    item = workload("n1", type="Inference")
+    fake.workloads = [item]
+    with echoing() as target:
+        ports = f"{(local := free())}:{target - 1}"
+        words = f"pliant inference port-forward n1 -p team-a --pod n1-replica-1 --port {ports}"
+        with forwarding(run, words):
+            assert ask(local) == b"HELLO"
+            item["phase"] = "Stopped"
+
+
+def test_the_same_port_on_the_same_machine_needs_no_forwarding(run, fake, monkeypatch):
+    monkeypatch.setattr(forward, "LOOK_SECONDS", 0.01)
+    item = workload("n1")
+    fake.workloads = [item]
+    with (
+        echoing() as target,
+        forwarding(run, f"pliant training port-forward n1 -p team-a --port {target}") as results,
+    ):
+        assert ask(target) == b"HELLO"
+        item["desiredPhase"] = "Deleted"
+    assert f"it answers at http://localhost:{target} itself" in results[0].out
+
+
+def test_a_port_that_is_taken(run, fake):
+    fake.workloads = [workload("n1")]
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        result = run(f"pliant training port-forward n1 -p team-a --port {port}:1")
+    assert result.code == 1
+    assert f"Nothing can listen at 127.0.0.1:{port}" in result.err
+
+
+def test_what_does_not_run(run, fake):
+    fake.workloads = [pending("n1")]
+    result = run("pliant training port-forward n1 -p team-a --port 80 --pod-running-timeout 1")
+    assert result.code == 7
+    assert result.err == (
+        "Waiting for pod to start running...\nn1 still does not run: 1 GPU is free, 2 are needed\n"
+    )
+    fake.workloads = [workload("n2", phase="Completed", status="Succeeded", runningPods=0)]
+    result = run("pliant training port-forward n2 -p team-a --port 80")
+    assert "n2 is over: its status is Succeeded" in result.err
