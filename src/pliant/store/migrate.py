@@ -13,6 +13,12 @@ from pliant.store.errors import StoreError
 LOCK = 0x506C69616E74
 """Held in PostgreSQL while tables are made or changed, so that two servers do not do it at once."""
 
+VERSION_TABLE = (
+    f"CREATE TABLE {schema.TABLE_OF_VERSION} "
+    "( version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num) )"
+)
+"""As alembic makes it."""
+
 SCRIPTS = Path(__file__).parent / "migrations"
 
 
@@ -20,7 +26,7 @@ def upgrade(link: Link, keep: Callable[[str], None]) -> None:
     """A fresh database gets its tables; of an older one, `keep` makes a copy before it is changed.
 
     Raises StoreError, with nothing changed, for a newer one and for one that is not Pliant's.
-    alembic is imported only if there is something to do.
+    alembic is imported only to change one that is there: that costs a start half a second.
     """
     with link.reading() as connection:
         found = version(connection, link.name)
@@ -31,8 +37,11 @@ def upgrade(link: Link, keep: Callable[[str], None]) -> None:
     with link.writing(durable=True) as connection:
         if connection.dialect.name == "postgresql":  # SQLite has locked the file by now
             connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK})"))
-        if version(connection, link.name) != schema.HEAD:  # nobody else did it in between
-            _run(connection, link.name)
+        found = version(connection, link.name)
+        if found is None:
+            _make(connection)
+        elif found != schema.HEAD:  # nobody else did it in between
+            change(connection, link.name)
 
 
 def version(connection: Connection, name: str) -> str | None:
@@ -53,7 +62,16 @@ def version(connection: Connection, name: str) -> str | None:
     return str(found)
 
 
-def _run(connection: Connection, name: str) -> None:
+def _make(connection: Connection) -> None:
+    """What all migrations together make of an empty database."""
+    connection.execute(text(VERSION_TABLE))
+    schema.metadata.create_all(connection, checkfirst=False)
+    connection.execute(schema.state.insert().values(one=1, epoch=0, serial=0, program=""))
+    connection.execute(text(f"INSERT INTO {schema.TABLE_OF_VERSION} VALUES (:head)"), {"head": schema.HEAD})
+
+
+def change(connection: Connection, name: str) -> None:
+    """Run the migrations that it lacks, all of them if it is empty. Raises StoreError."""
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError
