@@ -275,7 +275,8 @@ def _victims(scene: Scene, after: Mapping[Key, Task], plan: Plan, now: int) -> N
                 _protected(scene, victim, tasks, pool, now)
             if decision.action == "preempt" and not only_bonus and decision.verb is not Verb.MOVE:
                 assert winner.project == victim.project, f"{decision} across projects"
-                assert winner.priority > victim.priority, f"{decision} without a higher priority"
+                highest = max(_priorities(winner))
+                assert highest > min(_priorities(victim)), f"{decision} without a higher priority"
             if decision.action in ("shrink", "consolidate"):
                 assert only_bonus or decision.verb is Verb.MOVE, f"{decision} costs more than bonus"
             lost_core = not only_bonus and decision.verb is not Verb.MOVE
@@ -284,6 +285,10 @@ def _victims(scene: Scene, after: Mapping[Key, Task], plan: Plan, now: int) -> N
         amount = Resources(gpu=-lost)
         if pool and victim.id in scene.workloads:
             books.add(victim, pool, amount)
+
+
+def _priorities(workload: Workload) -> list[int]:
+    return [workload.priority if g.priority is None else g.priority for g in workload.groups]
 
 
 def _protected(scene: Scene, victim: Workload, tasks: Iterable[Task], pool: str, now: int) -> None:

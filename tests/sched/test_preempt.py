@@ -1,5 +1,7 @@
 """Preemption: higher priority inside one project."""
 
+import pytest
+
 from tests.sched.ticker import settled
 
 
@@ -89,3 +91,25 @@ def test_a_preempted_job_does_not_take_its_turn_from_others():
     t.settle()
     assert t.running() == {"mid": 1}
     assert t.attempts("mid") == 1, "it never started only to be stopped"
+
+
+@pytest.mark.parametrize(
+    ("running", "pending", "expected"),
+    [
+        ("j a c1 p80 +w g1 x0-1 q20", "k a g1 p50", {"k": 1, "j": 0}),
+        ("j a c1 p10 +w g1 x0-1 q90", "k a g1 p50", {"j": 1}),
+        ("j a g1 p50", "k a c1 p10 +w g1 x0-1 q90", {"k": 1}),
+        ("j a g1 p50", "k a g1 x1 q90 p10", {"k": 1}),
+        ("j a g1 x1 q90 p10", "k a g1 p50", {"j": 1}),
+    ],
+)
+def test_a_group_s_own_priority_counts(running, pending, expected):
+    t = settled("n1:1:cpu=8", "a=1", running)
+    t.submit(pending)
+    t.settle()
+    assert t.running() == expected
+
+
+def test_groups_get_portions_by_their_own_priority():
+    t = settled("n1:1", "a=1", "j a c1 +slow g1 x0-1 +quick g1 x0-1 q80")
+    assert [task.name for task in t.scene.tasks_of("j") if task.claims] == ["main-0", "quick-0"]

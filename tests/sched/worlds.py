@@ -13,7 +13,7 @@ pools     `fast` and options `:min=120` (minimum run time in seconds) `:spread`;
 jobs      `name project` and words: `g2` whole GPUs, `g0.5` a portion, `g0.5x2` of two devices each, `m5G`
           GPU memory, `c2` cores, `r4` GiB of memory, `x3` a gang of three, `x2-4` elastic gang min-wanted,
           `x2-4-6` min-wanted-max, `elastic` (one task, 1 .. node), `live` (resizes without restart),
-          `double` (2021 rule), `p80` priority, `np` non-preemptible, `int` a workspace,
+          `double` (2021 rule), `p80` priority, `q20` a group's own, `np` non-preemptible, `int` a workspace,
           `pool=fast,default`, `type=a`, `ran=30` (running for 30 s, else an hour); `+worker g1 x2` begins a
           second group. Where it is: `@n1` running there (`@n1,n2` a task each, `@n1*2` two devices, `@n1.1`
           device 1, `@n1.0.1` both), `~n1` stopping there with nothing claimed, `>n1` waiting with that
@@ -200,6 +200,7 @@ def _group(name: str, words: list[str]) -> TaskGroup:
         max=sizes[-1],
         elastic="elastic" in words,
         live_resize="live" in words,
+        priority=next((int(word[1:]) for word in words if word[0] == "q" and word[1:].isdigit()), None),
     )
 
 

@@ -12,7 +12,7 @@ from pliant.sched.admission import Refusal, asked, exceeded, refuse
 from pliant.sched.division import INFINITE, Standing
 from pliant.sched.machines import NodeClass, TaskKey
 from pliant.sched.plan import Decision, Verb
-from pliant.sched.portions import Chunk, Step
+from pliant.sched.portions import Chunk, Step, priority_of
 from pliant.sched.queue import Order
 from pliant.sched.settings import Settings
 from pliant.sched.share import pending, standings
@@ -63,7 +63,7 @@ class Cycle:
     def kin(self, chunk: Chunk, pool: str) -> Kin:
         """Equal for chunks of one project that ask for the same under the same conditions."""
         it = chunk.workload
-        owner = (it.project, it.kind, it.priority, it.preemptible, it.node_type)
+        owner = (it.project, it.kind, chunk.priority, it.preemptible, it.node_type)
         return (pool, owner, chunk.step, chunk.shape, chunk.parts[0].task if chunk.extends else None)
 
     def placeable(self, workload: str) -> bool:
@@ -159,14 +159,14 @@ class Cycle:
         )
 
     def lowest_priority(self, project: str) -> int | None:
-        """Of the preemptible workloads of a project that hold anything."""
+        """Of the groups of preemptible workloads of a project that hold anything."""
         world = self.world
         world.settle()
         return min(
             (
-                world.workloads[wid].priority
+                min(priority_of(row, group) for group in row.groups)
                 for wid in world.holders.get(project, ())
-                if world.workloads[wid].preemptible
+                if (row := world.workloads[wid]).preemptible
             ),
             default=None,
         )

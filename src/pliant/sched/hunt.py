@@ -363,17 +363,18 @@ class Hunt:
             for old, new in ((before[key], after[key]) for key in before)
         )
         lost = gpu_before - gpu_after
+        priority = max(unit.priority for unit in mine)
         bonus = all(unit.step is Step.BONUS for unit in mine)
         if lost_core and chunk is not None and chunk.step is Step.CORE:
-            verb, reason = Verb.EVICT, rules.reason(victim, lost)
+            verb, reason = Verb.EVICT, rules.reason(victim, lost, priority)
         elif moved:
             verb = Verb.MOVE
             places = [claim.node for claim in before.values() if claim is not None]
             targets = [claim.node for claim in after.values() if claim is not None]
             wanted = any(unit.step is Step.WANTED for unit in mine)
-            reason = rules.reason(victim, lost) if wanted else rules.moved(places, targets, lost)
+            reason = rules.reason(victim, lost, priority) if wanted else rules.moved(places, targets, lost)
         else:
-            verb, reason = Verb.SHRINK, rules.shrunk(lost) if bonus else rules.reason(victim, lost)
+            verb, reason = Verb.SHRINK, rules.shrunk(lost) if bonus else rules.reason(victim, lost, priority)
         names = tuple(key[1] for key in sorted(before))
         winner = self._chunk.workload.id
         return Decision(verb, rules.action, wid, names, gpu_before, gpu_after, reason, winner)

@@ -44,6 +44,7 @@ class Chunk:
     extends: bool  # it is bound to the node where its task sits
     shape: int  # two chunks of equal shape (that do not extend) fit the same nodes
     standing: Step  # what its workload holds already: CORE below its core, WANTED at it, BONUS above it
+    priority: int  # of its group; of a core the highest of its groups
 
 
 def chunk_of(
@@ -61,7 +62,27 @@ def chunk_of(
         any(part.extends for part in parts),
         world.shape_of(tuple((part.request, part.most) for part in parts)),
         standing,
+        core_priority(workload)
+        if step is Step.CORE
+        else priority_of(workload, workload.group(world.tasks[parts[0].task].group)),
     )
+
+
+def priority_of(workload: Workload, group: TaskGroup) -> int:
+    """Of a portion of this group."""
+    return workload.priority if group.priority is None else group.priority
+
+
+def core_priority(workload: Workload) -> int:
+    """The highest of the groups that its core consists of."""
+    return max(
+        (priority_of(workload, group) for group in workload.groups if group.min), default=workload.priority
+    )
+
+
+def by_priority(workload: Workload) -> list[TaskGroup]:
+    """Its groups in the order in which they get portions."""
+    return sorted(workload.groups, key=lambda group: -priority_of(workload, group))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +131,7 @@ def need_of(world: "World", workload: Workload) -> Need:
     complete = True
     holds = surplus = stretchable = False
     bonus = bonus_gpu = 0
-    for group in workload.groups:
+    for group in by_priority(workload):
         have, idle = candidates(world, workload, group)
         claims = [
             claim
@@ -181,7 +202,7 @@ def bonus_chunks(world: "World", workload: Workload) -> list[Chunk]:
     found: list[Chunk] = []
     if world.need(workload.id).chunk is not None:
         return found
-    for group in workload.groups:
+    for group in by_priority(workload):
         have, idle = candidates(world, workload, group)
         if group.elastic:
             task = next((t for t in world.tasks_of(workload.id) if t.group == group.name), None)

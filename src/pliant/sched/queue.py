@@ -17,7 +17,7 @@ ROOT = ""
 def job_key(chunk: Chunk) -> JobKey:
     """Priority, then below the core before at it before above it, then age."""
     workload = chunk.workload
-    return (-workload.priority, chunk.standing, workload.serial, workload.id)
+    return (-chunk.priority, chunk.standing, workload.serial, workload.id)
 
 
 def queue_key(

@@ -9,7 +9,7 @@ from pliant.model.reason import Moved, Reason, Shrunk
 from pliant.model.workload import TaskPhase, Workload
 from pliant.sched.context import Cycle
 from pliant.sched.machines import TaskKey
-from pliant.sched.portions import Chunk, Part, Step, without
+from pliant.sched.portions import Chunk, Part, Step, core_priority, priority_of, without
 from pliant.sched.world import World
 
 Rank = tuple[int, int, int, int, str]
@@ -32,6 +32,7 @@ class Unit:
     changes: tuple[tuple[TaskKey, Placement | None], ...]  # tasks and what they claim afterwards
     gpu: int  # milli-GPUs lost
     cause: tuple[TaskKey, str | None]  # the task and device that had to make room
+    priority: int  # of the group, or of the core
     again: Part | None = None  # what must be placed again elsewhere: a move
 
 
@@ -55,7 +56,7 @@ class Rules:
         self.patient = True  # False: search as if nobody had a minimum run time
         self.relocates = False  # True: a core that may not be taken may be moved
 
-    def may(self, victim: Workload, step: Step) -> bool:
+    def may(self, victim: Workload, step: Step, priority: int) -> bool:
         """True if this portion may be taken now, with what was taken before it gone already."""
         raise NotImplementedError
 
@@ -67,8 +68,8 @@ class Rules:
         """True if the whole outcome, chunk placed and victims gone, keeps the rules."""
         return True
 
-    def reason(self, victim: Workload, gpu: int) -> Reason:
-        """Why the victim loses so many milli-GPUs."""
+    def reason(self, victim: Workload, gpu: int, priority: int) -> Reason:
+        """Why the victim loses so many milli-GPUs, of portions of this priority."""
         return self.shrunk(gpu)
 
     def shrunk(self, gpu: int) -> Reason:
@@ -114,7 +115,7 @@ def rank(rules: Rules, wid: str) -> Rank:
     if over is None:
         have, due = rules.world.use(workload.project, rules.pool).claimed.gpu, standing.allocatable.gpu
         over = rules.over[workload.project] = (have << 32) // due if due > 0 else have << 32
-    return (standing.rank, -over, workload.priority, -workload.serial, wid)
+    return (standing.rank, -over, core_priority(workload), -workload.serial, wid)
 
 
 def fresh(world: World, wid: str) -> bool:
@@ -137,14 +138,15 @@ def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
         return None
     row = world.tasks[key]
     group = victim.group(row.group)
+    own = priority_of(victim, group)
     if group.elastic:
         held, asked = len(claim.shares), group.request.devices
         if uuid is not None and held > 1:
             step = Step.BONUS if held > asked else Step.WANTED
             gone = _given_back(victim, claim, uuid, held, asked if step is Step.BONUS else 1)
-            if rules.may(victim, step) and not (rules.moves and step is Step.WANTED):
+            if rules.may(victim, step, own) and not (rules.moves and step is Step.WANTED):
                 after = without(claim, gone)
-                return Unit(wid, step, ((key, after),), claim.gpu - after.gpu, (key, uuid))
+                return Unit(wid, step, ((key, after),), claim.gpu - after.gpu, (key, uuid), own)
     else:
         have = sum(
             1
@@ -155,11 +157,16 @@ def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
         surplus = Step.BONUS if have > group.wanted else Step.WANTED if have > group.min else None
         if (
             surplus is not None
-            and rules.may(victim, surplus)
+            and rules.may(victim, surplus, own)
             and not (rules.moves and surplus is Step.WANTED)
         ):
-            return Unit(wid, surplus, ((key, None),), claim.gpu, (key, uuid))
-    may = rules.may(victim, Step.CORE)
+            return Unit(wid, surplus, ((key, None),), claim.gpu, (key, uuid), own)
+    held_by = [k for k in world.keys_of(wid) if world.claim_of(k) is not None]
+    # With its core it loses its portions: the highest of all that counts.
+    core = max(
+        core_priority(victim), *(priority_of(victim, victim.group(world.tasks[k].group)) for k in held_by)
+    )
+    may = rules.may(victim, Step.CORE, core)
     if not may and not rules.may_move(victim):
         return None
     if rules.moves or not may:
@@ -168,9 +175,8 @@ def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
         request = group.request
         if group.elastic:
             request = replace(request, devices=min(len(claim.shares), request.devices))
-        return Unit(wid, Step.CORE, ((key, None),), claim.gpu, (key, uuid), Part(key, request))
-    held_by = [k for k in world.keys_of(wid) if world.claim_of(k) is not None]
-    return Unit(wid, Step.CORE, tuple((k, None) for k in held_by), world.gpu_of(wid), (key, uuid))
+        return Unit(wid, Step.CORE, ((key, None),), claim.gpu, (key, uuid), core, Part(key, request))
+    return Unit(wid, Step.CORE, tuple((k, None) for k in held_by), world.gpu_of(wid), (key, uuid), core)
 
 
 def _within(claim: Placement, carries: Placement | None) -> bool:
@@ -201,8 +207,8 @@ def cost(rules: Rules, units: Iterable[Unit]) -> Cost:
     for unit in units:
         if fresh(world, unit.workload):
             continue
-        queue, over, priority, age, wid = rank(rules, unit.workload)
-        ranks.add((queue, over, priority, -unit.step, age, _tail(world, unit), wid))
+        queue, over, _, age, wid = rank(rules, unit.workload)
+        ranks.add((queue, over, unit.priority, -unit.step, age, _tail(world, unit), wid))
         gpu += unit.gpu
         if unit.step is Step.CORE and (rules.moves or unit.again is None):
             cores.add(unit.workload)

@@ -12,7 +12,7 @@ class Moves(Rules):
     action = "consolidate"
     moves = True
 
-    def may(self, victim: Workload, step: Step) -> bool:
+    def may(self, victim: Workload, step: Step, priority: int) -> bool:
         return step is Step.BONUS or (victim.preemptible and self.unprotected(victim))
 
 

@@ -14,14 +14,14 @@ class LowerPriority(Rules):
     action = "preempt"
     resettles = True
 
-    def may(self, victim: Workload, step: Step) -> bool:
+    def may(self, victim: Workload, step: Step, priority: int) -> bool:
         if step is Step.BONUS:
             return True
         winner = self.chunk.workload
         return (
             victim.preemptible
             and victim.project == winner.project
-            and victim.priority < winner.priority
+            and priority < self.chunk.priority
             and (step is not Step.CORE or self.unprotected(victim))
         )
 
@@ -33,9 +33,8 @@ class LowerPriority(Rules):
                 return quota.preempt_min_runtime
         return super().min_runtime(victim)
 
-    def reason(self, victim: Workload, gpu: int) -> Reason:
-        winner = self.chunk.workload
-        return Preempted(gpu, winner.name, winner.priority, victim.priority)
+    def reason(self, victim: Workload, gpu: int, priority: int) -> Reason:
+        return Preempted(gpu, self.chunk.workload.name, self.chunk.priority, priority)
 
 
 def preempt(cycle: Cycle) -> None:
@@ -45,7 +44,7 @@ def preempt(cycle: Cycle) -> None:
 def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
     workload = chunk.workload
     lowest = cycle.lowest_priority(workload.project)
-    if lowest is None or lowest >= workload.priority:
+    if lowest is None or lowest >= chunk.priority:
         return None
     refusal = cycle.refuse(chunk, pool, adding)
     if (refusal is not None and refusal.quota) or cycle.never_fits(chunk, pool):

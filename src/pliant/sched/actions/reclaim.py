@@ -26,7 +26,7 @@ class BelowDue(Rules):
             str, tuple[str, Resources]
         ] = {}  # queue that gives -> (our queue beside it, before)
 
-    def may(self, victim: Workload, step: Step) -> bool:
+    def may(self, victim: Workload, step: Step, priority: int) -> bool:
         if step is Step.BONUS:
             return True
         if not victim.preemptible or victim.project == self.chunk.workload.project:
@@ -63,7 +63,7 @@ class BelowDue(Rules):
                     return False
         return True
 
-    def reason(self, victim: Workload, gpu: int) -> Reason:
+    def reason(self, victim: Workload, gpu: int, priority: int) -> Reason:
         mine, theirs = self._level(victim)
         quota = self._below_quota(mine)
         due, their_due = self._standing[mine], self._standing[theirs]

@@ -11,7 +11,7 @@ from pliant.sched.victims import Rules
 class OnlyBonus(Rules):
     action = "shrink"
 
-    def may(self, victim: Workload, step: Step) -> bool:
+    def may(self, victim: Workload, step: Step, priority: int) -> bool:
         return step is Step.BONUS
 
 
