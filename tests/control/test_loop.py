@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from pliant.control.errors import Unavailable
-from pliant.control.ports import StaleEpoch
+from pliant.control.ports import Batch, StaleEpoch
 from pliant.model.fact import AttemptEnded, AttemptStarted
-from pliant.model.workload import AttemptId, Exit, TaskPhase
+from pliant.model.machine import Placement
+from pliant.model.workload import AttemptId, Exit, Task, TaskPhase
 from pliant.store import StoreError
 from tests.control.stage import FailingStore, Stage
 
@@ -152,3 +153,17 @@ def test_a_machine_that_comes_back_smaller_stops_what_it_has_no_place_for(tmp_pa
     stage.service.delete(stays, "me")
     stage.run(1000)
     assert stage.phase(moved) == "Running"
+
+
+def test_what_contradicts_the_rest_is_named_and_set_aside(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = stage.submit("job")
+    stage.run()
+    stray = Task(job, "task-7", "task", 7, claims=Placement("nowhere"))
+    stage.store.commit(stage.loop.state.epoch, Batch(put=(stray,)))
+    stage.reopen()
+    assert f"task task-7 of workload {job} sits on node nowhere" in caplog.text
+    other = stage.submit("other")
+    stage.run()
+    assert (stage.phase(job), stage.phase(other)) == ("Running", "Running")

@@ -87,6 +87,8 @@ class Loop:
         self.state.epoch = self.store.lead()
         saved = self.store.load()
         self.state.rebuild(saved)
+        for fault in self.world.faults:
+            log.error("set aside, the rest is scheduled as ever: %s", fault)
         for engine in self.engines.values():
             known = [row for row in saved.attempts if self._engine(row.placement.node) is engine]
             engine.open(self.post, known, self.state.epoch)
