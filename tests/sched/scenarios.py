@@ -74,10 +74,12 @@ def scenario(dice: Dice) -> Scenario:
     typed = chance(dice, 20)
     default = "default" + (":min=60" if chance(dice, 12) else "") + (":spread" if chance(dice, 15) else "")
     pools = default + (f" fast{':min=120' if chance(dice, 30) else ''}" if fast else "")
-    nodes = " ".join(_node(dice, i, fast, typed) for i in range(1, 1 + pick(dice, (2, 1, 3, 4))))
+    holes = pick(dice, (0, 2, 3, 2, 0, 4))  # GPUs of each node, where small jobs are to leave holes
+    count = pick(dice, (2, 3) if holes else (2, 1, 3, 4))
+    nodes = " ".join(_node(dice, i, fast, typed, holes) for i in range(1, 1 + count))
     projects = _projects(dice, fast)
     names = [word.split("=")[0].rpartition("/")[2] for word in projects.split() if "/=" not in word]
-    steps = _holes(dice, names, nodes) if chance(dice, 50) else []
+    steps = _holes(dice, names, count * holes, holes) if holes else []
     first = sum(1 for step in steps if step.startswith("submit"))
     count = dice.number(1 + first, 14)
     for serial in range(first, count):
@@ -86,24 +88,22 @@ def scenario(dice: Dice) -> Scenario:
             steps.append(_step(dice, serial + 1, projects))
     for _ in range(dice.number(0, 8)):
         steps.append(_step(dice, count, projects))
-    victims = pick(dice, (16, -1, 16, 0, 2))
+    victims = pick(dice, (16, -1, 2, 16, -1, 2, 16, 0))
     return Scenario(nodes, projects, pools, tuple(steps), pick(dice, (1_000, 20_000)), Settings(victims))
 
 
-def _holes(dice: Dice, names: Sequence[str], nodes: str) -> list[str]:
+def _holes(dice: Dice, names: Sequence[str], gpus: int, size: int) -> list[str]:
     """Small jobs fill the machine, some end, and something larger asks for what they leave in pieces."""
-    gpus = sum(int(word.split(":")[1]) for word in nodes.split())
-    shape = pick(dice, ("g1", "g0.5", "g1 p25"))
-    small = [f"submit j{i} {pick(dice, names)} {shape}" for i in range(min(gpus, 8))]
-    ends = [f"finish {i}" for i in range(dice.number(0, 1), len(small), 2) if not chance(dice, 20)]
-    large = (
-        f"submit j{len(small)} {pick(dice, names)} {pick(dice, ('g2', 'g2', 'g3', 'g2 x2', 'g1', 'g2 np'))}"
-    )
-    return [*small, "rest", *ends, large, "rest"]
+    shape = pick(dice, ("g1", "g1 p25", "g0.5"))
+    small = [f"submit j{i} {pick(dice, names)} {shape}" for i in range(min(gpus, 9))]
+    ends = [f"finish {i}" for i in range(dice.number(0, 1), len(small), 2) if not chance(dice, 15)]
+    most = size // 2 + 1
+    large = pick(dice, (f"g{most}", f"g{most}", f"g{most} np", f"g{most} x2", "g1"))
+    return [*small, "rest", *ends, f"submit j{len(small)} {pick(dice, names)} {large}", "rest"]
 
 
-def _node(dice: Dice, index: int, fast: bool, typed: bool) -> str:
-    word = f"n{index}:{pick(dice, (2, 4, 1, 3, 2, 0))}"
+def _node(dice: Dice, index: int, fast: bool, typed: bool, size: int) -> str:
+    word = f"n{index}:{size or pick(dice, (2, 4, 1, 3, 2, 0))}"
     if chance(dice, 10):
         word += f":mem={pick(dice, (24, 8, 80))}"
     if chance(dice, 10):

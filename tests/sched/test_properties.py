@@ -25,7 +25,7 @@ def _scenarios(draw):
 
 def _profile(examples):
     quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-    return settings(max_examples=examples, suppress_health_check=quiet, print_blob=True)
+    return settings(max_examples=examples, suppress_health_check=quiet, deadline=None)
 
 
 def _count(t):
