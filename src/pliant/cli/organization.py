@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from pliant.cli.amounts import duration, number, whole
+from pliant.cli.session import Session
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -74,6 +75,10 @@ def body(given: Mapping[str, Any]) -> dict[str, Any]:
             ),
         ),
     ):
+        if flag == "idle_limit" and given[flag] not in (None, "none", "0"):
+            click.get_current_context().ensure_object(Session).note(
+                "Note: --idle-limit is kept and does nothing yet: how busy a GPU is, is not measured yet."
+            )
         if given[flag] is not None:
             rules |= dict.fromkeys(fields, _limit(given[flag], f"--{flag.replace('_', '-')}"))
     if rules:

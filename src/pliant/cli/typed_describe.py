@@ -35,6 +35,7 @@ def describe(session: Session, name: str) -> None:
         ("Name", item["name"]),
         ("ID", item["id"]),
         ("Type", item["type"]),
+        ("Framework", item.get("distributedFramework") or ""),
         ("Status", item["phase"]),
         ("Project", item["projectName"]),
         ("Department", item.get("departmentName") or ""),
@@ -60,6 +61,7 @@ def describe(session: Session, name: str) -> None:
         ("Node pools", ", ".join(item.get("currentNodePools") or item.get("requestedNodePools") or [])),
         ("Node type", item.get("nodeType") or ""),
         ("Node", ", ".join(item.get("nodes") or [])),
+        ("Address", ", ".join(item.get("urls") or [])),
     ]
     for title, entries in (("General", general), ("Compute", compute)):
         click.echo(f"{title}:")
