@@ -141,3 +141,9 @@ def test_fractions_share_devices_in_a_spread_pool_too():
 def test_foreign_devices_are_not_shared():
     t = settled("n1:2:foreign=0", "a=2", "h a g0.5", "i a g0.6")
     assert t.rows() == ["h Running 0.5 n1", "i Pending 0"] and _devices(t, "h") == ["n1.1"]
+
+
+def test_gpu_memory_on_a_device_on_which_it_keeps_the_limit():
+    """A quarter of the large card, half of the small one: the limit allows a quarter."""
+    t = settled("n1:1:mem=16 n2:1:mem=32", "a=1:max=0.25", "x a m8Gi")
+    assert t.rows() == ["x Running 0.25 n2"]

@@ -268,3 +268,27 @@ def test_a_live_task_comes_onto_another_device_only_once_that_is_free():
     t.submit("j2 a g1 x1-3 p65")
     t.settle()
     assert t.running()["j1"] == 1 and t.running()["j2"] == 3
+
+
+def test_what_waits_for_a_release_starts_where_there_is_room_before():
+    """a1 takes its time to stop; then x ends, and b1 need not wait any longer."""
+    t = _slow("n1:1 n2:1", "a=0 b=2", "a1 a g1 @n1", "x b g1 @n2", "b1 b g1", stop=30_000)
+    t.cycle()
+    assert t.scene.tasks_of("b1")[0].claims.node == "n1" and t.show()["a1"][0] == "Stopping"
+    t.finish("x")
+    t.advance(1_000)
+    t.cycle()
+    assert t.scene.tasks_of("b1")[0].carries.node == "n2", "it starts now"
+    (told,) = t.decisions("b1", "move")
+    assert told.reason.text == "Starts on n2 at once: its place on n1 was still being given back."
+    t.settle(wait=60_000)
+    assert t.rows("a1", "b1") == ["a1 Running 1 n1", "b1 Running 1 n2"] and t.attempts("b1") == 1
+
+
+def test_who_has_no_place_at_all_goes_before_who_waits_for_one():
+    t = _slow("n1:1 n2:1", "a=0 b=2", "a1 a g1 @n1", "x b g1 @n2", "b1 b g1", stop=30_000)
+    t.cycle()
+    t.submit("late b g1")
+    t.finish("x")
+    t.cycle()
+    assert t.scene.tasks_of("late")[0].carries.node == "n2" and not t.decisions("b1", "move")

@@ -204,8 +204,24 @@ class Cycle:
             return False
         if chunk.by_memory and self.exceeded(chunk, pool, adding):
             world.undo(mark)  # on the devices where it would land it is more than its queues may have
-            return False
+            return self._on_larger(chunk, cls, pool, adding)
         return True
+
+    def _on_larger(self, chunk: Chunk, cls: NodeClass, pool: str, adding: Resources) -> bool:
+        """Place a chunk that asks for GPU memory on larger devices only, of which it is a smaller part."""
+        mark = self.world.checkpoint()
+        for size in cls.sizes[1:]:
+            larger = NodeClass(pool, cls.types)
+            for name in cls.names:
+                if all(device.gpu.memory >= size for device in cls.nodes[name].devices.values()):
+                    larger.add(cls.nodes[name])
+            placed = fit.place(self.world, larger, chunk, self.pool(pool))
+            for node in list(larger.nodes.values()):
+                larger.remove(node)
+            if placed and not self.exceeded(chunk, pool, adding):
+                return True
+            self.world.undo(mark)
+        return False
 
     def _relocated(self, chunk: Chunk, cls: NodeClass, pool: str) -> bool:
         """A wanted portion that its node has no room for may be had on another, for a restart."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pliant.sched.actions.allocate import allocate
 from pliant.sched.actions.consolidate import consolidate
 from pliant.sched.actions.grow import grow
+from pliant.sched.actions.hasten import hasten
 from pliant.sched.actions.preempt import preempt
 from pliant.sched.actions.reclaim import reclaim
 from pliant.sched.actions.release import release
@@ -24,6 +25,7 @@ ACTIONS: dict[str, Callable[[Cycle], None]] = {
     "reclaim": reclaim,
     "preempt": preempt,
     "stale": stale,
+    "hasten": hasten,
     "grow": grow,
 }
 

@@ -232,7 +232,9 @@ class NodeState:
 class NodeClass:
     """All open nodes of one pool and of certain node types, bucketed by the number of free devices."""
 
-    __slots__ = ("_largest", "buckets", "free", "names", "nodes", "partly", "pool", "room", "types")
+    __slots__ = (
+        "_largest", "_sizes", "buckets", "free", "names", "nodes", "partly", "pool", "room", "types",
+    )  # fmt: skip
 
     def __init__(self, pool: str, types: tuple[str, ...]) -> None:
         self.pool = pool
@@ -244,6 +246,7 @@ class NodeClass:
         self.free = 0  # free devices in all
         self.room = 0  # unclaimed thousandths of all devices together
         self._largest: tuple[int, int, int, int] | None = None
+        self._sizes: list[int] | None = None
 
     @property
     def usable(self) -> int:
@@ -251,12 +254,19 @@ class NodeClass:
         return sum(node.usable for node in self.nodes.values())
 
     @property
+    def sizes(self) -> list[int]:
+        """Bytes of its usable devices, each size once, from the smallest."""
+        if self._sizes is None:
+            nodes = self.nodes.values()
+            self._sizes = sorted(
+                {d.gpu.memory for n in nodes for d in n.devices.values() if not d.gpu.foreign}
+            )
+        return self._sizes
+
+    @property
     def smallest_device(self) -> int:
         """Bytes of the smallest usable device; 0 without any."""
-        return min(
-            (d.gpu.memory for n in self.nodes.values() for d in n.devices.values() if not d.gpu.foreign),
-            default=0,
-        )
+        return self.sizes[0] if self.sizes else 0
 
     @property
     def largest(self) -> tuple[int, int, int, int]:
@@ -291,6 +301,7 @@ class NodeClass:
         self.room += node.room
         node.classes.append(self)
         self._largest = None
+        self._sizes = None
 
     def remove(self, node: NodeState) -> None:
         name = node.row.name
@@ -302,6 +313,7 @@ class NodeClass:
         self.room -= node.room
         node.classes.remove(self)
         self._largest = None
+        self._sizes = None
 
     def moved(self, node: NodeState, before: int) -> None:
         self._unbucket(node.row.name, before)

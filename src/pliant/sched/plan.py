@@ -23,7 +23,9 @@ class Decision:
     """One change of claims. `gpu` values are the workload's milli-GPUs before and after it."""
 
     verb: Verb
-    action: str  # the action that took it: allocate, shrink, consolidate, reclaim, preempt, stale, grow
+    action: (
+        str  # the action that took it: allocate, shrink, consolidate, reclaim, preempt, stale, hasten, grow
+    )
     workload: str
     tasks: tuple[str, ...]
     gpu_before: int

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-ORDER = ("allocate", "shrink", "consolidate", "reclaim", "preempt", "stale", "allocate", "grow")
+ORDER = ("allocate", "shrink", "consolidate", "reclaim", "preempt", "stale", "allocate", "hasten", "grow")
 """The actions of a cycle, from the least to the most disruptive; bonus comes last."""
 
 

@@ -115,6 +115,19 @@ class Moved(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class Hastened(Reason):
+    """Its place was still being given back; another became free before."""
+
+    code: ClassVar[str] = "hastened"
+    source: str  # node names, comma-separated
+    target: str
+
+    @property
+    def text(self) -> str:
+        return f"Starts on {self.target} at once: its place on {self.source} was still being given back."
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLost(Reason):
     code: ClassVar[str] = "node-lost"
     node: str

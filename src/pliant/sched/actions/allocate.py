@@ -1,11 +1,13 @@
 """Allocate: place what fits on what nobody claims, in fair order. Evicts nobody."""
 
+from pliant.sched.actions.hasten import hasten_first
 from pliant.sched.admission import Refusal
 from pliant.sched.context import Block, Cycle, Kin
 
 
 def allocate(cycle: Cycle) -> None:
     world = cycle.world
+    hasten_first(cycle)
     hopeless: dict[Kin, Refusal | None] = {}  # claims only grow here: what failed once fails again
     for lane, chunks in cycle.lanes().items():
         pool = lane[1]

@@ -1,0 +1,80 @@
+"""Hasten: who waits for a place that is still being given back starts where there is room now."""
+
+from dataclasses import replace
+
+from pliant.model.reason import Hastened
+from pliant.model.workload import Task, TaskPhase
+from pliant.sched import fit
+from pliant.sched.context import Cycle
+from pliant.sched.plan import Decision, Verb
+from pliant.sched.portions import workload_open
+
+
+def hasten_first(cycle: Cycle) -> None:
+    """Before places are given out, where nobody who waits for one could use it now."""
+    world = cycle.world
+    if "hasten" not in cycle.settings.actions or not world.adrift:
+        return
+    for chunks in cycle.lanes().values():
+        for chunk in chunks:
+            if not any(world.tasks[part.task].phase.live for part in chunk.parts):
+                return
+    hasten(cycle)
+
+
+def hasten(cycle: Cycle) -> None:
+    """Comes after those who have no place at all. Each change ends in a start, so nothing swings."""
+    world = cycle.world
+    waiting = {key[0] for key in world.adrift if world.tasks[key].phase is TaskPhase.WAITING}
+    order = sorted((world.workloads[wid].serial, wid) for wid in waiting if wid in world.workloads)
+    for _, wid in order:
+        rows = world.tasks_of(wid)
+        late = [row for row in rows if row.phase is TaskPhase.WAITING and not _ready(cycle, row)]
+        resting = any(row.retry_at is not None and row.retry_at > cycle.now for row in late)
+        if not late or resting or not cycle.placeable(wid) or not workload_open(world.workloads[wid]):
+            continue
+        if any(row.phase is TaskPhase.STOPPING for row in rows):
+            continue  # it could not start yet, wherever its places are
+        mark = world.checkpoint()
+        if not _elsewhere(cycle, wid, late):
+            world.undo(mark)
+
+
+def _ready(cycle: Cycle, row: Task) -> bool:
+    """True if it claims nothing, or nothing that others still carry."""
+    claim = cycle.world.claim_of(row.key)
+    node = cycle.world.nodes.get(claim.node) if claim is not None else None
+    if claim is None or node is None:
+        return True
+    devices = [node.devices[share.gpu] for share in claim.shares if share.gpu in node.devices]
+    return (
+        all(device.room_now(0, 0) for device in devices)
+        and (not claim.cpu or node.held_cpu <= node.row.cpu)
+        and (not claim.memory or node.held_memory <= node.row.memory)
+    )
+
+
+def _elsewhere(cycle: Cycle, wid: str, late: list[Task]) -> bool:
+    """Give all of these tasks places where they can start now; False if that cannot be."""
+    world, workload = cycle.world, cycle.world.workloads[wid]
+    pool = cycle.choices(workload)[0]
+    cls, before, old = cycle.nodes_for(workload, pool), world.gpu_of(wid), {}
+    for row in late:
+        old[row.key] = world.claim_of(row.key)
+        world.claim(row.key, None)
+    for row in late:
+        claim, group = old[row.key], workload.group(row.group)
+        assert claim is not None
+        request = replace(group.request, devices=len(claim.shares)) if group.elastic else group.request
+        node = fit.find(cls, request, cycle.pool(pool))
+        if node is None or not fit.fits_now(node, request):
+            return False
+        world.claim(row.key, fit.seat(node, request))
+    claims = [claim for row in late if (claim := world.claim_of(row.key)) is not None]
+    if world.gpu_of(wid) > before:
+        return False  # GPU memory is a larger part of a smaller device
+    sources = ", ".join(sorted({claim.node for claim in old.values() if claim is not None}))
+    reason = Hastened(sources, ", ".join(sorted({claim.node for claim in claims})))
+    names = tuple(row.name for row in late)
+    cycle.record(Decision(Verb.MOVE, "hasten", wid, names, before, world.gpu_of(wid), reason))
+    return True
