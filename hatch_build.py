@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 SHIM = ("entry", "lookup", "sys", "config", "ledger", "table", "memory", "pools", "blocks", "views", "launch")
-SHIM += ("gate",)
+SHIM += ("gate", "lease")
 PARTS = (
     Part("src/pliant/engines/local/bin/pliant-supervise", ("native/supervise.c",), (("-static",), ()), _SLOW),
     Part(

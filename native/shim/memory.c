@@ -264,6 +264,7 @@ static int primary_gone(CUdevice d, bool reset, int (*give)(CUdevice)) {
         if (!reset && --opened[i].retained == 0) last = true;
     }
     unlock(&counting);
+    if (last && c) gate_context_gone(c);
     int r = give(d);
     if (r == CU_OK && last && c) went(c, d, !reset);
     return r;
@@ -322,6 +323,7 @@ static int ended(CUcontext c, int (*give)(CUcontext)) {
     for (int i = 0; i < OPEN_MOST; i++)
         if (c && opened[i].context == c) d = opened[i].device;
     unlock(&counting);
+    gate_context_gone(c);
     int r = give(c);
     if (r == CU_OK && d >= 0) went(c, d, true);
     return r;

@@ -172,11 +172,12 @@ extern uint32_t pools_dirty;
 int graph_launch(CUgraphExec e, CUstream s, bool per_thread);
 uint64_t nvml_own_bytes(int gpu, bool *known);
 
-/* gate.c: compute shares */
+/* gate.c, lease.c: compute shares */
 extern uint32_t *gate_word; /* nonzero: a launch has to ask first */
 void gate_enter(CUstream stream, bool per_thread);
 void gate_leave(CUstream stream, bool per_thread);
 void gate_stream_gone(CUstream stream);
+void gate_context_gone(CUcontext context);
 void gate_forget(void);
 void gate_join(int gpu);
 #endif

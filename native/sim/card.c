@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../abi.h"
@@ -17,6 +18,8 @@ static_assert(sizeof(struct card_gpu) == 256, "layout");
 static_assert(sizeof(struct card_tag) == 320, "layout");
 static_assert(sizeof(struct card_proc) == 1024, "layout");
 static_assert(sizeof(struct card_kernel) == 32, "layout");
+
+enum { RETRY_NS = 5000000 };
 
 struct card_head *card;
 int card_me = -1;
@@ -108,8 +111,21 @@ bool card_attach(bool as_process) {
     return done;
 }
 
+static int take_lock(void) {
+    int r = pthread_mutex_trylock(&card->lock);
+    while (r == EBUSY || r == ETIMEDOUT) { /* again: a process that is stopped may have swallowed the wake-up */
+        struct timespec t;
+        clock_gettime(CLOCK_REALTIME, &t);
+        t.tv_nsec += RETRY_NS;
+        t.tv_sec += t.tv_nsec / 1000000000;
+        t.tv_nsec %= 1000000000;
+        r = pthread_mutex_timedlock(&card->lock, &t);
+    }
+    return r;
+}
+
 void card_lock(void) {
-    if (pthread_mutex_lock(&card->lock) != EOWNERDEAD) return;
+    if (take_lock() != EOWNERDEAD) return;
     /* its last owner died between two stores: count again */
     for (int g = 0; g < MAX_GPUS; g++) {
         card_gpus()[g].used = 0;
