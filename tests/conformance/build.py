@@ -8,7 +8,19 @@ from dataclasses import dataclass, field, replace
 from pliant.model.machine import DEFAULT_POOL, Gpu, Node, NodePool, Strategy
 from pliant.model.quantity import GPU
 from pliant.model.tenancy import UNLIMITED, Department, Project, Quota
-from pliant.model.workload import Desired, Kind, Launch, Phase, Request, Task, TaskGroup, TaskPhase, Workload
+from pliant.model.topology import Topology, Within
+from pliant.model.workload import (
+    Desired,
+    Kind,
+    Launch,
+    Phase,
+    Request,
+    SubGroup,
+    Task,
+    TaskGroup,
+    TaskPhase,
+    Workload,
+)
 from pliant.sched.machines import TaskKey
 from pliant.sched.world import World
 from tests.conformance.state import (
@@ -44,6 +56,8 @@ def build(state: State, now: int, epoch: int) -> Built:
     put(pool(case))
     for row in queues(case):
         put(row)
+    for row in case.get("topologies", ()):
+        put(Topology(row["name"], tuple(row["levels"])))
     for node in case["nodes"]:
         put(machine(node, state))
     for serial, job in enumerate(by_age(case), 1):
@@ -59,8 +73,6 @@ def refuse(case: Json) -> None:
         if row.get("taints"):
             raise UnsupportedError("taints")
     for job in case["jobs"]:
-        if job.get("topology"):
-            raise UnsupportedError("topology")
         if job.get("preemption_delay_s"):
             raise UnsupportedError("preemption delay")
         for task in job["tasks"]:
@@ -151,7 +163,8 @@ def _put_job(built: Built, state: State, job: Json, serial: int, now: int, epoch
     tasks = [task for task in state.of_job(job["name"]) if task.status not in (*GONE, "gated")]
     staying = [task for task in tasks if task.status not in ("releasing", "stuck_in_releasing")]
     leaving = [task for task in tasks if task.status == "releasing"]
-    groups, members = task_groups(job, staying)
+    shape = shape_of(job, staying)
+    tree = job.get("subgroups", {})
     stale = stale_since(state, job, tasks, now)
     phase = Phase.RUNNING if any(task.status in RUNNING for task in staying) else Phase.PENDING
     if stale is not None:
@@ -162,18 +175,21 @@ def _put_job(built: Built, state: State, job: Json, serial: int, now: int, epoch
         job["project"],
         Kind.DISTRIBUTED if len(tasks) > 1 else Kind.TRAINING,
         Launch(""),
-        groups,
+        tuple(shape.groups),
         0 if "priority" not in case.get("config", {}).get("plugins", ("priority",)) else int(job["priority"]),
         bool(job["preemptible"]),
         created=round(epoch - float(job.get("created_minutes_ago", 0)) * MINUTE),
         serial=serial,
+        subgroups=tuple(shape.subgroups),
+        min_groups=tree.get("min_subgroups"),
+        within=within(tree) or within(job),
         phase=phase,
         phase_since=stale or 0,
         stale_grace=_ms(job.get("staleness_grace_s")),
     )
     built.world.put(workload)
-    for group in groups:
-        for index, task in enumerate(members[group.name]):
+    for group in shape.groups:
+        for index, task in enumerate(shape.members[group.name]):
             _put_task(built, workload.id, group.name, index, task)
     if leaving:
         # What is being deleted comes back as another task, so it is none that could be given a place again.
@@ -210,42 +226,78 @@ def _put_task(built: Built, wid: str, group: str, index: int, task: TaskState) -
     built.keys[task.id] = row.key
 
 
-def task_groups(
-    job: Json, tasks: list[TaskState]
-) -> tuple[tuple[TaskGroup, ...], dict[str, list[TaskState]]]:
-    """The job's groups and who is in them, in the order in which they are to be placed."""
-    minimum: dict[str, int] = {}
-    if "subgroups" in job:
-        _flatten(job["subgroups"], minimum)
-    else:
-        minimum["default"] = least_members(job)
-    inside: dict[str, dict[Request, list[TaskState]]] = {name: {} for name in minimum}
+@dataclass(slots=True)
+class Shape:
+    """A job's tree in the words of the model, and who is in its groups."""
+
+    groups: list[TaskGroup] = field(default_factory=list)
+    subgroups: list[SubGroup] = field(default_factory=list)
+    members: dict[str, list[TaskState]] = field(default_factory=dict)
+
+
+def shape_of(job: Json, tasks: list[TaskState]) -> Shape:
+    """The job's groups in the order in which they are to be placed."""
+    shape = Shape()
+    inside: dict[str, dict[Request, list[TaskState]]] = {}
     for task in tasks:
-        podset = task.spec.get("subgroup") or "default"
-        if "subgroups" not in job:
-            podset = "default"
-        if podset not in inside:
-            if podset != "default":
-                raise ContradictionError(f"task {task.id} names the subgroup {podset}, which is unknown")
-            inside[podset], minimum[podset] = {}, 0
-        inside[podset].setdefault(task.request, []).append(task)
-    groups: list[TaskGroup] = []
-    members: dict[str, list[TaskState]] = {}
-    for podset, by_request in inside.items():
-        total = sum(len(some) for some in by_request.values())
-        if len(by_request) > 1 and minimum[podset] < total:
-            raise UnsupportedError("different requests in one elastic group of tasks")
-        for at, (request, some) in enumerate(by_request.items()):
-            some.sort(key=lambda task: (-(task.spec.get("task_priority", float("-inf"))), task.id))
-            least = minimum[podset] if len(by_request) == 1 else len(some)
-            name = podset if len(by_request) == 1 else f"{podset}{at}"
-            most = max(least, len(some))
-            groups.append(TaskGroup(name, request, least, most, most))
-            members[name] = some
-        if not by_request and minimum[podset]:
-            groups.append(TaskGroup(podset, Request(), minimum[podset], minimum[podset], minimum[podset]))
-            members[podset] = []
-    return tuple(groups), members
+        podset = (task.spec.get("subgroup") or "default") if "subgroups" in job else "default"
+        inside.setdefault(podset, {}).setdefault(task.request, []).append(task)
+    if "subgroups" in job:
+        _branch(job["subgroups"], "", inside, shape)
+        _podset({"name": "default", "min_members": 0}, "", inside, shape)
+    else:
+        _podset({"name": "default", "min_members": least_members(job)}, "", inside, shape)
+    for podset, some in inside.items():
+        task = next(iter(some.values()))[0]
+        raise ContradictionError(f"task {task.id} names the subgroup {podset}, which is unknown")
+    return shape
+
+
+def _branch(tree: Json, above: str, inside: dict[str, dict[Request, list[TaskState]]], shape: Shape) -> None:
+    for group in tree.get("groups", ()):
+        name = group["name"]
+        shape.subgroups.append(SubGroup(name, above, group.get("min_subgroups"), within(group)))
+        _branch(group, name, inside, shape)
+    for podset in tree.get("podsets", ()):
+        _podset(podset, above, inside, shape)
+
+
+def _podset(
+    podset: Json, above: str, inside: dict[str, dict[Request, list[TaskState]]], shape: Shape
+) -> None:
+    """A podset is a group of tasks; where they ask for different things, one sub-group of as many groups."""
+    name, least = podset["name"], int(podset.get("min_members", 1))
+    by_request = inside.pop(name, {})
+    total = sum(len(some) for some in by_request.values())
+    near = within(podset)
+    for some in by_request.values():
+        some.sort(key=lambda task: (-(task.spec.get("task_priority", float("-inf"))), task.id))
+    if len(by_request) < 2:
+        if total or least:
+            request, some = next(iter(by_request.items()), (Request(), []))
+            most = max(least, total)
+            shape.groups.append(TaskGroup(name, request, least, most, most, parent=above, within=near))
+            shape.members[name] = some
+        return
+    split = [[task] for some in by_request.values() for task in some]
+    if least >= total:
+        split = list(by_request.values())
+    else:
+        split.sort(key=lambda one: (-(one[0].spec.get("task_priority", float("-inf"))), one[0].id))
+    needed = None if least >= total else least
+    shape.subgroups.append(SubGroup(name, above, needed, near))
+    for at, some in enumerate(split):
+        part, count = f"{name}{at}", len(some)
+        shape.groups.append(TaskGroup(part, some[0].request, count, count, count, parent=name))
+        shape.members[part] = some
+
+
+def within(row: Json) -> Within | None:
+    """What a job, a group or a podset asks of where its tasks lie."""
+    near = row.get("topology")
+    if not near:
+        return None
+    return Within(near["topology"], near.get("required_level") or "", near.get("preferred_level") or "")
 
 
 def least_members(job: Json) -> int:
@@ -255,12 +307,7 @@ def least_members(job: Json) -> int:
 
 
 def _flatten(tree: Json, minimum: dict[str, int]) -> None:
-    """Podsets and their minimum. The model knows flat groups, all of which are needed."""
-    children = [*tree.get("groups", ()), *tree.get("podsets", ())]
-    if tree.get("min_subgroups") is not None and int(tree["min_subgroups"]) < len(children):
-        raise UnsupportedError("minimum number of subgroups")
-    if any(child.get("topology") for child in (tree, *children)):
-        raise UnsupportedError("topology of a subgroup")
+    """Podsets and their minimum."""
     for group in tree.get("groups", ()):
         _flatten(group, minimum)
     for podset in tree.get("podsets", ()):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import GPU, Resources
+from pliant.model.topology import Within
 
 PREEMPTIBLE_BELOW = 100
 """Unless said otherwise, a Run:ai workload of this priority or above is non-preemptible."""
@@ -119,6 +120,18 @@ class TaskGroup:
     live_resize: bool = False  # the task's GPUs can change without a restart
     at_once: int = 0  # so many of its tasks at a time, new ones as others succeed; 0: all `max` rows exist
     launch: Launch | None = None  # how its tasks are started; None: as the workload says
+    parent: str = ""  # the sub-group it belongs to; empty: the workload itself
+    within: Within | None = None  # how close together its tasks lie
+
+
+@dataclass(frozen=True, slots=True)
+class SubGroup:
+    """One level of a workload: task groups and sub-groups, some of which it cannot do without."""
+
+    name: str
+    parent: str = ""  # the sub-group above it; empty: the workload itself
+    min: int | None = None  # how many of its children must be at their own minimum; None: all
+    within: Within | None = None  # how close together all of its tasks lie
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +170,9 @@ class Workload:
     ports: tuple[Port, ...] = ()  # where its program listens
     slots: int = 1  # MPI: ranks that are started inside each worker
     ends_with: str = ""  # the group whose success completes it; empty: its whole core
+    subgroups: tuple[SubGroup, ...] = ()
+    min_groups: int | None = None  # how many children of the workload itself are its core; None: all
+    within: Within | None = None  # how close together all of its tasks lie
     ttl: int | None = None  # ms after its end until it is deleted
     stale_grace: int | None = None  # ms a broken gang keeps its remains; -1: for ever; None: as set for all
     preemption_delay: int = 0  # ms after it began to wait for which it takes from nobody but bonus

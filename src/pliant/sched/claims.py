@@ -5,7 +5,9 @@ from typing import NamedTuple
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
 from pliant.model.quantity import GPU, Resources
 from pliant.model.tenancy import Department, Project
+from pliant.model.topology import Topology
 from pliant.model.workload import Task, Workload
+from pliant.sched.domains import Domain
 from pliant.sched.machines import NodeClass, NodeState, TaskKey
 from pliant.sched.tree import NOTHING, ancestry, department_key
 
@@ -25,6 +27,7 @@ class Claims:
         self.departments: dict[str, Department] = {}
         self.projects: dict[str, Project] = {}
         self.nodes: dict[str, NodeState] = {}
+        self.topologies: dict[str, Topology] = {}  # by name
         self.workloads: dict[str, Workload] = {}
         self.tasks: dict[TaskKey, Task] = {}
         self.capacity: dict[str, Resources] = {}  # of ready nodes, by pool
@@ -34,7 +37,8 @@ class Claims:
         self._shapes: dict[tuple[object, ...], int] = {}
         self._paths: dict[str, tuple[str, ...]] = {}  # what path() has answered since the tree changed
         self._uses: dict[tuple[str, str], Use] = {}  # what use() has answered since the sums changed
-        self._classes: dict[tuple[str, tuple[str, ...]], NodeClass] = {}
+        self._classes: dict[tuple[object, ...], NodeClass] = {}
+        self.places: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}  # see topology.paths
         self._journal: list[tuple[TaskKey, Placement | None]] = []
         self._strays: dict[TaskKey, None] = {}
         self._touched: dict[str, None] = {}  # workloads whose needs may have changed
@@ -87,11 +91,14 @@ class Claims:
         """A number for what a chunk asks for: equal for equal requests."""
         return self._shapes.setdefault(requests, len(self._shapes))
 
-    def node_class(self, pool: str, types: tuple[str, ...]) -> NodeClass:
-        """Open nodes of a pool, of these types (none: all)."""
-        cls = self._classes.get((pool, types))
+    def node_class(
+        self, pool: str, types: tuple[str, ...], labels: tuple[tuple[str, str], ...] = ()
+    ) -> NodeClass:
+        """Open nodes of a pool, of these types (none: all), with all of these labels."""
+        cls = self._classes.get((pool, types, labels))
         if cls is None:
-            cls = self._classes[pool, types] = NodeClass(pool, types)
+            cls = Domain(pool, types, labels) if labels else NodeClass(pool, types)
+            self._classes[pool, types, labels] = cls
             for name in sorted(self.nodes):
                 if cls.takes(self.nodes[name]):
                     cls.add(self.nodes[name])

@@ -1,12 +1,14 @@
 """The allocator: finds places and claims them. What places for real is also what tries things out."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pliant.model.machine import NodePool, Placement, Share
 from pliant.model.workload import Request, TaskGroup
-from pliant.sched import fraction, score
+from pliant.sched import fraction, score, topology
 from pliant.sched.machines import Device, NodeClass, NodeState
 from pliant.sched.portions import Chunk, Part, whole
+from pliant.sched.subgroups import Level, constrained, tree
 from pliant.sched.world import World
 
 
@@ -111,7 +113,7 @@ def relocate(world: World, cls: NodeClass, part: Part, pool: NodePool, group: Ta
     return True
 
 
-def by_size(parts: tuple[Part, ...]) -> list[Part]:
+def by_size(parts: Sequence[Part]) -> list[Part]:
     """Large before small, otherwise in their own order: large ones have fewer places to go."""
     return sorted(
         parts, key=lambda part: (-part.request.devices * part.request.portion, -part.request.gpu_memory)
@@ -121,8 +123,52 @@ def by_size(parts: tuple[Part, ...]) -> list[Part]:
 def place(world: World, cls: NodeClass, chunk: Chunk, pool: NodePool) -> bool:
     """Claim places for all of a chunk; False, and nothing changed, if one of them has none."""
     mark = world.checkpoint()
-    for part in by_size(chunk.parts):
-        if not place_part(world, cls, part, pool):
-            world.undo(mark)
-            return False
-    return True
+    if constrained(chunk.workload):
+        done = _place_branch(world, topology.NodeSet(cls), tree(chunk.workload), chunk.parts, pool)
+    else:
+        done = all(place_part(world, cls, part, pool) for part in by_size(chunk.parts))
+    if not done:
+        world.undo(mark)
+    return done
+
+
+def place_again(world: World, cls: NodeClass, part: Part, pool: NodePool) -> bool:
+    """Claim a place for a task that lost its own, as close to the rest of its workload as it must be."""
+    workload = world.workloads[part.task[0]]
+    if not constrained(workload):
+        return place_part(world, cls, part, pool)
+    return _place_branch(world, topology.NodeSet(cls), tree(workload), (part,), pool)
+
+
+def _place_branch(
+    world: World, where: topology.NodeSet, branch: Level | TaskGroup, parts: Sequence[Part], pool: NodePool
+) -> bool:
+    """Place what belongs to one part of a workload's tree, in the first node set that takes all of it.
+
+    On failure some of it may be placed: the caller undoes.
+    """
+    mine = topology.parts_of(world, branch, parts)
+    if not mine:
+        return True
+    if branch.within is None or all(part.extends for part in mine):
+        return _place_inside(world, where, branch, mine, pool)
+    for nodes in topology.node_sets(world, where.nodes, branch.within, branch, mine):
+        mark = world.checkpoint()
+        if _place_inside(world, nodes, branch, mine, pool):
+            return True
+        world.undo(mark)
+    return False
+
+
+def _place_inside(
+    world: World, where: topology.NodeSet, branch: Level | TaskGroup, parts: Sequence[Part], pool: NodePool
+) -> bool:
+    rest = list(parts)
+    for child in branch.children if isinstance(branch, Level) else ():
+        if topology.branch_within(child):
+            if not _place_branch(world, where, child, parts, pool):
+                return False
+            placed = topology.parts_of(world, child, parts)
+            rest = [part for part in rest if part not in placed]
+    tries = where.tries()
+    return all(any(place_part(world, cls, part, pool) for cls in tries) for part in by_size(rest))

@@ -11,9 +11,11 @@ from pliant.model.workload import Request
 from pliant.sched import fit
 from pliant.sched.clearing import Clearing
 from pliant.sched.context import Cycle
-from pliant.sched.machines import NodeState, TaskKey
+from pliant.sched.machines import NodeClass, NodeState, TaskKey
+from pliant.sched.nearby import Heaps, Nearby
 from pliant.sched.plan import Decision, Verb
 from pliant.sched.portions import Chunk, Part, Step
+from pliant.sched.subgroups import constrained, tree
 from pliant.sched.victims import Cost, Rank, Rules, Unit, rank, unit_for
 
 FEW = 16
@@ -32,7 +34,6 @@ class Hunt:
         self._pool = cycle.pool(rules.pool)
         self._units: list[Unit] = []
         self._clearing = Clearing(cycle, rules)
-        self._heaps: dict[Request, list[tuple[Cost, str]]] = {}
 
     def run(self) -> bool:
         mark = self._world.checkpoint()
@@ -71,8 +72,7 @@ class Hunt:
     def _search(self, mark: int) -> bool:
         """Find a set of victims and place the chunk; on failure the world is as at the mark."""
         self._units = []
-        self._heaps = {}
-        if self._relieve() and all(self._serve(part) for part in fit.by_size(self._chunk.parts)):
+        if self._relieve() and self._served():
             self._minimise(mark)
             if self._admitted() and self._rules.holds():
                 return True
@@ -148,9 +148,16 @@ class Hunt:
         return max(found, key=lambda unit: unit.step, default=None)
 
     # ------------------------------------------------------------------ one task
-    def _serve(self, part: Part) -> bool:
+    def _served(self) -> bool:
+        if constrained(self._chunk.workload):
+            nearby = Nearby(self._world, self._units, self._clearing.price, self._serve)
+            return nearby.place(self._cls, tree(self._chunk.workload), self._chunk.parts)
+        heaps: Heaps = {}
+        return all(self._serve(part, self._cls, heaps) for part in fit.by_size(self._chunk.parts))
+
+    def _serve(self, part: Part, cls: NodeClass, heaps: Heaps) -> bool:
         """Place one task, making room on the cheapest node."""
-        if fit.place_part(self._world, self._cls, part, self._pool):
+        if fit.place_part(self._world, cls, part, self._pool):
             return True
         if part.extends:
             claim = self._world.claim_of(part.task)
@@ -162,15 +169,15 @@ class Hunt:
                 and self._on(node, part) is not None
                 and self._world.checkpoint() > mark
             )
-        heap = self._heaps.get(part.request)
+        heap = heaps.get(part.request)
         if heap is None:
-            heap = self._heaps[part.request] = self._priced(part.request)
+            heap = heaps[part.request] = self._priced(part.request, cls)
         rejected: list[tuple[Cost, str]] = []
         served = False
         while heap and not served:
             price, name = heappop(heap)
             mark = self._world.checkpoint()
-            now = self._on(self._cls.nodes[name], part, price)
+            now = self._on(cls.nodes[name], part, price)
             if now is None:
                 continue
             if now > price:
@@ -184,11 +191,11 @@ class Hunt:
             heappush(heap, entry)
         return served
 
-    def _priced(self, request: Request) -> list[tuple[Cost, str]]:
+    def _priced(self, request: Request, cls: NodeClass) -> list[tuple[Cost, str]]:
         """All nodes that could be cleared for a request, by what that costs."""
         found = []
-        for name in self._cls.names:
-            node = self._cls.nodes[name]
+        for name in cls.names:
+            node = cls.nodes[name]
             if not node.tasks or request.devices > node.usable:
                 continue
             mark = self._world.checkpoint()
@@ -238,7 +245,7 @@ class Hunt:
     def _replaced(self, part: Part) -> bool:
         victim = self._world.workloads[part.task[0]]
         cls = self._cycle.nodes_for(victim, self._rules.pool)
-        return fit.place_part(self._world, cls, part, self._pool)
+        return fit.place_again(self._world, cls, part, self._pool)
 
     def _take(self, unit: Unit) -> None:
         self._clearing.apply(unit)

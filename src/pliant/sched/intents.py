@@ -10,6 +10,7 @@ from pliant.sched.context import Cycle
 from pliant.sched.machines import TaskKey
 from pliant.sched.plan import Decision, ResizeIntent, StartIntent, StopIntent, Verb
 from pliant.sched.portions import workload_open
+from pliant.sched.subgroups import core_met
 
 
 class Outcome:
@@ -188,7 +189,7 @@ class Deriver:
             row = self._row(task.key)
             if row.name in ready or row.phase in (TaskPhase.RUNNING, TaskPhase.ORDERED, TaskPhase.SUCCEEDED):
                 up[row.group] = up.get(row.group, 0) + 1
-        return all(up.get(group.name, 0) >= (1 if group.elastic else group.min) for group in workload.groups)
+        return core_met(workload, up)
 
     def _free_now(self, key: TaskKey, claim: Placement) -> bool:
         """True if all it claims is free of what others carry and of what was ordered in this cycle."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pliant.model.machine import Placement
 from pliant.model.quantity import GPU, Resources
 from pliant.model.workload import Desired, Request, Task, TaskGroup, TaskPhase, Workload
+from pliant.sched import subgroups
 
 if TYPE_CHECKING:
     from pliant.sched.world import World
@@ -60,12 +61,22 @@ def chunk_of(
         total,
         any(part.request.gpu_memory for part in parts),
         any(part.extends for part in parts),
-        world.shape_of(tuple((part.request, part.most) for part in parts)),
+        world.shape_of((*((part.request, part.most) for part in parts), *_nearness(world, workload, parts))),
         standing,
         core_priority(workload)
         if step is Step.CORE
         else priority_of(workload, workload.group(world.tasks[parts[0].task].group)),
     )
+
+
+def _nearness(world: "World", workload: Workload, parts: tuple[Part, ...]) -> tuple[object, ...]:
+    """What else tells the nodes for a chunk: its tree if that says where tasks lie, and where its rest is."""
+    if not subgroups.constrained(workload):
+        return ()
+    groups = tuple((group.name, group.parent, group.within) for group in workload.groups)
+    names = tuple(world.tasks[part.task].group for part in parts)
+    begun = any(world.claim_of(key) is not None for key in world.keys_of(workload.id))
+    return (workload.within, workload.subgroups, groups, names, workload.id if begun else "")
 
 
 def priority_of(workload: Workload, group: TaskGroup) -> int:
@@ -125,71 +136,101 @@ def extension(request: Request, devices: int) -> Request:
 
 
 def need_of(world: "World", workload: Workload) -> Need:
-    core: list[Part] = []
-    wanted: list[Part] = []
-    missing: list[tuple[Request, int]] = []
-    complete = True
-    holds = surplus = stretchable = False
+    stock = subgroups.Stock(workload.priority)
+    idles: dict[str, list[Task]] = {}
+    lacks: list[tuple[Request, int]] = []
+    holds = beyond = stretchable = False
     bonus = bonus_gpu = 0
     for group in by_priority(workload):
         have, idle = candidates(world, workload, group)
-        claims = [
-            claim
-            for task in world.tasks_of(workload.id)
-            if task.group == group.name and (claim := world.claim_of(task.key)) is not None
-        ]
+        stock.have[group.name], stock.idle[group.name], idles[group.name] = have, len(idle), idle
+        claims = _claims(world, workload, group)
         holds = holds or bool(claims)
         if group.elastic:
+            held, asked = len(claims[0].shares) if claims else 0, group.request.devices
             if idle:
-                one = replace(group.request, devices=1)
-                core.append(Part(idle[0].key, one, most=group.request.devices))
-                missing.append((one, 1))
-                if group.request.devices > 1:
-                    missing.append((extension(group.request, 1), group.request.devices - 1))
-            elif claims:
-                held, asked = len(claims[0].shares), group.request.devices
-                surplus = surplus or held > 1
-                if held < asked:
-                    task = next(
-                        t
-                        for t in world.tasks_of(workload.id)
-                        if t.group == group.name and t.phase not in DONE
-                    )
-                    more = extension(group.request, step_up(workload, held, asked))
-                    wanted.append(Part(task.key, more, extends=True))
-                    missing.append((extension(group.request, 1), asked - held))
-                bonus += max(0, held - asked)
-                bonus_gpu += max(0, held - asked) * GPU
-                stretchable = True
+                lacks.append((replace(group.request, devices=1), 1))
+            if asked > max(1, held) and (idle or claims):
+                lacks.append((extension(group.request, 1), asked - max(1, held)))
+            beyond = beyond or held > 1
+            bonus += max(0, held - asked)
+            bonus_gpu += max(0, held - asked) * GPU
+            stretchable = stretchable or (bool(claims) and not idle)
             continue
-        lacks = max(0, group.min - have)
-        core += [Part(task.key, group.request) for task in idle[:lacks]]
-        complete = complete and len(idle) >= lacks
-        if idle[lacks:] and have + lacks < group.wanted:
-            wanted.append(Part(idle[lacks].key, group.request))
         if idle and have < group.wanted:
-            missing.append((group.request, min(len(idle), group.wanted - have)))
-        surplus = surplus or have > group.min
+            lacks.append((group.request, min(len(idle), group.wanted - have)))
+        beyond = beyond or have > group.min
         extra = max(0, min(len(claims), have - group.wanted))
         bonus += extra
         bonus_gpu += sum(claim.gpu for claim in claims[len(claims) - extra :])
         stretchable = stretchable or (bool(idle) and have < group.max)
+    root = subgroups.tree(workload)
+    core = subgroups.missing(root, stock)
+    open_ = workload_open(workload)
     chunk: Chunk | None = None
-    if core:
-        chunk = chunk_of(world, workload, Step.CORE, tuple(core), Step.CORE) if complete else None
-    elif wanted and complete:
-        above = Step.BONUS if surplus else Step.WANTED
-        chunk = chunk_of(world, workload, Step.WANTED, (wanted[0],), above)
-    if not workload_open(workload) or (core and not complete):
-        chunk, missing, stretchable = None, [], False
+    if core and open_:
+        parts = tuple(part for group, count in core for part in _core(group, idles[group.name][:count]))
+        chunk = chunk_of(world, workload, Step.CORE, parts, Step.CORE)
+    elif core == [] and open_:
+        chunk = _portion(world, workload, root, stock, idles, beyond)
+    if core is None or not open_:
+        lacks = []
     total = Resources()
-    for request, count in missing:
+    for request, count in lacks:
         total = total.plus(request.resources.times(count))
-    by_memory = tuple(entry for entry in missing if entry[0].gpu_memory)
-    stretchable = stretchable and not core and complete
-    return Need(
-        chunk, total, by_memory, holds, bonus, bonus_gpu, stretchable, holds and (bool(core) or not complete)
-    )
+    by_memory = tuple(entry for entry in lacks if entry[0].gpu_memory)
+    stretchable = stretchable and core == [] and open_
+    return Need(chunk, total, by_memory, holds, bonus, bonus_gpu, stretchable, holds and core != [])
+
+
+def _claims(world: "World", workload: Workload, group: TaskGroup) -> list[Placement]:
+    return [
+        claim
+        for task in world.tasks_of(workload.id)
+        if task.group == group.name and (claim := world.claim_of(task.key)) is not None
+    ]
+
+
+def _core(group: TaskGroup, tasks: list[Task]) -> list[Part]:
+    """What so many of a group's first tasks ask for; of an elastic one the first device."""
+    if group.elastic:
+        one = replace(group.request, devices=1)
+        return [Part(task.key, one, most=group.request.devices) for task in tasks]
+    return [Part(task.key, group.request) for task in tasks]
+
+
+def _portion(
+    world: "World",
+    workload: Workload,
+    root: subgroups.Level,
+    stock: subgroups.Stock,
+    idles: dict[str, list[Task]],
+    beyond: bool,
+) -> Chunk | None:
+    """The next wanted portion of a workload that has its core."""
+    steps: dict[str, Part] = {}
+
+    def more(group: TaskGroup) -> int:
+        if not group.elastic:
+            return 1 if idles[group.name] and stock.have[group.name] < group.wanted else 0
+        claims = _claims(world, workload, group)
+        if not claims or len(claims[0].shares) >= group.request.devices:
+            return 0
+        step = extension(group.request, step_up(workload, len(claims[0].shares), group.request.devices))
+        key = next(
+            t.key for t in world.tasks_of(workload.id) if t.group == group.name and t.phase not in DONE
+        )
+        steps[group.name] = Part(key, step, extends=True)
+        return 1
+
+    found = subgroups.portion(root, stock, more)
+    parts: list[Part] = []
+    for group, count in found:
+        parts += [steps[group.name]] if group.name in steps else _core(group, idles[group.name][:count])
+    if not parts:
+        return None
+    above = beyond or subgroups.spares(workload, root, stock.have)
+    return chunk_of(world, workload, Step.WANTED, tuple(parts), Step.BONUS if above else Step.WANTED)
 
 
 def workload_open(workload: Workload) -> bool:

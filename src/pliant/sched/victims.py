@@ -10,6 +10,7 @@ from pliant.model.workload import TaskPhase, Workload
 from pliant.sched.context import Cycle
 from pliant.sched.machines import TaskKey
 from pliant.sched.portions import Chunk, Part, Step, core_priority, priority_of, without
+from pliant.sched.subgroups import spare_part
 from pliant.sched.world import World
 
 Rank = tuple[int, int, int, int, str]
@@ -161,6 +162,11 @@ def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
             and not (rules.moves and surplus is Step.WANTED)
         ):
             return Unit(wid, surplus, ((key, None),), claim.gpu, (key, uuid), own)
+    spare = spare_part(world, victim, row)
+    own = max((priority_of(victim, victim.group(world.tasks[k].group)) for k in spare), default=own)
+    if spare and rules.may(victim, Step.WANTED, own) and not rules.moves:
+        gpu = sum(part.gpu for k in spare if (part := world.claim_of(k)) is not None)
+        return Unit(wid, Step.WANTED, tuple((k, None) for k in spare), gpu, (key, uuid), own)
     held_by = [k for k in world.keys_of(wid) if world.claim_of(k) is not None]
     # With its core it loses its portions: the highest of all that counts.
     core = max(
@@ -192,10 +198,14 @@ def _given_back(victim: Workload, claim: Placement, uuid: str, held: int, floor:
 
 
 def _tail(world: World, unit: Unit) -> int:
-    """The index of a surplus task: the last of its group goes first."""
+    """The place of a surplus task: the last of its group goes first; then sub-groups, the last first."""
     key = unit.cause[0]
-    one = unit.step is not Step.CORE and unit.changes[0][1] is None
-    return -world.tasks[key].index if one else 0
+    if unit.step is Step.CORE or unit.changes[0][1] is not None:
+        return 0
+    if len(unit.changes) == 1:
+        return -world.tasks[key].index
+    keys = world.keys_of(unit.workload)
+    return len(keys) - keys.index(unit.changes[0][0])
 
 
 def cost(rules: Rules, units: Iterable[Unit]) -> Cost:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import UNLIMITED, Department, Project, Queue
+from pliant.model.topology import Topology
 from pliant.model.workload import Desired, Task, TaskPhase, Workload
 from pliant.sched import share
 from pliant.sched.claims import Claims
@@ -18,7 +19,7 @@ from pliant.sched.machines import NodeState, TaskKey
 from pliant.sched.portions import Need, need_of, workload_open
 from pliant.sched.tree import NOTHING, department_key, parent_of
 
-Row = Department | Project | NodePool | Node | Workload | Task
+Row = Department | Project | NodePool | Topology | Node | Workload | Task
 
 
 class World(Claims):
@@ -115,6 +116,8 @@ class World(Claims):
                     del self.pools[name]
                 self.pools[row.name] = row
                 self._repool()
+            case Topology():
+                self.topologies[row.name] = row
 
     def drop(self, row: Row) -> None:
         """Forget a row; one that is not there is fine. Only between cycles."""
@@ -138,6 +141,8 @@ class World(Claims):
                     del self.pools[name]
                 self.pools.setdefault(DEFAULT_POOL, NodePool(DEFAULT_POOL, DEFAULT_POOL))
                 self._repool()
+            case Topology():
+                self.topologies.pop(row.name, None)
 
     def _put_task(self, row: Task) -> None:
         key = row.key
@@ -214,6 +219,8 @@ class World(Claims):
             for cls in list(known.classes):
                 cls.remove(known)
             self._size(known, -1)
+            for known_places in self.places.values():
+                known_places.pop(name, None)
             del self.nodes[name]
             self.suspects.pop(name, None)
         if row is not None:
@@ -338,7 +345,7 @@ class World(Claims):
     def fresh(self) -> "World":
         """Another world built from the same rows."""
         world = World()
-        for rows in (self.pools, self.departments, self.projects):
+        for rows in (self.pools, self.topologies, self.departments, self.projects):
             for name in sorted(rows):
                 world.put(rows[name])
         for name in sorted(self.nodes):

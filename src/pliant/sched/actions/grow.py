@@ -46,8 +46,11 @@ def _idle(cycle: Cycle, chunk: Chunk, part: Part, pool: str) -> bool:
         claim = world.claim_of(part.task)
         node = world.nodes.get(claim.node) if claim is not None else None
         return node is not None and node.open and node.idle >= part.request.devices
-    node = fit.find(cycle.nodes_for(chunk.workload, pool), part.request, cycle.pool(pool))
-    return node is not None and fit.fits_now(node, part.request)
+    mark = world.checkpoint()
+    placed = fit.place_again(world, cycle.nodes_for(chunk.workload, pool), part, cycle.pool(pool))
+    claim = world.claim_of(part.task)
+    world.undo(mark)
+    return placed and claim is not None and fit.fits_now(world.nodes[claim.node], part.request)
 
 
 def _due(cycle: Cycle, chunk: Chunk, part: Part) -> bool:

@@ -5,6 +5,7 @@ from pliant.model.workload import Desired
 from pliant.sched.context import Cycle
 from pliant.sched.machines import TaskKey
 from pliant.sched.plan import Decision, Verb
+from pliant.sched.subgroups import core_size
 
 
 def release(cycle: Cycle) -> None:
@@ -26,7 +27,7 @@ def release(cycle: Cycle) -> None:
     for wid in sorted(world.broken):
         if not any(row.phase.live for row in world.tasks_of(wid)):
             held = sum(1 for key in world.keys_of(wid) if world.claim_of(key) is not None)
-            _drop(cycle, wid, Incomplete(held, sum(group.min for group in world.workloads[wid].groups)))
+            _drop(cycle, wid, Incomplete(held, core_size(world.workloads[wid])))
     world.settle()
 
 

@@ -4,6 +4,7 @@ from pliant.model.reason import StaleGang
 from pliant.model.workload import Phase
 from pliant.sched.context import Cycle
 from pliant.sched.plan import Decision, Verb
+from pliant.sched.subgroups import core_size
 
 
 def stale(cycle: Cycle) -> None:
@@ -22,7 +23,6 @@ def stale(cycle: Cycle) -> None:
         before = world.gpu_of(wid)
         for key in held:
             world.claim(key, None)
-        needed = sum(group.min for group in workload.groups)
-        reason = StaleGang(workload.phase_since, len(held), needed)
+        reason = StaleGang(workload.phase_since, len(held), core_size(workload))
         cycle.record(Decision(Verb.EVICT, "stale", wid, tuple(key[1] for key in held), before, 0, reason))
         cycle.room_freed()

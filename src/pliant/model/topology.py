@@ -1,0 +1,20 @@
+"""Where nodes lie: levels of the machine room, as node labels, and what work asks of them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Levels by label key. Nodes of equal values on a level and all above it are one domain of it."""
+
+    name: str
+    levels: tuple[str, ...]  # label keys, the widest first
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """How close together work shall lie. Levels are label keys of the topology; empty: none."""
+
+    topology: str  # its name
+    required: str = ""  # all of it lies in one domain of this level, or waits
+    preferred: str = ""  # in one domain of this level if it can be, then in the next wider
