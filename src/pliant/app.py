@@ -4,6 +4,7 @@
 """
 
 import argparse
+import gc
 import io
 import json
 import logging
@@ -216,6 +217,8 @@ class Server:
         listener.listen(2048)
         self._write_record(found)
         threading.Thread(target=self._prune, args=(store,), name="pliant-prune", daemon=True).start()
+        gc.collect()
+        gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
         self._uvicorn.run(sockets=[listener])
         if self._stop_tasks:
             self._drain()
