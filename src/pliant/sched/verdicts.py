@@ -16,8 +16,9 @@ from pliant.model.reason import (
     WaitingForGang,
     WaitingForRelease,
 )
+from pliant.model.reason.waiting import NoDomain
 from pliant.model.workload import Desired, TaskPhase, Workload
-from pliant.sched import reach
+from pliant.sched import reach, topology
 from pliant.sched.context import Block, Cycle, Kin
 from pliant.sched.division import INFINITE
 from pliant.sched.intents import Outcome
@@ -66,7 +67,7 @@ def explain(cycle: Cycle, block: Block) -> Reason:
     if not cls.nodes:
         return _no_node(cycle, workload, block.pool)
     if cycle.never_fits(chunk, block.pool):
-        return _never(block, cls)
+        return _no_domain(cycle, block, cls) or _never(block, cls)
     refusal = block.refusal
     if refusal is not None:
         name, level = queue_of(world, refusal.key).name, level_of(world, refusal.key)
@@ -76,6 +77,9 @@ def explain(cycle: Cycle, block: Block) -> Reason:
     if protected is not None:
         return MinRuntime(protected[0], block.pool, protected[1], block.adding.gpu)
     short = _short_of(block, cls)
+    apart = _no_domain(cycle, block, cls)
+    if apart is not None and getattr(block.adding, short) <= _all(cls, short):
+        return apart
     if short == "gpu" and block.kin in cycle.unentitled and _others_hold(cycle, block):
         standing = cycle.standing(block.pool)[workload.project]
         quota = standing.deserved.gpu
@@ -89,8 +93,20 @@ def explain(cycle: Cycle, block: Block) -> Reason:
             _best(cls, "gpu"),
             _all(cls, "gpu"),
         )
+    if apart is not None:
+        return apart
     asked = getattr(block.adding, short)
     return NoCapacity(asked, len(chunk.parts), _best(cls, short), _all(cls, short), len(cls.nodes), short)
+
+
+def _no_domain(cycle: Cycle, block: Block, cls: NodeClass) -> NoDomain | None:
+    """For what must lie in one domain, while none has room for it."""
+    found = topology.tightest(cycle.world, block.chunk, cls)
+    if found is None or found[3] >= found[1]:
+        return None
+    level, tasks, best, room, domains = found
+    ever = not topology.never(cycle.world, block.chunk, cls)
+    return NoDomain(level, tasks, room, best, domains, ever)
 
 
 def _others_hold(cycle: Cycle, block: Block) -> bool:

@@ -68,6 +68,29 @@ class NoMatchingNode(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class NoDomain(Reason):
+    """It must lie in one domain of a topology, and none has room for all of it."""
+
+    code: ClassVar[str] = "no-domain"
+    level: str  # label key of the required level
+    tasks: int  # that must lie together
+    room: int  # for so many of them the best domain has room
+    best: str  # its name: the value of the label; empty without any domain
+    domains: int  # that it could use
+    ever: bool = True  # False: no domain could hold it even if it were empty
+
+    @property
+    def text(self) -> str:
+        what = "It" if self.tasks == 1 else f"Its {self.tasks} tasks"
+        must = f"{what} must lie in one domain of {self.level}"
+        if not self.domains:
+            return f"{must}, but no node that it can use has this label in its topology."
+        if not self.ever:
+            return f"{must}: none of the {self.domains} could hold that even if it were empty."
+        return f"{must}: of {self.domains} the best, {self.best}, has room for {self.room}."
+
+
+@dataclass(frozen=True, slots=True)
 class NonPreemptibleOverQuota(Reason):
     code: ClassVar[str] = "non-preemptible-over-quota"
     api_code: ClassVar[str] = "NonPreemptibleOverQuota"
