@@ -10,8 +10,10 @@
 
 #include "shim.h"
 
-__attribute__((visibility("hidden"))) void *(*pliant_real_dlsym)(void *, const char *);
-__attribute__((visibility("hidden"))) void *(*pliant_real_dlvsym)(void *, const char *, const char *);
+__attribute__((visibility("hidden"))) void *pliant_find_dlsym(void *, const char *);
+__attribute__((visibility("hidden"))) void *pliant_find_dlvsym(void *, const char *, const char *);
+__attribute__((visibility("hidden"))) void *(*pliant_real_dlsym)(void *, const char *) = pliant_find_dlsym;
+__attribute__((visibility("hidden"))) void *(*pliant_real_dlvsym)(void *, const char *, const char *) = pliant_find_dlvsym;
 static void *(*real_dlopen)(const char *, int);
 static char *(*real_dlerror)(void);
 
@@ -19,39 +21,39 @@ static char *(*real_dlerror)(void);
 void *pliant_choose(void *handle, const char *name, const char *version);
 void pliant_boot(void);
 
+/* Until it is found, the pointer leads to code that finds it: nothing to test on the way. */
 #if defined(__x86_64__)
 #define ENTRY(NAME, VERSIONED)                                                                   \
-    __asm__(".text\n.globl " #NAME "\n.type " #NAME ",@function\n.p2align 4\n" #NAME ":\n"         \
+    __asm__(".text\n.globl " #NAME "\n.type " #NAME ",@function\n.p2align 5\n" #NAME ":\n"         \
             "  endbr64\n"                                                                        \
-            "  test %rsi, %rsi\n  je 2f\n"                                                       \
             "  movzbl (%rsi), %eax\n"                                                            \
-            "  cmp $'c', %al\n  je 3f\n  cmp $'n', %al\n  je 3f\n  cmp $'d', %al\n  je 3f\n"     \
-            "2: mov pliant_real_" #NAME "(%rip), %rax\n"                                         \
-            "  test %rax, %rax\n  je 4f\n"                                                       \
-            "  jmp *%rax\n"                                                                      \
-            "3: cmpb $'l', 1(%rsi)\n  je 5f\n  cmpb $'u', 1(%rsi)\n  je 5f\n"                    \
-            "  cmpb $'v', 1(%rsi)\n  jne 2b\n"                                                   \
+            "  sub $'c', %eax\n  cmp $('n' - 'c'), %eax\n  jbe 3f\n"                            \
+            "2: jmp *pliant_real_" #NAME "(%rip)\n"                                              \
+            "3: movzbl (%rsi), %eax\n"                                                           \
+            "  cmp $'c', %al\n  je 4f\n  cmp $'n', %al\n  je 4f\n  cmp $'d', %al\n  jne 2b\n"    \
+            "4: cmpb $'l', 1(%rsi)\n  je 5f\n  cmpb $'u', 1(%rsi)\n  je 5f\n"                    \
+            "  cmpb $'v', 1(%rsi)\n  jne 2b\n"                                                  \
             "5: push %rdi\n  push %rsi\n  push %rdx\n"                                           \
             "  " VERSIONED "\n"                                                                  \
             "  call pliant_choose\n"                                                             \
             "  pop %rdx\n  pop %rsi\n  pop %rdi\n"                                               \
-            "  cmp $1, %rax\n  je 2b\n"                                                          \
+            "  cmp $1, %rax\n  je 2b\n"                                                         \
             "  ret\n"                                                                            \
-            "4: push %rdi\n  push %rsi\n  push %rdx\n  call pliant_boot\n"                       \
-            "  pop %rdx\n  pop %rsi\n  pop %rdi\n  jmp 2b\n"                                     \
-            ".size " #NAME ", .-" #NAME "\n")
+            ".size " #NAME ", .-" #NAME "\n"                                                     \
+            ".hidden pliant_find_" #NAME "\n.globl pliant_find_" #NAME "\n"                      \
+            "pliant_find_" #NAME ":\n  endbr64\n"                                               \
+            "  push %rdi\n  push %rsi\n  push %rdx\n  call pliant_boot\n"                       \
+            "  pop %rdx\n  pop %rsi\n  pop %rdi\n  jmp *pliant_real_" #NAME "(%rip)\n")
 ENTRY(dlsym, "xor %edx, %edx");
 ENTRY(dlvsym, "");
 #elif defined(__aarch64__)
 #define ENTRY(NAME, VERSIONED)                                                                   \
     __asm__(".text\n.globl " #NAME "\n.type " #NAME ",%function\n.p2align 4\n" #NAME ":\n"         \
             "  hint #34\n"                                                                       \
-            "  cbz x1, 2f\n"                                                                     \
             "  ldrb w9, [x1]\n"                                                                  \
             "  cmp w9, #'c'\n  b.eq 3f\n  cmp w9, #'n'\n  b.eq 3f\n  cmp w9, #'d'\n  b.eq 3f\n"  \
             "2: adrp x9, pliant_real_" #NAME "\n"                                                \
             "  ldr x16, [x9, #:lo12:pliant_real_" #NAME "]\n"                                    \
-            "  cbz x16, 4f\n"                                                                    \
             "  br x16\n"                                                                         \
             "3: ldrb w9, [x1, #1]\n"                                                             \
             "  cmp w9, #'l'\n  b.eq 5f\n  cmp w9, #'u'\n  b.eq 5f\n  cmp w9, #'v'\n  b.ne 2b\n"  \
@@ -63,12 +65,15 @@ ENTRY(dlvsym, "");
             "  ldp x0, x1, [sp, #16]\n  ldr x2, [sp, #32]\n  ldp x29, x30, [sp], #48\n"          \
             "  cmp x9, #1\n  b.eq 2b\n"                                                          \
             "  mov x0, x9\n  ret\n"                                                              \
-            "4: stp x29, x30, [sp, #-48]!\n  mov x29, sp\n"                                      \
+            ".size " #NAME ", .-" #NAME "\n"                                                     \
+            ".hidden pliant_find_" #NAME "\n.globl pliant_find_" #NAME "\n"                      \
+            "pliant_find_" #NAME ":\n  hint #34\n"                                              \
+            "  stp x29, x30, [sp, #-48]!\n  mov x29, sp\n"                                      \
             "  stp x0, x1, [sp, #16]\n  str x2, [sp, #32]\n"                                     \
             "  bl pliant_boot\n"                                                                 \
             "  ldp x0, x1, [sp, #16]\n  ldr x2, [sp, #32]\n  ldp x29, x30, [sp], #48\n"          \
-            "  b 2b\n"                                                                           \
-            ".size " #NAME ", .-" #NAME "\n")
+            "  adrp x9, pliant_real_" #NAME "\n"                                                \
+            "  ldr x16, [x9, #:lo12:pliant_real_" #NAME "]\n  br x16\n")
 ENTRY(dlsym, "mov x2, #0");
 ENTRY(dlvsym, "");
 #else
@@ -128,22 +133,24 @@ static int look_in(struct dl_phdr_info *info, size_t size, void *unused) {
     void *s = find_symbol(&o, "dlsym"), *v = find_symbol(&o, "dlvsym"), *d = find_symbol(&o, "dlopen"),
          *e = find_symbol(&o, "dlerror");
     if (e && !real_dlerror) *(void **)&real_dlerror = e;
-    if (v && !pliant_real_dlvsym) *(void **)&pliant_real_dlvsym = v;
+    if (v && pliant_real_dlvsym == pliant_find_dlvsym) *(void **)&pliant_real_dlvsym = v;
     if (d && !real_dlopen) *(void **)&real_dlopen = d;
-    if (s && !pliant_real_dlsym) *(void **)&pliant_real_dlsym = s;
+    if (s && pliant_real_dlsym == pliant_find_dlsym) *(void **)&pliant_real_dlsym = s;
     return 0;
 }
 
 __attribute__((constructor)) static void start(void) {
-    if (!pliant_real_dlsym) dl_iterate_phdr(look_in, NULL);
+    if (pliant_real_dlsym == pliant_find_dlsym) dl_iterate_phdr(look_in, NULL);
 }
 
 __attribute__((visibility("hidden"))) void pliant_boot(void) { /* somebody's constructor came before ours */
     start();
-    if (pliant_real_dlsym && pliant_real_dlvsym && real_dlopen) return;
+    if (pliant_real_dlsym != pliant_find_dlsym && pliant_real_dlvsym != pliant_find_dlvsym && real_dlopen) return;
     say("no dlsym in this C library: a share of a GPU cannot be enforced here");
     __builtin_trap(); /* there is nothing to go on with */
 }
+
+bool started(void) { return pliant_real_dlsym != pliant_find_dlsym; }
 
 void forget_error(void) { /* a program asks dlerror about its own look-ups, not about ours */
     if (real_dlerror) real_dlerror();

@@ -247,7 +247,8 @@ static bool try_add(int gpu, int k, uint64_t bytes) {
     return false;
 }
 
-static void count_kind(int k, enum class kind, uint64_t bytes) { /* for people to read; the sum is `charged` */
+static void count_kind(int k, enum class kind, uint64_t bytes) {
+    if (LIKELY(kind == CLASS_PLAIN)) return; /* the most frequent one is what the others leave */
     __atomic_add_fetch(&here->ledger->kind[here->slot][k][kind], bytes, __ATOMIC_RELAXED);
 }
 

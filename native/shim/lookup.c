@@ -27,7 +27,8 @@ enum { CUDA_ROWS = sizeof cuda_rows / sizeof *cuda_rows, NVML_ROWS = sizeof nvml
 
 static uint16_t bucket[BUCKETS]; /* hash of a name -> 1 + its number in cuda_rows, then nvml_rows */
 static struct mutex attaching;
-static uint32_t cuda_ready, nvml_ready, hashed;
+uint32_t cuda_ready;
+static uint32_t nvml_ready, hashed;
 
 static const struct row *numbered(unsigned i) { return i < CUDA_ROWS ? &cuda_rows[i] : &nvml_rows[i - CUDA_ROWS]; }
 
@@ -94,7 +95,7 @@ static bool find_nvml(void *handle) {
     return nvml_ready;
 }
 
-bool cuda_here(void) { return find_cuda(NULL); }
+bool cuda_find(void) { return find_cuda(NULL); }
 
 bool nvml_here(bool load) {
     if (find_nvml(NULL) || !load) return nvml_ready;
@@ -105,7 +106,7 @@ bool nvml_here(bool load) {
 
 void *pliant_choose(void *handle, const char *name, const char *version) {
     void *const pass = (void *)1;
-    if (!pliant_real_dlsym) return pass; /* which boots */
+    if (!started()) return pass; /* which finds the real one */
     bool special = handle == RTLD_DEFAULT || handle == RTLD_NEXT;
     if (name[0] == 'd') { /* who looks for dlsym itself would get around us; another preload (RTLD_NEXT) may */
         bool s = strcmp(name, "dlsym") == 0, v = strcmp(name, "dlvsym") == 0;

@@ -21,6 +21,14 @@
 struct mutex {
     uint32_t word;
 };
+struct spin { /* for a few instructions in between; unlocking costs a plain store */
+    uint32_t word;
+};
+void spin_slow(struct spin *s);
+static inline void spin_lock(struct spin *s) {
+    if (UNLIKELY(__atomic_exchange_n(&s->word, 1, __ATOMIC_ACQUIRE))) spin_slow(s);
+}
+static inline void spin_unlock(struct spin *s) { __atomic_store_n(&s->word, 0, __ATOMIC_RELEASE); }
 void lock(struct mutex *m);
 void unlock(struct mutex *m);
 struct file_id {
@@ -56,8 +64,11 @@ extern void *(*pliant_real_dlsym)(void *, const char *);
 extern void *(*pliant_real_dlvsym)(void *, const char *, const char *);
 void *real_open(const char *name, bool only_if_loaded);
 void forget_error(void);
+bool started(void);
 const char *soname_at(const void *address, char *room, size_t n); /* of the object that holds address */
-bool cuda_here(void);                                             /* finds the loaded driver's functions once */
+extern uint32_t cuda_ready;
+bool cuda_find(void); /* the loaded driver's functions, once */
+static inline bool cuda_here(void) { return LIKELY(__atomic_load_n(&cuda_ready, __ATOMIC_ACQUIRE)) || cuda_find(); }
 bool nvml_here(bool load);
 extern uint64_t (*sim_now)(void); /* the simulated driver's clock; null on a real one */
 extern void (*sim_wait)(const uint32_t *, uint32_t, uint64_t);
@@ -110,7 +121,7 @@ struct ledger {
     struct slot slot[SLOTS];
     uint64_t charged[MAX_GPUS][SLOTS];   /* the truth: bytes of each process, all kinds together */
     uint64_t extra[MAX_GPUS][SLOTS];     /* what the node saw beyond that (contexts, modules) */
-    uint64_t kind[SLOTS][MAX_GPUS][CLASSES];
+    uint64_t kind[SLOTS][MAX_GPUS][CLASSES]; /* for people to read; what is missing in it is CLASS_PLAIN */
 };
 struct here { /* what is true of this process only; zeroed in the child of a fork */
     uint32_t attached, slot;
@@ -138,7 +149,7 @@ struct entry {
     uint32_t kind;
 };
 struct shard {
-    struct mutex lock;
+    struct spin lock;
     uint32_t filled;
     uint64_t room;
     struct entry *rows;

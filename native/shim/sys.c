@@ -18,6 +18,11 @@
 
 enum { BUSY_TRIES = 40, LOCK_NAPS = 200, NAP_NS = 1000000 };
 
+void spin_slow(struct spin *s) {
+    for (int i = 1; __atomic_load_n(&s->word, __ATOMIC_RELAXED) || __atomic_exchange_n(&s->word, 1, __ATOMIC_ACQUIRE); i++)
+        if (i % BUSY_TRIES == 0) syscall(SYS_sched_yield); /* its holder may not be running */
+}
+
 void lock(struct mutex *m) {
     uint32_t free_word = 0;
     for (int i = 0; i < BUSY_TRIES; i++) {

@@ -53,7 +53,7 @@ static struct entry *find(const struct shard *s, uint64_t key) {
 void table_put(struct table *t, struct entry e) {
     struct shard *s = shard_of(t, e.key);
     if (!e.key) return;
-    lock(&s->lock);
+    spin_lock(&s->lock);
     struct entry *old = find(s, e.key);
     if (old) {
         *old = e;
@@ -63,34 +63,34 @@ void table_put(struct table *t, struct entry e) {
         s->rows[i] = e;
         s->filled++;
     }
-    unlock(&s->lock);
+    spin_unlock(&s->lock);
 }
 
 bool table_get(struct table *t, uint64_t key, struct entry *e) {
     struct shard *s = shard_of(t, key);
-    lock(&s->lock);
+    spin_lock(&s->lock);
     const struct entry *found = find(s, key);
     if (found) *e = *found;
-    unlock(&s->lock);
+    spin_unlock(&s->lock);
     return found != NULL;
 }
 
 bool table_take(struct table *t, uint64_t key, struct entry *e) {
     struct shard *s = shard_of(t, key);
-    lock(&s->lock);
+    spin_lock(&s->lock);
     struct entry *found = find(s, key);
     if (found) {
         *e = *found;
         remove_at(s, (uint64_t)(found - s->rows));
     }
-    unlock(&s->lock);
+    spin_unlock(&s->lock);
     return found != NULL;
 }
 
 void table_sweep(struct table *t, uint64_t owner, void (*gone)(const struct entry *e)) {
     for (int k = 0; k < SHARDS; k++) {
         struct shard *s = &t->shard[k];
-        lock(&s->lock);
+        spin_lock(&s->lock);
         for (uint64_t i = 0; i < s->room;) {
             if (!s->rows[i].key || s->rows[i].owner != owner) {
                 i++;
@@ -100,21 +100,21 @@ void table_sweep(struct table *t, uint64_t owner, void (*gone)(const struct entr
             remove_at(s, i); /* another row may stand here now: look at the same place again */
             gone(&e);
         }
-        unlock(&s->lock);
+        spin_unlock(&s->lock);
     }
 }
 
 bool table_find_range(struct table *t, uint64_t at, struct entry *e) {
     for (int k = 0; k < SHARDS; k++) {
         struct shard *s = &t->shard[k];
-        lock(&s->lock);
+        spin_lock(&s->lock);
         for (uint64_t i = 0; i < s->room; i++)
             if (s->rows[i].key && at - s->rows[i].key < s->rows[i].bytes) {
                 *e = s->rows[i];
-                unlock(&s->lock);
+                spin_unlock(&s->lock);
                 return true;
             }
-        unlock(&s->lock);
+        spin_unlock(&s->lock);
     }
     return false;
 }

@@ -173,14 +173,16 @@ def _use(at: mmap.mmap, index: int) -> Use:
         name=row[6].split(b"\0", 1)[0].decode(errors="replace"),
         charged={uuid: number(_CHARGED + (k * SLOTS + index) * 8) for uuid, k in names.items()},
         extra={uuid: number(_EXTRA + (k * SLOTS + index) * 8) for uuid, k in names.items()},
-        kinds={
-            uuid: {
-                kind: amount
-                for place, kind in enumerate(KINDS)
-                if (amount := number(_KIND + ((index * MAX_GPUS + k) * 8 + place) * 8))
-            }
-            for uuid, k in names.items()
-        },
+        kinds={uuid: _kinds(at, index, k) for uuid, k in names.items()},
         peak={uuid: row[9 + k] for uuid, k in names.items()},
         refused=row[3],
     )
+
+
+def _kinds(at: mmap.mmap, index: int, column: int) -> dict[str, int]:
+    """Bytes by kind; plain allocations are what the others leave of the charge."""
+    row = struct.unpack_from(f"<{len(KINDS)}Q", at, _KIND + (index * MAX_GPUS + column) * 64)
+    (charged,) = struct.unpack_from("<Q", at, _CHARGED + (column * SLOTS + index) * 8)
+    found = dict(zip(KINDS, row, strict=True))
+    found["plain"] = max(0, charged - sum(row))
+    return {kind: amount for kind, amount in found.items() if amount}
