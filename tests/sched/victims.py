@@ -61,8 +61,11 @@ def irreducible(scene: Scene, plan: Plan) -> int:
 def needless(scene: Scene, plan: Plan) -> None:
     """Asserts that nobody was moved or stopped whose old place is still free once the plan is carried out."""
     after = overlaid(scene, plan)
+    released = {decision.workload for decision in plan.decisions if decision.action == "release"}
     for decision in plan.decisions:
         if decision.verb not in (Verb.MOVE, Verb.EVICT) or not decision.beneficiary:
+            continue
+        if decision.workload in released:
             continue
         workload = scene.workloads[decision.workload]
         keys = [
