@@ -1,7 +1,6 @@
 """The server's clock under people who set the machine's."""
 
 import threading
-import time
 
 import pytest
 
@@ -13,10 +12,12 @@ START = 1_700_000_000_000
 class Times:
     """The machine's two clocks, in ms."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.wall, self.steady = START, 5_000
-        monkeypatch.setattr(time, "time_ns", lambda: self.wall * 1_000_000)
-        monkeypatch.setattr(time, "monotonic_ns", lambda: self.steady * 1_000_000)
+
+    def clock(self, floor: int = 0) -> SteadyClock:
+        """A server's clock on this machine."""
+        return SteadyClock(floor, wall=lambda: self.wall * 1_000_000, steady=lambda: self.steady * 1_000_000)
 
     def pass_(self, ms: int) -> None:
         self.wall += ms
@@ -24,12 +25,12 @@ class Times:
 
 
 @pytest.fixture
-def times(monkeypatch: pytest.MonkeyPatch) -> Times:
-    return Times(monkeypatch)
+def times() -> Times:
+    return Times()
 
 
 def test_set_back_it_goes_on(times: Times) -> None:
-    clock = SteadyClock()
+    clock = times.clock()
     times.pass_(10_000)
     assert clock.now() == START + 10_000
     times.wall -= 3_600_000
@@ -39,7 +40,7 @@ def test_set_back_it_goes_on(times: Times) -> None:
 
 
 def test_set_forward_it_follows_and_small_steps_are_left_out(times: Times) -> None:
-    clock = SteadyClock()
+    clock = times.clock()
     times.wall += 900
     assert clock.now() == START
     times.wall += 3_600_000
@@ -49,28 +50,30 @@ def test_set_forward_it_follows_and_small_steps_are_left_out(times: Times) -> No
 
 
 def test_a_new_server_begins_no_earlier_than_what_is_recorded(times: Times) -> None:
-    clock = SteadyClock(START + 60_000)
+    clock = times.clock(START + 60_000)
     assert clock.now() == START + 60_000
     times.pass_(1_000)
     assert clock.now() == START + 61_000
 
 
-def test_a_step_that_many_threads_see_is_taken_once(times: Times, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = SteadyClock()
-    times.wall += 3_600_000
-    together, wall, said = threading.Barrier(4), time.time_ns, list[int]()
+def test_a_step_that_many_threads_see_is_taken_once(times: Times) -> None:
+    together, said = threading.Barrier(4), list[int]()
+    met = False
 
     def slow() -> int:
-        value = wall()
-        together.wait(10)  # all have read the machine's clock before the first may act on it
+        value = times.wall * 1_000_000
+        if met:
+            together.wait(10)  # all have read the machine's clock before the first may act on it
         return value
 
-    monkeypatch.setattr(time, "time_ns", slow)
+    clock = SteadyClock(wall=slow, steady=lambda: times.steady * 1_000_000)
+    times.wall += 3_600_000
+    met = True
     threads = [threading.Thread(target=lambda: said.append(clock.now())) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(10)
+    met = False
     assert said == [START + 3_600_000] * 4
-    monkeypatch.setattr(time, "time_ns", wall)
     assert clock.now() == START + 3_600_000

@@ -233,12 +233,21 @@ def test_a_closed_store_says_so(store: Database) -> None:
             call()
 
 
-def test_500_workloads_load_in_a_tenth_of_a_second(store: Database) -> None:
+def test_loading_takes_time_in_proportion(store: Database) -> None:
+    """Ten times the rows cost at most thirty times: what it takes in seconds is for the benchmarks."""
+
+    def best() -> float:
+        took = []
+        for _ in range(5):
+            began = time.perf_counter()
+            store.load()
+            took.append(time.perf_counter() - began)
+        return min(took)
+
+    epoch = store.lead()
     batches = [running(number) for number in range(1, 501)]
-    store.commit(store.lead(), Batch(put=[row for batch in batches for row in batch.put]))
-    took = []
-    for _ in range(5):
-        began = time.perf_counter()
-        assert len(store.load().attempts) == 500
-        took.append(time.perf_counter() - began)
-    assert min(took) < 0.1  # the best of five: other work on the machine is no failure
+    store.commit(epoch, Batch(put=[row for batch in batches[:50] for row in batch.put]))
+    few = best()
+    store.commit(epoch, Batch(put=[row for batch in batches[50:] for row in batch.put]))
+    assert len(store.load().attempts) == 500
+    assert best() < 30 * few

@@ -1,20 +1,30 @@
 """The time of one server: wall clock that never goes back, neither within a process nor across restarts."""
 
 import time
+from collections.abc import Callable
+
+Nanoseconds = Callable[[], int]
 
 
 class SteadyClock:
     """Ms since the epoch, by the monotonic clock. A wall clock set forward is followed, one set back
     is not: nothing recorded may lie in the future, and no back-off may last longer than it says."""
 
-    def __init__(self, floor: int = 0) -> None:
-        self._floor = floor
-        self._started = time.monotonic_ns()
-        self._base = max(floor, time.time_ns() // 1_000_000)
+    def __init__(
+        self,
+        floor: int = 0,
+        *,
+        wall: Nanoseconds = time.time_ns,
+        steady: Nanoseconds = time.monotonic_ns,
+    ) -> None:
+        """`floor` is the latest time that was ever recorded, in ms."""
+        self._wall, self._steady = wall, steady
+        self._started = steady()
+        self._base = max(floor, wall() // 1_000_000)
 
     def now(self) -> int:
-        elapsed = (time.monotonic_ns() - self._started) // 1_000_000
-        wall = time.time_ns() // 1_000_000
+        elapsed = (self._steady() - self._started) // 1_000_000
+        wall = self._wall() // 1_000_000
         if wall > self._base + elapsed + 1000:
             self._base = max(self._base, wall - elapsed)  # not added to: two threads may come here at once
         return self._base + elapsed
