@@ -31,8 +31,13 @@ class Clearing:
         devices freed for the price first.
         """
         mark = self._world.checkpoint()
+        if request.devices < 2 or not self._entangled(node):
+            units = self._cleared(node, request, False)
+            if units is None:
+                self._world.undo(mark)
+            return units
         best: tuple[Cost, list[Unit]] | None = None
-        for broad in (False, True) if request.devices > 1 and self._entangled(node) else (False,):
+        for broad in (False, True):
             units = self._cleared(node, request, broad)
             if units is not None:
                 price = self.price(units)
@@ -44,6 +49,47 @@ class Clearing:
         for unit in best[1]:
             self.apply(unit)
         return best[1]
+
+    def estimate(self, node: NodeState, request: Request) -> Cost | None:
+        """What clear() would cost now; None if it could not be.
+
+        Where each victim sits on one device nothing has to be tried, and it may turn out to cost more.
+        """
+        plain = whole(request) and request.devices > node.free and not self._entangled(node)
+        units = self._apart(node, request) if plain else None
+        if units is None and plain:
+            return None
+        if units is None or not self._roomy(node, request, units):
+            mark = self._world.checkpoint()
+            units = self.clear(node, request)
+            self._world.undo(mark)
+        return self.price(units) if units is not None else None
+
+    def _apart(self, node: NodeState, request: Request) -> list[Unit] | None:
+        """Units that free enough devices, the cheapest first; None if there are too few."""
+        lacks = request.devices - node.free
+        if not self.spend(1) or lacks > node.usable - node.free:
+            return None
+        found: list[tuple[Cost, int, list[Unit]]] = []
+        for device in node.devices.values():
+            if not (device.free or device.gpu.foreign):
+                units = self._off(device, fraction.share_on(device.gpu, request))
+                if units is not None:
+                    found.append((self.price(units), device.gpu.index, units))
+        if len(found) < lacks:
+            return None
+        found.sort(key=lambda entry: entry[:2])
+        return [unit for entry in found[:lacks] for unit in entry[2]]
+
+    def _roomy(self, node: NodeState, request: Request, units: list[Unit]) -> bool:
+        """True if without these units there are cores and memory enough as well."""
+        cpu, memory = node.free_cpu, node.free_memory
+        for unit in units:
+            for key, after in unit.changes:
+                claim = self._world.claim_of(key)
+                if after is None and claim is not None and claim.node == node.row.name:
+                    cpu, memory = cpu + claim.cpu, memory + claim.memory
+        return (not request.cpu or request.cpu <= cpu) and (not request.memory or request.memory <= memory)
 
     def _entangled(self, node: NodeState) -> bool:
         """True if some workload claims several devices of the node."""
@@ -127,13 +173,13 @@ class Clearing:
     def _off(self, device: Device, share: Share) -> list[Unit] | None:
         """Units that free a share of one device, found on the journal and undone; None if that cannot be."""
         world = self._world
+        claimants = [key for key in device.users() if self._claims(key, device.gpu.uuid)]
+        if len(claimants) == 1:  # without it the device is free: nothing to try
+            only = unit_for(self._rules, claimants[0], device.gpu.uuid)
+            return [only] if only is not None else None
         mark = world.checkpoint()
         units: list[Unit] = []
-        claimants = [
-            key
-            for key in device.users()
-            if self._claims(key, device.gpu.uuid) and self._cycle.placeable(key[0])
-        ]
+        claimants = [key for key in claimants if self._cycle.placeable(key[0])]
         claimants.sort(key=lambda key: (rank(self._rules, key[0]), key))
         for key in claimants:
             if device.room(share.portion, share.memory):

@@ -198,11 +198,9 @@ class Hunt:
             node = cls.nodes[name]
             if not node.tasks or request.devices > node.usable:
                 continue
-            mark = self._world.checkpoint()
-            units = self._clearing.clear(node, request)
-            self._world.undo(mark)
-            if units is not None:
-                found.append((self._clearing.price(units), name))
+            price = self._clearing.estimate(node, request)
+            if price is not None:
+                found.append((price, name))
             if self._cycle.steps <= 0:
                 return []
         heapify(found)
@@ -228,6 +226,8 @@ class Hunt:
     def _few(self) -> bool:
         """True if no more workloads move than one consolidation may."""
         most = self._cycle.settings.consolidation_victims
+        if most < 0 or not (self._rules.moves or self._rules.relocates):
+            return True
         moved = {unit.workload for unit in self._units if unit.again is not None}
         return most < 0 or len(moved) <= most
 

@@ -5,6 +5,7 @@ it carries: a device whose held is within its size can start everything that cla
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 
 from pliant.model.machine import Gpu, Node, Placement
 from pliant.model.quantity import GPU, Resources
@@ -161,14 +162,7 @@ class NodeState:
         self.held_cpu += sign * max(either.cpu, other.cpu)
         self.held_memory += sign * max(either.memory, other.memory)
         free, partly, room, known = self.free, self.partly, self.room, True
-        parts: dict[str, list[int]] = {}
-        for placement, at in ((claim, 0), (carry, 2)):
-            if placement is not None:
-                for share in placement.shares:
-                    part = parts.setdefault(share.gpu, [0, 0, 0, 0])
-                    part[at] += share.portion
-                    part[at + 1] += share.memory
-        for uuid, (claimed, claimed_memory, carried, carried_memory) in parts.items():
+        for uuid, claimed, claimed_memory, carried, carried_memory in _parts(claim, carry):
             device = self.devices.get(uuid)
             if device is None:
                 known = False
@@ -177,19 +171,27 @@ class NodeState:
                 device.tasks[key] = None
             else:
                 device.tasks.pop(key, None)
-            self.free -= device.free
-            self.idle -= device.idle
-            self.partly -= 0 < device.claimed < GPU
-            device.claimed += sign * claimed
-            self.room -= 0 if device.gpu.foreign else sign * claimed
-            device.claimed_memory += sign * claimed_memory
+            foreign = device.gpu.foreign
+            if claimed or claimed_memory:
+                if not foreign:
+                    self.room -= sign * claimed
+                    self.free -= not (device.claimed or device.claimed_memory)
+                self.partly -= 0 < device.claimed < GPU
+                device.claimed += sign * claimed
+                device.claimed_memory += sign * claimed_memory
+                if not foreign:
+                    self.free += not (device.claimed or device.claimed_memory)
+                self.partly += 0 < device.claimed < GPU
             device.carried += sign * carried
             device.carried_memory += sign * carried_memory
-            device.held += sign * max(claimed, carried)
-            device.held_memory += sign * max(claimed_memory, carried_memory)
-            self.free += device.free
-            self.idle += device.idle
-            self.partly += 0 < device.claimed < GPU
+            if not foreign:
+                self.idle -= not (device.held or device.held_memory)
+            device.held += sign * (claimed if claimed > carried else carried)
+            device.held_memory += sign * (
+                claimed_memory if claimed_memory > carried_memory else carried_memory
+            )
+            if not foreign:
+                self.idle += not (device.held or device.held_memory)
         if room != self.room:
             for cls in self.classes:
                 cls.room += self.room - room
@@ -227,6 +229,21 @@ class NodeState:
             self.carried_cpu, self.carried_memory, self.held_cpu, self.held_memory, tuple(sorted(self.tasks)),
             tuple((uuid, device.numbers()) for uuid, device in self.devices.items()),
         )  # fmt: skip
+
+
+def _parts(claim: Placement | None, carry: Placement | None) -> Iterable[tuple[str, int, int, int, int]]:
+    """(device, thousandths and bytes claimed, thousandths and bytes carried), each device once."""
+    if carry is None:
+        return [(s.gpu, s.portion, s.memory, 0, 0) for s in claim.shares] if claim is not None else ()
+    if claim is None:
+        return [(s.gpu, 0, 0, s.portion, s.memory) for s in carry.shares]
+    if claim is carry or claim.shares == carry.shares:
+        return [(s.gpu, s.portion, s.memory, s.portion, s.memory) for s in claim.shares]
+    parts = {s.gpu: (s.gpu, s.portion, s.memory, 0, 0) for s in claim.shares}
+    for s in carry.shares:
+        _, portion, memory, _, _ = parts.get(s.gpu, (s.gpu, 0, 0, 0, 0))
+        parts[s.gpu] = (s.gpu, portion, memory, s.portion, s.memory)
+    return parts.values()
 
 
 class NodeClass:

@@ -136,6 +136,10 @@ def extension(request: Request, devices: int) -> Request:
 
 
 def need_of(world: "World", workload: Workload) -> Need:
+    keys = world.keys_of(workload.id)
+    only = workload.groups[0]
+    if len(workload.groups) == len(keys) == only.min == only.max == 1 and not only.elastic:
+        return _need_of_one(world, workload, world.tasks[keys[0]])
     stock = subgroups.Stock(workload.priority)
     idles: dict[str, list[Task]] = {}
     lacks: list[tuple[Request, int]] = []
@@ -181,6 +185,17 @@ def need_of(world: "World", workload: Workload) -> Need:
     by_memory = tuple(entry for entry in lacks if entry[0].gpu_memory)
     stretchable = stretchable and core == [] and open_
     return Need(chunk, total, by_memory, holds, bonus, bonus_gpu, stretchable, holds and core != [])
+
+
+def _need_of_one(world: "World", workload: Workload, task: Task) -> Need:
+    """The same for the most frequent kind: one task, all or nothing."""
+    holds = world.claim_of(task.key) is not None
+    if holds or task.phase in DONE or not workload_open(workload):
+        return Need(None, Resources(), (), holds, 0, 0, False, False)
+    request = workload.groups[0].request
+    chunk = chunk_of(world, workload, Step.CORE, (Part(task.key, request),), Step.CORE)
+    by_memory = ((request, 1),) if request.gpu_memory else ()
+    return Need(chunk, request.resources, by_memory, False, 0, 0, False, False)
 
 
 def _claims(world: "World", workload: Workload, group: TaskGroup) -> list[Placement]:

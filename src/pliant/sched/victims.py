@@ -55,6 +55,8 @@ class Rules:
         ] = {}  # project -> how far above its due it was when first looked at, times 2**32
         self.spared: dict[str, int] = {}  # workloads that may still run a while, and until when (ms)
         self.patient = True  # False: search as if nobody had a minimum run time
+        self.ranks: dict[str, Rank] = {}  # what rank() has answered
+        self.least: dict[str, int] = {}  # project -> what min_runtime() has answered
         self.relocates = False  # True: a core that may not be taken may be moved
 
     def may(self, victim: Workload, step: Step, priority: int) -> bool:
@@ -88,7 +90,10 @@ class Rules:
 
     def unprotected(self, victim: Workload) -> bool:
         """False while its minimum run time keeps it safe."""
-        until = protected_until(self.cycle, victim, self.min_runtime(victim))
+        least = self.least.get(victim.project)
+        if least is None:
+            least = self.least[victim.project] = self.min_runtime(victim)
+        until = protected_until(self.cycle, victim, least)
         if until <= self.cycle.now:
             return True
         self.spared[victim.id] = until
@@ -110,13 +115,18 @@ def rank(rules: Rules, wid: str) -> Rank:
 
     The queue of the lowest rank, then the one most above its due, then the lowest priority, the youngest.
     """
+    known = rules.ranks.get(wid)
+    if known is not None:
+        return known
     workload = rules.world.workloads[wid]
     standing = rules.cycle.standing(rules.pool)[workload.project]
     over = rules.over.get(workload.project)
     if over is None:
         have, due = rules.world.use(workload.project, rules.pool).claimed.gpu, standing.allocatable.gpu
         over = rules.over[workload.project] = (have << 32) // due if due > 0 else have << 32
-    return (standing.rank, -over, core_priority(workload), -workload.serial, wid)
+    found = (standing.rank, -over, core_priority(workload), -workload.serial, wid)
+    rules.ranks[wid] = found
+    return found
 
 
 def fresh(world: World, wid: str) -> bool:

@@ -22,6 +22,7 @@ class BelowDue(Rules):
         self._path = tuple(reversed(self.world.path(chunk.workload.project)))
         # The claimant's own numbers count as they were before the search.
         self._own = {key: cycle.world.use(key, pool).claimed for key in self._path}
+        self._levels: dict[str, tuple[str, str]] = {}  # project -> what _level() has answered
         self._donors: dict[
             str, tuple[str, Resources]
         ] = {}  # queue that gives -> (our queue beside it, before)
@@ -82,11 +83,13 @@ class BelowDue(Rules):
 
     def _level(self, victim: Workload) -> tuple[str, str]:
         """The first level from the root on which our queue and the victim's differ."""
-        theirs = tuple(reversed(self.world.path(victim.project)))
-        for mine, other in zip(self._path, theirs, strict=False):
-            if mine != other:
-                return mine, other
-        return self._path[-1], theirs[-1]
+        known = self._levels.get(victim.project)
+        if known is None:
+            theirs = tuple(reversed(self.world.path(victim.project)))
+            pairs = zip(self._path, theirs, strict=False)
+            known = next((pair for pair in pairs if pair[0] != pair[1]), (self._path[-1], theirs[-1]))
+            self._levels[victim.project] = known
+        return known
 
     def _below_quota(self, mine: str) -> bool:
         return all(
