@@ -230,6 +230,19 @@ def test_equal_splits_do_not_swing():
     assert all(plan.empty for plan in t.plans[plans:])
 
 
+def test_departments_that_are_due_nothing_do_not_take_from_one_another():
+    """b and c have quota, their departments none: the idle GPU stays with whoever has it."""
+    t = settled(
+        "n1:2",
+        "d0/=0 d1/=0 d2/=1 d0/c=2 d1/b=2 d2/a=1",
+        "a1 a g1 np @n1",
+        "a2 a g1 x2",
+        "c1 c g1 @n1",
+        "b1 b g1",
+    )
+    assert t.running() == {"a1": 1, "c1": 1}
+
+
 def test_a_limit_stops_reclaim():
     t = settled("n1:2", "a=0 b=2:max=1", "a1 a g1 @n1", "a2 a g1 @n1", "b1 b g1", "b2 b g1")
     assert t.split() == {"a": 1, "b": 1}
