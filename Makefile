@@ -2,12 +2,13 @@
 # PYTHON=/path/to/python3.12 chooses the interpreter; PYTEST_ARGS="-k share" narrows a test run.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
-.PHONY: help setup native check test test-long bench demo lock clean
+.PHONY: help setup native check test test-long fuzz bench demo lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 SUPERVISOR := src/pliant/engines/local/bin/pliant-supervise
+FUZZ_FLAGS := -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -Inative
 FIND_PYTHON = for p in python3 python3.14 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done
 PYTHON ?= $(shell $(FIND_PYTHON))
@@ -42,6 +43,11 @@ test: setup ## all tests that a build machine can run in 15 minutes; ends with w
 
 test-long: setup ## the tests that take minutes each
 	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
+
+fuzz: setup ## random bytes as gpu.conf and ledger for FUZZ_SECONDS (600); needs clang (CLANG=clang-14)
+	$(or $(CLANG),clang) $(FUZZ_FLAGS) -o $(VENV)/fuzz tests/shim/fuzz.c
+	mkdir -p $(VENV)/corpus && $(VENV)/fuzz -max_total_time=$(or $(FUZZ_SECONDS),600) -max_len=8192 \
+	  -artifact_prefix=$(VENV)/ $(VENV)/corpus
 
 bench: setup ## the benchmarks, each against its named reference
 	@set -e; for f in benchmarks/[a-z]*.py; do echo "== $$f"; $(BIN)/python $$f; done

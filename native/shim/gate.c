@@ -53,7 +53,7 @@ static void choose(void) {
 }
 
 void gate_join(int gpu) {
-    if (config.gpu[gpu].policy != POLICY_NONE && gate_word == &open_gate) __atomic_store_n(&gate_word, &unasked, __ATOMIC_RELEASE);
+    if (config.gpu[gpu].policy != POLICY_NONE && gate_now() == &open_gate) __atomic_store_n(&gate_word, &unasked, __ATOMIC_RELEASE);
 }
 
 /* ---- what is in flight ------------------------------------------------------------------------------------------ */
@@ -230,13 +230,19 @@ void gate_enter(CUstream stream, bool per_thread) {
     struct where w;
     inside = NULL;
     if (!attached()) return;
-    if (gate_word == &unasked) choose();
-    if (gate_word == &open_gate || !where_now(&w) || w.gpu < 0 || !real.cuEventQuery || !real.cuEventCreate) return;
+    if (gate_now() == &unasked) choose();
+    if (gate_now() == &open_gate || !where_now(&w) || w.gpu < 0 || !real.cuEventQuery || !real.cuEventCreate) return;
     struct gate *g = &gates[w.gpu];
     if (!g->file || !__atomic_load_n(word(g), __ATOMIC_SEQ_CST) || captured(stream, per_thread)) return;
     int mode = CAPTURE_RELAXED;
     relax(&mode);
     lock(&g->lock);
+    uint64_t now = now_ns();
+    if (!g->helper && !share_announce(g, now) && !share_others(g, now, false) && gate_try_open(g, now)) {
+        unlock(&g->lock); /* alone */
+        relax(&mode);
+        return;
+    }
     get_turn(g);
     struct stream *s = stream_of(g, stream, w.context, per_thread);
     if (s && s->marked && s->launches >= s->every) { /* no more in flight than twice what lies between two marks */

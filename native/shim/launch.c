@@ -2,7 +2,7 @@
 #include "shim.h"
 
 #define GATED(stream, per_thread, missing, call)                                   \
-    if (UNLIKELY(__atomic_load_n(gate_word, __ATOMIC_RELAXED))) {                        \
+    if (UNLIKELY(__atomic_load_n(gate_now(), __ATOMIC_RELAXED))) {                        \
         if (!cuda_here() || missing) return CU_NOT_SUPPORTED;                            \
         gate_enter(stream, per_thread);                                                  \
         int r = call;                                                                    \

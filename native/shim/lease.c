@@ -124,9 +124,10 @@ static uint64_t turn_ns(const struct gate *g, uint64_t now) {
     return turn < slice / 8 ? slice / 8 : turn > slice * 4 ? slice * 4 : turn;
 }
 
-void share_announce(struct gate *g, uint64_t now) {
+bool share_announce(struct gate *g, uint64_t now) {
     struct member *m = mine(g);
     struct group *own = group_of(g, m);
+    bool met = false;
     STORE(own->weight, LOAD(config.gpu[g->gpu].weight));
     STORE(own->policy, LOAD(config.gpu[g->gpu].policy));
     if (now - LOAD(m->active_ns) > ACTIVE_NS) { /* back from being idle: nothing was saved up meanwhile */
@@ -139,8 +140,9 @@ void share_announce(struct gate *g, uint64_t now) {
     uint32_t high = LOAD(g->file->high);
     for (uint32_t i = 0; i < high && i < MEMBERS; i++) {
         struct member *o = &g->file->member[i];
-        if (LOAD(o->live) && o->group != m->group && LOAD(o->gate) != 1) STORE(o->gate, 1);
+        if (LOAD(o->live) && o->group != m->group && __atomic_exchange_n(&o->gate, 1, __ATOMIC_SEQ_CST) != 1) met = true;
     }
+    return met;
 }
 
 bool lease_mine(const struct gate *g, uint64_t *end_ns) {

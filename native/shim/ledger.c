@@ -49,6 +49,7 @@ static bool prepare(int fd) {
         memcpy(l->workload, config.workload, sizeof l->workload);
         l->version = LEDGER_VERSION;
         l->slots = SLOTS;
+        l->gpus = l->high = 0; /* whatever stood there without the magic is not ours */
         __atomic_store_n(&l->magic, LEDGER_MAGIC, __ATOMIC_RELEASE);
     } else if (l->magic != LEDGER_MAGIC || l->version != LEDGER_VERSION || l->slots != SLOTS || l->gpus > MAX_GPUS || l->high > SLOTS) {
         good = complain("is not one of this version");
@@ -57,7 +58,7 @@ static bool prepare(int fd) {
     }
     for (int i = 0; good && i < config.gpus; i++) { /* a column for each GPU, in the order of their coming */
         uint32_t k = 0;
-        while (k < l->gpus && memcmp(l->uuid[k], config.gpu[i].uuid, 16) != 0) k++;
+        while (k < l->gpus && k < MAX_GPUS && memcmp(l->uuid[k], config.gpu[i].uuid, 16) != 0) k++;
         if (k == l->gpus && k < MAX_GPUS) {
             memcpy(l->uuid[k], config.gpu[i].uuid, 16);
             __atomic_store_n(&l->gpus, k + 1, __ATOMIC_RELEASE);

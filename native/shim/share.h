@@ -53,7 +53,7 @@ struct gate { /* one GPU's, of this process */
 
 /* lease.c; all under gate->lock */
 bool share_open(struct gate *g);
-void share_announce(struct gate *g, uint64_t now);
+bool share_announce(struct gate *g, uint64_t now); /* true: somebody did not ask before launching, until now */
 bool share_others(const struct gate *g, uint64_t now, bool waiting_only); /* other workloads that want this GPU */
 bool lease_mine(const struct gate *g, uint64_t *end_ns);
 bool lease_take(struct gate *g, uint64_t now);

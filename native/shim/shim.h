@@ -184,7 +184,8 @@ int graph_launch(CUgraphExec e, CUstream s, bool per_thread);
 uint64_t nvml_own_bytes(int gpu, bool *known);
 
 /* gate.c, lease.c: compute shares */
-extern uint32_t *gate_word; /* nonzero: a launch has to ask first */
+extern uint32_t *gate_word; /* leads to nonzero: a launch has to ask first */
+static inline uint32_t *gate_now(void) { return __atomic_load_n(&gate_word, __ATOMIC_ACQUIRE); }
 void gate_enter(CUstream stream, bool per_thread);
 void gate_leave(CUstream stream, bool per_thread);
 void gate_stream_gone(CUstream stream);

@@ -167,6 +167,15 @@ def test_alone_nothing_is_in_the_way(stage: Stage, worker: Path) -> None:
     assert busy(found, "a", start, stop) == stop - start
 
 
+def test_alone_no_thread_is_started(stage: Stage) -> None:
+    stage.cards(GIB)
+    env = grants(stage, {"a": 100}, "fair")["a"]
+    program = stage.start(*stage.command("soname", "init", "ctx", "launch:100:20", "ready"), env=env)
+    with living(program):
+        until(program, "ready")
+        assert len(list(Path(f"/proc/{program.pid}/task").iterdir())) == 1
+
+
 def test_captures_are_left_alone(stage: Stage, worker: Path) -> None:
     stage.cards(GIB)
     env = grants(stage, {"a": 500, "b": 500}, "fair")
