@@ -117,8 +117,10 @@ class Claims:
 
     def claim(self, key: TaskKey, placement: Placement | None) -> None:
         """Let a task claim just this from now on; undone with the journal."""
-        self._journal.append((key, self._claims.get(key)))
-        self._set(key, placement)
+        before = self._claims.get(key)
+        if before is not placement:
+            self._journal.append((key, before))
+            self._set(key, placement)
 
     def since(self, mark: int) -> dict[TaskKey, Placement | None]:
         """What the tasks touched since the mark claim now."""
@@ -131,7 +133,24 @@ class Claims:
 
     # ------------------------------------------------------------------ sums
     def _set(self, key: TaskKey, placement: Placement | None) -> None:
-        carries = self.tasks[key].carries
+        carries, before = self.tasks[key].carries, self._claims.get(key)
+        places = [place for place in (before, placement, carries) if place is not None]
+        node = self.nodes.get(places[0].node) if places else None
+        if node is not None and all(place.node == node.row.name for place in places):
+            self._touch(key[0])
+            if before is not None:
+                self._charge(key, before, -1)
+            if placement is None:
+                self._claims.pop(key, None)
+            else:
+                self._claims[key] = placement
+                self._charge(key, placement, 1)
+            known = node.exchange(key, before, placement, carries)
+            if not known[0]:
+                self._strays.pop(key, None)
+            if not known[1]:
+                self._strays[key] = None
+            return
         self._hold(key, carries, -1)
         if placement is None:
             self._claims.pop(key, None)

@@ -58,11 +58,12 @@ def find(cls: NodeClass, request: Request, pool: NodePool, most: int = 0) -> Nod
         tiers = score.for_fraction(cls, pool.gpu_strategy)
     else:
         tiers = score.for_cores(cls, request, pool.cpu_strategy)
+    waits = whole(request) and max(cls.idle, default=0) < request.devices  # nowhere can it start now
     for nodes in tiers:
         later = None
         for node in nodes:
             if fits(node, request):
-                if fits_now(node, request):
+                if waits or fits_now(node, request):
                     return node
                 later = later or node
         if later is not None:

@@ -333,11 +333,15 @@ class Hunt:
             return
         world = self._world
         self._cycle.room_freed()
+        hopeless: set[object] = set()  # claims only grow here
         victims = {unit.workload for unit in self._units if unit.step is Step.CORE and unit.again is None}
         for wid in sorted(victims, key=self._rank, reverse=True):
             chunk = world.need(wid).chunk
             if chunk is not None and chunk.step is Step.CORE and not self._cycle.rests(chunk):
-                self._cycle.try_place(chunk, self._rules.pool, self._cycle.adding(chunk, self._rules.pool))
+                kin = self._cycle.kin(chunk, self._rules.pool)
+                adding = self._cycle.adding(chunk, self._rules.pool)
+                if kin not in hopeless and not self._cycle.try_place(chunk, self._rules.pool, adding):
+                    hopeless.add(kin)
 
     # ------------------------------------------------------------------ telling
     def _record(self) -> None:

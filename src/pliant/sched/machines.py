@@ -145,6 +145,23 @@ class NodeState:
 
         False if some device of theirs is unknown; such a part is left out.
         """
+        before = (self.free, self.idle, self.partly, self.room)
+        known = self._add(key, claim, carry, sign)
+        self._reindex(*before)
+        return known
+
+    def exchange(
+        self, key: TaskKey, old: Placement | None, new: Placement | None, carry: Placement | None
+    ) -> tuple[bool, bool]:
+        """Let a task claim something else; whether all devices before and after are known."""
+        before = (self.free, self.idle, self.partly, self.room)
+        known = self._add(key, old, carry, -1), self._add(key, new, carry, 1)
+        self._reindex(*before)
+        return known
+
+    def _add(self, key: TaskKey, claim: Placement | None, carry: Placement | None, sign: int) -> bool:
+        if claim is None and carry is None:
+            return True
         if sign > 0:
             self.tasks[key] = None
         else:
@@ -161,7 +178,7 @@ class NodeState:
         other = carry if claim is not None and carry is not None else either
         self.held_cpu += sign * max(either.cpu, other.cpu)
         self.held_memory += sign * max(either.memory, other.memory)
-        free, partly, room, known = self.free, self.partly, self.room, True
+        known = True
         for uuid, claimed, claimed_memory, carried, carried_memory in _parts(claim, carry):
             device = self.devices.get(uuid)
             if device is None:
@@ -192,16 +209,23 @@ class NodeState:
             )
             if not foreign:
                 self.idle += not (device.held or device.held_memory)
+        return known
+
+    def _reindex(self, free: int, idle: int, partly: int, room: int) -> None:
+        """Tell the classes what has changed since these were its numbers."""
         if room != self.room:
             for cls in self.classes:
                 cls.room += self.room - room
+        if idle != self.idle:
+            for cls in self.classes:
+                cls.idled(idle, -1)
+                cls.idled(self.idle, 1)
         if free != self.free:
             for cls in self.classes:
                 cls.moved(self, free)
         if (partly > 0) != (self.partly > 0):
             for cls in self.classes:
                 cls.shared_changed(self)
-        return known
 
     def knows(self, placement: Placement) -> bool:
         return all(share.gpu in self.devices for share in placement.shares)
@@ -250,7 +274,7 @@ class NodeClass:
     """All open nodes of one pool and of certain node types, bucketed by the number of free devices."""
 
     __slots__ = (
-        "_largest", "_sizes", "buckets", "free", "names", "nodes", "partly", "pool", "room", "types",
+        "_largest", "_sizes", "buckets", "free", "idle", "names", "nodes", "partly", "pool", "room", "types",
     )  # fmt: skip
 
     def __init__(self, pool: str, types: tuple[str, ...]) -> None:
@@ -259,6 +283,7 @@ class NodeClass:
         self.nodes: dict[str, NodeState] = {}
         self.names: list[str] = []  # sorted
         self.buckets: dict[int, list[str]] = {}  # free devices -> names, sorted
+        self.idle: dict[int, int] = {}  # idle devices -> how many nodes have so many
         self.partly: list[str] = []  # names of nodes with a partly claimed device, sorted
         self.free = 0  # free devices in all
         self.room = 0  # unclaimed thousandths of all devices together
@@ -312,6 +337,7 @@ class NodeClass:
         self.nodes[name] = node
         insort(self.names, name)
         insort(self.buckets.setdefault(node.free, []), name)
+        self.idled(node.idle, 1)
         if node.partly:
             insort(self.partly, name)
         self.free += node.free
@@ -325,6 +351,7 @@ class NodeClass:
         del self.nodes[name]
         _discard(self.names, name)
         self._unbucket(name, node.free)
+        self.idled(node.idle, -1)
         _discard(self.partly, name)
         self.free -= node.free
         self.room -= node.room
@@ -336,6 +363,12 @@ class NodeClass:
         self._unbucket(node.row.name, before)
         insort(self.buckets.setdefault(node.free, []), node.row.name)
         self.free += node.free - before
+
+    def idled(self, count: int, nodes: int) -> None:
+        """So many nodes more (or less) have so many idle devices."""
+        self.idle[count] = self.idle.get(count, 0) + nodes
+        if not self.idle[count]:
+            del self.idle[count]
 
     def shared_changed(self, node: NodeState) -> None:
         if node.partly:

@@ -56,6 +56,7 @@ class Rules:
         self.spared: dict[str, int] = {}  # workloads that may still run a while, and until when (ms)
         self.patient = True  # False: search as if nobody had a minimum run time
         self.ranks: dict[str, Rank] = {}  # what rank() has answered
+        self.fresh: dict[str, bool] = {}  # workload -> what fresh() has answered
         self.least: dict[str, int] = {}  # project -> what min_runtime() has answered
         self.relocates = False  # True: a core that may not be taken may be moved
 
@@ -148,8 +149,13 @@ def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
     ):
         return None
     row = world.tasks[key]
-    group = victim.group(row.group)
+    group = victim.groups[0] if len(victim.groups) == 1 else victim.group(row.group)
     own = priority_of(victim, group)
+    if len(victim.groups) == 1 and group.min == group.max == 1 and not (group.elastic or rules.moves):
+        if rules.may(victim, Step.CORE, own):  # the most frequent kind: one task, all or nothing
+            return Unit(wid, Step.CORE, ((key, None),), claim.gpu, (key, uuid), own)
+        if not rules.relocates:
+            return None
     if group.elastic:
         held, asked = len(claim.shares), group.request.devices
         if uuid is not None and held > 1:
@@ -225,7 +231,11 @@ def cost(rules: Rules, units: Iterable[Unit]) -> Cost:
     gpu = 0
     ranks: set[UnitRank] = set()
     for unit in units:
-        if fresh(world, unit.workload):
+        if unit.workload in rules.fresh:
+            is_fresh = rules.fresh[unit.workload]
+        else:
+            is_fresh = rules.fresh[unit.workload] = fresh(world, unit.workload)
+        if is_fresh:
             continue
         queue, over, _, age, wid = rank(rules, unit.workload)
         ranks.add((queue, over, unit.priority, -unit.step, age, _tail(world, unit), wid))

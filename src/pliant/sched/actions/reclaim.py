@@ -59,7 +59,9 @@ class BelowDue(Rules):
             if their == self._donors[theirs][1]:
                 continue
             for at, asked in enumerate(self.adding):
-                above = asked and ours[at] > fair[at] and their_fair[at] > 0
+                above = asked and ours[at] > fair[at] and (their_fair[at] > 0 or fair[at] == 0)
+                if above and not fair[at] and not their_fair[at] and ours[at] < their[at]:
+                    continue  # neither is due anything: the one that has less may catch up
                 if above and ours[at] * their_fair[at] >= their[at] * fair[at]:
                     return False
         return True
