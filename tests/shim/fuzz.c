@@ -16,11 +16,20 @@ void pools_forget(void) {}
 void pools_refresh(void) {}
 void gate_forget(void) {}
 
+static char room[64];
+
+static void clean(void) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/ledger", room);
+    unlink(path);
+    rmdir(room);
+}
+
 static const char *folder(void) {
-    static char room[64];
     if (!room[0]) {
         snprintf(room, sizeof room, "/dev/shm/pliant-fuzz-XXXXXX");
         if (!mkdtemp(room)) abort();
+        atexit(clean);
     }
     return room;
 }
