@@ -51,6 +51,12 @@ def test_surplus_goes_first():
     assert t.rows() == ["e Running 1 n1", "high Running 2 n1"]
 
 
+def test_bonus_of_others_and_lower_priority_together():
+    """One GPU is a's bonus, two are held by b's low job: neither is enough alone."""
+    t = settled("n1:4", "a=4 b=2", "e a g1 elastic @n1*2", "low b g2 p25 @n1", "high b g3 p99")
+    assert t.rows() == ["e Running 1 n1", "low Pending 0", "high Running 3 n1"]
+
+
 def test_a_gang_goes_as_a_whole():
     t = settled("n1:1 n2:1", "a=2", "pair a g1 x2 p25 @n1,n2", "high a g1 p80")
     assert t.rows()[0] == "pair Pending 0" and t.running() == {"high": 1}

@@ -243,6 +243,18 @@ def test_departments_that_are_due_nothing_do_not_take_from_one_another():
     assert t.running() == {"a1": 1, "c1": 1}
 
 
+def test_own_bonus_does_not_count_against_what_is_due():
+    """b runs on 1 of 3 and has 1 more lent; with j7 it is at its quota, so a's over-quota use gives way."""
+    t = settled(
+        "n1:2:type=x n2:2",
+        "a=0:w=1 b=3:w=0",
+        "a1 a g2 @n1",
+        "b1 b g1 elastic @n2*2",
+        "b2 b g2 type=x",
+    )
+    assert t.rows("a1", "b2") == ["a1 Pending 0", "b2 Running 2 n1"]
+
+
 def test_a_limit_stops_reclaim():
     t = settled("n1:2", "a=0 b=2:max=1", "a1 a g1 @n1", "a2 a g1 @n1", "b1 b g1", "b2 b g1")
     assert t.split() == {"a": 1, "b": 1}
