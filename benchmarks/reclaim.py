@@ -1,9 +1,9 @@
 """How long a decision takes that takes much from many: the inputs of a peer's benchmarks, and larger ones.
 
-Input: KAI-Scheduler's own Go benchmarks, rebuilt in tests/conformance/inputs.py (see data/ATTRIBUTION.md there),
-extended to 5,000 nodes of 8 GPUs. Each time is the whole decision, building the world from its rows included, on
-one core; what the input is meant to lead to is checked. Reference in the same run: `calibrate()` of cycle.py.
-Times are CPU seconds of this process, which has one thread.
+Input: KAI-Scheduler's own Go benchmarks, rebuilt in tests/conformance/inputs.py (data/ATTRIBUTION.md
+there), extended to 5,000 nodes of 8 GPUs. Each time is the whole decision, building the world from its
+rows included, on one core; what the input is meant to lead to is checked. Reference in the same run:
+`calibrate()` of cycle.py. Times are CPU seconds of this process, which has one thread.
 """
 
 from __future__ import annotations
