@@ -40,6 +40,7 @@ class Claims:
         self._classes: dict[tuple[object, ...], NodeClass] = {}
         self.places: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}  # see topology.paths
         self._journal: list[tuple[TaskKey, Placement | None]] = []
+        self.version = 0  # changes whenever a claim does
         self._strays: dict[TaskKey, None] = {}
         self._touched: dict[str, None] = {}  # workloads whose needs may have changed
 
@@ -126,6 +127,15 @@ class Claims:
         """What the tasks touched since the mark claim now."""
         return {key: self._claims.get(key) for key, _ in self._journal[mark:]}
 
+    def nodes_since(self, mark: int) -> dict[str, None]:
+        """Names of the nodes on which something was claimed or given back since the mark."""
+        found: dict[str, None] = {}
+        for key, before in self._journal[mark:]:
+            for claim in (before, self._claims.get(key)):
+                if claim is not None:
+                    found[claim.node] = None
+        return found
+
     def changed(self) -> list[TaskKey]:
         """Tasks whose claims are not those of their rows, sorted."""
         keys = {key for key, _ in self._journal}
@@ -133,6 +143,7 @@ class Claims:
 
     # ------------------------------------------------------------------ sums
     def _set(self, key: TaskKey, placement: Placement | None) -> None:
+        self.version += 1
         carries, before = self.tasks[key].carries, self._claims.get(key)
         places = [place for place in (before, placement, carries) if place is not None]
         node = self.nodes.get(places[0].node) if places else None

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import gt
+from typing import TYPE_CHECKING
 
 from pliant.model.machine import NodePool
 from pliant.model.quantity import Resources
@@ -17,6 +19,9 @@ from pliant.sched.queue import Order
 from pliant.sched.settings import Settings
 from pliant.sched.share import pending, standings
 from pliant.sched.world import World
+
+if TYPE_CHECKING:
+    from pliant.sched.kept import Kept
 
 Kin = tuple[object, ...]
 """What chunks have in common that every action treats alike in one pool; see Cycle.kin."""
@@ -58,6 +63,9 @@ class Cycle:
         self._nodes: dict[tuple[object, ...], NodeClass] = {}
         self._never: dict[Kin, bool] = {}
         self._unfit: set[tuple[object, ...]] = set()
+        self._over: dict[str, tuple[int, tuple[str, ...]]] = {}  # pool -> (version, queues above quota)
+        self._largest: dict[str, int] = {}
+        self.kept: dict[Kin, Kept] = {}  # prices from the last hunt for chunks of a kind
 
     # ------------------------------------------------------------------ where a workload may go
     def kin(self, chunk: Chunk, pool: str) -> Kin:
@@ -149,14 +157,26 @@ class Cycle:
 
     def donors(self, pool: str, project: str) -> bool:
         """True if some other project or department holds more of a pool than its quota."""
-        standing, own = self.standing(pool), self.world.path(project)
-        return any(
-            key not in own
-            and any(
-                have > due for have, due in zip(self.world.use(key, pool).claimed, it.deserved, strict=True)
+        version, over = self._over.get(pool, (-1, ()))
+        if version != self.world.version:
+            version = self.world.version
+            over = tuple(
+                key
+                for key, it in self.standing(pool).items()
+                if any(map(gt, self.world.use(key, pool).claimed, it.deserved))
             )
-            for key, it in standing.items()
-        )
+            self._over[pool] = (version, over)
+        own = self.world.path(project)
+        return any(key not in own for key in over)
+
+    def largest(self, project: str) -> int:
+        """Milli-GPUs of the largest preemptible workload of a project when it was first asked for."""
+        found = self._largest.get(project)
+        if found is None:
+            world = self.world
+            held = (wid for wid in world.holders.get(project, ()) if world.workloads[wid].preemptible)
+            found = self._largest[project] = max(map(world.gpu_of, held), default=0)
+        return found
 
     def lowest_priority(self, project: str) -> int | None:
         """Of the groups of preemptible workloads of a project that hold anything."""

@@ -4,18 +4,18 @@ It tries things on the journal with the allocator that places for real, in a fix
 of steps, so that the same world always gives the same answer.
 """
 
-from heapq import heapify, heappop, heappush
-
 from pliant.model.machine import Placement
 from pliant.model.workload import Request
 from pliant.sched import fit
 from pliant.sched.clearing import Clearing
 from pliant.sched.context import Cycle
+from pliant.sched.kept import Kept, taken_over
 from pliant.sched.machines import NodeClass, NodeState, TaskKey
-from pliant.sched.nearby import Heaps, Nearby
-from pliant.sched.plan import Decision, Verb
+from pliant.sched.nearby import Nearby
 from pliant.sched.portions import Chunk, Part, Step
+from pliant.sched.prices import Heaps, Prices
 from pliant.sched.subgroups import constrained, tree
+from pliant.sched.telling import told
 from pliant.sched.victims import Cost, Rank, Rules, Unit, rank, unit_for
 
 FEW = 16
@@ -34,10 +34,19 @@ class Hunt:
         self._pool = cycle.pool(rules.pool)
         self._units: list[Unit] = []
         self._clearing = Clearing(cycle, rules)
+        self._kept: Kept | None = None
+        self._heaps: Heaps = {}  # prices that may serve the next chunk of the same kind
 
     def run(self) -> bool:
+        if not self._rules.within_reach():
+            return False
         mark = self._world.checkpoint()
+        rules, kept = self._rules, self._cycle.kept
+        kin = self._cycle.kin(self._chunk, rules.pool)
+        self._kept = kept.pop(kin, None)
         found = self._search(mark)
+        if found and self._heaps and not rules.spared:
+            kept[kin] = Kept(self._heaps, rules.over, rules.ranks, mark)
         if self._rules.spared and self._better_later(mark, found):
             return False
         if not found and self._may_relocate():
@@ -152,8 +161,14 @@ class Hunt:
         if constrained(self._chunk.workload):
             nearby = Nearby(self._world, self._units, self._clearing.price, self._serve)
             return nearby.place(self._cls, tree(self._chunk.workload), self._chunk.parts)
-        heaps: Heaps = {}
-        return all(self._serve(part, self._cls, heaps) for part in fit.by_size(self._chunk.parts))
+        parts, heaps, kept = fit.by_size(self._chunk.parts), None, self._kept
+        if kept is not None:
+            heaps = taken_over(kept, self._rules, self._cls, self._clearing.estimate)
+        if heaps is None:
+            heaps = {}
+        self._kept = None  # good for one search
+        self._heaps = heaps if len(parts) == 1 and not self._rules.moves else {}
+        return all(self._serve(part, self._cls, heaps) for part in parts)
 
     def _serve(self, part: Part, cls: NodeClass, heaps: Heaps) -> bool:
         """Place one task, making room on the cheapest node."""
@@ -174,36 +189,32 @@ class Hunt:
             heap = heaps[part.request] = self._priced(part.request, cls)
         rejected: list[tuple[Cost, str]] = []
         served = False
-        while heap and not served:
-            price, name = heappop(heap)
+        while not served and (entry := heap.pop()) is not None:
+            price, name = entry
             mark = self._world.checkpoint()
             now = self._on(cls.nodes[name], part, price)
             if now is None:
                 continue
             if now > price:
-                heappush(heap, (now, name))
+                heap.put(name, now)
             elif self._world.checkpoint() > mark:
                 served = True
-                heappush(heap, (now, name))
+                heap.put(name, now)
             else:
                 rejected.append((now, name))
-        for entry in rejected:
-            heappush(heap, entry)
+        for now, name in rejected:
+            heap.put(name, now)
         return served
 
-    def _priced(self, request: Request, cls: NodeClass) -> list[tuple[Cost, str]]:
+    def _priced(self, request: Request, cls: NodeClass) -> Prices:
         """All nodes that could be cleared for a request, by what that costs."""
-        found = []
+        found = Prices()
         for name in cls.names:
             node = cls.nodes[name]
-            if not node.tasks or request.devices > node.usable:
-                continue
-            price = self._clearing.estimate(node, request)
-            if price is not None:
-                found.append((price, name))
-            if self._cycle.steps <= 0:
-                return []
-        heapify(found)
+            if node.tasks and request.devices <= node.usable:
+                found.put(name, self._clearing.estimate(node, request))
+                if self._cycle.steps <= 0:
+                    return Prices()
         return found
 
     def _on(self, node: NodeState, part: Part, most: Cost | None = None) -> Cost | None:
@@ -349,43 +360,6 @@ class Hunt:
         for unit in self._units:
             taken.setdefault(unit.workload, []).append(unit)
         for wid, units in taken.items():
-            decision = self._told(wid, units)
+            decision = told(self._rules, wid, units, self._clearing.before[wid])
             if decision is not None:
                 self._cycle.record(decision)
-
-    def _told(self, wid: str, mine: list[Unit]) -> Decision | None:
-        world, rules = self._world, self._rules
-        victim = world.workloads[wid]
-        before = {
-            key: claim for key, claim in self._clearing.before[wid].items() if claim != world.claim_of(key)
-        }
-        if not before:
-            return None
-        after = {key: world.claim_of(key) for key in before}
-        gpu_after = world.gpu_of(wid)
-        had = sum(claim.gpu for claim in before.values() if claim is not None)
-        gpu_before = gpu_after + had - sum(claim.gpu for claim in after.values() if claim is not None)
-        chunk = world.need(wid).chunk
-        lost_core = any(unit.step is Step.CORE and unit.again is None for unit in mine)
-        moved = any(
-            new is not None
-            and old is not None
-            and (new.node != old.node or not set(new.uuids) <= set(old.uuids))
-            for old, new in ((before[key], after[key]) for key in before)
-        )
-        lost = gpu_before - gpu_after
-        priority = max(unit.priority for unit in mine)
-        bonus = all(unit.step is Step.BONUS for unit in mine)
-        if lost_core and chunk is not None and chunk.step is Step.CORE:
-            verb, reason = Verb.EVICT, rules.reason(victim, lost, priority)
-        elif moved:
-            verb = Verb.MOVE
-            places = [claim.node for claim in before.values() if claim is not None]
-            targets = [claim.node for claim in after.values() if claim is not None]
-            wanted = any(unit.step is Step.WANTED for unit in mine)
-            reason = rules.reason(victim, lost, priority) if wanted else rules.moved(places, targets, lost)
-        else:
-            verb, reason = Verb.SHRINK, rules.shrunk(lost) if bonus else rules.reason(victim, lost, priority)
-        names = tuple(key[1] for key in sorted(before))
-        winner = self._chunk.workload.id
-        return Decision(verb, rules.action, wid, names, gpu_before, gpu_after, reason, winner)

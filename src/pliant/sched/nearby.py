@@ -3,16 +3,14 @@
 from collections.abc import Callable, Sequence
 
 from pliant.model.machine import Placement
-from pliant.model.workload import Request, TaskGroup
+from pliant.model.workload import TaskGroup
 from pliant.sched import fit, topology
 from pliant.sched.machines import NodeClass, TaskKey
 from pliant.sched.portions import Part
+from pliant.sched.prices import Heaps
 from pliant.sched.subgroups import Level
 from pliant.sched.victims import Cost, Unit
 from pliant.sched.world import World
-
-Heaps = dict[Request, list[tuple[Cost, str]]]
-"""Nodes by what it costs to clear them for a request."""
 
 
 class Nearby:

@@ -68,6 +68,10 @@ class Rules:
         """True if a core that may not be taken may be placed elsewhere instead."""
         return self.relocates and victim.preemptible and self.unprotected(victim)
 
+    def within_reach(self) -> bool:
+        """False if whatever may be taken leaves too few GPUs: a bound for which nothing has to be tried."""
+        return True
+
     def holds(self) -> bool:
         """True if the whole outcome, chunk placed and victims gone, keeps the rules."""
         return True
@@ -111,6 +115,13 @@ def protected_until(cycle: Cycle, victim: Workload, least: int) -> int:
     return begun + least if begun else 0
 
 
+def excess(rules: Rules, project: str) -> int:
+    """How far a project is above its due, times 2**32."""
+    have = rules.world.use(project, rules.pool).claimed.gpu
+    due = rules.cycle.standing(rules.pool)[project].allocatable.gpu
+    return (have << 32) // due if due > 0 else have << 32
+
+
 def rank(rules: Rules, wid: str) -> Rank:
     """Who goes first when nothing else decides.
 
@@ -123,8 +134,7 @@ def rank(rules: Rules, wid: str) -> Rank:
     standing = rules.cycle.standing(rules.pool)[workload.project]
     over = rules.over.get(workload.project)
     if over is None:
-        have, due = rules.world.use(workload.project, rules.pool).claimed.gpu, standing.allocatable.gpu
-        over = rules.over[workload.project] = (have << 32) // due if due > 0 else have << 32
+        over = rules.over[workload.project] = excess(rules, workload.project)
     found = (standing.rank, -over, core_priority(workload), -workload.serial, wid)
     rules.ranks[wid] = found
     return found

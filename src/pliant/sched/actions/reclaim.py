@@ -20,8 +20,9 @@ class BelowDue(Rules):
         super().__init__(cycle, chunk, pool, adding)
         self._standing = cycle.standing(pool)
         self._path = tuple(reversed(self.world.path(chunk.workload.project)))
-        # The claimant's own numbers count as they were before the search.
-        self._own = {key: cycle.world.use(key, pool).claimed for key in self._path}
+        # The claimant's own numbers count as they were before the search, what it holds as bonus left out.
+        lent = Resources(cycle.lent(chunk.workload.project, pool))
+        self._own = {key: cycle.world.use(key, pool).claimed.minus(lent) for key in self._path}
         self._levels: dict[str, tuple[str, str]] = {}  # project -> what _level() has answered
         self._donors: dict[
             str, tuple[str, Resources]
@@ -32,7 +33,7 @@ class BelowDue(Rules):
             return True
         if not victim.preemptible or victim.project == self.chunk.workload.project:
             return False
-        mine, theirs = self._level(victim)
+        mine, theirs = self._level(victim.project)
         have, standing = self.world.use(theirs, self.pool).claimed, self._standing[theirs]
         fair = self._exceeds(have, standing.allocatable)
         if not fair and not (self._below_quota(mine) and self._exceeds(have, standing.deserved)):
@@ -45,16 +46,44 @@ class BelowDue(Rules):
     def min_runtime(self, victim: Workload) -> int:
         """The nearest that is set, from the queue beside ours up."""
         path = self.world.path(victim.project)
-        for key in path[path.index(self._level(victim)[1]) :]:
+        for key in path[path.index(self._level(victim.project)[1]) :]:
             quota = queue_of(self.world, key).quota(self.pool)
             if quota.reclaim_min_runtime is not None:
                 return quota.reclaim_min_runtime
         return super().min_runtime(victim)
 
+    def within_reach(self) -> bool:
+        """What is free, all bonus, and of every queue beside ours what it has above its due."""
+        if not self.adding.gpu:
+            return True
+        world = self.world
+        room = self.cycle.nodes_for(self.chunk.workload, self.pool).room
+        room += sum(world.need(wid).bonus_gpu for wid in world.stretched)
+        largest: dict[tuple[str, str], int] = {}
+        for project, holders in world.holders.items():
+            if holders and project in world.projects and project != self.chunk.workload.project:
+                level = self._level(project)
+                largest[level] = max(largest.get(level, 0), self.cycle.largest(project))
+        for (mine, theirs), most in largest.items():
+            if room >= self.adding.gpu:
+                break
+            have, fixed = world.use(theirs, self.pool)
+            it = self._standing[theirs]
+            due = it.allocatable
+            if self._below_quota(mine):
+                due = Resources(*map(min, it.deserved, due))
+            if self._exceeds(have._replace(gpu=0), due):
+                return True  # it is above its due in cores or memory
+            if have.gpu > due.gpu:  # the last that is taken may reach below its due
+                room += min(have.gpu - fixed.gpu, have.gpu - due.gpu + max(0, most - 1))
+        return room >= self.adding.gpu
+
     def holds(self) -> bool:
         """Once we are above our fair share, no sibling that gave may be relatively worse off than we are."""
+        lent = Resources(self.cycle.lent(self.chunk.workload.project, self.pool))
         for theirs, (mine, _) in self._donors.items():
-            ours, their = self.world.use(mine, self.pool).claimed, self.world.use(theirs, self.pool).claimed
+            ours = self.world.use(mine, self.pool).claimed.minus(lent)
+            their = self.world.use(theirs, self.pool).claimed
             fair, their_fair = self._standing[mine].fair, self._standing[theirs].fair
             if their == self._donors[theirs][1]:
                 continue
@@ -67,7 +96,7 @@ class BelowDue(Rules):
         return True
 
     def reason(self, victim: Workload, gpu: int, priority: int) -> Reason:
-        mine, theirs = self._level(victim)
+        mine, theirs = self._level(victim.project)
         quota = self._below_quota(mine)
         due, their_due = self._standing[mine], self._standing[theirs]
         before = self._donors[theirs][1].gpu if theirs in self._donors else 0
@@ -83,14 +112,14 @@ class BelowDue(Rules):
             their_due.deserved.gpu if quota else their_due.fair.gpu,
         )
 
-    def _level(self, victim: Workload) -> tuple[str, str]:
-        """The first level from the root on which our queue and the victim's differ."""
-        known = self._levels.get(victim.project)
+    def _level(self, project: str) -> tuple[str, str]:
+        """The first level from the root on which our queue and this project's differ."""
+        known = self._levels.get(project)
         if known is None:
-            theirs = tuple(reversed(self.world.path(victim.project)))
+            theirs = tuple(reversed(self.world.path(project)))
             pairs = zip(self._path, theirs, strict=False)
             known = next((pair for pair in pairs if pair[0] != pair[1]), (self._path[-1], theirs[-1]))
-            self._levels[victim.project] = known
+            self._levels[project] = known
         return known
 
     def _below_quota(self, mine: str) -> bool:
