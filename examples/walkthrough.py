@@ -174,11 +174,13 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.folder = self.folder.resolve()
-        self.home.mkdir(parents=True, exist_ok=True)
+        for folder in (self.home, self.run_folder):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         others = ("PLIANT_", "RUNAI_", "XDG_", "QUICKSTART_")
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         self.env |= {
             "HOME": str(self.home),
+            "XDG_RUNTIME_DIR": str(self.run_folder),
             "PLIANT_STATE": str(self.state),
             "PLIANT_CONFIG": str(self.folder / "config.json"),
             "PATH": f"{self.programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
@@ -187,6 +189,11 @@ class Stage:
     @property
     def home(self) -> Path:
         return self.folder / "home"
+
+    @property
+    def run_folder(self) -> Path:
+        """What lies in memory elsewhere lies here: it goes with the rest."""
+        return self.folder / "run"
 
     @property
     def state(self) -> Path:

@@ -30,6 +30,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "confine.h"
+
 #ifndef TIOCGPTPEER /* headers before Linux 4.13 */
 #define TIOCGPTPEER _IO('T', 0x41)
 #endif
@@ -52,7 +54,7 @@ enum {
 enum stage { RUNNING, ENDING, KILLING };
 
 static struct {
-    const char *dir, *cwd, *attempt;
+    const char *dir, *cwd, *attempt, *read_only;
     int lock_fd, ready_fd, log_keep;
     int64_t grace_ms, log_max;
     bool tty, with_stdin;
@@ -432,17 +434,21 @@ static bool record_write(void) {
 
 struct exec_error {
     int err;
-    bool folder; /* it was the working directory that failed */
+    bool folder;   /* it was the working directory that failed */
+    char what[32]; /* else, if not empty, what the task was to be given first */
 };
 
 static _Noreturn void task_exec(int error_fd, int in, int out) {
     sigset_t none;
-    struct exec_error e = {0, false};
+    struct exec_error e = {.err = 0};
+    const char *what;
     setsid();
     if (opt.tty) ioctl(slave_fd, TIOCSCTTY, 0);
     for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
     if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) e.err = errno;
-    if (!e.err && *opt.cwd && chdir(opt.cwd) < 0) e = (struct exec_error){errno, true};
+    if (!e.err && opt.read_only && (e.err = confine(opt.read_only, &what)) != 0)
+        snprintf(e.what, sizeof e.what, "%s", what);
+    if (!e.err && *opt.cwd && chdir(opt.cwd) < 0) e = (struct exec_error){.err = errno, .folder = true};
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL); /* everything else of ours is close-on-exec */
     if (!e.err) {
@@ -451,7 +457,7 @@ static _Noreturn void task_exec(int error_fd, int in, int out) {
     }
     size_t done;
     write_all(error_fd, (char *)&e, sizeof e, &done);
-    _exit(e.err == ENOENT && !e.folder ? 127 : 126);
+    _exit(e.err == ENOENT && !e.folder && !*e.what ? 127 : 126);
 }
 
 /* 0 or an errno; `what` then names the step that failed. */
@@ -499,7 +505,8 @@ static void exec_result(void) {
     close(exec_fd);
     exec_fd = -1;
     if (n == (ssize_t)sizeof e) {
-        start_failed(e.folder ? "cwd" : "exec", e.folder ? opt.cwd : opt.argv[0], e.err);
+        if (*e.what) start_failed(e.what, opt.read_only, e.err);
+        else start_failed(e.folder ? "cwd" : "exec", e.folder ? opt.cwd : opt.argv[0], e.err);
     } else {
         char pid[16];
         snprintf(pid, sizeof pid, "%d", (int)task.pid);
@@ -635,8 +642,8 @@ static int64_t number(const char *name, const char *text, int64_t low, int64_t h
 
 static void parse(char **argv) {
     static const char *const names[] = {"--dir", "--lock-fd", "--ready-fd", "--grace-ms", "--log-max", "--log-keep",
-                                        "--cwd", "--tty",     "--stdin"};
-    enum { DIR_, LOCK_FD, READY_FD, GRACE_MS, LOG_MAX, LOG_KEEP, CWD, TTY, STDIN, OPTIONS };
+                                        "--cwd", "--read-only", "--tty",    "--stdin"};
+    enum { DIR_, LOCK_FD, READY_FD, GRACE_MS, LOG_MAX, LOG_KEEP, CWD, READ_ONLY, TTY, STDIN, OPTIONS };
     for (argv++; *argv && !strncmp(*argv, "--", 2); argv++) {
         if (!strcmp(*argv, "--")) {
             argv++;
@@ -652,6 +659,7 @@ static void parse(char **argv) {
         switch (i) {
         case DIR_: opt.dir = value; break;
         case CWD: opt.cwd = value; break;
+        case READ_ONLY: opt.read_only = value; break;
         case TTY: opt.tty = true; break;
         case STDIN: opt.with_stdin = true; break;
         case LOCK_FD: opt.lock_fd = (int)number(names[i], value, 0, INT_MAX); break;
@@ -696,6 +704,7 @@ static void check_lock(void) {
 }
 
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "--confine") == 0) return confine_command(argv);
     static const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU, SIGXFSZ};
     sigset_t handled;
     sigemptyset(&handled);

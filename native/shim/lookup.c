@@ -133,6 +133,7 @@ void *pliant_choose(void *handle, const char *name, const char *version) {
 /* ---- cuGetProcAddress ------------------------------------------------------------------------------------------- */
 
 static bool matters(const char *name) { /* could take memory or the GPU: worth a line if we do not know it */
+    if (strncmp(name, "cuMemAllocHost", 14) == 0) return false; /* memory of the host */
     return strncmp(name, "cuMemAlloc", 10) == 0 || strncmp(name, "cuMemCreate", 11) == 0 ||
            strncmp(name, "cuLaunchK", 9) == 0 || strncmp(name, "cuLaunchC", 9) == 0 || strncmp(name, "cuGraphLaunch", 13) == 0;
 }

@@ -29,19 +29,26 @@ from pliant.api.app import ServerInfo, create_app
 from pliant.api.auth import attempt_token
 from pliant.control.clock import SteadyClock
 from pliant.control.draft import Draft
+from pliant.control.fractions import Finding
 from pliant.control.loop import Loop
 from pliant.control.ports import Devices, Saved, StaleEpoch, Store
 from pliant.control.service import Service
-from pliant.devices.nvml import NvmlDevices
-from pliant.devices.simulated import SimulatedDevices
+from pliant.devices.discovery import Found, find_devices
+from pliant.devices.doctor import examine, table
+from pliant.devices.handout import Handout
+from pliant.devices.place import Place
+from pliant.engines.local.confinement import writable
 from pliant.engines.local.engine import LocalEngine
 from pliant.engines.local.layout import Layout, LayoutError
-from pliant.engines.local.processes import attempt_of
+from pliant.engines.local.processes import owner_of
+from pliant.engines.local.supervisor import command
+from pliant.model.event import EventKind
 from pliant.model.machine import Cluster
-from pliant.model.workload import Workload
+from pliant.model.workload import AttemptId, Workload
 from pliant.store import StoreBusy, StoreError, open_store, restore
 from pliant.store.archive import check
 from pliant.store.folder import Held, StateFolder
+from pliant.store.ring import Ring
 from pliant.store.server_log import ServerLog
 
 log = logging.getLogger("pliant")
@@ -95,28 +102,6 @@ def newest(saved: Saved) -> int:
     for attempt in saved.attempts:
         times += [attempt.ordered, attempt.started or 0]
     return max(times)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The GPUs to share, and what their owner should know about them."""
-
-    devices: Devices
-    notice: str = ""
-
-
-def find_devices(specs: Sequence[str], cluster: str, state: Path) -> Found:
-    """Simulated ones where asked for; else the machine's own; else, saying so, `1x2` simulated."""
-    if specs:
-        return Found(SimulatedDevices(specs, cluster))
-    layout = Layout(state)
-    real = NvmlDevices(lambda pid: attempt_of(layout, pid) is not None)
-    if real.nodes():
-        return Found(real)
-    return Found(
-        SimulatedDevices(["1x2"], cluster),
-        f"No GPU of this machine can be used ({real.reason}): one node with two GPUs is simulated (1x2).",
-    )
 
 
 class Server:
@@ -179,9 +164,16 @@ class Server:
         saved = store.load()
         cluster = saved.cluster or Cluster(str(uuid.uuid4()), created=self.began, version=__version__)
         specs = options.simulate or tuple(json.loads(saved.settings.get("simulate", "[]")))
-        found = find_devices(specs, cluster.uuid, options.state)
+        layout = Layout(options.state)
+        found = find_devices(specs, cluster.uuid, lambda pid: owner_of(layout, pid) is not None)
         halts = Halts(os.environ.get("PLIANT_HALT", ""))
         clock = SteadyClock(newest(saved))
+        shares = Handout(
+            Place(layout.state),
+            seen=found.processes,
+            owner=lambda pid: owner_of(layout, pid),
+            report=self._tell,
+        )
         engine = LocalEngine(
             options.state,
             found.devices,
@@ -190,9 +182,12 @@ class Server:
             project_name=self._project_name,
             clock=clock.now,
             halt=halts,
+            occupants=shares.on_cards,
+            fractions=shares,
         )
         engines = {engine.name: engine}
-        self.loop = Loop(store, engines, clock, halt=halts, fatal=self._fatal)
+        ring = Ring(options.state / "replay")
+        self.loop = Loop(store, engines, clock, recorder=ring, halt=halts, fatal=self._fatal)
         self.loop.open()
         self.loop.start()
         service = Service(self.loop, engines)
@@ -226,6 +221,16 @@ class Server:
         engine.close()
         return OK
 
+    def _tell(self, attempt: AttemptId, text: str) -> None:
+        """Into a workload's history: what the node noticed about one of its tasks."""
+        message = f"{attempt.task}: {text}."
+
+        def run(draft: Draft) -> None:
+            draft.event(attempt.workload, EventKind.WARNING, message, who="engine", attempt=str(attempt))
+
+        log.warning("%s: %s", attempt, text)
+        self.loop.submit(run)
+
     def _info(self, found: Found) -> ServerInfo:
         return ServerInfo(
             url=self.url,
@@ -236,6 +241,7 @@ class Server:
             epoch=self.loop.state.epoch,
             simulated=found.devices.simulated,
             notice=found.notice,
+            findings=lambda: findings(self.options.state, found.devices),
         )
 
     def _write_record(self, found: Found) -> None:
@@ -317,6 +323,7 @@ class Server:
             for identity in board.workloads:
                 lines = [json.dumps(asdict(event)) for _, event in store.events(identity)]
                 archive.writestr(f"history/{identity}.jsonl", "\n".join(lines))
+            archive.writestr("replay.jsonl", self.loop.recorder.newest())
             if self.folder.log.exists():
                 archive.writestr("server.log", self.folder.log.read_bytes()[-(2**20) :])
         return buffer.getvalue()
@@ -326,6 +333,12 @@ def _without_secrets(workload: Workload) -> Workload:
     """What may be handed to others: the values of its variables are its owner's."""
     hidden = tuple((name, "...") for name, _ in workload.launch.env)
     return replace(workload, launch=replace(workload.launch, env=hidden))
+
+
+def findings(state: Path, devices: Devices) -> list[Finding]:
+    """What of shares of GPUs is enforced on this machine and what is not."""
+    program, notice = command()
+    return examine(devices, Place(state), notice, writable(program))
 
 
 def restore_backup(folder: StateFolder, source: Path) -> int:
@@ -352,7 +365,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     serve.add_argument("--host", default="127.0.0.1")
     serve.add_argument("--port", type=int, default=0)
     serve.add_argument("--take-over", action="store_true")
+    look = verbs.add_parser("doctor")
+    look.add_argument("--state", type=Path, required=True)
     given = parser.parse_args(argv)
+    if given.verb == "doctor":
+        found = find_devices((), "", lambda pid: True)
+        print(json.dumps(table(findings(given.state.absolute(), found.devices))))
+        return OK
     logging.basicConfig(
         handlers=[ServerLog(StateFolder(given.state.absolute()).log)],
         level=logging.INFO,

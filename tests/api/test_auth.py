@@ -129,14 +129,41 @@ def test_what_is_issued_is_good_for_nobody_else() -> None:
         Authority(TOKEN, b"y" * 32).who(f"Bearer {issued.access}")
 
 
-def test_an_attempt_reads_its_own_workload_and_nothing_else(api: Api) -> None:
+def test_an_attempt_reads_its_own_allocation_acknowledges_reports_and_nothing_else(api: Api) -> None:
     stranger = TestClient(api.stage.app(), raise_server_exceptions=False)
     mine, other = api.submit("mine")["workloadId"], api.submit("other")["workloadId"]
     own = bearer(attempt_token(f"{mine}/task-0/1", SECRET))
-    assert stranger.get(f"/api/v1/workloads/{mine}", headers=own).json()["name"] == "mine"
+    api.running(mine)
+    base = f"/api/v1/attempts/{mine}/task-0/1"
+    told = stranger.get(f"{base}/allocation", headers=own).json()
+    assert [(task["id"], task["state"]) for task in told["tasks"]] == [("task-0", "active")]
+    linked = stranger.post(f"{base}/link", json={"protocol": 1, "pid": 5}, headers=own)
+    assert linked.status_code == 200, linked.text
+    ack = {"version": told["version"], "kind": "drained", "gpus": []}
+    assert stranger.post(f"{base}/acks", json=ack, headers=own).status_code == 204
+    assert stranger.post(f"{base}/progress", json={"step": 3}, headers=own).json()["nextMs"] >= 1000
+    assert api.item(mine)["progress"]["step"] == 3
     for method, path in (
+        ("GET", f"/api/v1/attempts/{other}/task-0/1/allocation"),
+        ("GET", f"/api/v1/attempts/{mine}/task-0/2/allocation"),
+        ("GET", f"/api/v1/attempts/{mine}/task-1/1/allocation"),
+        ("POST", f"/api/v1/attempts/{other}/task-0/1/link"),
+        ("POST", f"/api/v1/attempts/{other}/task-0/1/acks"),
+        ("POST", f"/api/v1/attempts/{other}/task-0/1/progress"),
+        ("POST", f"/api/v1/attempts/{mine}/task-0/2/progress"),
+        ("POST", f"{base}/allocation"),
+        ("DELETE", f"{base}/allocation"),
+        ("GET", f"{base}/progress"),
+        ("GET", f"{base}/../../../workloads"),
+        ("GET", f"/api/v1/workloads/{mine}"),
         ("GET", f"/api/v1/workloads/{other}"),
         ("GET", "/api/v1/workloads"),
+        ("POST", "/api/v1/workloads/trainings"),
+        ("POST", f"/api/v1/workloads/{mine}/exec"),
+        ("GET", f"/api/v1/workloads/{mine}/logs"),
+        ("GET", "/api/v1/watch"),
+        ("GET", "/api/v1/server"),
+        ("POST", "/api/v1/server/shutdown"),
         ("GET", f"/api/v1/workloads/{mine}/events"),
         ("DELETE", f"/api/v1/workloads/{mine}"),
         ("POST", f"/api/v1/workloads/trainings/{mine}/suspend"),
@@ -146,4 +173,4 @@ def test_an_attempt_reads_its_own_workload_and_nothing_else(api: Api) -> None:
         assert answer.status_code == 403, (method, path)
         assert answer.json()["reason"] == "forbidden"
     forged = attempt_token(f"{other}/task-0/1", SECRET).replace(other, mine)
-    assert stranger.get(f"/api/v1/workloads/{mine}", headers=bearer(forged)).status_code == 401
+    assert stranger.get(f"{base}/allocation", headers=bearer(forged)).status_code == 401

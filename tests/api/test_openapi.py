@@ -68,6 +68,8 @@ class Ground:
             return {"session": self._session()}
         if "{identity}" in path:
             return {"identity": self._workload("workspaces" in path)}
+        if "{workload}" in path:
+            return {"workload": self._workload(False), "task": "task-0", "number": 1}
         return {"key": "default", "name": "node-0"}
 
     def _workload(self, workspace: bool) -> str:

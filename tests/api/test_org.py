@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from inline_snapshot import snapshot
 
-from pliant.api import shapes
+from pliant.api import shapes_org
 from tests.api.conftest import Api
 
 UNITS = "/api/v1/org-unit"
@@ -13,7 +13,7 @@ UNITS = "/api/v1/org-unit"
 
 def made(api: Api, what: str, **body: Any) -> Any:
     found = api.call("POST", f"{UNITS}/{what}s", 201, json=body)
-    shapes.OrgUnitItem.model_validate(found)
+    shapes_org.OrgUnitItem.model_validate(found)
     return found
 
 
@@ -50,6 +50,8 @@ def test_a_project_as_its_clients_make_it(api: Api) -> None:
                 "cpu": {"deserved": 500.0, "limit": None, "overQuotaWeight": None},
                 "memory": {"deserved": 1000.0, "limit": 2000.0, "overQuotaWeight": None, "units": "MB"},
                 "priority": "Medium High",
+                "reclaimMinRuntimeSeconds": None,
+                "preemptMinRuntimeSeconds": None,
             }
         ]
     )
@@ -66,7 +68,7 @@ def test_lists(api: Api) -> None:
     for name, quota in (("team-b", 1), ("team-a", 2)):
         made(api, "project", name=name, resources=[{"gpu": {"deserved": quota}}])
     found = api.get(f"{UNITS}/projects")
-    shapes.ProjectList.model_validate(found)
+    shapes_org.ProjectList.model_validate(found)
     assert [item["name"] for item in found["projects"]] == ["default", "team-b", "team-a"]
     assert [item["name"] for item in api.get(f"{UNITS}/projects", sortBy="name")["projects"]] == [
         "default",
@@ -75,7 +77,7 @@ def test_lists(api: Api) -> None:
     ]
     assert api.get(f"{UNITS}/projects/count", filterBy="totalGpuQuota>=1") == {"count": 2}
     departments = api.get(f"{UNITS}/departments")
-    shapes.DepartmentList.model_validate(departments)
+    shapes_org.DepartmentList.model_validate(departments)
     assert [item["name"] for item in departments["departments"]] == ["default"]
 
 
@@ -98,7 +100,7 @@ def test_a_change_leaves_what_it_does_not_name(api: Api) -> None:
     for unlimited in (None, -1):
         body = [{"gpu": {"deserved": 2, "limit": unlimited}}]
         [entry] = api.call("PATCH", f"{path}/resources", json=body)
-        shapes.PoolQuota.model_validate(entry)
+        shapes_org.PoolQuota.model_validate(entry)
         assert entry["gpu"] == {"deserved": 2.0, "limit": None, "overQuotaWeight": 0.0}
     assert gpu(api.call("PUT", path, json={"name": "p"}))["deserved"] == 2.0
 
@@ -111,6 +113,34 @@ def test_departments_hold_projects(api: Api) -> None:
     assert moved["departmentName"] == "default"
     api.call("DELETE", f"{UNITS}/departments/research", 204)
     api.get(f"{UNITS}/departments/research", 404)
+
+
+def test_departments_hold_departments(api: Api) -> None:
+    above = made(api, "department", name="research")
+    below = made(api, "department", name="vision", departmentName="research")
+    assert (below["parentId"], below["departmentName"]) == (above["id"], "research")
+    path = f"{UNITS}/departments/research"
+    assert "departments belong to it: vision" in api.call("DELETE", path, 409)["message"]
+    loop = api.call("PATCH", path, 409, json={"parentId": below["id"]})
+    assert loop["message"] == "Department research cannot be below vision: that is below it."
+    assert api.call("PATCH", path, 409, json={"departmentName": "research"})["status"] == 409
+    up = api.call("PATCH", f"{UNITS}/departments/vision", json={"departmentName": ""})
+    assert (up["parentId"], up["departmentName"]) == ("", "")
+    api.call("DELETE", path, 204)
+    fixed = api.call("PATCH", f"{UNITS}/departments/default", 409, json={"departmentName": "vision"})
+    assert fixed["message"] == "The department 'default' is always at the top."
+
+
+def test_minimum_run_times_and_a_weight_are_set_and_unset(api: Api) -> None:
+    entry = {"reclaimMinRuntimeSeconds": 120, "preemptMinRuntimeSeconds": 0, "gpu": {"overQuotaWeight": 2}}
+    project = made(api, "project", name="p", resources=[entry])
+    [told] = project["resources"]
+    assert (told["reclaimMinRuntimeSeconds"], told["preemptMinRuntimeSeconds"]) == (120.0, 0.0)
+    assert told["gpu"]["overQuotaWeight"] == 2.0
+    entry = {"reclaimMinRuntimeSeconds": None, "gpu": {"overQuotaWeight": None}}
+    [told] = api.call("PATCH", f"{UNITS}/projects/p", json={"resources": [entry]})["resources"]
+    assert (told["reclaimMinRuntimeSeconds"], told["preemptMinRuntimeSeconds"]) == (None, 0.0)
+    assert told["gpu"]["overQuotaWeight"] is None
 
 
 def test_what_stands_in_the_way_of_deleting(api: Api) -> None:
@@ -171,6 +201,7 @@ def test_a_name_stays(quiet: Api) -> None:
 
 def test_ranks_and_priorities(api: Api) -> None:
     ranks = api.get(f"{UNITS}/priorities")["priorities"]
+    assert api.get(f"{UNITS}/ranks") == {"ranks": ranks}
     assert [rank["name"] for rank in ranks if rank["isDefault"]] == ["Medium Low"]
     assert [rank["value"] for rank in ranks] == sorted(rank["value"] for rank in ranks)
     for rank in ranks:

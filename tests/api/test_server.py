@@ -79,6 +79,8 @@ def test_metrics(api: Api) -> None:
     assert samples["pliant_project_quota_gpus", project] == 2
     assert samples["pliant_project_allocated_gpus", project] == 0.5
     assert samples["pliant_project_over_quota_gpus", project] == 0
+    assert samples["pliant_project_past_use_gpu_hours", ("pool", "default"), project] >= 0
+    assert samples["pliant_contradictions",] == 0
     assert ("pliant_project_fair_share_gpus", project) in samples
     assert samples["pliant_workloads", ("phase", "Running"), project] == 1
     assert samples["pliant_build_info", ("version", "1.2.3")] == 1
@@ -92,4 +94,4 @@ def test_nothing_blocks_the_event_loop() -> None:
     routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
     assert len(routes) > 60
     on_the_loop = {route.name for route in routes if inspect.iscoroutinefunction(route.endpoint)}
-    assert on_the_loop == {"healthz", "readyz", "version", "token_by_form", "send", "watch"}
+    assert on_the_loop == {"healthz", "readyz", "version", "token_by_form", "send", "watch", "allocation"}

@@ -4,20 +4,22 @@ import typing
 
 import pytest
 
-from pliant.api import shapes
-from pliant.client import wire
+from pliant.api import shapes, shapes_org
+from pliant.client import wire, wire_progress
 
-KINDS = [
-    name
-    for name, kind in vars(wire).items()
-    if isinstance(kind, type) and hasattr(kind, "__annotations__") and kind.__module__ == wire.__name__
-]
+KINDS = {
+    name: kind
+    for module in (wire, wire_progress)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and hasattr(kind, "__annotations__") and kind.__module__ == module.__name__
+}
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_fields_are_those_of_the_wire(name: str) -> None:
-    assert set(getattr(shapes, name).model_fields) == set(typing.get_type_hints(getattr(wire, name)))
+    ours = getattr(shapes, name, None) or getattr(shapes_org, name)
+    assert set(ours.model_fields) == set(typing.get_type_hints(KINDS[name]))
 
 
 def test_every_kind_of_the_wire_is_looked_at() -> None:
-    assert {"WorkloadItem", "Problem", "Submitted", "ServerItem", "OrgUnitItem", "NodeItem"} <= set(KINDS)
+    assert {"WorkloadItem", "Problem", "Submitted", "ServerItem", "OrgUnitItem", "NodeItem"} <= KINDS.keys()

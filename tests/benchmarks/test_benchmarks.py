@@ -10,20 +10,20 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 RESULT = re.compile(r"\S.* -?\d+\.\d\d (ms|s|MB|%|/s) .*\d+\.\d\d  \S")
-ROWS = {"drain": 13, "idle": 7, "listing": 4, "submit": 5, "supervisor": 3}
+ROWS = {"drain": 13, "idle": 7, "listing": 4, "shares": 2, "submit": 5, "supervisor": 3}
 """Benchmarks that need a private place -> results that they print at least."""
 
 
-def run(name: str, folder: Path) -> str:
+def run(name: str, folder: Path, *words: str, seconds: float = 100) -> str:
     """What it printed."""
     done = subprocess.run(
-        [sys.executable, FOLDER / f"{name}.py", "--tiny"],
+        [sys.executable, FOLDER / f"{name}.py", "--tiny", *words],
         env={**os.environ, "TMPDIR": str(folder)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=seconds,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -46,6 +46,30 @@ def carriers(folder: Path) -> list[str]:
 def test_a_benchmark_prints_its_results_and_leaves_nothing(name: str, tmp_path: Path) -> None:
     lines = run(name, tmp_path).splitlines()
     assert sum(RESULT.match(line) is not None for line in lines) >= ROWS[name], "\n".join(lines)
+    assert list(tmp_path.iterdir()) == []
+    assert carriers(tmp_path) == []
+
+
+@pytest.mark.parametrize(("name", "rows"), [("reclaim", 5), ("scale", 5)])
+def test_a_benchmark_of_the_core_prints_times_beside_goals(name: str, rows: int, tmp_path: Path) -> None:
+    found = run(name, tmp_path)
+    assert len(re.findall(r"^\S.*|^  \S.*", found, re.MULTILINE)) >= rows, found
+    assert len(re.findall(r" \d+\.\d{3} .*\d", found)) >= rows, found
+
+
+def test_growth_is_printed_and_drawn(tmp_path: Path) -> None:
+    picture = tmp_path / "growth.png"
+    found = run("growth", tmp_path, "--picture", str(picture))
+    assert len(re.findall(r" \d+ +\d+\.\d{3} +\d+\.\d", found)) == 7, found
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_elastic_jobs_beside_gangs(tmp_path: Path) -> None:
+    """Minutes on a busy machine: eight processes import torch, twice."""
+    lines = run("elastic_jobs", tmp_path, seconds=500).splitlines()
+    assert sum(RESULT.match(line) is not None for line in lines) == 4, "\n".join(lines)
     assert list(tmp_path.iterdir()) == []
     assert carriers(tmp_path) == []
 

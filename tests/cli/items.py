@@ -64,7 +64,9 @@ def workload(name: str, **changed: Any) -> dict[str, Any]:
         "reason": None,
         "queuePosition": None,
         "fraction": None,
+        "gpuShares": [],
         "overQuotaGpus": 0.0,
+        "progress": None,
     }
     item["podsRequestedResources"] = item["workloadRequestedResources"]
     assert not set(changed) - set(item), f"no such field: {changed}"

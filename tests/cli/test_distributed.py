@@ -179,3 +179,11 @@ def test_a_group_knows_only_its_own_names(run, crowd):
 def test_suspend_goes_to_its_own_path(run, crowd):
     assert run("pliant training pytorch suspend torch -p team-a").code == 0
     assert crowd.last.path == "/api/v1/workloads/distributed/id-torch/suspend"
+
+
+def test_a_master_with_a_priority_of_its_own(run, fake):
+    result = run("pliant training pytorch submit d -i I -p team-a --workers 2 -g 1 --master-priority high")
+    assert result.code == 0, result.err
+    body = fake.last.body
+    assert body["masterSpec"] == {"priorityClass": "high"}
+    assert (body["masterSpecSameAsWorker"], "priorityClass" in body["spec"]) == (False, False)

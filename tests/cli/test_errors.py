@@ -341,7 +341,7 @@ def test_every_command_has_help_and_loads(run):
 def test_dry_run_tells_the_verdict_and_submits_nothing(run, fake):
     assert run("pliant submit a1 -i ubuntu -g 2 -p team-a --dry-run") == (
         0,
-        "Nothing was submitted: a1 would wait: 2 GPUs are in use\n",
+        "Nothing was submitted: a1 waits: 2 GPUs are in use\n",
         "",
     )
     assert ("dryRun", "true") in fake.last.query

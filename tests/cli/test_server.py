@@ -167,10 +167,10 @@ def test_tasks_left_behind_by_a_killed_server_are_found(run, mode, state):
         while daemon.left_behind(str(state)) != 1 and time.monotonic() < deadline:
             time.sleep(0.01)
         assert daemon.left_behind(str(state)) == 1
-        result = run("pliant down --yes")
-        assert result.out == "Stopped the server.\n"
-        assert result.err == (
-            "The server is gone, but 1 of its tasks still runs: starting it to stop everything.\n"
+        assert run("pliant down --yes") == (
+            0,
+            "Stopped the server.\n",
+            "The server is gone, but 1 of its tasks still runs: starting it to stop everything.\n",
         )
     finally:
         task.kill()

@@ -190,16 +190,16 @@ team-a (default)  default     2.00           1h0m0s     a;b           b
 team-b            default     2.00           -          -             -
 """)
     assert run("pliant project list").out == snapshot("""\
-Project           Department  GPU Quota  Allocated GPUs  Over Quota
-───────────────────────────────────────────────────────────────────
-default           default     0.00       0.00            0.00
-team-a (current)  default     2.00       3.00            1.00
-team-b            default     2.00       0.00            0.00
+Project           Department  GPU Quota  Allocated GPUs  Over Quota  Past Use
+─────────────────────────────────────────────────────────────────────────────
+default           default     0.00       0.00            0.00        -
+team-a (current)  default     2.00       3.00            1.00        -
+team-b            default     2.00       0.00            0.00        -
 """)
     assert run("pliant project list -o wide --no-headers").out == snapshot("""\
-default           default  0.00  0.00  0.00  0.00  -  -  Medium Low  Ready
-team-a (current)  default  2.00  3.00  1.00  2.00  -  -  Medium Low  Ready
-team-b            default  2.00  0.00  0.00  2.00  -  -  Medium Low  Ready
+default           default  0.00  0.00  0.00  -  0.00  -  -  Medium Low  Ready
+team-a (current)  default  2.00  3.00  1.00  -  2.00  -  -  Medium Low  Ready
+team-b            default  2.00  0.00  0.00  -  2.00  -  -  Medium Low  Ready
 """)
     assert run("pliant project list -o name").out == "default\nteam-a\nteam-b\n"
 
@@ -236,15 +236,16 @@ node-1  Ready                     2         1.50 (75%)  32        2 (6%)     128
 node-2  Ready,SchedulingDisabled  0         0.00 (-)    32        2 (6%)     128Gi     200Mi (0%)
 
 node-1
-GPU  ALLOCATED  MEMORY  WORKLOADS
-0    1.00       16Gi    a2
-1    0.50       16Gi    a2
+GPU  ALLOCATED  MEMORY  USED  WORKLOADS
+0    1.00       16Gi          a2
+1    0.50       16Gi          a2
 """)
     assert run("pliant describe node node-1").out == snapshot("""\
 NAME: node-1
 STATUS: Ready
 NODE POOL: default
 LABELS: run.ai/type=a
+TAINTS: <none>
 SIMULATED: yes
 CPU ALLOCATABLE: 32
 CPU ALLOCATED: 2
@@ -254,17 +255,17 @@ GPU TYPE: Simulated-16G
 GPUS ALLOCATABLE: 2
 GPUS ALLOCATED: 1.50
 
-GPU  ALLOCATED  MEMORY  WORKLOADS
-0    1.00       16Gi    a2
-1    0.50       16Gi    a2
+GPU  ALLOCATED  MEMORY  USED  WORKLOADS
+0    1.00       16Gi          a2
+1    0.50       16Gi          a2
 """)
 
 
 def test_top_job(walkthrough, run):
     assert run("pliant top job a2 job-0").out == snapshot("""\
-NAME   PROJECT  STATUS   GPUS  GPU MEMORY  CPU  MEMORY  NODES
-a2     team-a   Running  2.00  16Gi        1    100Mi   node-1
-job-0  team-a   Running  0.30  16Gi        1    100Mi   node-1
+NAME   PROJECT  STATUS   GPUS  GPU MEMORY  USED  CPU  MEMORY  NODES
+a2     team-a   Running  2.00  16Gi              1    100Mi   node-1
+job-0  team-a   Running  0.30  16Gi              1    100Mi   node-1
 """)
 
 
@@ -281,10 +282,10 @@ def test_node_pools(fake, run):
         }
     )
     assert run("pliant nodepool list").out == snapshot("""\
-Node Pool  Label     GPU Placement  Min Runtime  Status
-───────────────────────────────────────────────────────
-default    -         binpack        -
-h100       gpu=h100  spread         2m0s         Ready
+Node Pool  Label     GPU Placement  Topology  Min Runtime  Status
+─────────────────────────────────────────────────────────────────
+default    -         binpack        -         -
+h100       gpu=h100  spread         -         2m0s         Ready
 """)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from pliant.model.affinity import Affinity, Operator, Term
 from pliant.model.machine import DEFAULT_POOL, Gpu, Node, NodePool, Strategy
 from pliant.model.quantity import GPU
 from pliant.model.tenancy import UNLIMITED, Department, Project, Quota
@@ -37,8 +39,11 @@ from tests.conformance.state import (
     device_memory,
     uuid,
 )
+from tests.conformance.words import refuse
 
 MINUTE = 60_000
+NODE_NAME = "kai.scheduler/type"
+"""A label that every node carries, with its name."""
 
 
 @dataclass(slots=True)
@@ -65,29 +70,12 @@ def build(state: State, now: int, epoch: int) -> Built:
     return built
 
 
-def refuse(case: Json) -> None:
-    """Raise for what the model cannot say."""
-    for row in case["nodes"]:
-        if row.get("numa"):
-            raise UnsupportedError("NUMA zones")
-        if row.get("taints"):
-            raise UnsupportedError("taints")
-    for job in case["jobs"]:
-        if job.get("preemption_delay_s"):
-            raise UnsupportedError("preemption delay")
-        for task in job["tasks"]:
-            for key in ("node_affinity", "pod_affinity_key", "pod_anti_affinity_key", "numa_placement"):
-                if task.get(key):
-                    raise UnsupportedError(key.replace("_", " "))
-
-
 def pool(case: Json) -> NodePool:
     config = case.get("config", {})
-    if "gpuspread" in config.get("plugins", ()):
-        raise UnsupportedError("spreading of fractions apart from nodes")
     placement = config.get("plugin_args", {}).get("nodeplacement", {})
     gpu, cpu = (Strategy(placement.get(key, Strategy.PACK.value)) for key in ("gpu", "cpu"))
-    return NodePool(DEFAULT_POOL, DEFAULT_POOL, gpu_strategy=gpu, cpu_strategy=cpu)
+    devices = Strategy.SPREAD if "gpuspread" in config.get("plugins", ()) else Strategy.PACK
+    return NodePool(DEFAULT_POOL, DEFAULT_POOL, gpu_strategy=gpu, cpu_strategy=cpu, device_strategy=devices)
 
 
 def queues(case: Json) -> Iterator[Department | Project]:
@@ -153,8 +141,10 @@ def machine(node: Json, state: State) -> Node:
     )
     cpu = round(float(node.get("cpu", 20000)) * 1000) - sum(placement.cpu for placement in stuck)
     memory = int(node.get("memory_bytes", 20 * 10**9)) - sum(placement.memory for placement in stuck)
-    labels = {**node.get("labels", {}), "kai.scheduler/type": name}
-    return Node(name, gpus, cpu, memory, tuple(sorted(labels.items())))
+    labels = {**node.get("labels", {}), NODE_NAME: name}
+    filtered = state.case.get("config", {}).get("predicates_plugin", True)
+    most = int(node.get("max_pods", 110)) - len(stuck) if filtered else None
+    return Node(name, gpus, cpu, memory, tuple(sorted(labels.items())), max_tasks=most)
 
 
 # ---------------------------------------------------------------- jobs
@@ -163,7 +153,9 @@ def _put_job(built: Built, state: State, job: Json, serial: int, now: int, epoch
     tasks = [task for task in state.of_job(job["name"]) if task.status not in (*GONE, "gated")]
     staying = [task for task in tasks if task.status not in ("releasing", "stuck_in_releasing")]
     leaving = [task for task in tasks if task.status == "releasing"]
-    shape = shape_of(job, staying)
+    asked = {task.id: wish_of(case, task) for task in tasks}
+    apart = {wish.apart for wish in asked.values()}
+    shape = shape_of(job, staying, asked)
     tree = job.get("subgroups", {})
     stale = stale_since(state, job, tasks, now)
     phase = Phase.RUNNING if any(task.status in RUNNING for task in staying) else Phase.PENDING
@@ -186,6 +178,8 @@ def _put_job(built: Built, state: State, job: Json, serial: int, now: int, epoch
         phase=phase,
         phase_since=stale or 0,
         stale_grace=_ms(job.get("staleness_grace_s")),
+        preemption_delay=_ms(job.get("preemption_delay_s")) or 0,
+        apart=apart.pop() if len(apart) == 1 else "",
     )
     built.world.put(workload)
     for group in shape.groups:
@@ -226,6 +220,23 @@ def _put_task(built: Built, wid: str, group: str, index: int, task: TaskState) -
     built.keys[task.id] = row.key
 
 
+class Wish(NamedTuple):
+    """What a task asks of a node. Equal tasks of a podset are one group."""
+
+    request: Request
+    nodes: tuple[str, ...]  # one of these; empty: any
+    apart: str  # label key: no two of its podset on equal values
+
+    def of(self, group: TaskGroup) -> TaskGroup:
+        """The group with that said."""
+        asked = Affinity(((Term(NODE_NAME, Operator.IN, self.nodes),),)) if self.nodes else None
+        return replace(group, affinity=asked, apart=self.apart)
+
+
+Inside = dict[str, dict[Wish, list[TaskState]]]
+"""Podset -> its tasks by what they ask for."""
+
+
 @dataclass(slots=True)
 class Shape:
     """A job's tree in the words of the model, and who is in its groups."""
@@ -235,13 +246,26 @@ class Shape:
     members: dict[str, list[TaskState]] = field(default_factory=dict)
 
 
-def shape_of(job: Json, tasks: list[TaskState]) -> Shape:
+def wish_of(case: Json, task: TaskState) -> Wish:
+    """What a task asks of its node besides room."""
+    if not case.get("config", {}).get("predicates_plugin", True):
+        return Wish(task.request, (), "")
+    key = task.spec.get("pod_anti_affinity_key") or ""
+    if key:
+        own = {row["id"] for job in case["jobs"] if job["name"] == task.job for row in job["tasks"]}
+        others = (row for job in case["jobs"] for row in job["tasks"] if row["id"] not in own)
+        if any(task.spec.get("labels", {}).items() <= row.get("labels", {}).items() for row in others):
+            raise UnsupportedError("tasks that keep apart from those of another job")
+    return Wish(task.request, tuple(task.spec.get("node_affinity") or ()), key)
+
+
+def shape_of(job: Json, tasks: list[TaskState], asked: Mapping[str, Wish]) -> Shape:
     """The job's groups in the order in which they are to be placed."""
     shape = Shape()
-    inside: dict[str, dict[Request, list[TaskState]]] = {}
+    inside: Inside = {}
     for task in tasks:
         podset = (task.spec.get("subgroup") or "default") if "subgroups" in job else "default"
-        inside.setdefault(podset, {}).setdefault(task.request, []).append(task)
+        inside.setdefault(podset, {}).setdefault(asked[task.id], []).append(task)
     if "subgroups" in job:
         _branch(job["subgroups"], "", inside, shape)
         _podset({"name": "default", "min_members": 0}, "", inside, shape)
@@ -253,7 +277,7 @@ def shape_of(job: Json, tasks: list[TaskState]) -> Shape:
     return shape
 
 
-def _branch(tree: Json, above: str, inside: dict[str, dict[Request, list[TaskState]]], shape: Shape) -> None:
+def _branch(tree: Json, above: str, inside: Inside, shape: Shape) -> None:
     for group in tree.get("groups", ()):
         name = group["name"]
         shape.subgroups.append(SubGroup(name, above, group.get("min_subgroups"), within(group)))
@@ -262,33 +286,34 @@ def _branch(tree: Json, above: str, inside: dict[str, dict[Request, list[TaskSta
         _podset(podset, above, inside, shape)
 
 
-def _podset(
-    podset: Json, above: str, inside: dict[str, dict[Request, list[TaskState]]], shape: Shape
-) -> None:
+def _podset(podset: Json, above: str, inside: Inside, shape: Shape) -> None:
     """A podset is a group of tasks; where they ask for different things, one sub-group of as many groups."""
     name, least = podset["name"], int(podset.get("min_members", 1))
-    by_request = inside.pop(name, {})
-    total = sum(len(some) for some in by_request.values())
+    by_wish = inside.pop(name, {})
+    total = sum(len(some) for some in by_wish.values())
     near = within(podset)
-    for some in by_request.values():
+    for some in by_wish.values():
         some.sort(key=lambda task: (-(task.spec.get("task_priority", float("-inf"))), task.id))
-    if len(by_request) < 2:
+    if len(by_wish) < 2:
         if total or least:
-            request, some = next(iter(by_request.items()), (Request(), []))
+            wish, some = next(iter(by_wish.items()), (Wish(Request(), (), ""), []))
             most = max(least, total)
-            shape.groups.append(TaskGroup(name, request, least, most, most, parent=above, within=near))
+            group = TaskGroup(name, wish.request, least, most, most, parent=above, within=near)
+            shape.groups.append(wish.of(group))
             shape.members[name] = some
         return
-    split = [[task] for some in by_request.values() for task in some]
+    wishes = {task.id: wish for wish, some in by_wish.items() for task in some}
+    split = [[task] for some in by_wish.values() for task in some]
     if least >= total:
-        split = list(by_request.values())
+        split = list(by_wish.values())
     else:
         split.sort(key=lambda one: (-(one[0].spec.get("task_priority", float("-inf"))), one[0].id))
     needed = None if least >= total else least
     shape.subgroups.append(SubGroup(name, above, needed, near))
     for at, some in enumerate(split):
         part, count = f"{name}{at}", len(some)
-        shape.groups.append(TaskGroup(part, some[0].request, count, count, count, parent=name))
+        group = TaskGroup(part, some[0].request, count, count, count, parent=name)
+        shape.groups.append(wishes[some[0].id].of(group))
         shape.members[part] = some
 
 

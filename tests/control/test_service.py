@@ -1,5 +1,6 @@
 """The use cases: what is accepted, what is refused and changes nothing."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -145,6 +146,20 @@ def test_time_limit_of_a_project_stops_a_workspace(stage: Stage) -> None:
     assert stage.phase(shell) == "Running"
 
 
+def test_the_tightest_limit_of_project_and_departments_counts(stage: Stage) -> None:
+    for name, seconds, above in (("research", 30, None), ("vision", 90, "research")):
+        limits = TimeLimits(training=seconds * 1000)
+        stage.service.create_department(QueueChange(name=name, limits=limits, department=above), "me")
+    stage.project("team-a", 2, limits=TimeLimits(training=60_000), department="vision")
+    job = stage.submit("job", project="team-a")
+    stage.run(29_000)
+    assert stage.phase(job) == "Running"
+    stage.run(2_000)
+    assert stage.phase(job) == "Stopped"
+    [told] = [event.message for _, event in stage.service.history(job) if "allows" in event.message]
+    assert told == "Stopped after the 30s that department research allows."
+
+
 def test_an_ended_workload_is_deleted_when_its_time_is_over(stage: Stage) -> None:
     job = stage.submit("job", virtual={"seconds": 1}, ttl=5000)
     stage.run(2000)
@@ -217,7 +232,9 @@ def test_a_followed_log_waits_while_the_job_waits_and_ends_when_it_is_set_aside(
 def test_default_pools_exist_as_long_as_a_project_names_them(stage: Stage) -> None:
     with pytest.raises(NotFound, match="nowhere"):
         stage.project("team-a", 1, default_pools=("nowhere",))
-    pool = stage.service.create_pool("fast", ("speed", "high"), None, None, "me")
+    pool = stage.service.create_pool(
+        "fast", lambda row: replace(row, label_key="speed", label_value="high"), "me"
+    )
     stage.project("team-a", 1, default_pools=(pool.id,))
     assert stage.service._project("team-a").default_pools == ("fast",)
     with pytest.raises(Conflict, match="team-a"):
@@ -225,3 +242,14 @@ def test_default_pools_exist_as_long_as_a_project_names_them(stage: Stage) -> No
     stage.service.update_project("team-a", QueueChange(default_pools=()), "me")
     stage.service.delete_pool("fast", "me")
     assert "fast" not in stage.loop.world.pools
+
+
+def test_a_project_whose_deleted_work_is_still_ending_says_so(stage):
+    stage.project("p", 1)
+    slow = stage.submit("slow", project="p", virtual={"stop_seconds": 5})
+    stage.run(100)
+    stage.service.delete(slow, "me")
+    with pytest.raises(Conflict, match="were deleted and are still ending: slow"):
+        stage.service.delete_project("p", "me")
+    stage.run(6000)
+    stage.service.delete_project("p", "me")

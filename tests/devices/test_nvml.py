@@ -53,7 +53,13 @@ class Driver:
     def nvmlDeviceGetComputeRunningProcesses(self, handle):
         if self.running[handle] is None:
             raise Failure("Not Supported")
-        return [SimpleNamespace(pid=pid) for pid in self.running[handle]]
+        return [SimpleNamespace(pid=pid, usedGpuMemory=pid * GIB or None) for pid in self.running[handle]]
+
+    def nvmlSystemGetDriverVersion(self):
+        return "580.1"
+
+    def nvmlSystemGetCudaDriverVersion_v2(self):
+        return 13010
 
 
 @pytest.fixture
@@ -144,3 +150,14 @@ def test_a_real_gpu():
         gap("no GPU", "run on a machine with an NVIDIA GPU and its driver")
     (gpu, *_) = made.nodes()[0].gpus
     assert gpu.uuid.startswith("GPU-") and gpu.memory > GIB and gpu.model and not gpu.foreign
+
+
+def test_who_uses_how_much_of_which_gpu(proc):
+    driver = Driver()
+    machine = devices(driver, proc)
+    driver.running = {0: [10, 20], 1: []}
+    assert machine.processes() == {"GPU-0": {10: 10 * GIB, 20: 20 * GIB}, "GPU-1": {}}
+    assert machine.version() == "580.1, CUDA 13.1"
+    driver.running[0] = None  # this one does not tell
+    assert machine.processes() == {"GPU-1": {}}
+    assert devices(Driver(loads=False), proc).processes() == {}

@@ -75,6 +75,10 @@ class Rig(ABC):
     def alive(self, attempt: AttemptId) -> bool:
         """The truth, not the engine's word."""
 
+    def main(self, attempt: AttemptId) -> int:
+        """Pid of its command; any number where there are no processes."""
+        return 0
+
     @abstractmethod
     def begun(self, attempt: AttemptId) -> int:
         """How many times its command has started; the truth as well."""
@@ -351,6 +355,7 @@ class EngineContract:
 
     def test_resize_frees_what_goes_and_says_so(self, rig: Rig):
         rig.run(A, rig.forever(), place(0))
+        rig.engine.register(A, rig.main(A))
         for wanted in (place(0, 1), place(1)):
             rig.engine.resize(Resize(A, wanted, 10, "decision-3", rig.epoch))
             rig.until(

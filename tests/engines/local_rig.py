@@ -133,6 +133,9 @@ class LocalRig(Rig):
     def alive(self, attempt):
         return bool(processes(self.state, attempt))
 
+    def main(self, attempt):
+        return next(pid for pid in processes(self.state, attempt) if pid != self.supervisor_of(attempt))
+
     def begun(self, attempt):
         return self.notes.read_text().splitlines().count(str(attempt))
 

@@ -37,6 +37,27 @@ def test_the_quickstart_is_built_in_with_any_tag(catalogue, image):
     assert catalogue.notice(Launch(image)) is None
 
 
+@pytest.mark.parametrize("last", ["distributed", "hpo"])
+@pytest.mark.parametrize("place", ["gcr.io/run-ai-demo", "runai.jfrog.io/demo"])
+def test_its_relatives_are_built_in(catalogue, place, last):
+    entry, argv = catalogue.resolve(Launch(f"{place}/quickstart-{last}:v0.3.0"))
+    assert argv == (sys.executable, "-m", f"pliant.engines.local.images.{last}")
+    assert entry.known and dict(entry.env)["PYTHONPATH"].endswith(f"images/{last}")
+    with pytest.raises(CatalogueError):
+        catalogue.resolve(Launch(f"example.com/quickstart-{last}"))
+
+
+def test_a_notebook_is_the_machines_own(catalogue, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CatalogueError, match="there is none: pip install jupyterlab"):
+        catalogue.resolve(Launch("jupyter/scipy-notebook"))
+    (tmp_path / "jupyter").write_text("#!/bin/sh\n")
+    (tmp_path / "jupyter").chmod(0o700)
+    argv = catalogue.resolve(Launch("jupyter/scipy-notebook:latest", args=("--ServerApp.token=x",)))[1]
+    assert argv[:2] == ("sh", "-c") and "jupyter lab" in argv[2]
+    assert argv[3:] == ("jupyter", "--ServerApp.token=x")
+
+
 @pytest.mark.parametrize("image", ["python", "python:3.11-slim", "docker.io/library/python:3"])
 def test_python_is_our_own(catalogue, image):
     assert catalogue.resolve(Launch(image, args=("-c", "1")))[1] == (sys.executable, "-c", "1")

@@ -98,14 +98,15 @@ def declared(*extras: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("folders", "extras"),
-    [(["src"], ["postgres"]), (["tests", "benchmarks", "examples"], ["postgres", "dev"])],
+    [(["src"], ["postgres", "train"]), (["tests", "benchmarks", "examples"], ["postgres", "dev"])],
     ids=["the package", "its tests"],
 )
 def test_every_import_is_a_declared_dependency(folders: list[str], extras: list[str]) -> None:
     # Starlette's classes are part of FastAPI's interface; torch is brought by the user and imported lazily.
     known = declared(*extras) | {"starlette", "torch"}
     modules = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    own = {"pliant", "tests", "examples", "benchmarks", "hatch_build"} | {path.stem for path in modules}
+    own = {"pliant", "runai", "tests", "examples", "benchmarks", "hatch_build"}
+    own |= {path.stem for path in modules}
     homes = packages_distributions()
     missing = {
         f"{path.relative_to(ROOT)}: {name}"

@@ -45,11 +45,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_holds_every_file_of_the_package_and_the_native_parts(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        packed = {name for name in archive.namelist() if name.startswith("pliant/")}
+        packed = {name for name in archive.namelist() if name.startswith(("pliant/", "runai/"))}
         mode = archive.getinfo(SUPERVISOR).external_attr >> 16
         heads = {archive.read(name)[:4] for name in NATIVE}
     source = wheel.parent / "source" / "src"
-    files = {str(path.relative_to(source)) for path in (source / "pliant").rglob("*") if path.is_file()}
+    files = {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()}
     assert files.issuperset(NATIVE)
     assert packed == files
     assert mode & 0o111

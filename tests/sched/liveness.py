@@ -44,10 +44,25 @@ def entitled(t: Ticker) -> None:
             if amount is None:
                 continue
             lower = victim.project == workload.project and victim.priority < workload.priority
+            lower = lower and _no_more(bare, books, workload, victim, amount)
             assert not lower, f"{workload.name} waits though it outranks {victim.name}"
             assert not _due(books, workload, victim, rest, bare, amount), (
                 f"{workload.name} is in quota and waits though {victim.name} is beyond its own"
             )
+
+
+def _no_more(
+    bare: dict[Key, Task], books: Books, workload: Workload, victim: Workload, amount: Resources
+) -> bool:
+    """True if in the victim's stead it makes no queue go further beyond its quota than that was already."""
+    places = [task.claims for key, task in bare.items() if key[0] == victim.id and task.claims]
+    grows = amount.gpu - sum(place.gpu for place in places)
+    pool = books.pool(places[0].node)
+    for queue in books.path(workload):
+        deserved = books.deserved(queue, pool)
+        if grows > 0 and deserved != UNLIMITED and books.used[queue, pool].gpu + grows > deserved:
+            return False
+    return True
 
 
 def _single_victims(t: Ticker, bare: dict[Key, Task]) -> Iterator[tuple[Workload, dict[Key, Task]]]:
@@ -78,8 +93,6 @@ def _due(
     place = bare[key].claims
     assert place is not None
     pool = books.pool(place.node)
-    group = victim.groups[0]
-    surplus = place.gpu - place.shares[0].portion if group.elastic else 0  # goes before its core does
     ours, theirs = books.path(workload), books.path(victim)
     for queue in ours:
         deserved = books.deserved(queue, pool)
@@ -87,6 +100,22 @@ def _due(
             return False
     for mine, other in zip(ours, theirs, strict=True):
         deserved = books.deserved(other, pool)
-        if mine != other and (deserved == UNLIMITED or books.used[other, pool].gpu - surplus <= deserved):
+        # What its workloads hold above their cores goes first, and may be all that goes.
+        have = books.used[other, pool].gpu - _surplus(books, bare, other)
+        if mine != other and (deserved == UNLIMITED or have <= deserved):
             return False
     return True
+
+
+def _surplus(books: Books, tasks: dict[Key, Task], queue: str) -> int:
+    """Milli-GPUs that the workloads of a queue claim above their cores."""
+    total = 0
+    for workload in books.scene.workloads.values():
+        for group in workload.groups if queue in books.path(workload) else ():
+            mine = [t for t in tasks.values() if (t.workload, t.group) == (workload.id, group.name)]
+            places = [task.claims for task in mine if task.claims]
+            if group.elastic:
+                total += sum(place.gpu - place.shares[0].portion for place in places)
+            else:
+                total += sum(place.gpu for place in places[group.min :])
+    return total

@@ -257,7 +257,11 @@ def _decisions(scene: Scene, after: Mapping[Key, Task], plan: Plan) -> None:
 def _victims(scene: Scene, after: Mapping[Key, Task], plan: Plan, now: int) -> None:
     books = Books.of(scene, scene.tasks.values())
     released = {decision.workload for decision in plan.decisions if decision.action == "release"}
-    replaced = any(d.verb is Verb.PLACE and d.workload in released for d in plan.decisions)
+    verbs = Counter((d.workload, d.verb) for d in plan.decisions)
+    replaced = any(
+        d.verb is Verb.PLACE and (d.workload in released or verbs[d.workload, Verb.EVICT])
+        for d in plan.decisions
+    )  # it changed its pool, perhaps: what was whose is not told
     for decision in plan.decisions:
         victim = scene.workloads[decision.workload]
         tasks = [t for t in scene.tasks.values() if t.workload == victim.id]

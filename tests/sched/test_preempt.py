@@ -57,6 +57,12 @@ def test_bonus_of_others_and_lower_priority_together():
     assert t.rows() == ["e Running 1 n1", "low Pending 0", "high Running 3 n1"]
 
 
+def test_a_small_job_in_quota_is_no_door_for_a_large_one_beyond_it():
+    """Each team's small job is due; its large one outranks that and would go beyond the quota."""
+    t = settled("n1:2", "a=1 b=1", "b2 b g2 p80 @n1", "a1 a g1", "a2 a g2 p80", "b1 b g1")
+    assert t.running() == {"a1": 1, "b1": 1}
+
+
 def test_a_gang_goes_as_a_whole():
     t = settled("n1:1 n2:1", "a=2", "pair a g1 x2 p25 @n1,n2", "high a g1 p80")
     assert t.rows()[0] == "pair Pending 0" and t.running() == {"high": 1}
@@ -119,3 +125,20 @@ def test_a_group_s_own_priority_counts(running, pending, expected):
 def test_groups_get_portions_by_their_own_priority():
     t = settled("n1:1", "a=1", "j a c1 +slow g1 x0-1 +quick g1 x0-1 q80")
     assert [task.name for task in t.scene.tasks_of("j") if task.claims] == ["main-0", "quick-0"]
+
+
+def test_what_is_cheapest_may_not_be_enough_for_the_queue():
+    """The device with least on it has too little of c's own: c would be above its fair share after it."""
+    t = settled(
+        "n1:2 n2:2", "b=3 c=2",
+        "one c g1 @n1.0", "e b g4 elastic @n1*1", "s c g0.2 @n2.0", "m b g0.75 @n2.0", "t c g0.2 @n2.1",
+        "high c g1 p80 np",
+    )  # fmt: skip
+    assert t.running() == {"e": 1, "s": 0.2, "m": 0.75, "t": 0.2, "high": 1}
+
+
+def test_who_need_not_go_in_the_end_stays():
+    """For the first portion above the limit two small jobs would go; then a large one goes in their stead."""
+    t = settled("n1:4 n2:4", "a=1:max=5", "x a g0.5 @n1.0", "y a g0.5 @n1.0", "z a g3 @n2", "w a g1 x1-3 p99")
+    assert t.rows() == ["x Running 0.5 n1", "y Running 0.5 n1", "z Pending 0", "w Running 3 n1+n2"]
+    assert {d.workload for d in t.decisions(verb="evict")} == {"z"} and t.attempts("x") == 1

@@ -278,3 +278,21 @@ def test_reclaim_waits_for_the_stop():
     assert t.attempts("b1") == 0 and t.show()["a1"][0] == "Stopping"
     t.settle()
     assert t.rows() == ["a1 Pending 0", "b1 Running 1 n1"]
+
+
+def test_who_is_cheapest_is_not_in_the_way_of_who_is_enough():
+    """a is half a GPU above its quota: once its small job is gone its large one may not go any more."""
+    t = settled(
+        "n1:4", "a=3 b=2", "x a g0.5 p65 @n1.0", "y b g0.5 @n1.0", "z a g3 p65 @n1.1.2.3", "w b g0.5 x2"
+    )
+    assert t.running() == {"x": 0.5, "y": 0.5, "w": 1}
+
+
+def test_what_this_very_cycle_gave_makes_nobody_above_its_due():
+    """b's new job gets the last GPU; without it b has just its quota, and nothing of it goes for a's pair."""
+    scene = world(
+        "n1:3 n2:3:mem=24", "a=4 b=3",
+        "x b g0.5 @n1.0", "y b g0.5 @n1.0", "z a g0.5 @n1.1", "m a m12Gi p80 @n1.2", "np b g2 p99 np @n2",
+        "pair a g1 x2", "new b g1",
+    )  # fmt: skip
+    assert {d.workload for d in Ticker(scene).cycle().decisions} == {"new"}

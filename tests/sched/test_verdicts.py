@@ -1,8 +1,11 @@
-"""Why something waits: the code and the numbers of each kind of verdict (never its wording)."""
+"""Why something waits: the code and the numbers of each kind of verdict, and wording that once misled."""
+
+from dataclasses import replace
 
 import pytest
 
 from pliant.model.reason import NonPreemptibleOverQuota, OverLimit
+from pliant.model.workload import TaskPhase
 from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import NOW, world
 
@@ -156,3 +159,18 @@ def test_the_text_is_one_plain_sentence():
         seen[code] = settled(nodes, projects, *jobs, pools=pools).verdict("w").reason.text
     for code, text in seen.items():
         assert text.endswith(".") and text[0].isupper() and "\n" not in text and len(text) < 250, (code, text)
+
+
+def test_what_never_fits_names_gpus_first_and_whole_numbers():
+    t = settled("n1:2", "a=2", "x a g1000000 c1000000", "y a g1 c1000000")
+    assert "asks for 1000000.00 GPUs" in t.verdict("x").reason.text
+    assert "asks for 1000000 cores, and the largest that it can use has 32" in t.verdict("y").reason.text
+
+
+def test_a_lost_task_that_keeps_its_place_waits_for_nobody_but_its_pause():
+    t = settled("n1:1", "a=1", "x a g1")
+    (task,) = t.scene.tasks_of("x")
+    t.change(replace(task, phase=TaskPhase.WAITING, carries=None, started=None, retry_at=t.now + 60_000))
+    t.occupied.clear()
+    t.cycle()
+    assert t.verdict("x").reason.text == "Its task main-0 was lost; it is started again after a pause."

@@ -158,8 +158,8 @@ class Ticker:
             referee.judge(self.scene, self.occupied, plan, self.now)
             self.given_back += irreducible(self.scene, plan)
             needless(self.scene, plan)
-        for task in plan.tasks:
-            self._put(task)
+        for row in (*plan.tasks, *plan.disruptions):
+            self._put(row)
         self._phases()
         self.world.check()
         for start in plan.starts:

@@ -25,13 +25,15 @@ def irreducible(scene: Scene, plan: Plan) -> int:
     if len(winners) != 1:
         return 0
     winner = scene.workloads[winners.pop()]
-    moved = {decision.workload for decision in plan.decisions if decision.verb is Verb.MOVE}
+    moved = {d.workload for d in plan.decisions if d.verb is Verb.MOVE and d.beneficiary}
     victims = {decision.workload for decision in takes} - moved
     taken = {(decision.workload, task) for decision in takes for task in decision.tasks}
     changed = {key[0] for key, task in after.items() if task.claims != scene.tasks[key].claims}
     before = [task for task in scene.tasks.values() if task.workload == winner.id]
     gained = [after[task.key] for task in before if after[task.key].claims != task.claims]
     devices = sum(len(task.claims.shares) for task in gained if task.claims)
+    if any(d.action == "release" and d.workload in victims for d in plan.decisions):
+        return 0  # some of what it lost was void
     if changed - victims - moved - {winner.id} or len(gained) != missing(winner, before):
         return 0
     if any(group.elastic for group in winner.groups) and devices != 1:

@@ -2,20 +2,25 @@
 
 nodes     `n1:4` and options `:mem=24` (GiB a GPU, else 16) `:cpu=8` (cores, else 16 a GPU) `:ram=32` (GiB,
           else 64 a GPU) `:type=a` (label run.ai/type) `:pool=fast` (label pool) `:foreign=0,1` (device
-          indices) `:down` `:drain`
+          indices) `:down` `:drain` `:zone=a` `:rack=a` `:size=4` (labels) `:tasks=3` (most tasks at a time),
+          `:taint=key.value/Effect` (see wishes)
 projects  `team-a=2` is a project with quota 2 in pool `default`, `d1/team-a=2` one of department d1,
           `d1/=6` the department itself (else its quota is derived); `=?` derived, `=2+fast=1` quotas of
           further pools; options for all its pools: `:w=3` weight, `:max=4` limit, `:rank=200`, `:cpu=8`
           `:cpumax=8` cores, `:ram=8` `:rammax=8` GiB; `:pools=fast,default` its default pools, `:types=a,b`
           its allowed node types
-pools     `fast` and options `:min=120` (minimum run time in seconds) `:spread`; its nodes carry the label
-          pool=fast
+pools     `fast` and options `:min=120` (minimum run time in seconds) `:spread` `:devices` (fractions spread
+          over devices); its nodes carry the label pool=fast
 jobs      `name project` and words: `g2` whole GPUs, `g0.5` a portion, `g0.5x2` of two devices each, `m5G`
-          GPU memory, `c2` cores, `r4` GiB of memory, `x3` a gang of three, `x2-4` elastic gang min-wanted,
-          `x2-4-6` min-wanted-max, `elastic` (one task, 1 .. node), `live` (resizes without restart),
-          `double` (2021 rule), `p80` priority, `q20` a group's own, `np` non-preemptible, `int` a workspace,
-          `pool=fast,default`, `type=a`, `ran=30` (running for 30 s, else an hour); `+worker g1 x2` begins a
-          second group. Where it is: `@n1` running there (`@n1,n2` a task each, `@n1*2` two devices, `@n1.1`
+          GPU memory, `upto=0.8` or `upto=8G` a limit above the request, `c2` cores, `r4` GiB of memory, `x3`
+          a gang of three, `x2-4` elastic gang min-wanted, `x2-4-6` min-wanted-max, `elastic` (one
+          task, 1 .. node), `live` (resizes without restart), `double` (2021 rule), `p80` priority, `q20` a
+          group's own, `np` non-preemptible, `int` a workspace,
+          `pool=fast,default`, `type=a`, `ran=30` (running for 30 s, else an hour), `delay=60` (preemption
+          delay), `waits=30` (submitted 30 s ago), `lasts=600` (declared run time), `on=`, `likes=`, `stands=`
+          and `apart=rack` (see wishes), `within=rack` and `near=rack` (required and preferred level of ROOM);
+          `+worker g1 x2` begins a second group, with wishes of its own. Where it is: `@n1` running there
+          (`@n1,n2` a task each, `@n1*2` two devices, `@n1.1`
           device 1, `@n1.0.1` both), `~n1` stopping there with nothing claimed, `>n1` waiting with that
           claim.
 """
@@ -25,17 +30,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import DEFAULT_POOL, Gpu, Node, NodePool, Placement, Share, Strategy
 from pliant.model.quantity import GPU, parse_bytes, parse_cpu, parse_gpus
 from pliant.model.tenancy import UNLIMITED, Department, Project, Quota
-from pliant.model.workload import Kind, Launch, Request, Task, TaskGroup, TaskPhase, Workload
+from pliant.model.topology import Topology, Within
+from pliant.model.workload import Kind, Launch, Phase, Request, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched.world import World
+from tests.sched.wishes import affinity, said_in, taint, tolerations
 
 GIB = 2**30
 NOW = 100_000_000
 """Where virtual time begins, in ms: far enough from 0 for things to have started long ago."""
 
-Row = NodePool | Department | Project | Node | Workload | Task
+Row = NodePool | Department | Project | Node | Workload | Task | PastUse | Disruptions
+ROOM = Topology("room", ("zone", "rack"))
+"""Of every world: where `within=` and `near=` count."""
 
 
 @dataclass
@@ -48,6 +58,8 @@ class Scene:
     nodes: dict[str, Node] = field(default_factory=dict)
     workloads: dict[str, Workload] = field(default_factory=dict)
     tasks: dict[tuple[str, str], Task] = field(default_factory=dict)
+    past_uses: dict[tuple[str, str], PastUse] = field(default_factory=dict)
+    disruptions: dict[str, Disruptions] = field(default_factory=dict)
 
     def put(self, row: Row) -> None:
         match row:
@@ -63,14 +75,21 @@ class Scene:
                 self.workloads[row.id] = row
             case Task():
                 self.tasks[row.key] = row
+            case PastUse():
+                self.past_uses[row.project, row.pool] = row
+            case Disruptions():
+                self.disruptions[row.project] = row
 
     def rows(self) -> Iterable[Row]:
         """In the order in which a server loads them."""
         for table in (self.pools, self.departments, self.projects, self.nodes, self.workloads, self.tasks):
             yield from table.values()  # type: ignore[attr-defined]
+        yield from self.past_uses.values()
+        yield from self.disruptions.values()
 
     def world(self) -> World:
         built = World()
+        built.put(ROOM)
         for row in self.rows():
             built.put(row)
         return built
@@ -103,7 +122,9 @@ def pool(word: str) -> NodePool:
     said = dict(option.partition("=")[::2] for option in options)
     strategy = Strategy.SPREAD if "spread" in said else Strategy.PACK
     label = ("", "") if name == DEFAULT_POOL else ("pool", name)
-    return NodePool(name, name, *label, strategy, strategy, int(said.get("min", 0)) * 1000)
+    devices = Strategy.SPREAD if "devices" in said else Strategy.PACK
+    least = int(said.get("min", 0)) * 1000
+    return NodePool(name, name, *label, strategy, strategy, least, device_strategy=devices)
 
 
 def node(word: str) -> Node:
@@ -112,6 +133,7 @@ def node(word: str) -> Node:
     foreign = {int(index) for index in said.get("foreign", "").split(",") if index}
     memory = int(said.get("mem", 16)) * GIB
     labels = {"pool": said.get("pool"), "run.ai/type": said.get("type")}
+    labels |= {key: said.get(key) for key in ("zone", "rack", "size")}
     size = max(1, int(count))
     return Node(
         name,
@@ -121,6 +143,8 @@ def node(word: str) -> Node:
         labels=tuple(sorted((key, value) for key, value in labels.items() if value)),
         ready="down" not in said,
         draining="drain" in said,
+        taints=tuple(taint(text, NOW) for text in said.get("taint", "").split(",") if text),
+        max_tasks=int(said["tasks"]) if "tasks" in said else None,
     )
 
 
@@ -186,10 +210,20 @@ def _request(words: list[str]) -> Request:
             request = replace(request, cpu=parse_cpu(word[1:]))
         elif word[0] == "r" and word[1:2].isdigit():
             request = replace(request, memory=int(word[1:]) * GIB)
+        elif word.startswith("upto=0."):
+            request = replace(request, portion_limit=parse_gpus(word[5:]))
+        elif word.startswith("upto="):
+            request = replace(request, gpu_memory_limit=parse_bytes(word[5:]))
     return request
 
 
-def _group(name: str, words: list[str]) -> TaskGroup:
+def _within(said: dict[str, str]) -> Within | None:
+    near = {"required": said.get("within", ""), "preferred": said.get("near", "")}
+    return Within(ROOM.name, **near) if any(near.values()) else None
+
+
+def _group(name: str, words: list[str], own: bool = False) -> TaskGroup:
+    said = said_in(words) if own else {}
     counts = next((word[1:] for word in words if word[0] == "x" and word[1:2].isdigit()), "1")
     sizes = [int(part) for part in counts.split("-")]
     return TaskGroup(
@@ -201,20 +235,25 @@ def _group(name: str, words: list[str]) -> TaskGroup:
         elastic="elastic" in words,
         live_resize="live" in words,
         priority=next((int(word[1:]) for word in words if word[0] == "q" and word[1:].isdigit()), None),
+        affinity=affinity(said),
+        tolerations=tolerations(said),
+        apart=said.get("apart", ""),
+        within=_within(said),
     )
 
 
 def job(line: str, serial: int, now: int = NOW) -> tuple[Workload, list[Task]]:
     """A workload and its tasks, none of which is placed yet."""
     name, project, *words = line.split()
-    said = dict(word.partition("=")[::2] for word in words if "=" in word)
     parts: list[tuple[str, list[str]]] = [("main", [])]
     for word in words:
         if word[0] == "+":
             parts.append((word[1:], []))
         elif word[0] not in "@~>":
             parts[-1][1].append(word)
-    groups = tuple(_group(group, of_group) for group, of_group in parts)
+    said = said_in(parts[0][1])
+    groups = tuple(_group(group, of_group, at > 0) for at, (group, of_group) in enumerate(parts))
+    begun = now - int(said.get("waits", 0)) * 1000
     priority = next((int(word[1:]) for word in words if word[0] == "p" and word[1:].isdigit()), None)
     single = sum(group.max for group in groups) == 1
     training = Kind.TRAINING if single else Kind.DISTRIBUTED
@@ -230,7 +269,15 @@ def job(line: str, serial: int, now: int = NOW) -> tuple[Workload, list[Task]]:
         pools=tuple(said["pool"].split(",")) if "pool" in said else (),
         node_type=said.get("type", ""),
         grow_doubling="double" in words,
-        created=now,
+        created=begun,
+        phase=Phase.PENDING if "waits" in said else Phase.CREATING,
+        phase_since=begun,
+        preemption_delay=int(said.get("delay", 0)) * 1000,
+        max_runtime=int(said["lasts"]) * 1000 if "lasts" in said else None,
+        affinity=affinity(said),
+        tolerations=tolerations(said),
+        apart=said.get("apart", ""),
+        within=_within(said),
         serial=serial,
     )
     tasks = [Task(name, f"{group.name}-{i}", group.name, i) for group in groups for i in range(group.max)]

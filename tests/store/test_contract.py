@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from pliant.control.ports import Batch, Remembered, Saved, StaleEpoch
+from pliant.model.affinity import Affinity, Effect, Preference, Taint, Term, Toleration
+from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Gpu, Node, NodePool, Strategy
+from pliant.model.progress import Point, Progress
 from pliant.model.tenancy import Department, Project, Quota, TimeLimits
+from pliant.model.topology import Topology
 from pliant.model.workload import AttemptId
 from pliant.store import Database, StoreError, open_store
 from tests.store.samples import attempt, event, running, task, workload
@@ -19,7 +23,20 @@ DEPARTMENT = Department("d", "default", derived=True)
 PROJECT = Project("p", "team-a", (("default", Quota(2500, weight=None)),), 7, "", TimeLimits(training=5), "d")
 POOL = NodePool("np", "default", gpu_strategy=Strategy.SPREAD, min_runtime=60_000)
 NODE = Node("node-0", (Gpu("GPU-0", 0, 16 * 2**30, "H200"),), 16_000, 2**36, (("run.ai/type", "a"),))
+TAINTED = replace(NODE, name="node-1", taints=(Taint("key", "v", Effect.NO_EXECUTE, since=7),), max_tasks=3)
+PICKY = workload(
+    2,
+    affinity=Affinity(((Term("zone"),),), (Preference(5, (Term("rack", values=("a",)),)),)),
+    tolerations=(Toleration("key", any_value=True, effect=Effect.NO_EXECUTE, lasting=5),),
+    apart="rack",
+    max_runtime=60_000,
+)
 ALL = (CLUSTER, DEPARTMENT, PROJECT, POOL, NODE, workload(1), task(1), attempt(1))
+MEMORY = (
+    Topology("room", ("row", "rack")),
+    PastUse("p", "default", 2**70, 2**71, 9),
+    Disruptions("p", (1, 2)),
+)
 
 
 def reopened(store: Database, where: str | Path) -> Saved:
@@ -51,6 +68,29 @@ def test_what_is_put_is_loaded_equal(store: Database, where: str | Path) -> None
         {"current": "team-a", "serial": "1"},
     )
     assert store.load() == saved == reopened(store, where)
+
+
+def test_what_the_scheduler_knows_besides_is_loaded_equal(store: Database, where: str | Path) -> None:
+    store.commit(store.lead(), Batch(put=(TAINTED, PICKY, *MEMORY)))
+    saved = store.load()
+    assert (saved.nodes, saved.workloads) == ((TAINTED,), (PICKY,))
+    assert (*saved.topologies, *saved.past_uses, *saved.disruptions) == MEMORY
+    assert saved == reopened(store, where)
+    store.commit(store.lead(), Batch(drop=MEMORY))
+    saved = store.load()
+    assert (saved.topologies, saved.past_uses, saved.disruptions) == ((), (), ())
+
+
+def test_what_a_job_reports_goes_with_its_workload(store: Database, where: str | Path) -> None:
+    epoch = store.lead()
+    said = Progress(
+        "w-1", 5, "training", 3, step_times=((1, 900), (2, 500)), history=(Point(5, 3, 1, 7, "1"),)
+    )
+    store.commit(epoch, Batch(put=(said, workload(1))))
+    assert store.load().progresses == (said,)
+    assert store.load() == reopened(store, where)
+    store.commit(epoch, Batch(drop=(workload(1),)))
+    assert store.load().progresses == ()
 
 
 @pytest.mark.parametrize("durable", [True, False])

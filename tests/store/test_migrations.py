@@ -15,12 +15,14 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
 from pliant.control.ports import Batch
+from pliant.model.topology import Topology
 from pliant.store import StoreError, migrate, open_store, schema
 from pliant.store.connect import connect, locate
 from tests.store.conftest import Release
 from tests.store.samples import running
 
 ROOT = Path(__file__).resolve().parents[2]
+HEAD = schema.HEAD  # of this release, whatever a test pretends
 
 
 def fill(where: str | Path) -> None:
@@ -91,11 +93,28 @@ def test_an_older_store_is_brought_up_to_date_after_a_copy(where: str | Path, re
     store.close()
     assert "note" in columns(where, "settings")
     if isinstance(where, Path):
-        copy = Path(f"{where}.schema-0001")
+        copy = Path(f"{where}.schema-{HEAD}")
         release(False)
         kept = open_store(copy)
         assert len(kept.load().workloads) == 5
         kept.close()
+
+
+def test_a_store_of_the_first_schema_takes_topologies(
+    where: str | Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "HEAD", "0001")
+    link = connect(locate(where))
+    with link.writing(durable=True) as connection:
+        migrate.change(connection, "it")
+        connection.execute(schema.settings.insert().values(key="last", value="5"))
+    link.close()
+    monkeypatch.undo()
+    store = open_store(where)
+    store.commit(store.lead(), Batch(put=(Topology("room", ("row", "rack")),)))
+    assert store.load().topologies == (Topology("room", ("row", "rack")),)
+    assert store.load().settings["last"] == "5"
+    store.close()
 
 
 def test_copies_of_two_upgrades_do_not_replace_each_other(tmp_path: Path, release: Release) -> None:
@@ -106,7 +125,7 @@ def test_copies_of_two_upgrades_do_not_replace_each_other(tmp_path: Path, releas
         fill(path)
         release(True)
         open_store(path).close()
-        assert Path(f"{path}.schema-0001{'' if number == 1 else '.2'}").exists()
+        assert Path(f"{path}.schema-{HEAD}{'' if number == 1 else '.2'}").exists()
 
 
 def test_an_upgrade_that_fails_changes_nothing(where: str | Path, release: Release) -> None:

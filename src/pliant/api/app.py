@@ -6,7 +6,20 @@ from typing import Any
 
 from fastapi import FastAPI, Security
 
-from pliant.api import errors, machines, org, shapes, streams, submit, workloads
+from pliant.api import (
+    audit,
+    errors,
+    job,
+    machines,
+    org,
+    replay,
+    scheduling,
+    shapes,
+    streams,
+    submit,
+    whatif,
+    workloads,
+)
 from pliant.api import server as server_routes
 from pliant.api.answers import answer
 from pliant.api.auth import BEARER, Authority, Gate
@@ -71,11 +84,16 @@ ROUTERS = (
     server_routes.router,
     submit.router,
     workloads.queue_router,
+    job.router,
     streams.router,
     workloads.router,
     org.router,
     org.priorities_router,
     machines.router,
+    scheduling.router,
+    whatif.router,
+    replay.router,
+    audit.router,
 )
 
 

@@ -6,11 +6,13 @@ from dataclasses import replace
 from decimal import Decimal
 
 from pliant.api.bodies import Compute, Distributed, DistributedSpec, Inference, Pair, Spec, Submit
+from pliant.api.whereabouts import placing_of
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.submission import Distribution, Submission
+from pliant.control.placing import named_within
+from pliant.control.submission import Distribution, GroupAsk, Submission
 from pliant.control.view import Board
 from pliant.model.quantity import parse_bytes
-from pliant.model.workload import Kind, Launch, Port
+from pliant.model.workload import Kind, Launch, Port, SubGroup
 
 QUIET = frozenset({"imagePullPolicy", "createHomeDir", "templateId", "useGivenNameAsPrefix"})
 """Fields that do nothing here and of which nobody has to be told."""
@@ -47,6 +49,10 @@ def submission(body: Submit, kind: Kind, board: Board) -> tuple[Submission, list
         preemptible=None if spec.preemptibility is None else spec.preemptibility == "preemptible",
         pools=tuple(_pool(pool, board) for pool in spec.nodePools or ()),
         node_type=spec.nodeType or "",
+        placing=placing_of(spec),
+        stale_grace=_span(spec.staleGraceSeconds),
+        preemption_delay=_span(spec.preemptionDelaySeconds) or 0,
+        max_runtime=_span(spec.maxRuntimeSeconds),
         backoff_limit=spec.backoffLimit,
         restart=spec.restartPolicy == "Always",
         terminate_after_preemption=bool(spec.terminateAfterPreemption),
@@ -77,6 +83,10 @@ def _needing(ask: Submission, compute: Compute) -> Submission:
 def _distribution(body: Distributed) -> Distribution:
     """A master is like the workers unless it is described; described as none it is none."""
     spec = body.spec
+    if spec.taskGroups:
+        return _groups(body)
+    if spec.subGroups or spec.minGroups is not None:
+        raise BadRequest("spec.subGroups and spec.minGroups are about taskGroups.", "Name spec.taskGroups.")
     framework = spec.distributedFramework or "PyTorch"
     leader, lead = None, True
     if body.masterSpec is not None and not body.masterSpecSameAsWorker:
@@ -94,13 +104,50 @@ def _distribution(body: Distributed) -> Distribution:
     )
 
 
+def _groups(body: Distributed) -> Distribution:
+    """Groups that are named one by one."""
+    spec = body.spec
+    if spec.numWorkers is not None or body.masterSpec is not None:
+        raise BadRequest(
+            "spec.taskGroups goes with neither numWorkers nor masterSpec.", "Make the master a group."
+        )
+    return Distribution(
+        spec.distributedFramework or "",
+        slots=1 if spec.slotsPerWorker is None else spec.slotsPerWorker,
+        groups=tuple(
+            GroupAsk(
+                item.name,
+                _leader(spec, item.spec, ""),
+                item.replicas,
+                item.minReplicas,
+                item.maxReplicas,
+                item.parent,
+            )
+            for item in spec.taskGroups or ()
+        ),
+        levels=tuple(
+            SubGroup(
+                item.name, item.parent, item.minGroups, named_within(placing_of(Spec(topology=item.topology)))
+            )
+            for item in spec.subGroups or ()
+        ),
+        least_groups=spec.minGroups,
+    )
+
+
 def _leader(workers: DistributedSpec, own: Spec, framework: str) -> Submission:
     """What the master's part does not say is as for the workers; a launcher has no GPU unless it says so."""
     said = {name: getattr(own, name) for name in own.model_fields_set & set(Spec.model_fields)}
     if said.keys() & set(_WHAT_RUNS):
         said = {**dict.fromkeys(_WHAT_RUNS), **said}  # its command goes with no arguments of the workers
     compute = own.compute or (Compute() if framework == "MPI" else workers.compute or Compute())
-    return _needing(Submission("", _launch(workers.model_copy(update=said))), compute)
+    lead = Submission(
+        "",
+        _launch(workers.model_copy(update=said)),
+        priority=own.priorityClass or None,
+        placing=placing_of(own),
+    )
+    return _needing(lead, compute)
 
 
 def _ports(body: Submit) -> tuple[Port, ...]:
@@ -235,6 +282,11 @@ def _bytes(value: str | None, field: str) -> int | None:
 
 def _ms(seconds: int | None) -> int | None:
     return None if seconds is None else seconds * 1000
+
+
+def _span(seconds: float | None) -> int | None:
+    """Ms; -1 stays what it is: for ever."""
+    return None if seconds is None else -1 if seconds < 0 else round(seconds * 1000)
 
 
 def _pool(key: str, board: Board) -> str:

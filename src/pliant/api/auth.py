@@ -27,6 +27,9 @@ REFRESH_LIFE = 30 * LIFE
 OPEN = frozenset({"/healthz", "/readyz", "/version", "/api/v1/token", "/api/v2/token"})
 """Paths that anybody may ask for."""
 
+OF_ATTEMPTS = (("GET", "allocation"), ("POST", "link"), ("POST", "acks"), ("POST", "progress"))
+"""What the token of an attempt is good for, below its own path."""
+
 LOOPBACK_OPEN = frozenset({"/metrics"})
 """Paths that anybody on this machine may ask for."""
 
@@ -37,7 +40,7 @@ class Principal:
 
     user: str
     owner: bool = False  # has the token itself, and may say in whose name it submits
-    workload: str = ""  # id; set for an attempt, which sees nothing but its own workload
+    attempt: str = ""  # `<workload>/<task>/<number>`; set for one, which sees nothing but what concerns it
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ class Authority:
         attempt = token.removeprefix("attempt:").rpartition(":")[0]
         if not hmac.compare_digest(token.encode(), attempt_token(attempt, self._secret).encode()):
             raise Unauthorized("The token of this attempt is not valid.", "It is in $PLIANT_TOKEN_FILE.")
-        return Principal(f"attempt {attempt}", workload=attempt.partition("/")[0])
+        return Principal(f"attempt {attempt}", attempt=attempt)
 
 
 class Gate:
@@ -165,8 +168,12 @@ class Gate:
 
 
 def _check_reach(principal: Principal, method: str, path: str) -> None:
-    if principal.workload and (method != "GET" or path != f"/api/v1/workloads/{principal.workload}"):
-        raise Forbidden("The token of an attempt may only read its own workload.")
+    own = f"/api/v1/attempts/{principal.attempt}"
+    if principal.attempt and (method, path) not in {(verb, f"{own}/{what}") for verb, what in OF_ATTEMPTS}:
+        raise Forbidden(
+            "The token of an attempt may only read its own allocation, acknowledge it and report.",
+            f"Under {own}/ are the routes for it.",
+        )
 
 
 async def _principal(request: Request) -> Principal:

@@ -77,6 +77,45 @@ class UrlItem(Body):
     exclude: bool | None = None
 
 
+class Expression(Body):
+    key: Word
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: Annotated[list[Word], Field(max_length=1000)] | None = None
+
+
+class Alternative(Body):
+    matchExpressions: Annotated[list[Expression], Field(max_length=100)] | None = None
+
+
+class NodeAffinity(Body):
+    nodeSelectorTerms: Annotated[list[Alternative], Field(max_length=100)] | None = None
+
+
+class Preferred(Alternative):
+    weight: int = 1
+
+
+class Toleration(Body):
+    name: Word | None = None
+    operator: Literal["Equal", "Exists"] | None = None  # Equal if not said
+    key: Word | None = None
+    value: Word | None = None
+    effect: Literal["NoSchedule", "NoExecute", "PreferNoSchedule", "Any"] | None = None
+    seconds: Annotated[int, Field(ge=1, le=10**10)] | None = None
+    exclude: bool | None = None
+
+
+class PodAffinity(Body):
+    type: Literal["Required", "Preferred"] | None = None
+    key: Word | None = None
+
+
+class TopologyAsk(Body):
+    name: Word | None = None  # none: one that has the levels
+    requiredPlacement: Word | None = None  # a level
+    preferredPlacement: Word | None = None
+
+
 class Spec(Body):
     image: Word | None = None
     command: Text | None = None
@@ -102,7 +141,16 @@ class Spec(Body):
     stdin: bool | None = None
     tty: bool | None = None
     workingDir: Word | None = None
+    nodeAffinityRequired: NodeAffinity | None = None
+    tolerations: Annotated[list[Toleration], Field(max_length=100)] | None = None
+    podAffinity: PodAffinity | None = None
     # ours
+    nodeAffinityPreferred: Annotated[list[Preferred], Field(max_length=100)] | None = None
+    podAntiAffinity: PodAffinity | None = None  # Required: no two of its tasks on nodes of equal label
+    topology: TopologyAsk | None = None
+    staleGraceSeconds: Annotated[float, Field(ge=-1, le=10**9)] | None = None  # -1: for ever
+    preemptionDelaySeconds: Annotated[float, Field(ge=0, le=10**9)] | None = None
+    maxRuntimeSeconds: Annotated[float, Field(ge=0, le=10**9)] | None = None
     elastic: bool = False
     elasticDoubling: bool = False
     commandArgv: list[Text] | None = None  # exact words; win over `command`
@@ -125,6 +173,26 @@ class Submit(Body):
     source: Word | None = None
 
 
+class LevelItem(Body):
+    """Groups and other levels, of which it needs so many."""
+
+    name: Word
+    parent: Word = ""
+    minGroups: Count | None = None  # none: all
+    topology: TopologyAsk | None = None
+
+
+class GroupItem(Body):
+    """Equal tasks. What `spec` does not say is as for the whole."""
+
+    name: Word
+    replicas: Count = 1
+    minReplicas: Count | None = None
+    maxReplicas: Count | None = None
+    parent: Word = ""
+    spec: Spec = Field(default_factory=Spec)
+
+
 class DistributedSpec(Spec):
     """Of the workers."""
 
@@ -136,6 +204,10 @@ class DistributedSpec(Spec):
     mpiLauncherCreationPolicy: Literal["AtStartup", "WaitForWorkersReady"] | None = None
     sshAuthMountPath: Word | None = None
     cleanPodPolicy: Literal["None", "All", "Running"] | None = None
+    # ours, instead of numWorkers and a master
+    taskGroups: Annotated[list[GroupItem], Field(max_length=1000)] | None = None
+    subGroups: Annotated[list[LevelItem], Field(max_length=1000)] | None = None
+    minGroups: Count | None = None
 
 
 class Distributed(Submit):
@@ -206,12 +278,18 @@ class PlainQuota(Body):
     units: Literal["Mib", "MB", "GB"] = "MB"
 
 
+Held = Annotated[float, Field(ge=0, le=10**10)]
+
+
 class PoolQuota(Body):
     nodePool: Named | None = None  # none: the pool `default`
     gpu: GpuQuota | None = None
     cpu: PlainQuota | None = None
     memory: PlainQuota | None = None
     priority: Word | None = None  # a rank
+    # ours
+    reclaimMinRuntimeSeconds: Held | None = None  # null: as the level above, then the pool
+    preemptMinRuntimeSeconds: Held | None = None
 
 
 Rule = Annotated[int, Field(ge=1, le=10**10)] | None
@@ -244,9 +322,30 @@ class Unit(Body):
     departmentName: Word | None = None
 
 
+class TopologyBody(Body):
+    name: Word | None = None
+    levels: Annotated[list[Word], Field(max_length=20)] | None = None  # node labels, the widest first
+    clusterId: Word | None = None
+
+
+class TaintItem(Body):
+    key: Annotated[Word, Field(min_length=1)]
+    value: Word | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+    exclude: bool | None = None  # take it away
+
+
+class NodeChange(Body):
+    """What is named is set, all else stays."""
+
+    labels: Annotated[dict[Word, Word | None], Field(max_length=100)] | None = None  # null: take it away
+    taints: Annotated[list[TaintItem], Field(max_length=100)] | None = None
+
+
 class Strategies(Body):
     cpu: Literal["binpack", "spread"] | None = None
     gpu: Literal["binpack", "spread"] | None = None
+    device: Literal["binpack", "spread"] | None = None  # ours: fractions over the GPUs of a node
 
 
 class PoolScheduling(Body):
@@ -260,5 +359,7 @@ class Pool(Body):
     labelValue: Word | None = None
     placementStrategy: Strategies | None = None
     schedulingConfiguration: PoolScheduling | None = None
+    networkTopologyId: Word | None = None
     # ours
+    networkTopologyName: Word | None = None  # '': none
     minRuntimeSeconds: Annotated[float, Field(ge=0, le=10**10)] | None = None

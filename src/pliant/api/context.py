@@ -1,6 +1,6 @@
 """What every route may use: the service, what this server says of itself, what only its process can do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +11,7 @@ from pliant.api.auth import Authority
 from pliant.api.pulse import Pulse
 from pliant.api.render import Renderer
 from pliant.api.sessions import Sessions
+from pliant.control.fractions import Finding
 from pliant.control.service import Service
 
 
@@ -26,6 +27,7 @@ class ServerInfo:
     epoch: int  # of its leadership
     simulated: bool
     notice: str = ""  # what it told whoever started it
+    findings: Callable[[], Sequence[Finding]] = tuple  # what of shares of GPUs holds here; may take seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Context:
     closing: Callable[[], bool]  # the server is about to end, so streams end
 
     def renderer(self) -> Renderer:
-        return Renderer(self.service.board, self.service.now())
+        return Renderer(self.service.board, self.service.now(), self.service.uses())
 
 
 async def _context(request: Request) -> Context:

@@ -1,20 +1,21 @@
 """Machines: nodes, node pools, clusters."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
-from pliant.api import shapes
+from pliant.api import shapes_org
 from pliant.api.answers import answer, answers, empty
 from pliant.api.auth import Caller
-from pliant.api.bodies import Pool
+from pliant.api.bodies import NodeChange, Pool
 from pliant.api.context import Context, Here
 from pliant.api.listing import Listing, Window, window
 from pliant.api.render_org import cluster_item, node_item, pool_item
+from pliant.api.scheduling import topology_id
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.view import NodeView
+from pliant.control.view import Board, NodeView
+from pliant.model.affinity import Effect, Taint
 from pliant.model.machine import NodePool, Strategy
 from pliant.model.quantity import parse_duration
 
@@ -45,33 +46,48 @@ _pools: Listing[NodePool] = Listing(
 )
 
 
-@router.get("/clusters", **answers(200, list[shapes.ClusterItem]))
+@router.get("/clusters", **answers(200, list[shapes_org.ClusterItem]))
 def clusters(here: Here) -> Response:
     """The one that this server manages."""
     return answer([cluster_item(here.service.board)])
 
 
-@router.get("/nodes", **answers(200, shapes.NodeList))
+@router.get("/nodes", **answers(200, shapes_org.NodeList))
 def nodes(here: Here, asked: Asked) -> Response:
     board = here.service.board
     return answer(_nodes.page("nodes", board.nodes, asked, lambda view: node_item(view, board)))
 
 
-@router.get("/nodes/{name}", **answers(200, shapes.NodeItem))
+@router.get("/nodes/{name}", **answers(200, shapes_org.NodeItem))
 def node(name: str, here: Here) -> Response:
     return _node(name, here)
 
 
-@router.post("/nodes/{name}/cordon", **answers(200, shapes.NodeItem))
+@router.post("/nodes/{name}/cordon", **answers(200, shapes_org.NodeItem))
 def cordon(name: str, here: Here, caller: Caller) -> Response:
     """What runs there goes on, nothing new comes."""
     here.service.cordon(name, True, caller.user)
     return _node(name, here)
 
 
-@router.post("/nodes/{name}/uncordon", **answers(200, shapes.NodeItem))
+@router.post("/nodes/{name}/uncordon", **answers(200, shapes_org.NodeItem))
 def uncordon(name: str, here: Here, caller: Caller) -> Response:
     here.service.cordon(name, False, caller.user)
+    return _node(name, here)
+
+
+@router.patch("/nodes/{name}", **answers(200, shapes_org.NodeItem))
+def update_node(name: str, body: NodeChange, here: Here, caller: Caller) -> Response:
+    """Labels and taints; they stay whatever the node's engine reports."""
+    if not (body.labels or body.taints):
+        raise BadRequest("It is not said what to set.", "Name labels or taints.")
+    if body.labels:
+        here.service.label(name, body.labels, caller.user)
+    if body.taints:
+        taints = [(entry, Taint(entry.key, entry.value or "", Effect(entry.effect))) for entry in body.taints]
+        put = [taint for entry, taint in taints if not entry.exclude]
+        gone = [taint for entry, taint in taints if entry.exclude]
+        here.service.taint(name, put, gone, caller.user)
     return _node(name, here)
 
 
@@ -85,27 +101,23 @@ def _node(name: str, here: Context) -> Response:
     )
 
 
-@router.get("/node-pools", **answers(200, shapes.NodePoolList))
+@router.get("/node-pools", **answers(200, shapes_org.NodePoolList))
 def node_pools(here: Here, asked: Asked) -> Response:
     board = here.service.board
     return answer(_pools.page("nodepools", board.pools, asked, lambda pool: pool_item(pool, board)))
 
 
-@router.post("/node-pools", **answers(201, shapes.NodePoolItem))
+@router.post("/node-pools", **answers(201, shapes_org.NodePoolItem))
 def create_pool(body: Pool, here: Here, caller: Caller) -> Response:
     """All nodes that carry its label; every project starts in it with a quota of 0."""
     if not body.name:
         raise BadRequest("The node pool has no name.", "Set name.")
-    asked = _changed(NodePool("", body.name), body)
-    label = (asked.label_key, asked.label_value)
-    pool = here.service.create_pool(body.name, label, asked.gpu_strategy, asked.min_runtime, caller.user)
-    if asked.cpu_strategy is not pool.cpu_strategy:
-        change: Callable[[NodePool], NodePool] = lambda row: replace(row, cpu_strategy=asked.cpu_strategy)  # noqa: E731
-        here.service.update_pool(pool.name, change, caller.user)
+    board = here.service.board
+    pool = here.service.create_pool(body.name, lambda row: _changed(row, body, board), caller.user)
     return _pool(pool.name, here, 201)
 
 
-@router.get("/node-pools/{key}", **answers(200, shapes.NodePoolItem))
+@router.get("/node-pools/{key}", **answers(200, shapes_org.NodePoolItem))
 def node_pool(key: str, here: Here) -> Response:
     """By id or name."""
     return _pool(key, here)
@@ -113,13 +125,13 @@ def node_pool(key: str, here: Here) -> Response:
 
 def update_pool(key: str, body: Pool, here: Here, caller: Caller) -> Response:
     """What is named is set, all else stays."""
-    pool = here.service.update_pool(key, lambda row: _changed(row, body), caller.user)
+    pool = here.service.update_pool(key, lambda row: _changed(row, body, here.service.board), caller.user)
     return _pool(pool.name, here)
 
 
 for _method in ("put", "patch"):
     getattr(router, _method)(
-        "/node-pools/{key}", name=f"{_method}_pool", **answers(200, shapes.NodePoolItem)
+        "/node-pools/{key}", name=f"{_method}_pool", **answers(200, shapes_org.NodePoolItem)
     )(update_pool)
 
 
@@ -140,7 +152,7 @@ def _pool(key: str, here: Context, status: int = 200) -> Response:
     )
 
 
-def _changed(pool: NodePool, body: Pool) -> NodePool:
+def _changed(pool: NodePool, body: Pool, board: Board) -> NodePool:
     """The pool with what the body names."""
     if body.labelKey is not None:
         pool = replace(pool, label_key=body.labelKey)
@@ -152,6 +164,12 @@ def _changed(pool: NodePool, body: Pool) -> NodePool:
             pool = replace(pool, gpu_strategy=Strategy(strategies.gpu))
         if strategies is not None and strategies.cpu is not None:
             pool = replace(pool, cpu_strategy=Strategy(strategies.cpu))
+        if strategies is not None and strategies.device is not None:
+            pool = replace(pool, device_strategy=Strategy(strategies.device))
+    if body.networkTopologyName is not None or "networkTopologyId" in body.model_fields_set:
+        key = body.networkTopologyName or body.networkTopologyId or ""
+        names = (row.name for row in board.topologies if key == topology_id(board, row.name))
+        pool = replace(pool, topology=next(names, key))
     if body.minRuntimeSeconds is not None:
         return replace(pool, min_runtime=round(body.minRuntimeSeconds * 1000))
     if scheduling is not None and scheduling.minGuaranteedRuntime is not None:

@@ -8,6 +8,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pliant.api.render_fraction import Uses, shares_of
+from pliant.control.accounting import sum_of
 from pliant.control.view import Board
 from pliant.model.quantity import GPU
 
@@ -15,8 +17,8 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class _Reading(Collector):
-    def __init__(self, board: Board, version: str) -> None:
-        self._board = board
+    def __init__(self, board: Board, version: str, uses: Uses) -> None:
+        self._board, self._uses = board, uses
         self._version = version
 
     def collect(self) -> Iterable[Metric]:
@@ -45,6 +47,36 @@ class _Reading(Collector):
         yield GaugeMetricFamily("pliant_gpus", "GPUs known.", len(devices))
         held = sum(gpu.carried for gpu in devices)
         yield GaugeMetricFamily("pliant_allocated_gpus", "GPUs that tasks occupy.", held / GPU)
+        yield GaugeMetricFamily(
+            "pliant_contradictions", "Rows that contradict the rest and are set aside.", len(board.faults)
+        )
+        yield self._past_use()
+        yield from self._shares()
+
+    def _past_use(self) -> Metric:
+        family = GaugeMetricFamily(
+            "pliant_project_past_use_gpu_hours",
+            "What a project used of late, older use counting less, as of the last cycle.",
+            labels=["project", "pool"],
+        )
+        board = self._board
+        for view in board.projects.values():
+            for use in view.uses:
+                used = sum_of(use.past, use.allocated.gpu, board.at, board.settings)
+                family.add_metric([view.queue.name, use.pool], used / (GPU * 3_600_000))
+        return family
+
+    def _shares(self) -> Iterable[Metric]:
+        labels = ["project", "workload", "pod", "gpu"]
+        used = GaugeMetricFamily("pliant_gpu_share_used_bytes", "Memory in use by a pod.", labels=labels)
+        limit = GaugeMetricFamily("pliant_gpu_share_limit_bytes", "What it may use at most.", labels=labels)
+        for view in self._board.workloads.values():
+            for share in shares_of(view, self._uses):
+                where = [view.project.name, share["workload"], share["pod"], share["gpu"]]
+                used.add_metric(where, share["usedBytes"])
+                limit.add_metric(where, share["limitBytes"])
+        yield used
+        yield limit
 
     def _projects(self) -> Iterable[Metric]:
         what = {
@@ -69,7 +101,7 @@ class _Reading(Collector):
         yield from families.values()
 
 
-def scrape(board: Board, version: str) -> bytes:
+def scrape(board: Board, version: str, uses: Uses) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Reading(board, version))
+    registry.register(_Reading(board, version, uses))
     return generate_latest(registry)

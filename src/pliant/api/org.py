@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 
-from pliant.api import shapes
+from pliant.api import shapes, shapes_org
 from pliant.api.amounts import gpus
 from pliant.api.answers import answer, answers, empty
 from pliant.api.auth import Caller
 from pliant.api.bodies import GpuQuota, PlainQuota, PoolQuota, Rules, Unit
 from pliant.api.context import Context, Here
 from pliant.api.listing import Listing, Window, window
-from pliant.api.render_org import RANKS, UnitRenderer
+from pliant.api.render_org import RANKS, UnitRenderer, parent_of
 from pliant.api.times import stamp
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.tenancy import QueueChange, QuotaChange
@@ -50,7 +50,7 @@ def change_of(body: Unit, before: TimeLimits, here: Context) -> QueueChange:
         quotas=tuple(quota_change(entry, here) for entry in body.resources or ()),
         limits=_limits(body.schedulingRules, before),
         description=body.description,
-        department=body.parentId or body.departmentName or None,
+        department=body.parentId if body.parentId is not None else body.departmentName,
         default_pools=None if body.defaultNodePools is None else tuple(body.defaultNodePools),
         interactive_node_types=None if types is None or types.workspace is None else tuple(types.workspace),
         training_node_types=None if types is None or types.training is None else tuple(types.training),
@@ -67,18 +67,18 @@ def quota_change(entry: PoolQuota, here: Context) -> tuple[str, QuotaChange]:
     return name, QuotaChange(
         gpu=_bound(gpu.deserved, GPU, "gpu.deserved") if gpu.deserved is not None else None,
         gpu_limit=_named(gpu, "limit", GPU, "gpu.limit"),
-        weight=_bound(gpu.overQuotaWeight, 1000, "gpu.overQuotaWeight")
-        if gpu.overQuotaWeight is not None
-        else None,
+        weight=_named(gpu, "overQuotaWeight", 1000, "gpu.overQuotaWeight"),
         rank=None if entry.priority is None else rank_of(entry.priority),
         cpu=_named(cpu, "deserved", 1, "cpu.deserved"),
         cpu_limit=_named(cpu, "limit", 1, "cpu.limit"),
         memory=_named(memory, "deserved", unit, "memory.deserved"),
         memory_limit=_named(memory, "limit", unit, "memory.limit"),
+        reclaim_min_runtime=_named(entry, "reclaimMinRuntimeSeconds", 1000, "reclaimMinRuntimeSeconds"),
+        preempt_min_runtime=_named(entry, "preemptMinRuntimeSeconds", 1000, "preemptMinRuntimeSeconds"),
     )
 
 
-def _named(part: GpuQuota | PlainQuota, field: str, unit: int, where: str) -> int | None:
+def _named(part: GpuQuota | PlainQuota | PoolQuota, field: str, unit: int, where: str) -> int | None:
     """None: not named, leave it. A null that was sent lifts the bound."""
     if field not in part.model_fields_set:
         return None
@@ -128,8 +128,8 @@ _listing: Listing[QueueView] = Listing(
         "name": lambda view: view.queue.name,
         "description": lambda view: view.queue.description,
         "createdAt": lambda view: stamp(view.queue.created),
-        "parentId": lambda view: view.queue.department if isinstance(view.queue, Project) else "",
-        "departmentId": lambda view: view.queue.department if isinstance(view.queue, Project) else "",
+        "parentId": lambda view: parent_of(view.queue),
+        "departmentId": lambda view: parent_of(view.queue),
         "totalGpuQuota": lambda view: gpus(sum(use.quota for use in view.uses)),
         "gpuAllocated": lambda view: gpus(sum(use.allocated.gpu for use in view.uses)),
     },
@@ -154,7 +154,8 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
         return board.projects if what == "project" else board.departments
 
     def rendered(here: Context, identity: str, status: int) -> Response:
-        return answer(UnitRenderer(here.service.board).unit(views(here)[identity]), status)
+        renderer = UnitRenderer(here.service.board, here.service.now())
+        return answer(renderer.unit(views(here)[identity]), status)
 
     def changed(here: Context, caller: Caller, key: str, change: QueueChange) -> Project | Department:
         service = here.service
@@ -162,7 +163,7 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
         return update(key, change, caller.user)
 
     def index(here: Here, asked: Asked) -> Response:
-        renderer = UnitRenderer(here.service.board)
+        renderer = UnitRenderer(here.service.board, here.service.now())
         entries = sorted(views(here).values(), key=lambda view: int(view.queue.id))
         return answer(_listing.page(f"{what}s", entries, asked, renderer.unit))
 
@@ -195,7 +196,8 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
             here, caller, identity, QueueChange(quotas=tuple(quota_change(entry, here) for entry in body))
         )
         view = views(here)[identity]
-        return answer([UnitRenderer(here.service.board).resources(view, use) for use in view.uses])
+        renderer = UnitRenderer(here.service.board, here.service.now())
+        return answer([renderer.resources(view, use) for use in view.uses])
 
     def delete(key: str, here: Here, caller: Caller) -> Response:
         service = here.service
@@ -210,29 +212,35 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
     router.get(each, name=f"get_{what}", **answers(200, one))(read)
     router.put(each, name=f"put_{what}", **answers(200, one))(update)
     router.patch(each, name=f"patch_{what}", **answers(200, one))(update)
-    router.patch(f"{each}/resources", name=f"patch_{what}_resources", **answers(200, list[shapes.PoolQuota]))(
-        resources
-    )
-    router.put(f"{each}/resources", name=f"put_{what}_resources", **answers(200, list[shapes.PoolQuota]))(
-        resources
-    )
+    quotas = answers(200, list[shapes_org.PoolQuota])
+    router.patch(f"{each}/resources", name=f"patch_{what}_resources", **quotas)(resources)
+    router.put(f"{each}/resources", name=f"put_{what}_resources", **quotas)(resources)
     router.delete(each, name=f"delete_{what}", status_code=204, response_model=None)(delete)
 
 
-_routes("project", shapes.OrgUnitItem, shapes.ProjectList)
-_routes("department", shapes.OrgUnitItem, shapes.DepartmentList)
+_routes("project", shapes_org.OrgUnitItem, shapes_org.ProjectList)
+_routes("department", shapes_org.OrgUnitItem, shapes_org.DepartmentList)
 
 
-@router.get("/priorities", **answers(200, shapes.Priorities))
+@router.get("/priorities", **answers(200, shapes_org.Priorities))
 def ranks() -> Response:
     """Ranks among siblings: the higher one is served first, before weights matter."""
-    entries = [
+    return answer({"priorities": _ranks()})
+
+
+def _ranks() -> list[dict[str, Any]]:
+    return [
         {"name": name, "value": value, "isDefault": value == Quota().rank} for name, value in RANKS.items()
     ]
-    return answer({"priorities": entries})
 
 
-@priorities_router.get("/workload-priorities", **answers(200, shapes.Priorities))
+@router.get("/ranks", **answers(200, shapes_org.Ranks))
+def ranks_by_their_later_name() -> Response:
+    """The same by the name that they have since Run:ai 2.25."""
+    return answer({"ranks": _ranks()})
+
+
+@priorities_router.get("/workload-priorities", **answers(200, shapes_org.Priorities))
 def workload_priorities() -> Response:
     """Priorities of workloads inside their project."""
     return answer(

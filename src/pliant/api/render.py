@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pliant.api.amounts import gpus, quantity
+from pliant.api.render_fraction import Uses, fraction_of, shares_of
+from pliant.api.render_progress import progress
 from pliant.api.render_spec import spec_of
 from pliant.api.times import stamp, stamp_or_none
 from pliant.control.transitions import describe_exit
@@ -135,8 +137,10 @@ def ended_view(workload: Workload, board: Board) -> WorkloadView:
 class Renderer:
     """Renders workloads as they stand on one board at one moment (ms)."""
 
-    def __init__(self, board: Board, now: int) -> None:
+    def __init__(self, board: Board, now: int, uses: Uses) -> None:
+        """`uses`: what is used of shares of GPUs."""
         self.board = board
+        self._uses = uses
         self.now = now
         self.cluster = board.cluster.uuid if board.cluster is not None else ""
         self._over = over_quota(board)
@@ -210,8 +214,10 @@ class Renderer:
             "nodeType": workload.node_type,
             "reason": reason_item(view.reason),
             "queuePosition": view.position,
-            "fraction": "scheduled, not enforced" if any(request.shared for request, _ in requests) else None,
+            "fraction": fraction_of(view, self._uses),
+            "gpuShares": shares_of(view, self._uses),
             "overQuotaGpus": gpus(self._over.get(workload.id, 0)),
+            "progress": progress(view.progress),
         }
 
     def _spent(self, workload: Workload, before: int, phases: Sequence[Phase]) -> int:

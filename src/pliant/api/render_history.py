@@ -31,18 +31,29 @@ _PHASES = {
 def event_item(view: WorkloadView, number: int, event: Event) -> Item:
     """A wire.EventItem; `number` is its place in all history."""
     workload = view.workload
+    involved = {
+        "uid": workload.id,
+        "kind": f"{workload.kind.value}Workload",
+        "name": workload.name,
+        "namespace": view.project.namespace,
+    }
+    return _item(number, event, involved)
+
+
+def happening(number: int, event: Event) -> Item:
+    """A wire.EventItem about something that is no workload."""
+    kind, _, identity = event.subject.partition("/")
+    return _item(number, event, {"kind": kind.capitalize(), "name": identity or kind})
+
+
+def _item(number: int, event: Event, involved: dict[str, str]) -> Item:
     return {
         "createdAt": stamp(event.at),
         "type": "Warning" if event.kind in _WARNINGS else "Normal",
         "reason": event.kind.value,
         "message": event.message,
         "source": event.who,
-        "involvedObject": {
-            "uid": workload.id,
-            "kind": f"{workload.kind.value}Workload",
-            "name": workload.name,
-            "namespace": view.project.namespace,
-        },
+        "involvedObject": involved,
         "id": str(number),
         "who": event.who,
         "code": event.reason,

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pliant.api.amounts import gpus
 from pliant.api.render import Item
 from pliant.api.times import stamp
+from pliant.control.accounting import sum_of
 from pliant.control.view import Board, NodeView, PoolUse, QueueView
 from pliant.model.machine import DEFAULT_POOL, NodePool
 from pliant.model.quantity import Resources, format_duration
-from pliant.model.tenancy import UNLIMITED, Project, Quota, TimeLimits
+from pliant.model.tenancy import UNLIMITED, Department, Project, Queue, Quota, TimeLimits
 
 RANKS = {
     "Very Low": 25,
@@ -23,10 +24,18 @@ RANKS = {
 """Names of ranks and their values; the middle one of Quota is the default."""
 
 MB = 10**6
+_GPU_HOUR = 1000 * 3_600_000
 
 
 def rank_name(value: int) -> str:
     return next((name for name, rank in RANKS.items() if rank == value), str(value))
+
+
+def parent_of(queue: Queue) -> str:
+    """Id of the department above; '' at the top."""
+    if isinstance(queue, Project):
+        return queue.department
+    return queue.parent if isinstance(queue, Department) else ""
 
 
 def rules_of(limits: TimeLimits) -> Item:
@@ -47,8 +56,9 @@ def rules_of(limits: TimeLimits) -> Item:
 class UnitRenderer:
     """Renders projects and departments as they stand on one board."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, now: int) -> None:
         self._board = board
+        self._now = now  # ms
         self._pools = {pool.name: pool.id for pool in board.pools}
         self._cluster = board.cluster.uuid if board.cluster is not None else ""
 
@@ -56,7 +66,7 @@ class UnitRenderer:
         """A wire.OrgUnitItem."""
         queue = view.queue
         project = queue if isinstance(queue, Project) else None
-        parent = self._board.departments.get(project.department) if project is not None else None
+        parent = self._board.departments.get(parent_of(queue))
         rules = rules_of(queue.limits)
         types = {
             "training": list(project.training_node_types) if project is not None else [],
@@ -67,7 +77,7 @@ class UnitRenderer:
             "name": queue.name,
             "description": queue.description,
             "clusterId": self._cluster,
-            "parentId": project.department if project is not None else "",
+            "parentId": parent_of(queue),
             "createdAt": stamp(queue.created),
             "resources": [self.resources(view, use) for use in view.uses],
             "schedulingRules": rules,
@@ -103,6 +113,18 @@ class UnitRenderer:
                 "units": "MB",
             },
             "priority": rank_name(quota.rank),
+            "reclaimMinRuntimeSeconds": _seconds(quota.reclaim_min_runtime),
+            "preemptMinRuntimeSeconds": _seconds(quota.preempt_min_runtime),
+        }
+
+    def _past_use(self, use: PoolUse) -> Item:
+        """Of a project; departments and pools that were never used have none."""
+        now, settings = self._now, self._board.settings
+        used = sum_of(use.past, use.allocated.gpu, now, settings)
+        had = sum_of(use.past_whole, use.capacity, now, settings)
+        return {
+            "pastUseGpuHours": round(used / _GPU_HOUR, 3),
+            "pastUseShare": round(used / had, 3) if had else 0.0,
         }
 
     def _status(self, view: QueueView, namespace: str | None) -> Item:
@@ -113,12 +135,18 @@ class UnitRenderer:
                 {
                     "nodePoolName": use.pool,
                     "nodePoolId": self._pools.get(use.pool, ""),
+                    "fairShareGpus": gpus(use.fair_share),
+                    **self._past_use(use),
                     **_quota_status([use]),
                 }
                 for use in view.uses
             ],
             "quotaStatus": _quota_status(view.uses),
         }
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
 
 
 def _bound(value: int, unit: int) -> float | None:
@@ -177,7 +205,10 @@ def node_item(view: NodeView, board: Board) -> Item:
                 "message": "It takes no new work." if node.draining else "",
             }
         ],
-        "taints": [{"key": "pliant/cordoned", "value": "", "effect": "NoSchedule"}] if node.draining else [],
+        "taints": [
+            *([{"key": "pliant/cordoned", "value": "", "effect": "NoSchedule"}] if node.draining else []),
+            *({"key": it.key, "value": it.value, "effect": it.effect.value} for it in node.taints),
+        ],
         "labels": dict(node.labels),
         "simulated": node.simulated,
         "draining": node.draining,
@@ -207,7 +238,11 @@ def node_item(view: NodeView, board: Board) -> Item:
 
 def pool_item(pool: NodePool, board: Board) -> Item:
     """A wire.NodePoolItem."""
-    strategy = {"cpu": pool.cpu_strategy.value, "gpu": pool.gpu_strategy.value}
+    strategy = {
+        "cpu": pool.cpu_strategy.value,
+        "gpu": pool.gpu_strategy.value,
+        "device": pool.device_strategy.value,
+    }
     return {
         "id": pool.id,
         "name": pool.name,
@@ -220,6 +255,7 @@ def pool_item(pool: NodePool, board: Board) -> Item:
             "placementStrategy": strategy,
             "minGuaranteedRuntime": format_duration(pool.min_runtime) if pool.min_runtime else "0",
         },
+        "networkTopologyName": pool.topology or None,
         "minRuntimeSeconds": pool.min_runtime / 1000,
     }
 

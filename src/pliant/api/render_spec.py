@@ -4,7 +4,8 @@ import shlex
 from typing import Any
 
 from pliant.api.amounts import gpus, quantity
-from pliant.model.workload import Kind, Workload
+from pliant.api.whereabouts import told
+from pliant.model.workload import Kind, TaskGroup, Workload
 
 Item = dict[str, Any]
 
@@ -35,6 +36,15 @@ def spec_of(workload: Workload) -> Item:
             "minReplicas": group.min,
             "maxReplicas": group.max,
             "slotsPerWorker": workload.slots,
+        }
+    if workload.kind is Kind.DISTRIBUTED:
+        distributed |= {
+            "taskGroups": [_group(each) for each in workload.groups],
+            "subGroups": [
+                {"name": level.name, "parent": level.parent, "minGroups": level.min}
+                for level in workload.subgroups
+            ],
+            "minGroups": workload.min_groups,
         }
     if workload.kind is Kind.INFERENCE:
         serving = [{"container": port.container} for port in workload.ports if port.service == "Serving"]
@@ -74,6 +84,18 @@ def spec_of(workload: Workload) -> Item:
         "stdin": launch.stdin,
         "tty": launch.tty,
         "workingDir": launch.working_dir or None,
+        **told(workload),
         "elastic": group.elastic,
         "elasticDoubling": workload.grow_doubling,
+    }
+
+
+def _group(group: TaskGroup) -> Item:
+    return {
+        "name": group.name,
+        "replicas": group.wanted,
+        "minReplicas": group.min,
+        "maxReplicas": group.max,
+        "parent": group.parent,
+        "priority": group.priority,
     }

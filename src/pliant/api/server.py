@@ -1,10 +1,12 @@
 """The server itself: health, who one is, tokens, metrics, and what only its operator does."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from pliant.api import shapes
@@ -13,7 +15,7 @@ from pliant.api.auth import Caller, Issued
 from pliant.api.context import Context, Here
 from pliant.api.errors import Unauthorized, problem
 from pliant.api.times import stamp
-from pliant.control.errors import BadRequest, Conflict
+from pliant.control.errors import BadRequest, Conflict, Unavailable
 from pliant.model.workload import TaskPhase
 
 API = "v1"
@@ -75,7 +77,8 @@ def metrics(here: Here) -> Response:
     """For Prometheus; free for anybody on the server's own machine."""
     from pliant.api.metrics import CONTENT_TYPE, scrape  # most servers are never asked
 
-    return Response(scrape(here.service.board, here.server.version), headers={"Content-Type": CONTENT_TYPE})
+    text = scrape(here.service.board, here.server.version, here.service.uses())
+    return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 
 @public.post("/api/v1/token", **answers(200, shapes.Tokens))
@@ -180,6 +183,13 @@ def server(here: Here) -> Response:
     )
 
 
+@router.get("/server/doctor", **answers(200, shapes.Doctor))
+def doctor(here: Here) -> Response:
+    """What of shares of GPUs is enforced here and what is not, each with the reason."""
+    found = here.server.findings()
+    return answer({"findings": [{"what": one.what, "holds": one.holds, "text": one.text} for one in found]})
+
+
 @router.post("/server/shutdown", **answers(202, shapes.Health))
 def shutdown(ask: Shutdown, here: Here) -> Response:
     """End the server. Tasks go on running unless `stopTasks` says otherwise."""
@@ -201,8 +211,20 @@ def backup(ask: Backup, here: Here) -> Response:
     return answer({"path": str(target)})
 
 
+Redact = Annotated[bool, Query(description="Numbers instead of names; no log and no histories.")]
+
+
 @router.get("/server/debug-bundle", response_class=Response)
-def debug_bundle(here: Here) -> Response:
+def debug_bundle(here: Here, redact: Redact = False) -> Response:
     """A zip with what somebody needs who looks into a problem from afar; no tokens in it."""
     headers = {"Content-Disposition": 'attachment; filename="pliant-debug.zip"'}
-    return Response(here.bundle(), headers=headers, media_type="application/zip")
+    bundle = here.bundle()
+    if redact:  # in a process of its own: all recorded cycles are decided again under other names
+        words = [sys.executable, "-m", "pliant.store.redact"]
+        done = subprocess.run(words, input=bundle, capture_output=True, check=False)
+        if done.returncode:
+            raise Unavailable(
+                "The names could not be taken out.", done.stderr.decode(errors="replace")[-300:]
+            )
+        bundle = done.stdout
+    return Response(bundle, headers=headers, media_type="application/zip")

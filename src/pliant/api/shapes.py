@@ -53,6 +53,47 @@ class RequestedPods(Shape):
     completions: int
 
 
+class Progress(Shape):
+    at: str
+    state: str
+    step: int
+    stepsTotal: int
+    epoch: int
+    epochs: int
+    records: int
+    skipped: int
+    world: int
+    goodput: float
+    loss: float | None
+    stepMsBySize: dict[str, float]
+
+
+class ProgressPoint(Shape):
+    at: str
+    step: int
+    world: int
+    goodput: float
+    loss: float | None
+
+
+class ProgressHistory(Shape):
+    points: list[ProgressPoint]
+
+
+class GpuShare(Shape):
+    workload: str
+    pod: str
+    gpu: str
+    limitBytes: int
+    requestBytes: int
+    usedBytes: int
+    processes: int
+    refused: int
+    enforcement: str
+    why: str
+    trouble: str
+
+
 class WorkloadItem(Shape):
     id: str
     name: str
@@ -104,7 +145,9 @@ class WorkloadItem(Shape):
     reason: Reason | None
     queuePosition: int | None
     fraction: str | None
+    gpuShares: list[GpuShare]
     overQuotaGpus: float
+    progress: Progress | None
 
 
 class PodItem(Shape):
@@ -134,103 +177,6 @@ class EventItem(Shape):
     numbers: Numbers
     decision: str
     attempt: str
-
-
-class ResourceQuota(Shape):
-    deserved: float | None
-    limit: float | None
-    overQuotaWeight: float | None
-
-
-class PoolQuota(Shape):
-    nodePool: dict[str, str]
-    gpu: ResourceQuota
-    cpu: ResourceQuota
-    memory: Numbers
-    priority: str | None
-
-
-class Quantities(Shape):
-    gpu: float
-    cpu: float  # millicores
-    memory: float  # MB
-
-
-class QuotaStatus(Shape):
-    nodePoolName: str
-    allocated: Quantities
-    allocatedNonPreemptible: Quantities
-    requested: Quantities
-
-
-class OrgUnitItem(Shape):
-    id: str
-    name: str
-    description: str
-    clusterId: str
-    parentId: str
-    createdAt: str
-    resources: list[PoolQuota]
-    schedulingRules: dict[str, int | None]
-    defaultNodePools: list[str]
-    nodeTypes: Numbers
-    status: Numbers
-    totalResources: Numbers
-    departmentName: str
-    fairShareGpus: float
-    overQuotaGpus: float
-    quotaDerived: bool
-
-
-class GpuItem(Shape):
-    uuid: str
-    index: int
-    memoryBytes: int
-    allocated: float
-    releasing: float
-    promised: float
-    foreign: bool
-    workloads: list[str]
-
-
-class NodeItem(Shape):
-    id: str
-    name: str
-    status: str
-    nodePool: str
-    clusterUuid: str
-    createdAt: str
-    updatedAt: str
-    gpuInfo: Numbers | None
-    conditions: list[Numbers]
-    taints: list[Numbers]
-    labels: dict[str, str]
-    simulated: bool
-    draining: bool
-    cpuCores: float
-    cpuAllocated: float
-    memoryBytes: int
-    memoryAllocated: int
-    gpus: list[GpuItem]
-
-
-class ClusterItem(Shape):
-    uuid: str
-    name: str
-    version: str
-    status: dict[str, str]
-
-
-class NodePoolItem(Shape):
-    id: str
-    name: str
-    labelKey: str | None
-    labelValue: str | None
-    isDefault: bool
-    phase: str
-    placementStrategy: dict[str, str]
-    schedulingConfiguration: Numbers
-    minRuntimeSeconds: float | None
 
 
 class Problem(Shape):
@@ -279,6 +225,7 @@ class WhyItem(Shape):
     position: int | None
     ahead: list[Ahead]
     history: list[EventItem]
+    unblock: Numbers | None
 
 
 class QueueEntry(Shape):
@@ -301,6 +248,16 @@ class ServerItem(Shape):
     cycles: int
     uptime: float
     tasksRunning: int
+
+
+class Finding(Shape):
+    what: str
+    holds: bool
+    text: str
+
+
+class Doctor(Shape):
+    findings: list[Finding]
 
 
 # -- envelopes: lists, counts and the answers that clients know without a name ----------------------
@@ -326,22 +283,6 @@ class RecordList(Page):
     records: list[Numbers]
 
 
-class ProjectList(Page):
-    projects: list[OrgUnitItem]
-
-
-class DepartmentList(Page):
-    departments: list[OrgUnitItem]
-
-
-class NodeList(Page):
-    nodes: list[NodeItem]
-
-
-class NodePoolList(Page):
-    nodepools: list[NodePoolItem]
-
-
 class Count(Shape):
     count: int
 
@@ -354,10 +295,6 @@ class BatchDone(Shape):
     id: str
     succeeded: list[str]
     failed: list[Numbers]
-
-
-class Priorities(Shape):
-    priorities: list[Numbers]
 
 
 class Tokens(Shape):

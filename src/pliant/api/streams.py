@@ -208,7 +208,7 @@ class Changes:
 
     def _events(self, board: Board, changed: frozenset[str] | None) -> bytes:
         """All that is new on this board, which is the one that is known from then on."""
-        renderer = Renderer(board, self._here.service.now())
+        renderer = Renderer(board, self._here.service.now(), self._here.service.uses())
         events: list[tuple[str, bytes]] = []
         if changed is None or self._reset:
             events.append(("reset", b"{}"))

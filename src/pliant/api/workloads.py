@@ -16,11 +16,15 @@ from pliant.api.errors import STATUS
 from pliant.api.listing import Listing, Window, cut, window
 from pliant.api.render import Item, ended_view, job_type, reason_item, status_of, submitted
 from pliant.api.render_history import event_item, record_item
+from pliant.api.render_progress import points
+from pliant.api.sight import censored, shown, sight
 from pliant.api.times import stamp, stamp_or_none
+from pliant.api.whatif import unblock_item
 from pliant.control.errors import NotFound, Refused
 from pliant.control.view import Board, WorkloadView
 from pliant.model.event import Event
 from pliant.model.workload import Desired, Kind
+from pliant.sched.remedy import Named
 
 router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])
 queue_router = APIRouter(prefix="/api/v1", tags=["workloads"])
@@ -179,6 +183,12 @@ def events(identity: str, here: Here, asked: Asked) -> Response:
     return answer(cut("events", found, asked, lambda entry: event_item(view, *entry)))
 
 
+@router.get("/{identity}/progress", **answers(200, shapes.ProgressHistory))
+def progress(identity: str, here: Here) -> Response:
+    """What its job reported over time, oldest first; the older, the thinner."""
+    return answer(points(find(here, identity).progress))
+
+
 @router.get("/{identity}/history", **answers(200, shapes.RecordList))
 def history(identity: str, here: Here, asked: Asked) -> Response:
     """The same as changes of phase and events."""
@@ -187,20 +197,36 @@ def history(identity: str, here: Here, asked: Asked) -> Response:
     return answer(cut("records", found, asked, lambda entry: record_item(view, *entry)))
 
 
+Full = Annotated[bool, Query(description="Look for all that would let it start, however long it takes.")]
+
+
 @router.get("/{identity}/why", **answers(200, shapes.WhyItem))
-def why(identity: str, here: Here) -> Response:
-    """Why it waits, who is before it, and what happened to it last."""
-    view, waiting = find(here, identity), _queue(here.service.board)
+def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Response:
+    """Why it waits, who is before it, what would let it start and when it will, what happened to it last.
+
+    Names of projects in which the caller has nothing are left out; numbers are not.
+    """
+    board = here.service.board
+    view, waiting, sees = find(here, identity), _queue(board), sight(board, caller)
     place = next((at for at, other in enumerate(waiting) if other.workload.id == identity), None)
+    waits = identity in board.workloads and (place is not None or identity in board.queue)
+    told = [event_item(view, *entry) for entry in _history(here, identity)[-LATEST:]]
+    ahead = [
+        (shown(Named(other.workload.name, other.project.id, other.project.name), sees), _missing(other))
+        for other in waiting[: place or 0]
+    ]
+    reason = reason_item(view.reason)
+    unblock = unblock_item(here.service.questions.unblock(identity, full=full), sees) if waits else None
     return answer(
         {
-            "reason": reason_item(view.reason),
+            "reason": None if reason is None else censored(reason, board, sees, view.project.id),
             "position": None if place is None else place + 1,
             "ahead": [
-                {"name": other.workload.name, "project": other.project.name, "gpus": gpus(_missing(other))}
-                for other in waiting[: place or 0]
+                {"name": name.name, "project": name.project_name, "gpus": gpus(lacks)}
+                for name, lacks in ahead
             ],
-            "history": [event_item(view, *entry) for entry in _history(here, identity)[-LATEST:]],
+            "history": [censored(item, board, sees, view.project.id) for item in told],
+            "unblock": unblock,
         }
     )
 

@@ -18,10 +18,12 @@ cluster = LazyGroup(
         "Commands": {
             "list": "pliant.cli.cluster:list_clusters",
             "set": "pliant.cli.cluster:set_cluster",
+            "settings": "pliant.cli.settings:settings",
+            "events": "pliant.cli.settings:events",
         }
     },
     name="cluster",
-    help="The clusters of this server.",
+    help="The clusters of this server, and what is set about scheduling.",
 )
 
 

@@ -21,6 +21,7 @@ _SECTIONS = {
         "delete": "pliant.cli.actions:delete",
         "why": "pliant.cli.why:why",
         "queue": "pliant.cli.why:queue",
+        "what-if": "pliant.cli.whatif:what_if",
         "top": "pliant.cli.top:top",
     },
     "By kind of workload": {
@@ -39,6 +40,7 @@ _SECTIONS = {
         "department": "pliant.cli.department:department",
         "node": "pliant.cli.node:node",
         "nodepool": "pliant.cli.nodepool:nodepool",
+        "topology": "pliant.cli.topology:topology",
         "cluster": "pliant.cli.cluster:cluster",
         "config": "pliant.cli.configure:config",
     },
@@ -58,6 +60,9 @@ _SECTIONS = {
         "backup": "pliant.cli.maintenance:backup",
         "restore": "pliant.cli.maintenance:restore",
         "debug": "pliant.cli.maintenance:debug",
+        "replay": "pliant.cli.replay:replay",
+        "audit": "pliant.cli.audit:audit",
+        "doctor": "pliant.cli.doctor:doctor",
     },
 }
 

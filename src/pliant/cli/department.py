@@ -17,6 +17,7 @@ department = LazyGroup(
     {
         "Commands": {
             "list": "pliant.cli.department:list_departments",
+            "describe": "pliant.cli.unit_describe:department",
             "create": "pliant.cli.department:create",
             "update": "pliant.cli.department:update",
             "delete": "pliant.cli.department:delete",
@@ -50,14 +51,28 @@ def list_departments(session: Session) -> None:
     show(session, units, rows)
 
 
+def _parent_option(function: Any) -> Any:
+    return click.option("--parent", metavar="NAME", help="The department above it; none: at the top.")(
+        function
+    )
+
+
+def _body(given: dict[str, Any]) -> dict[str, Any]:
+    body = organization.body(given)
+    if given["parent"] is not None:
+        body["departmentName"] = "" if given["parent"] == "none" else given["parent"]
+    return body
+
+
 @click.command("create", cls=Command)
 @click.argument("name")
 @organization.quota_options
+@_parent_option
 @output_options
 @pass_session
 def create(session: Session, name: str, **given: Any) -> None:
     """Create a department."""
-    body = {"name": checked_name(name, "name for a department"), **organization.body(given)}
+    body = {"name": checked_name(name, "name for a department"), **_body(given)}
     unit = session.client.create_unit("departments", body)
     if not structured(session, unit):
         click.echo(f"Department {unit['name']} created.")
@@ -66,11 +81,12 @@ def create(session: Session, name: str, **given: Any) -> None:
 @click.command("update", cls=Command)
 @click.argument("name")
 @organization.quota_options
+@_parent_option
 @output_options
 @pass_session
 def update(session: Session, name: str, **given: Any) -> None:
     """Change what the options name; the rest stays."""
-    body = organization.body(given)
+    body = _body(given)
     if not body:
         raise click.UsageError("Say what to change, for example --quota 6.")
     unit = session.client.update_unit("departments", name, body)

@@ -12,7 +12,9 @@ from pliant.cli.amounts import show_age, show_duration, show_gpus
 from pliant.cli.completion import workload_names
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.output import output_options, project_option, structured
+from pliant.cli.progress import labels
 from pliant.cli.session import Session, pass_session
+from pliant.cli.shares import shares_table
 from pliant.cli.tables import table
 
 if TYPE_CHECKING:
@@ -60,8 +62,14 @@ def show_job(session: Session, name: str) -> None:
         return
     for label, value in _labels(item, pods):
         click.echo(f"{label}: {value}".rstrip())
+    if said := item.get("progress"):
+        click.echo("\nTraining:")
+        for label, value in labels(said):
+            click.echo(f"{label}: {value}")
     click.echo("\nPods:")
     click.echo(pods_table(pods, item, headers=session.headers))
+    if shares := item.get("gpuShares"):
+        click.echo(f"\nGPU Shares:\n{shares_table(shares, headers=session.headers)}")
     click.echo("\nEvents:")
     click.echo(events_table(events, headers=session.headers))
 

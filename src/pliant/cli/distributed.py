@@ -75,6 +75,11 @@ def _master(function: _Function) -> _Function:
             "--master-command", metavar="TEXT", help="The master's command, if another than the workers'."
         ),
         click.option("--master-args", metavar="TEXT", help="The master's arguments."),
+        click.option(
+            "--master-priority",
+            type=click.Choice(submission.PRIORITIES),
+            help="Its priority, if another than the workers'.",
+        ),
         click.option("--master-gpu-devices-request", metavar="N", help="The master's GPUs."),
         click.option("--master-gpu-portion-request", metavar="PART", help="Part of each of them."),
         click.option("--master-gpu-memory-request", metavar="AMOUNT", help="Memory of each of them."),
@@ -125,6 +130,8 @@ def _master_spec(given: Mapping[str, Any]) -> dict[str, Any]:
     if not said:
         return {}
     spec: dict[str, Any] = {}
+    if priority := said.pop("priority", None):
+        spec["priorityClass"] = priority
     for key in ("command", "args"):
         if text := said.pop(key, None):
             try:

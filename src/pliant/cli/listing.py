@@ -133,6 +133,11 @@ def workloads(
         if session.output == "wide":
             header += [name.upper() for name in tables.WIDE] if form is CLASSIC else tables.WIDE
             rows = [row + tables.wide(item) for row, item in zip(rows, listed, strict=True)]
+        if watch and any(item.get("progress") for item in listed):
+            from pliant.cli.progress import bar  # a list that is not watched starts without it
+
+            header += ["PROGRESS"]
+            rows = [[*row, bar(item)] for row, item in zip(rows, listed, strict=True)]
         try:
             header, rows = selected(columns, header, rows)
         except ValueError as error:

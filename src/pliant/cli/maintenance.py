@@ -88,14 +88,16 @@ def _app(state: str, *rest: str) -> None:
 
 @click.command("bundle", cls=Command)
 @click.option("-O", "--file", type=click.Path(), help="Where to write it.")
+@click.option("--redact", is_flag=True, help="Numbers instead of names; no log and no histories.")
 @pass_session
-def bundle(session: Session, file: str | None) -> None:
+def bundle(session: Session, file: str | None, redact: bool) -> None:
     """Write a zip with what the server knows and its log, for those who look into a problem.
 
-    There are no tokens in it and no values of environment variables; command lines are.
+    There are no tokens in it and no values of environment variables; command lines are. The latest
+    recorded cycles are in it, for `pliant replay FILE`.
     """
     path = os.path.abspath(file or time.strftime("pliant-debug-%Y%m%d-%H%M%S.zip"))
-    stream = session.client.debug_bundle()
+    stream = session.client.debug_bundle(redact=redact)
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as target:
             for piece in stream:

@@ -1,8 +1,8 @@
-"""node list, cordon, uncordon; `list nodes` and `describe node` of the first edition."""
+"""node list, label, taint, cordon, uncordon; `list nodes` and `describe node` of the first edition."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -11,6 +11,7 @@ from pliant.cli.amounts import show_age, show_bytes, show_gpus
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.output import output_options, show
 from pliant.cli.session import Session, pass_session
+from pliant.cli.shares import used_by_gpu
 from pliant.cli.tables import grouped, table
 from pliant.client.errors import NotFound
 
@@ -18,8 +19,11 @@ node = LazyGroup(
     {
         "Commands": {
             "list": "pliant.cli.node:list_nodes",
+            "label": "pliant.cli.marks:label",
+            "taint": "pliant.cli.marks:taint",
             "cordon": "pliant.cli.node:cordon",
             "uncordon": "pliant.cli.node:uncordon",
+            "drain": "pliant.cli.whatif:drain",
         }
     },
     name="node",
@@ -142,16 +146,22 @@ def list_nodes(session: Session) -> None:
 def describe(session: Session, names: tuple[str, ...]) -> None:
     """Everything about the named nodes, or about all: what they have, and who has which GPU."""
     nodes = chosen(session, names)
-    show(session, nodes, lambda: "\n\n".join(_block(entry, session.headers) for entry in nodes))
+
+    def blocks() -> str:
+        memory = used_by_gpu(session.client.workloads(None))
+        return "\n\n".join(_block(entry, memory, session.headers) for entry in nodes)
+
+    show(session, nodes, blocks)
 
 
-def _block(entry: Any, headers: bool) -> str:
+def _block(entry: Any, memory: Mapping[str, int], headers: bool) -> str:
     labels = entry.get("labels") or {}
     values = [
         ("NAME", entry["name"]),
         ("STATUS", state(entry)),
         ("NODE POOL", entry.get("nodePool") or ""),
         ("LABELS", ", ".join(f"{key}={labels[key]}" for key in sorted(labels)) or "<none>"),
+        ("TAINTS", ", ".join(_taint(mark) for mark in entry.get("taints") or []) or "<none>"),
         ("SIMULATED", "yes" if entry.get("simulated") else "no"),
         ("CPU ALLOCATABLE", f"{entry.get('cpuCores', 0):g}"),
         ("CPU ALLOCATED", f"{entry.get('cpuAllocated', 0):g}"),
@@ -163,21 +173,28 @@ def _block(entry: Any, headers: bool) -> str:
     ]
     text = "\n".join(f"{label}: {value}".rstrip() for label, value in values)
     if gpu_count(entry):
-        text += f"\n\n{gpu_table(entry, headers=headers)}"
+        text += f"\n\n{gpu_table(entry, memory, headers=headers)}"
     return text
 
 
-def gpu_table(entry: Any, *, headers: bool = True) -> str:
+def _taint(mark: Any) -> str:
+    value = f"={mark['value']}" if mark.get("value") else ""
+    return f"{mark['key']}{value}:{mark['effect']}"
+
+
+def gpu_table(entry: Any, memory: Mapping[str, int], *, headers: bool = True) -> str:
+    """`memory`: bytes in use by uuid, where they are counted."""
     rows = [
         [
             str(gpu["index"]),
             show_gpus(gpu["allocated"]),
             show_bytes(gpu["memoryBytes"]),
+            show_bytes(memory[gpu["uuid"]]) if gpu["uuid"] in memory else "",
             ", ".join(gpu.get("workloads") or []) or ("used by others" if gpu.get("foreign") else ""),
         ]
         for gpu in entry["gpus"]
     ]
-    return table(("GPU", "ALLOCATED", "MEMORY", "WORKLOADS"), rows, headers=headers)
+    return table(("GPU", "ALLOCATED", "MEMORY", "USED", "WORKLOADS"), rows, headers=headers)
 
 
 @click.command("cordon", cls=Command)

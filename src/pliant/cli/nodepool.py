@@ -48,15 +48,19 @@ def list_pools(session: Session) -> None:
                 pool["name"],
                 f"{pool['labelKey']}={pool.get('labelValue') or ''}" if pool.get("labelKey") else "-",
                 (pool.get("placementStrategy") or {}).get("gpu") or "binpack",
+                pool.get("networkTopologyName") or "-",
                 _min_runtime(pool),
                 pool.get("phase") or "",
             ]
             for pool in pools
         ]
-        header = ("Node Pool", "Label", "GPU Placement", "Min Runtime", "Status")
+        header = ("Node Pool", "Label", "GPU Placement", "Topology", "Min Runtime", "Status")
         return table(header, lines, rule=True, headers=session.headers)
 
     show(session, pools, rows)
+
+
+_STRATEGY = click.Choice(["binpack", "spread"])
 
 
 def _options(function: Any) -> Any:
@@ -65,11 +69,15 @@ def _options(function: Any) -> Any:
         click.option(
             "--min-runtime", metavar="TIME", help="Nothing is stopped for others before: 2m; 0 for none."
         ),
+        click.option("--placement", type=_STRATEGY, help="Fill GPUs and nodes, or spread over them."),
+        click.option("--gpu-placement", type=_STRATEGY, help="The same for work with GPUs only."),
         click.option(
-            "--placement",
-            type=click.Choice(["binpack", "spread"]),
-            help="Fill GPUs and nodes, or spread over them.",
+            "--device-placement", type=_STRATEGY, help="Fractions: fill a GPU first, or spread over them."
         ),
+        click.option(
+            "--topology", metavar="NAME", help="The one its workloads mean when they name none; none."
+        ),
+        click.option("--cpu-placement", type=_STRATEGY, help="The same for work without GPUs only."),
     ):
         function = decorate(function)
     return function
@@ -81,8 +89,12 @@ def _body(given: dict[str, Any]) -> dict[str, Any]:
         body["labelKey"], body["labelValue"] = pair(given["label"], "--label")
     if given["min_runtime"] is not None:
         body["minRuntimeSeconds"] = whole(duration(given["min_runtime"], "--min-runtime"))
-    if given["placement"] is not None:
-        body["placementStrategy"] = {"cpu": given["placement"], "gpu": given["placement"]}
+    placement = {part: given[f"{part}_placement"] or given["placement"] for part in ("cpu", "gpu")}
+    placement["device"] = given["device_placement"]
+    if given["topology"] is not None:
+        body["networkTopologyName"] = "" if given["topology"] == "none" else given["topology"]
+    if said := {part: way for part, way in placement.items() if way is not None}:
+        body["placementStrategy"] = said
     return body
 
 

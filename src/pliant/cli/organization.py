@@ -15,7 +15,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 DEFAULT_POOL = "default"
 _KEYS = (
     "nodepool, gpu-deserved, gpu-limit, gpu-weight, cpu-deserved, cpu-limit, "
-    "memory-deserved, memory-limit, priority"
+    "memory-deserved, memory-limit, priority, reclaim-min-runtime, preempt-min-runtime"
+)
+_RUNTIMES = (
+    ("reclaim-min-runtime", "reclaimMinRuntimeSeconds"),
+    ("preempt-min-runtime", "preemptMinRuntimeSeconds"),
 )
 
 
@@ -26,7 +30,22 @@ def quota_options(function: _Function) -> _Function:
             click.option(
                 "--limit", metavar="N", help="Most GPUs it may have, over quota included; -1: no limit."
             ),
-            click.option("--weight", metavar="N", help="Its share of what others leave idle."),
+            click.option(
+                "--weight", metavar="N", help="Its share of what others leave idle; none: its quota."
+            ),
+            click.option(
+                "--rank", metavar="RANK", help="Who is served first among equals: very-low ... very-high."
+            ),
+            click.option(
+                "--reclaim-min-runtime",
+                metavar="TIME",
+                help="Its jobs are safe from other projects for so long; none: as the level above.",
+            ),
+            click.option(
+                "--preempt-min-runtime",
+                metavar="TIME",
+                help="Its jobs are safe from higher priorities for so long; none: as the level above.",
+            ),
             click.option(
                 "--resources",
                 multiple=True,
@@ -55,9 +74,9 @@ def body(given: Mapping[str, Any]) -> dict[str, Any]:
     if short:
         if any(entry["nodePool"]["name"] == DEFAULT_POOL for entry in resources):
             raise click.UsageError(
-                "--quota, --limit, --weight and --resources both speak of the pool `default`."
+                "--quota, --limit, --weight, --rank and --resources both speak of the pool `default`."
             )
-        resources.insert(0, {"nodePool": {"name": DEFAULT_POOL}, "gpu": short})
+        resources.insert(0, {"nodePool": {"name": DEFAULT_POOL}, **short})
     if resources:
         made["resources"] = resources
     if given["description"] is not None:
@@ -93,9 +112,20 @@ def _short(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["limit"] is not None:
         gpu["limit"] = bounded(given["limit"], "--limit")
     if given["weight"] is not None:
-        gpu["overQuotaWeight"] = amount(given["weight"], "--weight")
+        gpu["overQuotaWeight"] = bounded(given["weight"], "--weight")
     _ordered(gpu, "--quota", "--limit")
-    return gpu
+    entry: dict[str, Any] = {"gpu": gpu} if gpu else {}
+    if given["rank"] is not None:
+        entry["priority"] = given["rank"]
+    for word, field in _RUNTIMES:
+        if (text := given[word.replace("-", "_")]) is not None:
+            entry[field] = _runtime(text, f"--{word}")
+    return entry
+
+
+def _runtime(text: str, flag: str) -> float | int | None:
+    """Seconds, 0 for none at all; None for what the level above says."""
+    return None if text == "none" else whole(duration(text, flag))
 
 
 def amount(text: str, flag: str) -> float | int:
@@ -141,12 +171,15 @@ def _entry(text: str) -> dict[str, Any]:
         if (limit := values.get(f"{resource}-limit")) is not None:
             part_of["limit"] = bounded(limit, f"{resource}-limit")
         if resource == "gpu" and (weight := values.get("gpu-weight")) is not None:
-            part_of["overQuotaWeight"] = amount(weight, "gpu-weight")
+            part_of["overQuotaWeight"] = bounded(weight, "gpu-weight")
         _ordered(part_of, f"{resource}-deserved", f"{resource}-limit")
         if part_of:
             entry[resource] = part_of | ({"units": "MB"} if resource == "memory" else {})
     if "priority" in values:
         entry["priority"] = values["priority"]
+    for word, field in _RUNTIMES:
+        if word in values:
+            entry[field] = _runtime(values[word], word)
     return entry
 
 
@@ -159,3 +192,10 @@ def allocated(unit: Mapping[str, Any]) -> float:
     """GPUs it has now, over all pools."""
     pools: Sequence[Mapping[str, Any]] = (unit.get("status") or {}).get("nodePoolQuotaStatuses") or []
     return float(sum(pool["allocated"]["gpu"] for pool in pools))
+
+
+def past_hours(unit: Mapping[str, Any]) -> str:
+    """GPU hours that it used of late, older ones counting less, over all pools."""
+    pools: Sequence[Mapping[str, Any]] = (unit.get("status") or {}).get("nodePoolQuotaStatuses") or []
+    hours = sum(pool.get("pastUseGpuHours") or 0.0 for pool in pools)
+    return f"{hours:.2f}h" if hours else "-"

@@ -19,6 +19,7 @@ project = LazyGroup(
     {
         "Commands": {
             "list": "pliant.cli.project:list_projects",
+            "describe": "pliant.cli.unit_describe:project",
             "set": "pliant.cli.project:set_project",
             "create": "pliant.cli.project:create",
             "update": "pliant.cli.project:update",
@@ -69,7 +70,7 @@ def list_projects(session: Session) -> None:
     current = session.current_project
 
     def rows() -> str:
-        header = ["Project", "Department", "GPU Quota", "Allocated GPUs", "Over Quota"]
+        header = ["Project", "Department", "GPU Quota", "Allocated GPUs", "Over Quota", "Past Use"]
         wide = session.output == "wide"
         lines = []
         for unit in units:
@@ -79,6 +80,7 @@ def list_projects(session: Session) -> None:
                 show_gpus(organization.quota(unit)),
                 show_gpus(organization.allocated(unit)),
                 show_gpus(unit.get("overQuotaGpus")),
+                organization.past_hours(unit),
             ]
             lines.append(row + _wide(unit) if wide else row)
         return table(header + _WIDE if wide else header, lines, rule=True, headers=session.headers)

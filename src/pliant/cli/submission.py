@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from pliant.cli import elsewhere, placing
 from pliant.cli.amounts import checked_name, duration, memory, number, pair, whole
 from pliant.cli.output import structured
 from pliant.cli.session import Session
@@ -37,10 +38,10 @@ def user() -> str:
 
 def named(positional: str | None, name: str | None) -> str | None:
     """The name of --name or of the first word; both is an error."""
-    if positional and name:
+    if positional is not None and name is not None:
         raise click.UsageError(f"The name is given twice: {positional} and --name {name}.")
-    given = name or positional
-    return checked_name(given, "name for a workload") if given else None
+    given = positional if name is None else name
+    return None if given is None else checked_name(given, "name for a workload")
 
 
 def image(given: str | None) -> str:
@@ -221,7 +222,7 @@ def spec_options(function: _Function) -> _Function:
         )
     ):
         function = decorate(function)
-    return function
+    return elsewhere.options(placing.options(function))
 
 
 def spec(given: Mapping[str, Any], compute: Mapping[str, Any], *, workspace: bool) -> dict[str, Any]:
@@ -250,6 +251,8 @@ def spec(given: Mapping[str, Any], compute: Mapping[str, Any], *, workspace: boo
     ):
         if given[key] is not None:
             made[field] = given[key]
+    elsewhere.refuse(given)
+    made |= placing.spec(given)
     if given["tty"] and not (given["stdin"] or given["attach"]):
         raise click.UsageError("-t, --tty needs --stdin.")
     for field in ("tty", "stdin"):
@@ -262,6 +265,7 @@ def finish(session: Session, kind: str, body: dict[str, Any], given: Mapping[str
     """Submit it, and follow it if that was asked for."""
     if given["large_shm"]:
         session.note("Note: --large-shm has no effect: processes here share the machine's own /dev/shm.")
+    elsewhere.note(session, given)
     answer = send(session, kind, body, dry_run=given["dry_run"])
     if answer is None or not given["attach"]:
         return None
@@ -308,15 +312,22 @@ def _print_verdict(session: Session, verdict: Mapping[str, Any], name: str) -> N
         return
     for notice in verdict.get("notices") or []:
         session.note(f"Note: {notice}")
-    words = {"starts": "would start now", "waits": "would wait", "never": "could never start"}
-    line = f"Nothing was submitted: {name} {words.get(str(verdict.get('verdict')), verdict.get('verdict'))}"
-    if places := [_place(place) for place in verdict.get("placements") or []]:
-        line += f" on {', '.join(places)}"
     reason = verdict.get("reason")
-    message = reason.get("message") if isinstance(reason, Mapping) else reason
-    click.echo(f"{line}: {message}" if message else f"{line}.")
-    if disrupted := [_place(entry) for entry in verdict.get("disrupted") or []]:
-        click.echo(f"It would take from: {', '.join(disrupted)}")
+    message = (reason.get("message") if isinstance(reason, Mapping) else reason) or ""
+    taken = list(verdict.get("disrupted") or [])
+    if verdict.get("verdict") == "starts":
+        places = ", ".join(dict.fromkeys(_place(place) for place in verdict.get("placements") or []))
+        words = f"starts now on {places}" if places else "starts now"
+    elif verdict.get("verdict") == "never":
+        words = "could never start"
+    else:
+        words = "waits"
+        if isinstance(reason, Mapping) and str(message).startswith("It waits for "):
+            words, message = f"waits for {str(message).removeprefix('It waits for ')}", ""
+    click.echo(f"Nothing was submitted: {name} {words}{f': {message}' if message else ''}")
+    for verbs, word in ((("shrink",), "shrink"), (("evict",), "preempt"), (("move",), "move")):
+        if names := [_place(entry) for entry in taken if entry.get("verb") in verbs]:
+            click.echo(f"It would {word} {', '.join(names)}.")
 
 
 def _place(entry: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shlex
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -15,6 +16,9 @@ from pliant.cli.output import output_options, project_option
 from pliant.cli.session import Session, pass_session
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+NOTEBOOK_IMAGE = "jupyter/scipy-notebook"
+NOTEBOOK_PORT = 8888
 
 EPILOG = """The command of a job stands after `--`: with --command it replaces the image's own, without it is
 appended as arguments. The older spelling `--command WORD --args WORD` works without `--`."""
@@ -79,6 +83,7 @@ def options(function: _Function) -> _Function:
     "--completions", type=click.IntRange(1), metavar="N", help="Runs that must succeed, each by itself."
 )
 @click.option("--parallelism", type=click.IntRange(1), metavar="M", help="Of these at most so many at once.")
+@click.option("--jupyter", is_flag=True, help="A notebook for people at work, with its address and token.")
 @click.option(
     "--interactive", is_flag=True, help="For people at work: runs inside the quota, is not stopped."
 )
@@ -87,11 +92,30 @@ def options(function: _Function) -> _Function:
 @pass_session
 def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     """Submit a job: a training, or with --interactive a workspace."""
+    token = _notebook(given) if given["jupyter"] else ""
     body, kind = request(given, tail(ctx))
     note_spelling(session, ctx, given, body)
     if given["preemptible"]:
         session.note("Note: a preemptible job may be stopped at any time when others claim its GPUs.")
-    return finish(session, kind, body, given)
+    code = finish(session, kind, body, given)
+    if token and not given["dry_run"]:
+        session.note(f"Once it runs, Jupyter is at http://localhost:{NOTEBOOK_PORT}/?token={token}")
+    return code
+
+
+def _notebook(given: dict[str, Any]) -> str:
+    """Make what was given a notebook; the token that opens it."""
+    if given["inference"] or given["service_type"] or given["ports"]:
+        raise click.UsageError("--jupyter does not go with --inference, --service-type or --port.")
+    token = secrets.token_hex(16)
+    given |= {
+        "interactive": True,
+        "image": given["image"] or NOTEBOOK_IMAGE,
+        "service_type": "ingress",
+        "ports": (str(NOTEBOOK_PORT),),
+        "environment": (*given["environment"], f"JUPYTER_TOKEN={token}"),
+    }
+    return token
 
 
 def finish(session: Session, kind: str, body: dict[str, Any], given: dict[str, Any]) -> int | None:

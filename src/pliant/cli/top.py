@@ -10,6 +10,7 @@ from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.node import chosen, gpu_count, gpu_table, gpu_used, state
 from pliant.cli.output import output_options, project_option, show
 from pliant.cli.session import Session, pass_session
+from pliant.cli.shares import used, used_by_gpu
 from pliant.cli.tables import grouped, table
 
 top = LazyGroup(
@@ -64,9 +65,10 @@ def node(session: Session, names: tuple[str, ...], details: bool) -> None:
         )
         text = grouped(groups, lines, headers=session.headers)
         if details:
+            memory = used_by_gpu(session.client.workloads(None))
             for entry in nodes:
                 if gpu_count(entry):
-                    text += f"\n\n{entry['name']}\n{gpu_table(entry, headers=session.headers)}"
+                    text += f"\n\n{entry['name']}\n{gpu_table(entry, memory, headers=session.headers)}"
         return text
 
     show(session, nodes, rows)
@@ -97,12 +99,13 @@ def job(session: Session, names: tuple[str, ...], everywhere: bool) -> None:
                     item["status"],
                     show_gpus(workload_tables.allocated(item)),
                     has.get("gpuMemory") or "0",
+                    used(item),
                     f"{has.get('cpu') or 0.0:g}",
                     has.get("cpuMemory") or "0",
                     ",".join(item.get("nodes") or []),
                 ]
             )
-        header = ("NAME", "PROJECT", "STATUS", "GPUS", "GPU MEMORY", "CPU", "MEMORY", "NODES")
+        header = ("NAME", "PROJECT", "STATUS", "GPUS", "GPU MEMORY", "USED", "CPU", "MEMORY", "NODES")
         return table(header, lines, headers=session.headers)
 
     show(session, items, rows)

@@ -10,7 +10,9 @@ from pliant.cli.completion import workload_names
 from pliant.cli.describe import command_line, events_table, explained, gathered, pods_table
 from pliant.cli.lazy import Command
 from pliant.cli.output import output_options, project_option, structured
+from pliant.cli.progress import labels
 from pliant.cli.session import Session, pass_session
+from pliant.cli.shares import shares_table
 
 PODS = 10
 EVENTS = 50
@@ -63,7 +65,12 @@ def describe(session: Session, name: str) -> None:
         ("Node", ", ".join(item.get("nodes") or [])),
         ("Address", ", ".join(item.get("urls") or [])),
     ]
-    for title, entries in (("General", general), ("Compute", compute)):
+    said = item.get("progress")
+    training = [(label.capitalize(), value) for label, value in labels(said)] if said else []
+    sections = (("General", general), ("Compute", compute), ("Training", training))
+    for title, entries in sections:
+        if not entries:
+            continue
         click.echo(f"{title}:")
         width = max(len(label) for label, _ in entries)
         for label, value in entries:
@@ -71,4 +78,6 @@ def describe(session: Session, name: str) -> None:
                 click.echo(f"  {label.ljust(width)}  {value}")
         click.echo("")
     click.echo(f"Pods:\n{pods_table(pods[:PODS], item, headers=session.headers)}")
+    if shares := item.get("gpuShares"):
+        click.echo(f"\nGPU shares:\n{shares_table(shares, headers=session.headers)}")
     click.echo(f"\nEvents:\n{events_table(events[-EVENTS:], headers=session.headers)}")

@@ -17,27 +17,73 @@ from pliant.cli.workload_tables import gpus
 
 
 @click.command("why", cls=Command, short_help="Why is a workload where it is?")
-@click.argument("name", shell_complete=workload_names)
+@click.argument("name", required=False, shell_complete=workload_names)
+@click.option("--all", "everything", is_flag=True, help="All that wait, each with its reason.")
+@click.option("--quick", is_flag=True, help="Do not look for every way to start it.")
 @project_option
 @output_options
 @pass_session
-def why(session: Session, name: str) -> None:
-    """Why a workload waits, or what was decided about it, with the numbers behind."""
+def why(session: Session, name: str | None, everything: bool, quick: bool) -> None:
+    """Why a workload waits, with numbers; who is ahead; what would let it start; when it will start."""
+    if everything == (name is not None):
+        raise click.UsageError("Name one workload, or say --all.")
+    if name is None:
+        _all(session)
+        return
     item = session.find(name)
-    answer: Any = session.client.why(item["id"])
+    answer: Any = session.client.why(item["id"], full=not quick)
     if structured(session, answer):
         return
     click.echo(f"{name} (project {item['projectName']}): {item['status']}, GPUs {gpus(item)}")
     if text := _text(answer.get("reason")) or item.get("phaseMessage"):
         click.echo(f"Reason: {text}")
     if position := answer.get("position"):
-        ahead = answer.get("ahead") or []
-        before = ", ".join(f"{one['name']} ({one['project']}, {show_gpus(one['gpus'])})" for one in ahead)
-        click.echo(f"Position {position} in the queue" + (f", after {before}" if before else ""))
+        _ahead(position, answer.get("ahead") or [])
+    if unblock := answer.get("unblock"):
+        _unblock(unblock)
     if history := answer.get("history") or []:
         click.echo("\nHistory:")
         rows = [[event["createdAt"], event.get("reason", ""), event.get("message", "")] for event in history]
         click.echo(table(("TIME", "EVENT", "WHY"), rows, headers=session.headers))
+
+
+FEW = 5
+"""Of those ahead so many are named; the others are counted."""
+
+
+def _ahead(position: int, ahead: list[Any]) -> None:
+    named = [f"{one['name']} ({one['project']}, {show_gpus(one['gpus'])})" for one in ahead[:FEW]]
+    if len(ahead) > FEW:
+        rest = sum(one["gpus"] for one in ahead[FEW:])
+        named.append(f"{len(ahead) - FEW} more ({show_gpus(rest)} GPUs)")
+    click.echo(f"Position {position} in the queue" + (f", after {', '.join(named)}" if named else ""))
+
+
+def _unblock(answer: Mapping[str, Any]) -> None:
+    if answer["never"]:
+        click.echo("Never on this cluster as it is: its nodes could not hold it even if they were empty.")
+    remedies = answer["remedies"]
+    if remedies:
+        click.echo("It would start if")
+        for remedy in remedies:
+            click.echo(f"  - {remedy['text']}")
+    else:
+        click.echo("No single change is known with which it would start.")
+    if not answer["complete"]:
+        click.echo("  (not everything was tried)")
+    start = answer["start"]
+    if start["earliest"]:
+        basis = {"declared": "declared run times", "past": "past run times"}.get(
+            start["basis"], start["basis"]
+        )
+        click.echo(f"Estimated start: {start['earliest']} to {start['latest']} (from {basis})")
+    else:
+        click.echo(f"Estimated start: unknown. {start['unknown']}")
+
+
+def _all(session: Session) -> None:
+    entries: list[Any] = session.client.queue()
+    show(session, entries, lambda: _queue_table(session, entries))
 
 
 @click.command("queue", cls=Command, short_help="Who waits, in which order, for what?")
@@ -45,26 +91,25 @@ def why(session: Session, name: str) -> None:
 @pass_session
 def queue(session: Session) -> None:
     """All waiting workloads in the order in which they will be tried."""
-    entries: list[Any] = session.client.queue()
+    _all(session)
 
-    def rows() -> str:
-        lines = [
-            [
-                str(entry["position"]),
-                entry["name"],
-                entry["project"],
-                show_gpus(entry["gpus"]),
-                show_age(entry.get("since")),
-                _text(entry.get("reason")),
-            ]
-            for entry in entries
+
+def _queue_table(session: Session, entries: list[Any]) -> str:
+    lines = [
+        [
+            str(entry["position"]),
+            entry["name"],
+            entry["project"],
+            show_gpus(entry["gpus"]),
+            show_age(entry.get("since")),
+            _text(entry.get("reason")),
         ]
-        if not lines:
-            return "Nothing waits." if session.headers else ""
-        header = ("POSITION", "NAME", "PROJECT", "GPUS", "WAITING", "REASON")
-        return table(header, lines, headers=session.headers)
-
-    show(session, entries, rows)
+        for entry in entries
+    ]
+    if not lines:
+        return "Nothing waits." if session.headers else ""
+    header = ("POSITION", "NAME", "PROJECT", "GPUS", "WAITING", "REASON")
+    return table(header, lines, headers=session.headers)
 
 
 def _text(reason: Any) -> str:

@@ -15,6 +15,7 @@ from pliant.client.transport import ANSWER_TIMEOUT, Query, Stream, Transport, se
 if TYPE_CHECKING:
     from pliant.client import wire
     from pliant.client.session import Exec
+    from pliant.client.wire_progress import ProgressHistory, ProgressPoint
 
 PAGE = 500
 """Entries asked for at once; the server's maximum."""
@@ -110,6 +111,11 @@ class Client:
     def workload(self, workload_id: str) -> wire.WorkloadItem:
         return cast("wire.WorkloadItem", self._http.call("GET", _workload(workload_id)))
 
+    def progress(self, workload_id: str) -> list[ProgressPoint]:
+        """What its job reported over time, oldest first."""
+        found = self._http.call("GET", f"{_workload(workload_id)}/progress")
+        return cast("ProgressHistory", found)["points"]
+
     def submit(self, kind: str, body: Mapping[str, Any]) -> wire.Submitted:
         """`kind`: a key of _TYPED. Sent again if the connection breaks; a key makes it one workload."""
         answer = self._http.call(
@@ -152,8 +158,9 @@ class Client:
         """Its history with reasons, oldest first."""
         return cast("list[wire.EventItem]", list(self.pages(f"{_workload(workload_id)}/events")))
 
-    def why(self, workload_id: str) -> wire.WhyItem:
-        return cast("wire.WhyItem", self._http.call("GET", f"{_workload(workload_id)}/why"))
+    def why(self, workload_id: str, *, full: bool = False) -> wire.WhyItem:
+        query: Query = [("full", full or None)]
+        return cast("wire.WhyItem", self._http.call("GET", f"{_workload(workload_id)}/why", query=query))
 
     def queue(self) -> list[wire.QueueEntry]:
         return cast("list[wire.QueueEntry]", _entries(self._http.call("GET", "/api/v1/queue")))
@@ -264,6 +271,37 @@ class Client:
         """Nothing more is placed on that node; `on=False` ends it."""
         self._http.call("POST", f"/api/v1/nodes/{segment(name)}/{'cordon' if on else 'uncordon'}")
 
+    def update_node(self, name: str, body: Mapping[str, Any]) -> wire.NodeItem:
+        """Set labels and taints: {labels: {key: value or None}, taints: [{key, value, effect, exclude}]}."""
+        path = f"/api/v1/nodes/{segment(name)}"
+        return cast("wire.NodeItem", self._http.call("PATCH", path, body=body, repeatable=True))
+
+    def topologies(self) -> Iterator[wire.TopologyItem]:
+        return cast("Iterator[wire.TopologyItem]", self.pages("/api/v1/network-topologies"))
+
+    def create_topology(self, body: Mapping[str, Any]) -> wire.TopologyItem:
+        return cast("wire.TopologyItem", self._http.call("POST", "/api/v1/network-topologies", body=body))
+
+    def update_topology(self, name: str, body: Mapping[str, Any]) -> wire.TopologyItem:
+        path = f"/api/v1/network-topologies/{segment(name)}"
+        return cast("wire.TopologyItem", self._http.call("PUT", path, body=body, repeatable=True))
+
+    def delete_topology(self, name: str) -> None:
+        self._http.call("DELETE", f"/api/v1/network-topologies/{segment(name)}")
+
+    def settings(self) -> dict[str, Any]:
+        """{settings: [wire.SettingItem], faults: [text]}"""
+        return cast("dict[str, Any]", self._http.call("GET", "/api/v1/scheduling-settings"))
+
+    def set_settings(self, body: Mapping[str, str | None]) -> dict[str, Any]:
+        """Values as people type them; None: the default."""
+        path = "/api/v1/scheduling-settings"
+        return cast("dict[str, Any]", self._http.call("PATCH", path, body=body, repeatable=True))
+
+    def happenings(self, subject: str) -> Iterator[wire.EventItem]:
+        """History of what is no workload: cluster, node/NAME, project/ID ..."""
+        return cast("Iterator[wire.EventItem]", self.pages("/api/v1/events", [("subject", subject)]))
+
     def node_pools(self) -> Iterator[wire.NodePoolItem]:
         return cast("Iterator[wire.NodePoolItem]", self.pages("/api/v1/node-pools"))
 
@@ -301,6 +339,9 @@ class Client:
     def server(self) -> wire.ServerItem:
         return cast("wire.ServerItem", self._http.call("GET", "/api/v1/server"))
 
+    def doctor(self) -> wire.Doctor:
+        return cast("wire.Doctor", self._http.call("GET", "/api/v1/server/doctor"))
+
     def shutdown(self, *, stop_tasks: bool) -> None:
         self._http.call("POST", "/api/v1/server/shutdown", body={"stopTasks": stop_tasks})
 
@@ -310,9 +351,15 @@ class Client:
             "dict[str, Any]", self._http.call("POST", "/api/v1/server/backup", body={"path": path}) or {}
         )
 
-    def debug_bundle(self) -> Stream:
-        """A zip."""
-        return self._http.stream("GET", "/api/v1/server/debug-bundle", headers={"Accept": "application/zip"})
+    def debug_bundle(self, *, redact: bool = False) -> Stream:
+        """A zip; with `redact` without names."""
+        query: Query = [("redact", redact or None)]
+        headers = {"Accept": "application/zip"}
+        return self._http.stream("GET", "/api/v1/server/debug-bundle", query=query, headers=headers)
+
+    def record(self, *, cycle: int | None = None, at: int | None = None) -> Stream:
+        """Lines from which the cycle of that number, or the last until then (ms), can be decided again."""
+        return self._http.stream("GET", "/api/v1/replay/record", query=[("cycle", cycle), ("at", at)])
 
 
 def _workload(workload_id: str) -> str:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
+from pliant.client.errors import PliantError
 from pliant.client.transport import Transport, segment
 
 
 class Exec:
-    """One running command. Read `output()` in one thread; send from another."""
+    """One running command. Read `output()` in one thread; send and close its input in another."""
 
     def __init__(self, transport: Transport, session_id: str) -> None:
         self.id = session_id
@@ -19,14 +20,21 @@ class Exec:
         yield from self._output.stream("GET", f"{self._path}/output")
 
     def send(self, data: bytes) -> None:
-        self._input.call("POST", f"{self._path}/input", body=data)
+        try:
+            self._input.call("POST", f"{self._path}/input", body=data)
+        except PliantError:
+            self._input.close()  # nobody reads it any more: there is nothing further to send
+            raise
 
     def close_input(self) -> None:
-        self._input.call("POST", f"{self._path}/input", query=[("eof", True)], body=b"")
+        try:
+            self._input.call("POST", f"{self._path}/input", query=[("eof", True)], body=b"")
+        finally:
+            self._input.close()
 
     def resize(self, rows: int, columns: int) -> None:
         """Tell the command how large the terminal is now."""
-        self._input.call("POST", f"{self._path}/resize", body={"rows": rows, "columns": columns})
+        self._output.call("POST", f"{self._path}/resize", body={"rows": rows, "columns": columns})
 
     def exit_code(self) -> int | None:
         """Its exit code; None while it runs."""
@@ -37,5 +45,5 @@ class Exec:
         self._output.call("DELETE", self._path)
 
     def close(self) -> None:
-        self._input.close()
+        """Of the side that reads; a sender may be in the middle of a request of its own."""
         self._output.close()

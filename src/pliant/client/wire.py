@@ -6,6 +6,8 @@ string with the unit people wrote. Fields that Run:ai does not have stand under 
 
 from typing import Any, TypedDict
 
+from pliant.client.wire_progress import Progress
+
 
 class Reason(TypedDict):
     code: str
@@ -44,6 +46,22 @@ class RequestedPods(TypedDict, total=False):
     max: int
     parallelism: int
     completions: int
+
+
+class GpuShare(TypedDict):
+    """What a living pod may use of one GPU, and what it uses: as its node saw it about a second ago."""
+
+    workload: str
+    pod: str
+    gpu: str  # uuid
+    limitBytes: int
+    requestBytes: int  # always there; what is between is lent
+    usedBytes: int
+    processes: int  # that use it
+    refused: int  # allocations beyond a limit, of the pod
+    enforcement: str  # enforced by shim | cooperative | scheduled, not enforced
+    why: str  # why no better; empty where it is enforced
+    trouble: str  # what is wrong: who escaped, what was tampered with; empty: nothing
 
 
 class WorkloadItem(TypedDict, total=False):
@@ -99,8 +117,10 @@ class WorkloadItem(TypedDict, total=False):
     nodeType: str
     reason: Reason | None  # why it waits, or why it last lost something
     queuePosition: int | None
-    fraction: str | None  # how a GPU fraction is held, e.g. "scheduled, not enforced"
+    fraction: str | None  # how a GPU fraction is held, and why no better; what is wrong with it
+    gpuShares: list[GpuShare]
     overQuotaGpus: float
+    progress: Progress | None  # what its job reported last
 
 
 class PodItem(TypedDict, total=False):
@@ -152,6 +172,9 @@ class PoolQuota(TypedDict, total=False):
     cpu: ResourceQuota  # millicores
     memory: dict[str, Any]  # ResourceQuota with `units` MB
     priority: str | None  # rank
+    # ours
+    reclaimMinRuntimeSeconds: float | None
+    preemptMinRuntimeSeconds: float | None
 
 
 class Quantities(TypedDict):
@@ -165,6 +188,10 @@ class QuotaStatus(TypedDict):
     allocated: Quantities
     allocatedNonPreemptible: Quantities
     requested: Quantities
+    # ours
+    fairShareGpus: float
+    pastUseGpuHours: float  # older use counting less
+    pastUseShare: float  # of what the pool had in the same time
 
 
 class OrgUnitItem(TypedDict, total=False):
@@ -256,10 +283,33 @@ class NodePoolItem(TypedDict, total=False):
     labelValue: str | None
     isDefault: bool
     phase: str
-    placementStrategy: dict[str, str]  # cpu, gpu: binpack | spread
+    placementStrategy: dict[str, str]  # cpu, gpu, ours device: binpack | spread
     schedulingConfiguration: dict[str, Any]  # minGuaranteedRuntime "2m" or seconds
+    networkTopologyName: str | None
     # ours
     minRuntimeSeconds: float | None
+
+
+class TopologyItem(TypedDict):
+    """An entry of GET /api/v1/network-topologies."""
+
+    id: str
+    name: str
+    clusterId: str
+    levels: list[str]  # node labels, the widest first
+    nodePools: list[str]  # names of those whose workloads mean it
+    # ours
+    nodes: int  # that carry all of its labels
+
+
+class SettingItem(TypedDict):
+    """An entry of GET /api/v1/scheduling-settings. Ours."""
+
+    name: str
+    value: str
+    default: str
+    isDefault: bool
+    about: str
 
 
 class Submitted(TypedDict, total=False):
@@ -302,6 +352,7 @@ class WhyItem(TypedDict, total=False):
     position: int | None
     ahead: list[Ahead]
     history: list[EventItem]
+    unblock: dict[str, Any] | None  # what would let it start, and when it will
 
 
 class QueueEntry(TypedDict, total=False):
@@ -313,6 +364,20 @@ class QueueEntry(TypedDict, total=False):
     gpus: float
     reason: Reason | str | None
     since: str
+
+
+class Finding(TypedDict):
+    """One thing that may hold on a machine or not."""
+
+    what: str
+    holds: bool
+    text: str  # how, or why not
+
+
+class Doctor(TypedDict):
+    """GET /api/v1/server/doctor. Ours."""
+
+    findings: list[Finding]
 
 
 class ServerItem(TypedDict, total=False):

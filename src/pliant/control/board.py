@@ -4,6 +4,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
+from pliant.control.accounting import WHOLE
 from pliant.control.state import State
 from pliant.control.view import (
     Board,
@@ -55,7 +56,10 @@ class Publisher:
                 self._nodes.pop(name, None)
         pools = tuple(world.pools[name] for name in sorted(world.pools))
         asked = pending(world)
-        standing = {pool.name: standings(world, pool.name, asked.get(pool.name, {})) for pool in pools}
+        past_use = self._state.settings.past_use
+        standing = {
+            pool.name: standings(world, pool.name, asked.get(pool.name, {}), past_use) for pool in pools
+        }
         lacking = _lacking(world, asked if len(pools) == 1 else pending(world, first=True))
         board = Board(
             version=old.version + 1,
@@ -69,6 +73,9 @@ class Publisher:
             projects={
                 key: self._queue(row, standing, lacking) for key, row in sorted(world.projects.items())
             },
+            topologies=tuple(world.topologies[name] for name in sorted(world.topologies)),
+            settings=state.settings,
+            faults=tuple(state.faults),
             queue=tuple(state.verdicts),
             cycles=state.cycles,
             cycle_us=took,
@@ -124,6 +131,7 @@ class Publisher:
             position=verdict.position if verdict is not None else None,
             pool=pool,
             safe_until=safe,
+            progress=known.progress.get(identity),
         )
 
     def _told_anew(self, view: WorkloadView) -> WorkloadView:
@@ -169,6 +177,9 @@ class Publisher:
                     non_preemptible=fixed,
                     requested=allocated.plus(lacking.get((key, pool), NOTHING)),
                     fair_share=standing[pool][key].fair.gpu,
+                    past=world.past_uses.get((row.id, pool)) if isinstance(row, Project) else None,
+                    past_whole=world.past_uses.get((WHOLE, pool)),
+                    capacity=world.capacity.get(pool, NOTHING).gpu,
                 )
             )
         return QueueView(row, tuple(uses))

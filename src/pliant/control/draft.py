@@ -4,9 +4,12 @@ from dataclasses import dataclass, field
 
 from pliant.control.ports import Batch, Remembered, Row
 from pliant.model.event import Event, EventKind
+from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Node, NodePool
+from pliant.model.progress import Progress
 from pliant.model.reason import Reason
 from pliant.model.tenancy import Department, Project
+from pliant.model.topology import Topology
 from pliant.model.workload import Attempt, Task, Workload
 
 Identity = tuple[str, object]
@@ -19,6 +22,14 @@ def identity(row: Row | Remembered) -> Identity:
             return ("task", row.key)
         case Node():
             return ("node", row.name)
+        case Topology():
+            return ("topology", row.name)
+        case PastUse():
+            return ("past use", (row.project, row.pool))
+        case Disruptions():
+            return ("disruptions", row.project)
+        case Progress():
+            return ("progress", row.workload)
         case Cluster():
             return ("cluster", row.uuid)
         case Remembered():
@@ -84,6 +95,12 @@ class Draft:
     @property
     def empty(self) -> bool:
         return not (self.rows or self.dropped or self.events or self.settings)
+
+    @property
+    def weighty(self) -> bool:
+        """True if more than reports of jobs is in it: those come again if the machine loses its power."""
+        light = all(isinstance(row, Progress) for row in self.rows.values())
+        return not light or bool(self.dropped or self.events or self.settings)
 
     def batch(self, *, durable: bool) -> Batch:
         return Batch(

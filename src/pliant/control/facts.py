@@ -3,13 +3,16 @@
 from dataclasses import replace
 
 from pliant.control.draft import Draft
+from pliant.control.marks import Marks
 from pliant.control.state import State
 from pliant.control.transitions import describe_exit, task_ended, time_limit
 from pliant.model.event import EventKind
 from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, Fact, NodeLost, NodeSeen
+from pliant.model.machine import Placement
 from pliant.model.quantity import format_duration
 from pliant.model.reason import NodeLost as PlaceLost
-from pliant.model.workload import AttemptId, Desired, Exit, Phase, Task, TaskPhase
+from pliant.model.tenancy import Project, Queue
+from pliant.model.workload import AttemptId, Desired, Exit, Phase, Task, TaskPhase, Workload
 
 
 class FactBook:
@@ -24,7 +27,8 @@ class FactBook:
         match fact:
             case NodeSeen(node=node):
                 known = self._state.node(node.name)
-                seen = replace(node, draining=known.draining) if known is not None else node
+                seen = self._state.marks.get(node.name, Marks()).over(node)
+                seen = replace(seen, draining=known.draining) if known is not None else seen
                 if seen != known:
                     self._state.put(draft, seen)
             case NodeLost(name=name):
@@ -41,6 +45,14 @@ class FactBook:
                     row = self._state.attempts.get(attempt)
                     if row is not None:
                         self._state.put(draft, replace(row, placement=carries))
+                    self._vacated(attempt, task.carries, carries, draft)
+
+    def _vacated(self, attempt: AttemptId, before: Placement, after: Placement, draft: Draft) -> None:
+        gone = [gpu for gpu in before.uuids if gpu not in after.uuids]
+        self._state.vacated.update((attempt, gpu) for gpu in gone)
+        if gone:
+            said = f"{attempt.task} has left {len(gone)} of {len(before.shares)} GPUs and goes on."
+            draft.event(attempt.workload, EventKind.RESIZED, said, who="engine", attempt=str(attempt))
 
     def _present(self, attempt: AttemptId) -> Task | None:
         """The task, if this attempt is its present one and not known to have ended."""
@@ -133,15 +145,28 @@ class FactBook:
             project = self._state.world.projects.get(workload.project)
             if project is None or workload.phase is not Phase.RUNNING:
                 continue
-            limits = project.limits
-            limit = time_limit(workload, limits.interactive, limits.training)
-            if limit is None:
+            found = self._limit(workload, project)
+            if found is None:
                 continue
+            limit, owner = found
             at = workload.phase_since + limit - workload.running_ms
             if at <= draft.now:
                 self._state.put(draft, replace(workload, desired=Desired.STOPPED))
-                why = f"Stopped after the {format_duration(limit)} that project {project.name} allows."
+                why = f"Stopped after the {format_duration(limit)} that {owner} allows."
                 draft.event(workload.id, EventKind.SUSPENDED, why, who="server")
             else:
                 due.append(at)
         self.wake = min(due) if due else None
+
+    def _limit(self, workload: Workload, project: Project) -> tuple[int, str] | None:
+        """(ms that it may run, who says so): the least of its project and of the departments above."""
+        found = []
+        queue: Queue | None = project
+        above = project.department
+        while queue is not None:
+            limit = time_limit(workload, queue.limits.interactive, queue.limits.training)
+            if limit is not None:
+                found.append((limit, f"{type(queue).__name__.lower()} {queue.name}"))
+            department = self._state.world.departments.get(above)
+            queue, above = department, department.parent if department is not None else ""
+        return min(found, key=lambda entry: entry[0], default=None)

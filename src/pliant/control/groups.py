@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from pliant.control.errors import BadRequest
+from pliant.control.grouping import MOST_TASKS, declared, of_its_own
 from pliant.control.submission import (
     CPU_ALONE,
     MEMORY_ALONE,
@@ -17,7 +18,6 @@ LEADERS = {"PyTorch": "master", "TF": "master", "XGBoost": "master", "MPI": "lau
 """Frameworks and what their first task is called; JAX has workers only."""
 
 WORKER = "worker"
-MOST_TASKS = 10_000
 IDLE = ("sleep", "infinity")
 """What an MPI worker itself runs: it holds its place, the launcher starts the ranks inside it."""
 
@@ -38,7 +38,9 @@ def groups_of(ask: Submission, request: Request) -> tuple[TaskGroup, ...]:
 def leader_of(ask: Submission) -> str:
     """Name of the group whose success completes the workload; empty: the whole core must succeed."""
     chosen = ask.distribution
-    return LEADERS[chosen.framework] if chosen is not None and chosen.lead else ""
+    if chosen is None or not chosen.lead or chosen.groups:
+        return ""
+    return LEADERS[chosen.framework]
 
 
 def _check_elastic(ask: Submission, request: Request) -> None:
@@ -99,6 +101,8 @@ def _replicas(ask: Submission, request: Request) -> TaskGroup:
 
 
 def _distributed(ask: Submission, chosen: Distribution, request: Request) -> tuple[TaskGroup, ...]:
+    if chosen.groups:
+        return declared(chosen)
     if chosen.framework not in LEADERS:
         raise BadRequest(
             f"There is no framework {chosen.framework!r}.", f"Choose one of {', '.join(LEADERS)}."
@@ -115,12 +119,13 @@ def _distributed(ask: Submission, chosen: Distribution, request: Request) -> tup
         if chosen.leader is not None:
             raise BadRequest("There is no master, so it cannot be described.", "Leave out the master's part.")
         return (workers,)
-    lead, launch = request, None
+    lead, launch, own = request, None, TaskGroup(name, request)
     if chosen.framework == "MPI":
         lead = Request(cpu=CPU_ALONE, memory=MEMORY_ALONE)
     if chosen.leader is not None:
         lead, launch = request_of(chosen.leader), check_image(chosen.leader.launch)
-    return (TaskGroup(name, lead, launch=launch), workers)
+        own = of_its_own(own, chosen.leader)
+    return (replace(own, request=lead, launch=launch), workers)
 
 
 def _bounds(chosen: Distribution) -> tuple[int, int]:

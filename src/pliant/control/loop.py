@@ -14,13 +14,17 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from pliant.control.accounting import Accounting
 from pliant.control.allocations import Allocations
 from pliant.control.board import Publisher
+from pliant.control.contradictions import Contradictions
 from pliant.control.draft import Draft
 from pliant.control.errors import Refused, Unavailable
 from pliant.control.facts import FactBook
+from pliant.control.fairness import Audit
 from pliant.control.ports import Clock, Engine, Halt, StaleEpoch, Store
 from pliant.control.record import record_plan
+from pliant.control.recording import Cycled, Nothing, Recorder, rows_of
 from pliant.control.state import State
 from pliant.control.view import Board
 from pliant.model.fact import AttemptStarted, Fact, NodeLost, NodeSeen
@@ -48,6 +52,14 @@ class Command:
     answer: "Future[Any]"
 
 
+@dataclass(slots=True)
+class Look:
+    """A question that is answered between two cycles, and after which none is due."""
+
+    run: Callable[[State], Any]
+    answer: "Future[Any]"
+
+
 News = Command | Fact
 
 
@@ -61,24 +73,30 @@ class Loop:
         clock: Clock,
         settings: Settings | None = None,
         *,
+        recorder: Recorder | None = None,
         halt: Halt = lambda point: None,
         fatal: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         self.store = store
         self.engines = engines
         self.clock = clock
+        self.recorder: Recorder = recorder or Nothing()
         self.state = State(settings or Settings())
         self.plan = Plan()  # of the last cycle
         self.failure: BaseException | None = None  # what ended the loop
         self._facts = FactBook(self.state)
         self._publisher = Publisher(self.state)
-        self._allocations = Allocations(self.state, self._engine)
+        self.allocations = Allocations(self.state, self._engine)
+        self._accounting = Accounting(self.state)
+        self._contradictions = Contradictions(self.state)
         self._halt = halt
         self._fatal = fatal
-        self._inbox: queue.SimpleQueue[News | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[News | Look | None] = queue.SimpleQueue()
         self._kept: list[Fact] = []  # facts whose cycle could not be recorded
         self._thread: threading.Thread | None = None
+        self.audit = Audit()
         self._closing = False
+        self._looked = False  # what arrived last were looks only
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -87,8 +105,7 @@ class Loop:
         self.state.epoch = self.store.lead()
         saved = self.store.load()
         self.state.rebuild(saved)
-        for fault in self.world.faults:
-            log.error("set aside, the rest is scheduled as ever: %s", fault)
+        self.audit.restore(saved.settings, self.clock.now())
         for engine in self.engines.values():
             known = [row for row in saved.attempts if self._engine(row.placement.node) is engine]
             engine.open(self.post, known, self.state.epoch)
@@ -115,6 +132,7 @@ class Loop:
         self._inbox.put(None)
         if self._thread is not None:
             self._thread.join(timeout=30)
+        self.recorder.close()
 
     # -- for any thread ----------------------------------------------------------------------------
 
@@ -141,6 +159,15 @@ class Loop:
         """`submit` and wait."""
         return self.submit(run).result(timeout)
 
+    def look(self, run: Callable[[State], T], timeout: float = 60) -> T:
+        """What `run` says of the state between two cycles. It changes nothing, and must be quick."""
+        if self._thread is None:
+            return run(self.state)
+        look = Look(run, Future())
+        self._inbox.put(look)
+        answer: T = look.answer.result(timeout)
+        return answer
+
     def wake(self) -> None:
         """Have a cycle now."""
         self._inbox.put(None)
@@ -156,6 +183,8 @@ class Loop:
         try:
             while not self._closing:
                 news = self._wait(0.0 if 0 < settling < SETTLING else self._idle_seconds())
+                if self._looked and not news:
+                    continue  # somebody had a look: no reason to decide anything
                 self.cycle(news)
                 settling = 0 if self.plan.empty else 1 if news else settling + 1
                 if settling == SETTLING:
@@ -176,14 +205,27 @@ class Loop:
     def _wait(self, timeout: float) -> list[News]:
         """All that has arrived, after waiting for the first of it."""
         items: list[News] = []
+        self._looked = False
+        woken = False
         try:
             item = self._inbox.get(timeout=timeout) if timeout > 0 else self._inbox.get_nowait()
             while True:
-                if item is not None:
+                if isinstance(item, Look):
+                    self._looked = not woken
+                    self._show(item)
+                elif item is not None:
                     items.append(item)
+                else:
+                    woken, self._looked = True, False
                 item = self._inbox.get_nowait()
         except queue.Empty:
             return items
+
+    def _show(self, look: Look) -> None:
+        try:
+            look.answer.set_result(look.run(self.state))
+        except Exception as error:  # noqa: BLE001 - it is the asker's
+            look.answer.set_exception(error)
 
     def cycle(self, news: list[News] | None = None) -> None:
         """One turn: take in, decide, record, answer, act, publish."""
@@ -201,16 +243,21 @@ class Loop:
         self._facts.leave(draft)
         self._facts.timers(draft)
         state.settle(draft)
+        self._contradictions.look(draft)
+        self._accounting.keep(draft)
         began = time.perf_counter_ns()
         self.plan = decide(state.world, draft.now, state.settings)
         took = (time.perf_counter_ns() - began) // 1000
         state.cycles += 1
+        self._record(draft.now, took)
         orders = record_plan(state, self.plan, draft)
         state.settle(draft)
         gone = state.bury(draft)
+        self.audit.save(draft)
+        self._accounting.keep(draft)
         try:
             if not draft.empty:
-                self.store.commit(state.epoch, draft.batch(durable=True))
+                self.store.commit(state.epoch, draft.batch(durable=draft.weighty))
         except StaleEpoch:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it was, memory must be as the disk is
@@ -218,14 +265,25 @@ class Loop:
             return
         for kind in sorted({self._kind(order) for order in orders}):
             self._halt(f"recorded:{kind}")
-        self._allocations.write()
+        self.allocations.write(draft.now)
         self._publisher.publish(draft.now, took)
+        self.audit.seen(self.board, draft.now)
         for answer, result in answers:
             answer.set_result(result)
         for order in orders:
             self._send(order)
         for workload in gone:
             self._forget(workload)
+
+    def _record(self, now: int, took: int) -> None:
+        """Before the plan changes anything: what it was made of, and what it is."""
+        state = self.state
+        whole = state.rebuilt or self.recorder.due
+        news, state.news, state.rebuilt = state.news, [], False
+        base = rows_of(state.world) if whole and not isinstance(self.recorder, Nothing) else None
+        self.recorder.take(
+            Cycled(state.epoch, state.cycles, now, state.settings, news, self.plan, base, took)
+        )
 
     def _execute(self, command: Command, draft: Draft, answers: list[tuple[Future[Any], Any]]) -> None:
         own = Draft(draft.now)

@@ -5,14 +5,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from pliant.control.fractions import TaskUse
 from pliant.model.event import Event
 from pliant.model.fact import Fact
+from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Node, NodePool
 from pliant.model.order import Resize, Start, Stop
+from pliant.model.progress import Progress
 from pliant.model.tenancy import Department, Project
+from pliant.model.topology import Topology
 from pliant.model.workload import Attempt, AttemptId, Launch, Task, Workload
 
-Row = Cluster | Department | Project | NodePool | Node | Workload | Task | Attempt
+Row = (
+    Cluster
+    | Department
+    | Project
+    | NodePool
+    | Topology
+    | Node
+    | Workload
+    | Task
+    | Attempt
+    | PastUse
+    | Disruptions
+    | Progress
+)
 """Everything that is stored by identity: put() replaces what has the same identity."""
 
 
@@ -55,6 +72,10 @@ class Saved:
     tasks: tuple[Task, ...]
     attempts: tuple[Attempt, ...]
     settings: Mapping[str, str]
+    topologies: tuple[Topology, ...] = ()
+    past_uses: tuple[PastUse, ...] = ()
+    disruptions: tuple[Disruptions, ...] = ()
+    progresses: tuple[Progress, ...] = ()
 
 
 class Store(Protocol):
@@ -118,7 +139,14 @@ class Engine(Protocol):
 
     def start(self, order: Start) -> None: ...
     def stop(self, order: Stop) -> None: ...
-    def resize(self, order: Resize) -> None: ...
+    def resize(self, order: Resize) -> None:
+        """AttemptResized follows once what goes is seen empty; after the deadline that is brought about."""
+
+    def register(self, attempt: AttemptId, pid: int) -> None:
+        """The job's agent is that process: it follows the allocation document and uses no device itself."""
+
+    def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
+        """The job says that it has left these devices: look now. It only ever shortens the wait."""
 
     def refuse(self, launch: Launch) -> str | None:
         """Why this engine could never run that, for people; None if it could."""
@@ -137,6 +165,9 @@ class Engine(Protocol):
     def exec(
         self, attempt: AttemptId, argv: Sequence[str], *, tty: bool, stdin: bool, rows: int, columns: int
     ) -> Session: ...
+
+    def uses(self) -> Mapping[AttemptId, TaskUse]:
+        """What living tasks use of their shares of GPUs, as it was seen last."""
 
     def forget(self, workload: str) -> None:
         """Delete what was kept of a workload of which nothing lives: logs, checkpoints."""

@@ -46,8 +46,10 @@ def record_plan(state: State, plan: Plan, draft: Draft) -> list[Order]:
             decision=cause(index),
         )
         state.reasons[decision.workload] = decision.reason
-    for task in plan.tasks:
-        state.put(draft, task)
+    for row in plan.tasks:
+        state.put(draft, row)
+    for count in plan.disruptions:
+        state.put(draft, count)
     orders: list[Order] = []
     for start in plan.starts:
         why = cause(start.decision)

@@ -5,21 +5,29 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from pliant.control.aside import aside
 from pliant.control.draft import Draft
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
+from pliant.control.fractions import TaskUse
 from pliant.control.groups import groups_of, leader_of
+from pliant.control.jobs import Jobs
 from pliant.control.loop import Loop
+from pliant.control.placing import check_placing
 from pliant.control.ports import Engine, Remembered, Session
+from pliant.control.questions import Questions
 from pliant.control.rehearsal import Rehearsal, rehearse
+from pliant.control.state import State
 from pliant.control.submission import (
     Submission,
     check_image,
     check_name,
     check_ports,
+    check_times,
     priority_of,
     request_of,
 )
 from pliant.control.tenancy import Tenancy
+from pliant.control.tuning import Tuning
 from pliant.control.view import Board, WorkloadView
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import Reason
@@ -36,12 +44,14 @@ FOLLOW_WAIT = 0.2
 """Seconds between two looks for the next attempt of a task whose log is followed."""
 
 
-class Service(Tenancy):
+class Service(Tenancy, Tuning):
     """The use cases. Every method that changes something returns once the change is on disk."""
 
     def __init__(self, loop: Loop, engines: Mapping[str, Engine]) -> None:
         super().__init__(loop)
+        self.questions = Questions(loop)
         self._engines = engines
+        self.jobs = Jobs(loop, self._engine)
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -55,6 +65,10 @@ class Service(Tenancy):
     def history(self, identity: str, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
         """What happened to it, oldest first, with sequence numbers."""
         return self._loop.store.events(identity, after=after, limit=limit)
+
+    def uses(self) -> Mapping[AttemptId, TaskUse]:
+        """What living tasks use of their shares of GPUs, as it was seen last."""
+        return {attempt: use for engine in self._engines.values() for attempt, use in engine.uses().items()}
 
     def attempts(self, identity: str) -> Sequence[Attempt]:
         return self._loop.store.attempts(identity)
@@ -85,6 +99,8 @@ class Service(Tenancy):
         request = request_of(ask)
         groups = groups_of(ask, request)
         value, word, preemptible = priority_of(ask)
+        placing = check_placing(ask.placing)
+        check_times(ask)
         engine = next(iter(self._engines.values()))
         for one in (launch, *(group.launch for group in groups if group.launch is not None)):
             if (refusal := engine.refuse(one)) is not None:
@@ -103,6 +119,12 @@ class Service(Tenancy):
             preemptible=preemptible,
             pools=ask.pools,
             node_type=ask.node_type,
+            affinity=placing.affinity,
+            tolerations=placing.tolerations,
+            apart=placing.apart,
+            stale_grace=ask.stale_grace,
+            preemption_delay=ask.preemption_delay,
+            max_runtime=ask.max_runtime,
             backoff_limit=backoff,
             restart=ask.restart or serves,
             terminate_after_preemption=ask.terminate_after_preemption,
@@ -110,6 +132,8 @@ class Service(Tenancy):
             framework=ask.distribution.framework if ask.distribution is not None else "",
             ports=check_ports(ask),
             slots=ask.distribution.slots if ask.distribution is not None else 1,
+            subgroups=ask.distribution.levels if ask.distribution is not None else (),
+            min_groups=ask.distribution.least_groups if ask.distribution is not None else None,
             ends_with=leader_of(ask),
             ttl=ask.ttl,
             source=ask.source,
@@ -138,10 +162,14 @@ class Service(Tenancy):
             for pool in ask.pools:
                 self._pool(pool)
             name = self._free_name(project, ask)
+            within, made = self._nearness(project, ask, workload)
+            if made is not None:
+                draft.put(made)
             self._loop.state.serial += 1
             accepted = replace(
                 workload,
                 name=name,
+                within=within,
                 project=project.id,
                 user=user,
                 created=draft.now,
@@ -169,16 +197,24 @@ class Service(Tenancy):
     def rehearse(self, ask: Submission) -> tuple[Rehearsal, list[str]]:
         """What the scheduler would do with it now, and the notices of `check`. Nothing is recorded."""
         workload, notices = self.check(ask)
+        now = self.now()
 
-        def run(draft: Draft) -> Rehearsal:
+        def run(state: State) -> Rehearsal:  # on a copy of all that self knows
             project = self._project(ask.project)
             for pool in ask.pools:
                 self._pool(pool)
-            name = self._free_name(project, ask)
-            guest = replace(workload, name=name, project=project.id, created=draft.now, phase=Phase.PENDING)
-            return rehearse(self._loop.state, guest, tasks_of(guest), draft.now)
+            within, made = self._nearness(project, ask, workload)
+            guest = replace(
+                workload,
+                name=self._free_name(project, ask),
+                within=within if made is None else None,  # one domain each: nothing known lies in any
+                project=project.id,
+                created=now,
+                phase=Phase.PENDING,
+            )
+            return rehearse(state, guest, tasks_of(guest), now)
 
-        return self._loop.call(run), notices
+        return aside(self._loop, run), notices
 
     def _free_name(self, project: Project, ask: Submission) -> str:
         taken = {

@@ -3,12 +3,19 @@
 from dataclasses import replace
 
 from pliant.control.draft import Draft
+from pliant.control.marks import Marks
+from pliant.control.marks import restored as restored_marks
 from pliant.control.ports import Remembered, Row, Saved
+from pliant.control.recording import News
+from pliant.control.setting import KEY, restored
 from pliant.control.transitions import following, phase_changed, phase_of, rejoining
 from pliant.model.event import EventKind
+from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Node, NodePool
+from pliant.model.progress import Progress
 from pliant.model.reason import Reason
 from pliant.model.tenancy import Department, Project
+from pliant.model.topology import Topology
 from pliant.model.workload import Attempt, AttemptId, Desired, Phase, Task, Workload
 from pliant.sched.plan import Verdict
 from pliant.sched.settings import Settings
@@ -20,35 +27,49 @@ class State:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self._built_in = settings
         self.world = World()
         self.cluster: Cluster | None = None
         self.attempts: dict[AttemptId, Attempt] = {}  # those not known to have ended
         self.reasons: dict[str, Reason] = {}  # workload id -> reason of the last decision about it
         self.verdicts: dict[str, Verdict] = {}  # workload id -> why it waits, by the last cycle
         self.last_words: dict[str, str] = {}  # workload id -> how its last attempt ended
+        self.progress: dict[str, Progress] = {}  # workload id -> what its job reported last
+        self.marks: dict[str, Marks] = {}  # what people set on nodes, also on those that are away
+        self.faults: list[str] = []  # rows that contradict the rest, as far as that has been told
         self.epoch = 0
         self.cycles = 0
         self.serial = 0  # of the newest workload
         self.touched: set[str] = set()  # workloads of which something changed in this cycle
         self.told: set[str] = set()  # waiting workloads whose verdict changed in place or numbers only
+        self.vacated: set[tuple[AttemptId, str]] = set()  # devices that attempts left alive, since last told
         self.shaken: set[str] = set()  # nodes, also gone ones, of which something changed in this cycle
+        self.news: list[News] = []  # what changed in the world since the last cycle was recorded
+        self.rebuilt = True  # the world is another than that which the news since then tell of
         self.moved = True  # tenancy, nodes or the cluster changed since the last publication
 
     def rebuild(self, saved: Saved) -> None:
         """Start over from the store's rows."""
         self.world = World()
+        self.news, self.rebuilt = [], True
         for rows in (
             saved.pools,
+            saved.topologies,
             saved.departments,
             saved.projects,
             saved.nodes,
             saved.workloads,
             saved.tasks,
+            saved.past_uses,
+            saved.disruptions,
         ):
             for row in rows:
                 self.world.put(row)
         self.cluster = saved.cluster
         self.attempts = {attempt.id: attempt for attempt in saved.attempts}
+        self.settings = restored(self._built_in, saved.settings.get(KEY, ""))
+        self.progress = {row.workload: row for row in saved.progresses}
+        self.marks = restored_marks(saved.settings)
         self.serial = max(self.serial, int(saved.settings.get("serial", "0")))
         self.touched = set(self.world.workloads)
         self.shaken |= set(self.world.nodes)
@@ -68,6 +89,8 @@ class State:
 
     def note(self, row: Row | Remembered, *, gone: bool = False) -> None:
         """Let memory follow a row that this cycle records or removes."""
+        if not isinstance(row, Attempt | Cluster | Remembered | Progress):
+            self.news.append(News(row, gone))
         match row:
             case Attempt():
                 if gone or row.exit is not None:
@@ -83,13 +106,18 @@ class State:
                     places = (known.claims, known.carries) if known is not None else ()
                     self.shaken.update(place.node for place in places if place is not None)
                 (self.world.drop if gone else self.world.put)(row)
-            case Department() | Project() | NodePool() | Node():
+            case PastUse() | Disruptions():
+                (self.world.drop if gone else self.world.put)(row)
+            case Department() | Project() | NodePool() | Topology() | Node():
                 (self.world.drop if gone else self.world.put)(row)
                 self.shaken.update([row.name] if isinstance(row, Node) else self.world.nodes)
                 self.moved = True
             case Cluster():
                 self.cluster = row
                 self.moved = True
+            case Progress():
+                self.progress[row.workload] = row
+                self.touched.add(row.workload)
             case Remembered():
                 pass
 
@@ -139,9 +167,10 @@ class State:
                 draft.drop(task)
                 self.note(task, gone=True)
             self.world.drop(workload)
+            self.news.append(News(workload, gone=True))
             draft.put(replace(workload, deleted=draft.now, phase_since=draft.now))
             draft.event(identity, EventKind.DELETED, f"{workload.name} is gone.", who="server")
-            for memory in (self.reasons, self.verdicts, self.last_words):
+            for memory in (self.reasons, self.verdicts, self.last_words, self.progress):
                 memory.pop(identity, None)
             gone.append(workload)
         return gone

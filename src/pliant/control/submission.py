@@ -1,9 +1,10 @@
 """From what a user asks for to a workload: every check that needs no server state."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pliant.control.errors import BadRequest
+from pliant.control.placing import Placing
 from pliant.model.quantity import GPU, format_bytes, format_gpus
 from pliant.model.workload import (
     PREEMPTIBLE_BELOW,
@@ -12,6 +13,7 @@ from pliant.model.workload import (
     Launch,
     Port,
     Request,
+    SubGroup,
 )
 
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -38,6 +40,21 @@ class Distribution:
     leader: "Submission | None" = (
         None  # how that one is started and what it asks for; None: as the framework has it
     )
+    groups: "tuple[GroupAsk, ...]" = ()  # instead of a master and workers
+    levels: tuple[SubGroup, ...] = ()  # of those groups
+    least_groups: int | None = None  # how many groups and levels at the top are its core; None: all
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAsk:
+    """Equal tasks with a name."""
+
+    name: str
+    each: "Submission"  # how one is started, what it asks for, its priority and its place
+    tasks: int = 1
+    least: int | None = None  # not stated: all
+    most: int | None = None  # not stated: no more than asked for
+    parent: str = ""  # the level it belongs to; empty: the workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +88,10 @@ class Submission:
     preemptible: bool | None = None
     pools: tuple[str, ...] = ()
     node_type: str = ""
+    placing: Placing = field(default_factory=Placing)
+    stale_grace: int | None = None  # ms; -1: for ever
+    preemption_delay: int = 0  # ms
+    max_runtime: int | None = None  # ms
     backoff_limit: int | None = None
     restart: bool = False
     terminate_after_preemption: bool = False
@@ -159,6 +180,16 @@ def priority_of(ask: Submission) -> tuple[int, str, bool]:
         raise BadRequest(f"There is no priority {name!r}.", f"Choose one of {known}.")
     default = value < PREEMPTIBLE_BELOW if ask.priority else ask.kind in (Kind.TRAINING, Kind.DISTRIBUTED)
     return value, name, default if ask.preemptible is None else ask.preemptible
+
+
+def check_times(ask: Submission) -> None:
+    """Raise if it says something about time that cannot be."""
+    if ask.stale_grace is not None and ask.stale_grace < -1:
+        raise BadRequest("A broken gang cannot be kept for a negative time.", "Give 0 or more; -1: for ever.")
+    if ask.preemption_delay < 0:
+        raise BadRequest("A preemption delay cannot be negative.", "Give 0 or more.")
+    if ask.max_runtime is not None and ask.max_runtime < 1000:
+        raise BadRequest("The longest run time is below a second.", "Say how long it runs at most.")
 
 
 def check_image(launch: Launch) -> Launch:

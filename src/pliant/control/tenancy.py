@@ -1,15 +1,13 @@
-"""Use cases about who owns quota and about machines: departments, projects, node pools, nodes."""
+"""Use cases about who owns quota: departments and projects."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pliant.control.draft import Draft
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
-from pliant.control.loop import Loop
+from pliant.control.machines import Machines
 from pliant.control.submission import check_name
-from pliant.control.view import Board
 from pliant.model.event import EventKind
-from pliant.model.machine import DEFAULT_POOL, NodePool, Strategy
+from pliant.model.machine import DEFAULT_POOL, NodePool
 from pliant.model.quantity import format_gpus
 from pliant.model.tenancy import UNLIMITED, AnyQueue, Department, Project, Quota, TimeLimits, with_quota
 from pliant.model.workload import Desired
@@ -26,7 +24,7 @@ class QueueChange:
     quotas: tuple[tuple[str, "QuotaChange"], ...] = ()  # per pool name
     limits: TimeLimits | None = None
     description: str | None = None
-    department: str | None = None  # id or name; projects only
+    department: str | None = None  # id or name of the one above; "": a department at the top
     default_pools: tuple[str, ...] | None = None
     interactive_node_types: tuple[str, ...] | None = None
     training_node_types: tuple[str, ...] | None = None
@@ -34,7 +32,7 @@ class QueueChange:
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """What to set of a quota; None: leave it as it is. Units as in Quota."""
+    """What to set of a quota; None: leave it as it is. Units as in Quota; UNLIMITED: no bound, no value."""
 
     gpu: int | None = None
     gpu_limit: int | None = None
@@ -44,19 +42,25 @@ class QuotaChange:
     cpu_limit: int | None = None
     memory: int | None = None
     memory_limit: int | None = None
+    reclaim_min_runtime: int | None = None
+    preempt_min_runtime: int | None = None
 
     def over(self, quota: Quota) -> Quota:
         """`quota` with these changes; refused if it contradicts itself."""
-        changed = replace(
-            quota, **{name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
-        )
-        for name, value in (
+        named = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+        for name in ("weight", "reclaim_min_runtime", "preempt_min_runtime"):
+            if named.get(name) == UNLIMITED:
+                named[name] = None
+        changed = replace(quota, **named)
+        for what, value in (
             ("quota", changed.gpu),
             ("limit", changed.gpu_limit),
             ("weight", changed.weight or 0),
         ):
             if value < 0 and value != UNLIMITED:
-                raise BadRequest(f"A {name} of {format_gpus(value)} is not possible.", "Give 0 or more.")
+                raise BadRequest(f"A {what} of {format_gpus(value)} is not possible.", "Give 0 or more.")
+        if min(changed.reclaim_min_runtime or 0, changed.preempt_min_runtime or 0) < 0:
+            raise BadRequest("A minimum run time cannot be negative.", "Give 0 or more, such as 2m.")
         if changed.gpu_limit != UNLIMITED and (changed.gpu == UNLIMITED or changed.gpu_limit < changed.gpu):
             raise BadRequest(
                 f"The limit of {format_gpus(changed.gpu_limit)} GPUs is below the quota.",
@@ -65,15 +69,8 @@ class QuotaChange:
         return changed
 
 
-class Tenancy:
-    """The part of the service that is about quotas and machines."""
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-
-    @property
-    def board(self) -> Board:
-        return self._loop.board
+class Tenancy(Machines):
+    """The part of the service that is about quotas."""
 
     def bootstrap(self) -> None:
         """Make sure that the default pool, department and project exist."""
@@ -105,7 +102,7 @@ class Tenancy:
         world = self._loop.world
         return str(1 + max((int(key) for key in (*world.departments, *world.projects)), default=0))
 
-    # -- departments and projects -------------------------------------------------------------------
+    # -- projects -----------------------------------------------------------------------------------
 
     def create_project(self, change: QueueChange, user: str) -> Project:
         def run(draft: Draft) -> Project:
@@ -118,30 +115,18 @@ class Tenancy:
             fresh = Project(
                 self._next_id(), name, created=draft.now, department=department.id, namespace=f"runai-{name}"
             )
-            project = self._changed(fresh, change)
-            draft.put(project)
-            draft.event(
-                f"project/{project.id}", EventKind.SUBMITTED, f"{user} created project {name}.", who=user
-            )
-            return project
+            return self._put(draft, self._changed(fresh, change), user, EventKind.SUBMITTED, "created")
 
         return self._loop.call(run)
 
     def update_project(self, key: str, change: QueueChange, user: str) -> Project:
         def run(draft: Draft) -> Project:
             old = self._project(key)
-            if change.department is not None:
+            if change.department:
                 old = replace(old, department=self._department(change.department).id)
             project = self._changed(old, change)
             self._check_fixed_use(project)
-            draft.put(project)
-            draft.event(
-                f"project/{project.id}",
-                EventKind.UPDATED,
-                f"{user} changed project {project.name}.",
-                who=user,
-            )
-            return project
+            return self._put(draft, project, user, EventKind.UPDATED, "changed")
 
         return self._loop.call(run)
 
@@ -150,13 +135,18 @@ class Tenancy:
             project = self._project(key)
             if project.name == DEFAULT:
                 raise Conflict("The project 'default' cannot be deleted.", "Set its quota to 0 instead.")
-            names = sorted(
-                row.name for row in self._loop.world.workloads.values() if row.project == project.id
-            )
-            if names:
+            own = [row for row in self._loop.world.workloads.values() if row.project == project.id]
+            kept = sorted(row.name for row in own if row.desired is not Desired.DELETED)
+            if kept:
                 raise Conflict(
-                    f"Project {project.name} still has workloads: {', '.join(names[:5])}.",
+                    f"Project {project.name} still has workloads: {', '.join(kept[:5])}.",
                     "Delete them first.",
+                )
+            if own:
+                ending = ", ".join(sorted(row.name for row in own)[:5])
+                raise Conflict(
+                    f"Workloads of project {project.name} were deleted and are still ending: {ending}.",
+                    "Try again in a moment: they have until the end of their grace period.",
                 )
             draft.drop(project)
             draft.event(
@@ -165,6 +155,8 @@ class Tenancy:
 
         self._loop.call(run)
 
+    # -- departments --------------------------------------------------------------------------------
+
     def create_department(self, change: QueueChange, user: str) -> Department:
         def run(draft: Draft) -> Department:
             name = check_name(change.name or "", "department")
@@ -172,38 +164,35 @@ class Tenancy:
                 raise NameTaken(
                     f"A department named {name!r} already exists.", "Choose another name or update it."
                 )
-            department = self._changed(Department(self._next_id(), name, created=draft.now), change)
-            draft.put(department)
-            draft.event(
-                f"department/{department.id}", EventKind.SUBMITTED, f"{user} created {name}.", who=user
-            )
-            return department
+            fresh = self._below(Department(self._next_id(), name, created=draft.now), change.department)
+            return self._put(draft, self._changed(fresh, change), user, EventKind.SUBMITTED, "created")
 
         return self._loop.call(run)
 
     def update_department(self, key: str, change: QueueChange, user: str) -> Department:
         def run(draft: Draft) -> Department:
-            department = self._changed(self._department(key), change)
+            department = self._changed(self._below(self._department(key), change.department), change)
             self._check_fixed_use(department)
-            draft.put(department)
-            draft.event(
-                f"department/{department.id}",
-                EventKind.UPDATED,
-                f"{user} changed {department.name}.",
-                who=user,
-            )
-            return department
+            return self._put(draft, department, user, EventKind.UPDATED, "changed")
 
         return self._loop.call(run)
 
     def delete_department(self, key: str, user: str) -> None:
         def run(draft: Draft) -> None:
             department = self._department(key)
-            names = sorted(
-                row.name for row in self._loop.world.projects.values() if row.department == department.id
+            world = self._loop.world
+            projects = [row.name for row in world.projects.values() if row.department == department.id]
+            inner = [row.name for row in world.departments.values() if row.parent == department.id]
+            why = (
+                "it is the default one"
+                if department.name == DEFAULT and not projects
+                else f"it has projects: {', '.join(sorted(projects)[:5])}"
+                if projects
+                else f"departments belong to it: {', '.join(sorted(inner)[:5])}"
+                if inner
+                else ""
             )
-            if department.name == DEFAULT or names:
-                why = f"it has projects: {', '.join(names[:5])}" if names else "it is the default one"
+            if why:
                 raise Conflict(
                     f"Department {department.name} cannot be deleted: {why}.", "Move or delete them."
                 )
@@ -211,6 +200,33 @@ class Tenancy:
             draft.event(f"department/{department.id}", EventKind.DELETED, f"{user} deleted it.", who=user)
 
         self._loop.call(run)
+
+    def _below(self, department: Department, parent: str | None) -> Department:
+        """The department under another one (id or name), at the top for '', where it is for None."""
+        if parent is None:
+            return department
+        if not parent:
+            return replace(department, parent="")
+        above = self._department(parent)
+        if department.name == DEFAULT:
+            raise Conflict("The department 'default' is always at the top.")
+        step: Department | None = above
+        while step is not None:
+            if step.id == department.id:
+                raise Conflict(
+                    f"Department {department.name} cannot be below {above.name}: that is below it.",
+                    "Choose one that does not belong to it.",
+                )
+            step = self._loop.world.departments.get(step.parent)
+        return replace(department, parent=above.id)
+
+    # -- both ---------------------------------------------------------------------------------------
+
+    def _put(self, draft: Draft, queue: AnyQueue, user: str, kind: EventKind, did: str) -> AnyQueue:
+        what = type(queue).__name__.lower()
+        draft.put(queue)
+        draft.event(f"{what}/{queue.id}", kind, f"{user} {did} {what} {queue.name}.", who=user)
+        return queue
 
     def _changed(self, queue: AnyQueue, change: QueueChange) -> AnyQueue:
         """The row with everything that the change names."""
@@ -258,94 +274,3 @@ class Tenancy:
             if key in (department.id, department.name):
                 return department
         raise NotFound(f"There is no department {key!r}.", "See the departments with: pliant department list")
-
-    # -- machines -----------------------------------------------------------------------------------
-
-    def _pool(self, key: str) -> NodePool:
-        for pool in self._loop.world.pools.values():
-            if key in (pool.id, pool.name):
-                return pool
-        raise NotFound(f"There is no node pool {key!r}.", "See the pools with: pliant nodepool list")
-
-    def create_pool(
-        self, name: str, label: tuple[str, str], strategy: Strategy | None, min_runtime: int | None, user: str
-    ) -> NodePool:
-        def run(draft: Draft) -> NodePool:
-            check_name(name, "node pool")
-            world = self._loop.world
-            if name in world.pools:
-                raise NameTaken(
-                    f"A node pool named {name!r} already exists.", "Choose another name or update it."
-                )
-            if not all(label):
-                raise BadRequest("A node pool needs the label of its nodes.", "Give --label KEY=VALUE.")
-            numbers = [int(pool.id) for pool in world.pools.values() if pool.id.isdigit()]
-            identity = str(1 + max(numbers, default=1))
-            pool = NodePool(
-                identity, name, *label, strategy or Strategy.PACK, strategy or Strategy.PACK, min_runtime or 0
-            )
-            draft.put(pool)
-            draft.event(f"pool/{name}", EventKind.SUBMITTED, f"{user} created node pool {name}.", who=user)
-            return pool
-
-        return self._loop.call(run)
-
-    def update_pool(self, key: str, change: Callable[[NodePool], NodePool], user: str) -> NodePool:
-        def run(draft: Draft) -> NodePool:
-            old = self._pool(key)
-            pool = replace(change(old), id=old.id, name=old.name)
-            if old.name == DEFAULT_POOL and pool.label_key:
-                raise Conflict(
-                    "The pool 'default' takes every node that no other pool wants; it has no label."
-                )
-            if pool.min_runtime < 0:
-                raise BadRequest("A minimum run time cannot be negative.", "Give 0 or more, such as 2m.")
-            draft.put(pool)
-            draft.event(
-                f"pool/{pool.name}", EventKind.UPDATED, f"{user} changed node pool {pool.name}.", who=user
-            )
-            return pool
-
-        return self._loop.call(run)
-
-    def delete_pool(self, key: str, user: str) -> None:
-        def run(draft: Draft) -> None:
-            pool = self._pool(key)
-            if pool.name == DEFAULT_POOL:
-                raise Conflict("The pool 'default' cannot be deleted.")
-            users = sorted(
-                row.name
-                for row in self._loop.world.workloads.values()
-                if pool.name in row.pools and row.desired is not Desired.DELETED
-            )
-            projects = sorted(
-                row.name for row in self._loop.world.projects.values() if pool.name in row.default_pools
-            )
-            if projects:
-                raise Conflict(
-                    f"Pool {pool.name} is a default pool of {', '.join(projects[:5])}.",
-                    "Give them other default pools first.",
-                )
-            if users:
-                raise Conflict(
-                    f"Workloads ask for pool {pool.name}: {', '.join(users[:5])}.", "Delete them first."
-                )
-            draft.drop(pool)
-            draft.event(
-                f"pool/{pool.name}", EventKind.DELETED, f"{user} deleted node pool {pool.name}.", who=user
-            )
-
-        self._loop.call(run)
-
-    def cordon(self, name: str, draining: bool, user: str) -> None:
-        """Keep a node from taking anything new, or let it take again."""
-
-        def run(draft: Draft) -> None:
-            node = self._loop.state.node(name)
-            if node is None:
-                raise NotFound(f"There is no node {name!r}.", "See the nodes with: pliant node list")
-            draft.put(replace(node, draining=draining))
-            word = "cordoned" if draining else "uncordoned"
-            draft.event(f"node/{name}", EventKind.UPDATED, f"{user} {word} node {name}.", who=user)
-
-        self._loop.call(run)

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pliant.model.workload import Desired, Exit, Kind, Phase, Task, TaskPhase, Workload
+from pliant.model.workload import Desired, Exit, Kind, Phase, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched.settings import Settings
+from pliant.sched.subgroups import Level, tree
 
 NOT_STARTABLE = (126, 127)
 """Exit codes by which a supervisor says that a command cannot be run: trying again is no use."""
@@ -39,7 +40,8 @@ def describe_exit(end: Exit) -> str:
     if end.lost:
         return "was lost: nothing of it lives and nobody saw it end"
     how = f"by signal {end.signal}" if end.signal is not None else f"with exit code {end.code}"
-    return f"stopped as told, ended {how}" if end.stopped else f"ended {how}"
+    said = f" ({end.note})" if end.note else ""
+    return f"stopped as told, ended {how}" if end.stopped else f"ended {how}{said}"
 
 
 def phase_of(workload: Workload, tasks: Sequence[Task]) -> Phase:
@@ -53,7 +55,7 @@ def phase_of(workload: Workload, tasks: Sequence[Task]) -> Phase:
         return Phase.STOPPING if live else Phase.STOPPED
     if any(task.phase is TaskPhase.FAILED for task in tasks):
         return Phase.FAILED
-    core = [task for task in tasks if task.index < workload.group(task.group).min]
+    core = core_of(workload, tasks)
     leaders = [task for task in core if task.group == workload.ends_with]
     if leaders and all(task.phase is TaskPhase.SUCCEEDED for task in leaders):
         return Phase.COMPLETED
@@ -75,6 +77,30 @@ def phase_of(workload: Workload, tasks: Sequence[Task]) -> Phase:
         return Phase.DEGRADED
     restarting = all(task.claims is not None and task.first_started is not None for task in waiting)
     return Phase.UPDATING if waiting and restarting else Phase.PENDING
+
+
+_ADVANCED = {TaskPhase.SUCCEEDED: 4, TaskPhase.RUNNING: 3, TaskPhase.ORDERED: 2, TaskPhase.STOPPING: 1}
+
+
+def core_of(workload: Workload, tasks: Sequence[Task]) -> list[Task]:
+    """The tasks that its phase is about: all groups at their minimum, or as many as each level of it needs.
+
+    Of the children of a level those count that are furthest.
+    """
+    least = {group.name: group.min for group in workload.groups}
+    core = [task for task in tasks if task.index < least[task.group]]
+    if not workload.subgroups and workload.min_groups is None:
+        return core
+    far = {task.name: _ADVANCED.get(task.phase, 0) for task in core}
+
+    def chosen(child: Level | TaskGroup) -> list[Task]:
+        if isinstance(child, TaskGroup):
+            return [task for task in core if task.group == child.name]
+        found = [chosen(each) for each in child.children]
+        found.sort(key=lambda own: -sum(far[task.name] for task in own) * 1000 // max(1, len(own)))
+        return [task for own in found[: child.least] for task in own]
+
+    return chosen(tree(workload))
 
 
 def following(workload: Workload, tasks: Sequence[Task]) -> list[Task]:

@@ -3,11 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pliant.model.ledger import PastUse
 from pliant.model.machine import Cluster, Node, NodePool, Placement
+from pliant.model.progress import Progress
 from pliant.model.quantity import Resources
 from pliant.model.reason import Reason
 from pliant.model.tenancy import Department, Project
+from pliant.model.topology import Topology
 from pliant.model.workload import Phase, Task, TaskPhase, Workload
+from pliant.sched.settings import Settings
+
+CLUSTER = "cluster"
+"""Subject of events that concern all: changed settings, rows that contradict the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +29,7 @@ class WorkloadView:
     position: int | None = None  # in the queue, from 1, while it waits
     pool: str = ""  # node pool it is in
     safe_until: int | None = None  # ms; end of its minimum run time
+    progress: Progress | None = None  # what its job reported last
 
     @property
     def reason_text(self) -> str:
@@ -91,6 +99,9 @@ class PoolUse:
     non_preemptible: Resources
     requested: Resources
     fair_share: int  # milli-GPUs
+    past: PastUse | None = None  # what it has used of the pool; None: never anything
+    past_whole: PastUse | None = None  # what the pool had meanwhile
+    capacity: int = 0  # milli-GPUs of the pool's ready nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +121,9 @@ class Board:
     pools: tuple[NodePool, ...] = ()
     departments: Mapping[str, QueueView] = field(default_factory=dict)
     projects: Mapping[str, QueueView] = field(default_factory=dict)
+    topologies: tuple[Topology, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    faults: tuple[str, ...] = ()  # rows that contradict the rest, a sentence each
     queue: tuple[str, ...] = ()  # ids of waiting workloads in the order of the last cycle
     cycles: int = 0
     cycle_us: int = 0  # duration of the last cycle's decision, microseconds

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pliant.devices.ledger import locked
+
 MAGIC, VERSION = b"PLNTCARD", 1
 MAX_GPUS, MAX_PROCESSES, MAX_TAGS, TRACE = 16, 512, 64, 65_536
 DRIVERS = Path(__file__).parent / "bin" / "sim"  # libcuda.so.1 and libnvidia-ml.so.1, if they were built
@@ -22,6 +24,9 @@ _HEAD = struct.Struct("<8s4IQ")
 _GPU = struct.Struct("<64s64s6Q")
 _KERNEL = struct.Struct("<2Q4I")
 _KERNELS_AT = 48  # of card_head
+_NOBODY = bytes(4)
+_PROCESS_LOCK = 1 << 20  # byte of the file that the process of the first row keeps locked while it lives
+_PROCESS = struct.Struct("<2I16s16QI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +75,18 @@ class Cards:
 
     def __init__(self, path: Path) -> None:
         """Raises OSError, or ValueError if it is no such file."""
-        with path.open("rb") as file:
-            self._at = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if len(self._at) < SIZE or self._at[:8] != MAGIC:
-            raise ValueError(f"{path} is no file of simulated cards")
+        self._file = path.open("rb")
+        try:
+            self._at = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+            if len(self._at) < SIZE or self._at[:8] != MAGIC:
+                raise ValueError(f"{path} is no file of simulated cards")
+        except (OSError, ValueError):
+            self._file.close()
+            raise
 
     def close(self) -> None:
         self._at.close()
+        self._file.close()
 
     def cards(self) -> tuple[Card, ...]:
         count = struct.unpack_from("<I", self._at, 12)[0]
@@ -96,6 +106,20 @@ class Cards:
                 (used,) = struct.unpack_from("<Q", self._at, at + 64 + 8 * gpu)
                 (peak,) = struct.unpack_from("<Q", self._at, at + 192 + 8 * gpu)
                 found[name] = (used, peak)
+        return found
+
+    def processes(self) -> dict[str, dict[int, int]]:
+        """Bytes by pid for each card (uuid), of all that live and have a context or memory there."""
+        uuids = [card.uuid for card in self.cards()]
+        found: dict[str, dict[int, int]] = {uuid: {} for uuid in uuids}
+        for index in range(MAX_PROCESSES):
+            at = _PROCESSES + index * 1024
+            if self._at[at : at + 4] == _NOBODY or not locked(self._file.fileno(), _PROCESS_LOCK + index):
+                continue
+            pid, _, _, *used, contexts = _PROCESS.unpack_from(self._at, at)
+            for gpu, uuid in enumerate(uuids):
+                if used[gpu] or contexts >> gpu & 1:
+                    found[uuid][pid] = used[gpu]
         return found
 
     def kernels(self) -> list[Kernel]:

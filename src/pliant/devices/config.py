@@ -16,6 +16,7 @@ FIXED = Path("/etc/pliant/gpu.conf")
 GRAIN = 2 << 20  # bytes: what drivers hand out at least
 MAX_GPUS = 8  # that one workload may have shares of
 Policy = Literal["none", "fair", "strict"]
+_POLICIES: dict[str, Policy] = {"none": "none", "fair": "fair", "strict": "strict"}
 _UUID = re.compile(r"(GPU|MIG)-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -30,6 +31,7 @@ class Grant:
     policy: Policy = "none"
     slice_us: int = 30_000  # longest turn while others wait
     share: Path | None = None  # where the compute shares of this GPU stand; None: no policy holds
+    most: int = 0  # bytes that its limit may be raised to; 0: it stays. The shim does not look at it
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +87,55 @@ def render(conf: GpuConf) -> str:
             f"gpu {grant.uuid} limit={grant.limit} request={grant.request} weight={grant.weight} "
             f"policy={grant.policy} slice_us={grant.slice_us}"
         )
+        line += f" most={grant.most}" if grant.most else ""
         lines.append(line if grant.share is None else f"{line} share={grant.share}")
     return "\n".join([*lines, f"end {len(conf.grants)}", ""])
+
+
+def parse(text: str) -> GpuConf:
+    """What render wrote. Raises ValueError for anything else."""
+    try:
+        first, *lines, last, rest = text.split("\n")
+        values, grants = dict[str, str](), list[Grant]()
+        for line in lines:
+            key, value = line.split(" ", 1)
+            if key == "gpu":
+                uuid, *words = value.split(" ")
+                of = dict(word.split("=", 1) for word in words)
+                grants.append(
+                    Grant(
+                        uuid,
+                        int(of["limit"]),
+                        int(of["request"]),
+                        int(of["weight"]),
+                        _POLICIES[of["policy"]],
+                        int(of["slice_us"]),
+                        Path(of["share"]) if "share" in of else None,
+                        int(of.get("most", "0")),
+                    )
+                )
+            else:
+                values[key] = value
+        conf = GpuConf(values["workload"], Path(values["ledger"]), tuple(grants), int(values["epoch"]))
+    except (KeyError, ValueError):
+        raise ValueError("it is not what was written") from None
+    if (first, last, rest) != ("pliant-gpu 1", f"end {len(grants)}", ""):
+        raise ValueError("it is cut short")
+    return conf
 
 
 def write(path: Path, conf: GpuConf, usable: dict[str, int]) -> None:
     """Checks, then replaces the file and tells running programs. Raises ValueError, or OSError."""
     check(conf, usable)
+    restore(path, conf)
+
+
+def restore(path: Path, conf: GpuConf) -> None:
+    """Puts there what was checked before; not synced, nothing of it outlives the machine. Raises OSError."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with fresh.open("w", encoding="utf-8") as file:
             file.write(render(conf))
-            file.flush()
-            os.fsync(file.fileno())
         fresh.chmod(0o644)
         fresh.rename(path)
     finally:

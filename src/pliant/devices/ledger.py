@@ -64,9 +64,12 @@ def announce(path: Path, epoch: int) -> None:
         struct.pack_into("<Q", at, 24, epoch)
 
 
-def uses(path: Path) -> list[Use]:
-    """All living processes. Raises FileNotFoundError or LedgerError."""
+def uses(path: Path, workload: str = "") -> list[Use]:
+    """All living processes, of that workload if one is named. Raises FileNotFoundError or LedgerError."""
     with _mapped(path) as (at, descriptor):
+        name = _HEAD.unpack_from(at)[6].split(b"\0", 1)[0].decode(errors="replace")
+        if workload and name != workload:
+            raise LedgerError(f"{path} belongs to another workload")
         return [_use(at, index) for index in _living(at, descriptor)]
 
 
@@ -150,12 +153,13 @@ def _living(at: mmap.mmap, descriptor: int) -> list[int]:
     found = []
     for index in range(min(high, SLOTS)):
         (live,) = struct.unpack_from("<I", at, _SLOT_AT + index * _SLOT_SIZE)
-        if live and _locked(descriptor, _SLOT_LOCK + index):
+        if live and locked(descriptor, _SLOT_LOCK + index):
             found.append(index)
     return found
 
 
-def _locked(descriptor: int, at: int) -> bool:
+def locked(descriptor: int, at: int) -> bool:
+    """Whether another open file holds the OFD lock on that byte: its process lives."""
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
     kind = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))[0]
     return bool(kind != fcntl.F_UNLCK)

@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,25 @@ class NvmlDevices:
             return ()
         cpu = len(os.sched_getaffinity(0)) * 1000
         return (Node(self._name, gpus, cpu, self._main_memory(), self._labels),)
+
+    def version(self) -> str:
+        """Of the driver, and of the newest CUDA that it knows; only while there is no `reason`."""
+        cuda = int(self._nvml.nvmlSystemGetCudaDriverVersion_v2())
+        return f"{_text(self._nvml.nvmlSystemGetDriverVersion())}, CUDA {cuda // 1000}.{cuda % 1000 // 10}"
+
+    def processes(self) -> dict[str, dict[int, int]]:
+        """Bytes by pid by GPU (uuid) of all that compute; a GPU that does not tell is missing."""
+        found: dict[str, dict[int, int]] = {}
+        if self.reason:
+            return found
+        with suppress(self._nvml.NVMLError):
+            for index in range(self._nvml.nvmlDeviceGetCount()):
+                with suppress(self._nvml.NVMLError):
+                    handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+                    rows = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+                    uuid = _text(self._nvml.nvmlDeviceGetUUID(handle))
+                    found[uuid] = {row.pid: int(row.usedGpuMemory or 0) for row in rows}
+        return found
 
     def _start(self) -> None:
         if self._nvml is None:

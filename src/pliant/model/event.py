@@ -11,6 +11,7 @@ class EventKind(StrEnum):
     RUNNING = "Running"
     GROWN = "Grown"
     SHRUNK = "Shrunk"
+    RESIZED = "Resized"  # confirmed: what was decided has come about in a living job
     MOVED = "Moved"
     RECLAIMED = "Reclaimed"
     PREEMPTED = "Preempted"

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pliant.model.affinity import Taint
 from pliant.model.quantity import GPU, Resources
 
 DEFAULT_POOL = "default"
@@ -39,6 +40,8 @@ class Node:
     draining: bool = False  # keeps what runs, takes nothing new
     engine: str = "local"
     simulated: bool = False
+    taints: tuple[Taint, ...] = ()
+    max_tasks: int | None = None  # so many tasks at a time; None: no bound
 
     def label(self, key: str) -> str | None:
         return next((value for name, value in self.labels if name == key), None)
@@ -55,6 +58,8 @@ class NodePool:
     gpu_strategy: Strategy = Strategy.PACK
     cpu_strategy: Strategy = Strategy.PACK
     min_runtime: int = 0  # ms for which a started preemptible workload is safe
+    device_strategy: Strategy = Strategy.PACK  # how fractions fill the devices of a node
+    topology: str = ""  # name of the one that its workloads mean when they name none
 
 
 @dataclass(frozen=True, slots=True, order=True)

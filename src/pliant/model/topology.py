@@ -15,6 +15,6 @@ class Topology:
 class Within:
     """How close together work shall lie. Levels are label keys of the topology; empty: none."""
 
-    topology: str  # its name
+    topology: str  # its name; empty: that of the node pool
     required: str = ""  # all of it lies in one domain of this level, or waits
     preferred: str = ""  # in one domain of this level if it can be, then in the next wider

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from pliant.model.affinity import Affinity, Toleration
 from pliant.model.machine import Placement
 from pliant.model.quantity import GPU, Resources
 from pliant.model.topology import Within
@@ -122,6 +123,9 @@ class TaskGroup:
     launch: Launch | None = None  # how its tasks are started; None: as the workload says
     parent: str = ""  # the sub-group it belongs to; empty: the workload itself
     within: Within | None = None  # how close together its tasks lie
+    affinity: Affinity | None = None  # None: the workload's
+    tolerations: tuple[Toleration, ...] = ()  # besides the workload's
+    apart: str = ""  # label key: no two of its tasks on nodes of equal value; empty: the workload's
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +180,10 @@ class Workload:
     ttl: int | None = None  # ms after its end until it is deleted
     stale_grace: int | None = None  # ms a broken gang keeps its remains; -1: for ever; None: as set for all
     preemption_delay: int = 0  # ms after it began to wait for which it takes from nobody but bonus
+    affinity: Affinity | None = None  # None: any node
+    tolerations: tuple[Toleration, ...] = ()
+    apart: str = ""  # label key: no two of all its tasks on nodes of equal value; empty: anywhere
+    max_runtime: int | None = None  # ms that it says it will run at most: backfill counts on it
     user: str = ""
     source: str = "CLI"
     category: str = ""
@@ -270,6 +278,7 @@ class Exit:
     stopped: bool = False  # after our stop signal: neither success nor failure, whatever the code
     lost: bool = False  # nothing of it lives and nobody saw it end
     error: str = ""  # why it could not be started, for people
+    note: str = ""  # the last that was said to its programs about their share of a GPU
 
     @property
     def succeeded(self) -> bool:

@@ -1,15 +1,21 @@
 """What is claimed and carried where: tasks, nodes and queues with their sums, and a journal with undo."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
 from pliant.model.quantity import GPU, Resources
 from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology
 from pliant.model.workload import Task, Workload
-from pliant.sched.domains import Domain
+from pliant.sched.demands import NO_DEMANDS, Demand
+from pliant.sched.domains import PLAIN, Domain, Spec, spec_of
 from pliant.sched.machines import NodeClass, NodeState, TaskKey
 from pliant.sched.tree import NOTHING, ancestry, department_key
+
+KEPT = "\0kept"
+"""In place of a workload: what is kept free."""
 
 
 class Use(NamedTuple):
@@ -17,6 +23,10 @@ class Use(NamedTuple):
 
     claimed: Resources
     non_preemptible: Resources
+
+
+Link = tuple[tuple[str, str], list[int]]
+"""(queue, pool) and its sums: as in Use, one after the other."""
 
 
 class Claims:
@@ -28,6 +38,8 @@ class Claims:
         self.projects: dict[str, Project] = {}
         self.nodes: dict[str, NodeState] = {}
         self.topologies: dict[str, Topology] = {}  # by name
+        self.past_uses: dict[tuple[str, str], PastUse] = {}  # by project and pool
+        self.disruptions: dict[str, Disruptions] = {}  # by project
         self.workloads: dict[str, Workload] = {}
         self.tasks: dict[TaskKey, Task] = {}
         self.capacity: dict[str, Resources] = {}  # of ready nodes, by pool
@@ -36,12 +48,17 @@ class Claims:
         self._use: dict[tuple[str, str], list[int]] = {}
         self._shapes: dict[tuple[object, ...], int] = {}
         self._paths: dict[str, tuple[str, ...]] = {}  # what path() has answered since the tree changed
+        self._chains: dict[tuple[str, str], tuple[Link, ...]] = {}  # (project, pool) -> sums up to the root
         self._uses: dict[tuple[str, str], Use] = {}  # what use() has answered since the sums changed
         self._classes: dict[tuple[object, ...], NodeClass] = {}
         self.places: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}  # see topology.paths
         self._journal: list[tuple[TaskKey, Placement | None]] = []
         self.version = 0  # changes whenever a claim does
+        self._kept = 0  # places that were kept free in this cycle
         self._strays: dict[TaskKey, None] = {}
+        self._demands: dict[str, Mapping[str, Demand]] = {}  # workload -> group; mostly empty
+        self.likings: dict[object, tuple[int, ...]] = {}  # see suited.best_first
+        self.shunned: dict[str, None] = {}  # nodes with a taint that puts off
         self._touched: dict[str, None] = {}  # workloads whose needs may have changed
 
     # ------------------------------------------------------------------ reading
@@ -92,18 +109,29 @@ class Claims:
         """A number for what a chunk asks for: equal for equal requests."""
         return self._shapes.setdefault(requests, len(self._shapes))
 
-    def node_class(
-        self, pool: str, types: tuple[str, ...], labels: tuple[tuple[str, str], ...] = ()
-    ) -> NodeClass:
-        """Open nodes of a pool, of these types (none: all), with all of these labels."""
-        cls = self._classes.get((pool, types, labels))
+    def node_class(self, pool: str, types: tuple[str, ...], spec: Spec = PLAIN) -> NodeClass:
+        """Open nodes of a pool, of these types (none: all), narrowed further."""
+        cls = self._classes.get((pool, types, spec))
         if cls is None:
-            cls = Domain(pool, types, labels) if labels else NodeClass(pool, types)
-            self._classes[pool, types, labels] = cls
+            cls = Domain(pool, types, spec) if spec != PLAIN else NodeClass(pool, types)
+            self._classes[pool, types, spec] = cls
             for name in sorted(self.nodes):
                 if cls.takes(self.nodes[name]):
                     cls.add(self.nodes[name])
         return cls
+
+    def narrowed(self, cls: NodeClass, spec: Spec) -> NodeClass:
+        """The same nodes as far as they meet another spec."""
+        return cls if spec == spec_of(cls) else self.node_class(cls.pool, cls.types, spec)
+
+    def demand(self, key: TaskKey) -> Demand | None:
+        """What a task asks of nodes besides room; None for most."""
+        of_groups = self._demands.get(key[0])
+        return of_groups.get(self.tasks[key].group) if of_groups else None
+
+    def demands(self, workload: str) -> Mapping[str, Demand]:
+        """The same by group; empty for most."""
+        return self._demands.get(workload) or NO_DEMANDS
 
     # ------------------------------------------------------------------ hypotheses
     def checkpoint(self) -> int:
@@ -115,6 +143,8 @@ class Claims:
         while len(self._journal) > mark:
             key, before = self._journal.pop()
             self._set(key, before)
+        if not self._journal:
+            self._as_found()
 
     def claim(self, key: TaskKey, placement: Placement | None) -> None:
         """Let a task claim just this from now on; undone with the journal."""
@@ -122,6 +152,20 @@ class Claims:
         if before is not placement:
             self._journal.append((key, before))
             self._set(key, placement)
+
+    def keep_free(self, place: Placement) -> TaskKey:
+        """Claim a place for nobody, to keep it from others for a while; under a key that no workload has."""
+        key = (KEPT, str(self._kept))
+        self._kept += 1
+        self.tasks[key] = Task(*key, group="", index=0)
+        self.claim(key, place)
+        return key
+
+    def forget_kept(self) -> None:
+        """Once all of that is undone."""
+        for number in range(self._kept):
+            del self.tasks[KEPT, str(number)]
+        self._kept = 0
 
     def since(self, mark: int) -> dict[TaskKey, Placement | None]:
         """What the tasks touched since the mark claim now."""
@@ -145,9 +189,13 @@ class Claims:
     def _set(self, key: TaskKey, placement: Placement | None) -> None:
         self.version += 1
         carries, before = self.tasks[key].carries, self._claims.get(key)
-        places = [place for place in (before, placement, carries) if place is not None]
-        node = self.nodes.get(places[0].node) if places else None
-        if node is not None and all(place.node == node.row.name for place in places):
+        somewhere = before or placement or carries
+        node = self.nodes.get(somewhere.node) if somewhere is not None else None
+        if (
+            node is not None
+            and (placement is None or placement.node == node.row.name)
+            and (carries is None or carries.node == node.row.name)
+        ):
             self._touch(key[0])
             if before is not None:
                 self._charge(key, before, -1)
@@ -197,10 +245,16 @@ class Claims:
         node = self.nodes.get(claims.node)
         if workload is None or node is None:
             return
-        gpu, cpu, memory = sign * claims.gpu, sign * claims.cpu, sign * claims.memory
-        for queue in self.path(workload.project):
-            self._uses.pop((queue, node.pool), None)
-            sums = self._use.setdefault((queue, node.pool), [0] * 6)
+        shares = claims.shares
+        gpu = sign * (shares[0].portion if len(shares) == 1 else claims.gpu)
+        cpu, memory = sign * claims.cpu, sign * claims.memory
+        chain = self._chains.get((workload.project, node.pool))
+        if chain is None:
+            keys = [(queue, node.pool) for queue in self.path(workload.project)]
+            chain = tuple((at, self._use.setdefault(at, [0] * 6)) for at in keys)
+            self._chains[workload.project, node.pool] = chain
+        for at, sums in chain:
+            self._uses.pop(at, None)
             sums[0] += gpu
             sums[1] += cpu
             sums[2] += memory
@@ -223,3 +277,6 @@ class Claims:
 
     def _touch(self, wid: str) -> None:
         self._touched[wid] = None
+
+    def _as_found(self) -> None:
+        """No hypothesis is left."""

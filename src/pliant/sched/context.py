@@ -1,29 +1,34 @@
 """The state of one cycle: what the actions share, record and leave behind for the plan."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from operator import gt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pliant.model.machine import NodePool
 from pliant.model.quantity import Resources
 from pliant.model.reason import Grown, Placed, Reason
 from pliant.model.workload import Workload
-from pliant.sched import fit, reach
+from pliant.sched import fit, reach, suited
 from pliant.sched.admission import Refusal, asked, exceeded, refuse
+from pliant.sched.ageing import aged
+from pliant.sched.churn import Churn
 from pliant.sched.division import INFINITE, Standing
+from pliant.sched.domains import spec_of
 from pliant.sched.machines import NodeClass, TaskKey
 from pliant.sched.plan import Decision, Verb
-from pliant.sched.portions import Chunk, Step, priority_of
+from pliant.sched.portions import Chunk, Step, priority_of, waiting_since
 from pliant.sched.queue import Order
+from pliant.sched.reserving import Reserving
 from pliant.sched.settings import Settings
 from pliant.sched.share import pending, standings
+from pliant.sched.staying import stay
+from pliant.sched.tree import NOTHING
 from pliant.sched.world import World
 
 if TYPE_CHECKING:
     from pliant.sched.kept import Kept
 
-Kin = tuple[object, ...]
+Kin = int
 """What chunks have in common that every action treats alike in one pool; see Cycle.kin."""
 
 
@@ -31,8 +36,7 @@ Lane = tuple[int, str]
 """A pool as the first (0), second, ... choice of workloads."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """Why a chunk got no place when it was tried."""
 
     chunk: Chunk
@@ -42,6 +46,10 @@ class Block:
     kin: Kin
 
 
+REFINEMENTS = 2_000
+"""Nodes times tasks that a cycle may look at for lighter sets of victims than those it found first."""
+
+
 class Cycle:
     def __init__(self, world: World, now: int, settings: Settings) -> None:
         self.world = world
@@ -49,30 +57,48 @@ class Cycle:
         self.settings = settings
         self.decisions: list[Decision] = []
         self.blocked: dict[str, Block] = {}  # by workload: what it could not get
-        self.failures: dict[Lane, dict[str, Chunk]] = {}  # (choice number, pool) -> what it could not give
+        self.failures: dict[Lane, dict[str, tuple[Chunk, Kin]]] = {}  # what each lane could not give
         self.resting: dict[str, TaskKey] = {}  # workload -> its task in back-off for which its chunk waits
         self.protected: dict[Kin, tuple[str, int]] = {}  # a victim's name, and until when (ms) it is safe
+        self.delays: dict[str, int] = {}  # workload -> when (ms) it may take from others
+        self.outwaited: dict[Kin, tuple[str, int, int]] = {}  # a victim's name, priority and aged priority
+        self.churn = Churn(world, now, settings)
+        self.withheld: dict[Kin, str] = {}  # project whose budget keeps its work from being disturbed
+        self.reserving = Reserving(self)
         self.unentitled: set[Kin] = set()  # those whose project has all it is due
         self.positions: dict[str, int] = {}
         self.wake: int | None = None
         self.steps = settings.search_steps
+        self.refinements = REFINEMENTS
+        self.void: set[TaskKey] = set()  # tasks whose claims were void: they have no place to keep
         self.released = False  # some hypothesis succeeded: others may profit from what is left
         self.pools = reach.all_pools(world)
         self._standing: dict[str, Mapping[str, Standing]] = {}
+        self._bare: dict[str, Mapping[str, Standing]] = {}
         self._pending: dict[str, dict[str, Resources]] | None = None
+        self._choices: dict[tuple[str, tuple[str, ...]], list[str]] = {}  # of those that hold nothing
         self._nodes: dict[tuple[object, ...], NodeClass] = {}
         self._never: dict[Kin, bool] = {}
         self._unfit: set[tuple[object, ...]] = set()
         self._over: dict[str, tuple[int, tuple[str, ...]]] = {}  # pool -> (version, queues above quota)
         self._largest: dict[str, int] = {}
+        self._kinds: dict[tuple[object, ...], Kin] = {}
+        self._kins: dict[str, tuple[Chunk, str, Kin]] = {}  # workload -> what kin() has answered last
         self.kept: dict[Kin, Kept] = {}  # prices from the last hunt for chunks of a kind
 
     # ------------------------------------------------------------------ where a workload may go
     def kin(self, chunk: Chunk, pool: str) -> Kin:
         """Equal for chunks of one project that ask for the same under the same conditions."""
         it = chunk.workload
-        owner = (it.project, it.kind, chunk.priority, it.preemptible, it.node_type)
-        return (pool, owner, chunk.step, chunk.shape, chunk.parts[0].task if chunk.extends else None)
+        known = self._kins.get(it.id)
+        if known is not None and known[0] is chunk and known[1] == pool:
+            return known[2]
+        fills = it.max_runtime if self.settings.reservation else None  # it tells who may fill in
+        owner = (it.project, it.kind, chunk.priority, it.preemptible, it.node_type, fills)
+        kind = (pool, owner, chunk.step, chunk.shape, chunk.parts[0].task if chunk.extends else None)
+        kin = self._kinds.setdefault(kind, len(self._kinds))
+        self._kins[it.id] = chunk, pool, kin
+        return kin
 
     def placeable(self, workload: str) -> bool:
         """True if the workload and its project are known."""
@@ -81,10 +107,17 @@ class Cycle:
 
     def choices(self, workload: Workload) -> list[str]:
         """Pools to try, in order."""
-        return reach.choices(self.world, workload)
+        if self.world.need(workload.id).holds:
+            return reach.choices(self.world, workload)
+        key = (workload.project, workload.pools)
+        found = self._choices.get(key)
+        if found is None:
+            found = self._choices[key] = reach.choices(self.world, workload)
+        return found
 
     def nodes_for(self, workload: Workload, pool: str) -> NodeClass:
-        key = (pool, workload.project, workload.kind, workload.node_type)
+        wheres = suited.wheres_of(self.world, workload)
+        key = (pool, workload.project, workload.kind, workload.node_type, wheres)
         found = self._nodes.get(key)
         if found is None:
             found = self._nodes[key] = reach.nodes_for(self.world, workload, pool)
@@ -98,7 +131,9 @@ class Cycle:
         kin = self.kin(chunk, pool)
         found = self._never.get(kin)
         if found is None:
-            found = self._never[kin] = reach.never_fits(chunk, self.nodes_for(chunk.workload, pool))
+            found = self._never[kin] = reach.never_fits(
+                self.world, chunk, self.nodes_for(chunk.workload, pool)
+            )
         return found
 
     def lanes(self) -> dict[Lane, list[Chunk]]:
@@ -135,14 +170,39 @@ class Cycle:
                 return True
         return False
 
+    def delayed(self, workload: Workload) -> bool:
+        """True if it has not waited for long enough to take from others; remembers when it has."""
+        until = waiting_since(workload) + workload.preemption_delay
+        if not workload.preemption_delay or until <= self.now:
+            return False
+        self.wake_at(until)
+        self.delays[workload.id] = until
+        return True
+
     # ------------------------------------------------------------------ who is entitled to what
     def standing(self, pool: str) -> Mapping[str, Standing]:
         """Fair shares of a pool, computed once a cycle from what was claimed and pending at its start."""
         if pool not in self._standing:
             if self._pending is None:
-                self._pending = pending(self.world)
-            self._standing[pool] = standings(self.world, pool, self._pending.get(pool, {}))
+                self._pending = pending(self.world, now=self.now)
+            asked = self._pending.get(pool, {})
+            self._standing[pool] = self._bare[pool] = self._shares(pool, asked)
+            bare = dict(asked)
+            for wid in self.world.stretched:
+                workload, bonus = self.world.workloads[wid], self.world.need(wid).bonus_gpu
+                if bonus and pool in self.choices(workload):
+                    bare[workload.project] = bare.get(workload.project, NOTHING).minus(Resources(bonus))
+            if bare != asked:
+                self._bare[pool] = self._shares(pool, bare)
         return self._standing[pool]
+
+    def _shares(self, pool: str, asked: Mapping[str, Resources]) -> Mapping[str, Standing]:
+        return standings(self.world, pool, asked, self.settings.past_use)
+
+    def bare(self, pool: str) -> Mapping[str, Standing]:
+        """The same as if nobody held a bonus: what is lent is nobody's due."""
+        self.standing(pool)
+        return self._bare[pool]
 
     def lent(self, project: str, pool: str) -> int:
         """Milli-GPUs that the project's workloads hold as bonus in a pool now."""
@@ -218,7 +278,9 @@ class Cycle:
         if not chunk.extends and shape in self._unfit:
             return False
         mark = world.checkpoint()
-        if not fit.place(world, cls, chunk, self.pool(pool)) and not self._relocated(chunk, cls, pool):
+        stays = chunk.parts[0].task not in self.void and stay(world, chunk, pool)
+        placed = stays or fit.place(world, cls, chunk, self.pool(pool))
+        if not placed and not self._relocated(chunk, cls, pool):
             if not chunk.extends:
                 self._unfit.add(shape)
             return False
@@ -231,13 +293,8 @@ class Cycle:
         """Place a chunk that asks for GPU memory on larger devices only, of which it is a smaller part."""
         mark = self.world.checkpoint()
         for size in cls.sizes[1:]:
-            larger = NodeClass(pool, cls.types)
-            for name in cls.names:
-                if all(device.gpu.memory >= size for device in cls.nodes[name].devices.values()):
-                    larger.add(cls.nodes[name])
+            larger = self.world.narrowed(cls, spec_of(cls)._replace(device_memory=size))
             placed = fit.place(self.world, larger, chunk, self.pool(pool))
-            for node in list(larger.nodes.values()):
-                larger.remove(node)
             if placed and not self.exceeded(chunk, pool, adding):
                 return True
             self.world.undo(mark)
@@ -259,7 +316,12 @@ class Cycle:
     # ------------------------------------------------------------------ recording
     def order(self, pool: str, chunks: Iterable[Chunk]) -> Order:
         jobs = ((chunk, self.adding(chunk, pool)) for chunk in chunks)
-        return Order(self.world, pool, self.standing(pool), jobs)
+        aged = self.aged if self.settings.ageing else None
+        return Order(self.world, pool, self.standing(pool), jobs, aged)
+
+    def aged(self, workload: Workload, priority: int) -> int:
+        """A priority with what the workload has won by waiting."""
+        return aged(workload, priority, self.now, self.settings)
 
     def looked_at(self, workload: str) -> None:
         self.positions.setdefault(workload, len(self.positions) + 1)
@@ -297,7 +359,7 @@ class Cycle:
     def block(self, lane: Lane, block: Block) -> None:
         """Remember what got nothing, and why: of several pools the one in which it came farthest."""
         wid = block.chunk.workload.id
-        self.failures.setdefault(lane, {})[wid] = block.chunk
+        self.failures.setdefault(lane, {})[wid] = block.chunk, block.kin
         known = self.blocked.get(wid)
         if known is None or known.chunk != block.chunk or self._hope(block) > self._hope(known):
             self.blocked[wid] = block
@@ -309,3 +371,4 @@ class Cycle:
 
     def record(self, decision: Decision) -> None:
         self.decisions.append(decision)
+        self.churn.note(decision)

@@ -1,6 +1,8 @@
 """One cycle: the actions in their order, then the plan that follows from what they changed."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pliant.sched.actions.allocate import allocate
 from pliant.sched.actions.consolidate import consolidate
@@ -11,11 +13,13 @@ from pliant.sched.actions.reclaim import reclaim
 from pliant.sched.actions.release import release
 from pliant.sched.actions.shrink import shrink
 from pliant.sched.actions.stale import stale
+from pliant.sched.actions.stay import stay
 from pliant.sched.context import Cycle
 from pliant.sched.intents import Deriver
-from pliant.sched.plan import Decision, Plan
+from pliant.sched.plan import Decision, Plan, Verb
 from pliant.sched.settings import Settings
 from pliant.sched.verdicts import verdicts
+from pliant.sched.victims import fresh
 from pliant.sched.world import World
 
 ACTIONS: dict[str, Callable[[Cycle], None]] = {
@@ -35,6 +39,23 @@ def decide(world: World, now: int, settings: Settings) -> Plan:
 
     A function: the same world, instant and settings give the same plan, whatever the hash seed.
     """
+    with _unswept():
+        return _decided(world, now, settings)
+
+
+@contextmanager
+def _unswept() -> Iterator[None]:
+    """No search for garbage meanwhile: it would walk the whole world for what goes with the cycle anyway."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+def _decided(world: World, now: int, settings: Settings) -> Plan:
     mark = world.checkpoint()
     try:
         world.settle()
@@ -42,20 +63,23 @@ def decide(world: World, now: int, settings: Settings) -> Plan:
         release(cycle)
         if "allocate" not in settings.actions:  # then nothing was tried yet that may now be taken for
             for lane, chunks in cycle.lanes().items():
-                cycle.failures[lane] = {chunk.workload.id: chunk for chunk in chunks}
+                cycle.failures[lane] = {each.workload.id: (each, cycle.kin(each, lane[1])) for each in chunks}
         ran: set[str] = set()
         for name in settings.actions:
             if name not in ran or cycle.released:  # again only if something was released meanwhile
                 ACTIONS[name](cycle)
             ran.add(name)
+        stay(cycle)
         return _plan(cycle)
     finally:
         world.undo(mark)
+        world.forget_kept()
         world.settle()
 
 
 def _plan(cycle: Cycle) -> Plan:
     world = cycle.world
+    cycle.reserving.lift_all()
     changed = world.changed()
     cycle.decisions = net(cycle, {key[0] for key in changed})
     outcome = Deriver(cycle).run(changed)
@@ -67,14 +91,31 @@ def _plan(cycle: Cycle) -> Plan:
         tuple(outcome.resizes),
         verdicts(cycle, outcome),
         cycle.wake,
+        cycle.churn.rows(cycle.decisions),
     )
 
 
 def net(cycle: Cycle, changed: set[str]) -> list[Decision]:
-    """The decisions for history: those of workloads for which they came to nothing are left out."""
-    kept: list[Decision] = []
-    for decision in cycle.decisions:
+    """The decisions for history: those of workloads for which they came to nothing are left out.
+
+    So is what a workload that had nothing before was given and lost again; unless something was taken from
+    others in between, whose reasons count what it held then.
+    """
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for at, decision in enumerate(cycle.decisions):
         wid = decision.workload
-        if wid in changed:
-            kept.append(decision)
-    return kept
+        first.setdefault(wid, at)
+        if wid not in changed or (decision.verb is Verb.EVICT and fresh(cycle.world, wid)):
+            last[wid] = at
+    taken = [
+        (at, d)
+        for at, d in enumerate(cycle.decisions)
+        if d.gpu_after < d.gpu_before and d.workload in changed
+    ]
+    idle = {
+        wid
+        for wid, end in last.items()
+        if not any(first[wid] < at < end and d.workload != wid for at, d in taken)
+    }
+    return [d for at, d in enumerate(cycle.decisions) if d.workload not in idle or at > last[d.workload]]

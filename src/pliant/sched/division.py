@@ -9,6 +9,9 @@ from pliant.model.quantity import GPU, Resources
 INFINITE = 1 << 62
 """Stands for `unlimited` in sums and comparisons."""
 
+ALL = 1 << 20
+"""Everything that a pool had over the time that counts as its past."""
+
 
 def bound(value: int) -> int:
     """A quota or limit as a number that compares; a negative one means unlimited."""
@@ -25,13 +28,15 @@ class Claimant:
     weight: int | None  # None: its quota is its weight
     rank: int = 100
     created: int = 0
+    past: int = 0  # what it used of late of what there was, in parts of ALL
 
 
-def divide(total: int, claimants: Iterable[Claimant], unit: int) -> dict[str, int]:
+def divide(total: int, claimants: Iterable[Claimant], unit: int, past_use: int = 0) -> dict[str, int]:
     """How much of `total` each may have. Nobody gets more than it wants; quotas may add up to more.
 
     The rest goes by rank, then by weight in whole units (the last one may be smaller). Weight 0 shares evenly
-    what the others of its rank leave, before a lower rank has any.
+    what the others of its rank leave, before a lower rank has any. `past_use` (thousandths) is how strongly
+    weights follow the past: see _corrected().
     """
     order = sorted(claimants, key=lambda c: (c.created, c.key))
     given = {c.key: min(total if c.deserved >= INFINITE else c.deserved, c.wants) for c in order}
@@ -40,9 +45,8 @@ def divide(total: int, claimants: Iterable[Claimant], unit: int) -> dict[str, in
         level = [(c, _weight(c, total)) for c in order if c.rank == rank]
         for some in ([entry for entry in level if entry[1]], [(c, 1) for c, weight in level if not weight]):
             if rest > 0:
-                rest = _pour(
-                    rest, [entry for entry in some if entry[0].wants > given[entry[0].key]], given, unit
-                )
+                hungry = [entry for entry in some if entry[0].wants > given[entry[0].key]]
+                rest = _pour(rest, hungry, given, unit, past_use)
     return given
 
 
@@ -52,24 +56,43 @@ def _weight(claimant: Claimant, total: int) -> int:
     return min(claimant.deserved, total)
 
 
-def _pour(rest: int, level: list[tuple[Claimant, int]], given: dict[str, int], unit: int) -> int:
+def _corrected(level: list[tuple[Claimant, int]], past_use: int) -> list[tuple[Claimant, int]]:
+    """Weights with the past in them: who used more of late than its weight is gets less, down to nothing.
+
+    With w the part of its weight in those of all, and u what it used of late: w + past_use * (w - u).
+    """
+    if not past_use:
+        return level
+    weights = sum(weight for _, weight in level)
+    found = [
+        (c, max(0, weight * (1000 + past_use) * ALL - past_use * c.past * weights)) for c, weight in level
+    ]
+    return found if any(weight for _, weight in found) else level
+
+
+def _pour(
+    rest: int, level: list[tuple[Claimant, int]], given: dict[str, int], unit: int, past_use: int
+) -> int:
     """Give `rest` to the claimants of one rank by weight; return what they leave."""
     open_ = level
     while open_:
-        weights = sum(weight for _, weight in open_)
-        full = [(c, w) for c, w in open_ if (c.wants - given[c.key]) * weights <= rest * w]
+        parts = _corrected(open_, past_use)
+        weights = sum(weight for _, weight in parts)
+        full = {c.key for c, w in parts if (c.wants - given[c.key]) * weights <= rest * w}
         if not full:
             break
-        for claimant, _ in full:
-            rest -= claimant.wants - given[claimant.key]
-            given[claimant.key] = claimant.wants
-        open_ = [entry for entry in open_ if entry not in full]
+        for claimant, _ in open_:
+            if claimant.key in full:
+                rest -= claimant.wants - given[claimant.key]
+                given[claimant.key] = claimant.wants
+        open_ = [entry for entry in open_ if entry[0].key not in full]
     if not open_:
         return rest
-    weights = sum(weight for _, weight in open_)
+    parts = _corrected(open_, past_use)
+    weights = sum(weight for _, weight in parts)
     amount = rest
     remainders: list[tuple[int, int, Claimant]] = []
-    for place, (claimant, weight) in enumerate(open_):
+    for place, (claimant, weight) in enumerate(parts):
         part = amount * weight // (weights * unit) * unit
         given[claimant.key] += part
         rest -= part
@@ -94,6 +117,7 @@ class Standing(NamedTuple):
     rank: int
     created: int
     allocatable: Resources  # what it can reach: see reachable()
+    past: int = 0  # what it used of late of what the pool had, in parts of ALL
 
 
 def reachable(deserved: Resources, limit: Resources, fair: Resources) -> Resources:
@@ -120,16 +144,19 @@ class Member(NamedTuple):
     created: int
     wants: Resources  # claimed + pending, before limits
     children: tuple["Member", ...] = ()
+    past: int = 0  # what it used of late of what the pool had, in parts of ALL
 
 
-def share_out(total: Resources, members: Iterable[Member]) -> Mapping[str, Standing]:
-    """Fair shares of a whole queue tree of one pool, by key."""
+def share_out(total: Resources, members: Iterable[Member], past_use: int = 0) -> Mapping[str, Standing]:
+    """Fair shares of a whole queue tree of one pool, by key; past use counts for GPUs alone."""
     found: dict[str, Standing] = {}
-    _share_level(total, tuple(members), found)
+    _share_level(total, tuple(members), found, past_use)
     return found
 
 
-def _share_level(total: Resources, members: tuple[Member, ...], found: dict[str, Standing]) -> None:
+def _share_level(
+    total: Resources, members: tuple[Member, ...], found: dict[str, Standing], past_use: int
+) -> None:
     columns = []
     for at, unit in enumerate(UNITS):
         columns.append(
@@ -143,16 +170,18 @@ def _share_level(total: Resources, members: tuple[Member, ...], found: dict[str,
                         m.weight if at == 0 else GPU,
                         m.rank,
                         m.created,
+                        m.past,
                     )
                     for m in members
                 ],
                 unit,
+                past_use if at == 0 else 0,
             )
         )
     for m in members:
         fair = Resources(*(column[m.key] for column in columns))
         found[m.key] = Standing(
-            m.deserved, m.limit, fair, m.rank, m.created, reachable(m.deserved, m.limit, fair)
+            m.deserved, m.limit, fair, m.rank, m.created, reachable(m.deserved, m.limit, fair), m.past
         )
         if m.children:
-            _share_level(fair, m.children, found)
+            _share_level(fair, m.children, found, past_use)

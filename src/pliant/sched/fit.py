@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pliant.model.machine import NodePool, Placement, Share
+from pliant.model.machine import NodePool, Placement, Share, Strategy
 from pliant.model.workload import Request, TaskGroup
-from pliant.sched import fraction, score, topology
-from pliant.sched.machines import Device, NodeClass, NodeState
+from pliant.sched import fraction, score, suited, topology
+from pliant.sched.device import Device
+from pliant.sched.machines import NodeClass, NodeState, TaskKey
 from pliant.sched.portions import Chunk, Part, whole
 from pliant.sched.subgroups import Level, constrained, tree
 from pliant.sched.world import World
@@ -14,6 +15,8 @@ from pliant.sched.world import World
 
 def fits(node: NodeState, request: Request) -> bool:
     """True if the node has this much unclaimed."""
+    if node.row.max_tasks is not None and node.claimants >= node.row.max_tasks:
+        return False
     if (request.cpu and request.cpu > node.free_cpu) or (
         request.memory and request.memory > node.free_memory
     ):
@@ -26,6 +29,8 @@ def fits(node: NodeState, request: Request) -> bool:
 def fits_now(node: NodeState, request: Request) -> bool:
     """True if the node has this much neither claimed nor carried. Only for requests that fit."""
     row = node.row
+    if row.max_tasks is not None and len(node.tasks) >= row.max_tasks:
+        return False
     if (request.cpu and request.cpu > row.cpu - node.held_cpu) or (
         request.memory and request.memory > row.memory - node.held_memory
     ):
@@ -36,21 +41,29 @@ def fits_now(node: NodeState, request: Request) -> bool:
     return found is not None and all(d.room_now(s.portion, s.memory) for d, s in found)
 
 
-def seat(node: NodeState, request: Request) -> Placement:
+def seat(node: NodeState, request: Request, pool: NodePool) -> Placement:
     """The placement of a request on a node on which it fits."""
     if whole(request):
         devices = fraction.whole_devices(node, request.devices) or []
-        pairs = [(device, fraction.share_on(device.gpu, request)) for device in devices]
-    else:
-        pairs = (fraction.shared_devices(node, request) if request.devices else None) or []
+        devices.sort(key=_index)
+        shares = tuple([device.whole() for device in devices])
+        return Placement(node.row.name, shares, request.cpu, request.memory)
+    spread = pool.device_strategy is Strategy.SPREAD
+    pairs = (fraction.shared_devices(node, request, spread) if request.devices else None) or []
     return Placement(node.row.name, in_order(pairs), request.cpu, request.memory)
+
+
+def _index(device: Device) -> int:
+    return device.gpu.index
 
 
 def in_order(pairs: list[tuple[Device, Share]]) -> tuple[Share, ...]:
     return tuple(share for _, share in sorted(pairs, key=lambda pair: pair[0].gpu.index))
 
 
-def find(cls: NodeClass, request: Request, pool: NodePool, most: int = 0) -> NodeState | None:
+def find(
+    cls: NodeClass, request: Request, pool: NodePool, most: int = 0, bars: suited.Bars = ()
+) -> NodeState | None:
     """The best node with so much unclaimed; one that could start it now before one where it must wait."""
     if whole(request):
         tiers = score.by_free_devices(cls, request.devices, most, pool.gpu_strategy)
@@ -62,12 +75,26 @@ def find(cls: NodeClass, request: Request, pool: NodePool, most: int = 0) -> Nod
     for nodes in tiers:
         later = None
         for node in nodes:
-            if fits(node, request):
+            if fits(node, request) and (not bars or suited.allowed(node, bars)):
                 if waits or fits_now(node, request):
                     return node
                 later = later or node
         if later is not None:
             return later
+    return None
+
+
+def choose(
+    world: World, classes: Sequence[NodeClass], key: TaskKey, request: Request, pool: NodePool, most: int = 0
+) -> NodeState | None:
+    """The best node for a task in the first class that has one, among those that suit it."""
+    if not world.shunned and world.demand(key) is None:  # nothing to choose by
+        return next((node for cls in classes if (node := find(cls, request, pool, most)) is not None), None)
+    bars = suited.bars(world, key)
+    for cls in suited.best_first(world, classes, key):
+        node = find(cls, request, pool, most, bars)
+        if node is not None:
+            return node
     return None
 
 
@@ -84,8 +111,8 @@ def extended(node: NodeState, claim: Placement, request: Request) -> Placement |
     return replace(claim, shares=in_order(mine + more))
 
 
-def place_part(world: World, cls: NodeClass, part: Part, pool: NodePool) -> bool:
-    """Claim a place for one task; False, and nothing changed, if there is none."""
+def place_part(world: World, classes: Sequence[NodeClass], part: Part, pool: NodePool) -> bool:
+    """Claim a place for one task in the first class that has one; False, and nothing changed, without any."""
     if part.extends:
         claim = world.claim_of(part.task)
         node = world.nodes.get(claim.node) if claim is not None else None
@@ -94,10 +121,10 @@ def place_part(world: World, cls: NodeClass, part: Part, pool: NodePool) -> bool
             return False
         world.claim(part.task, more)
         return True
-    node = find(cls, part.request, pool, part.most)
+    node = choose(world, classes, part.task, part.request, pool, part.most)
     if node is None:
         return False
-    world.claim(part.task, seat(node, part.request))
+    world.claim(part.task, seat(node, part.request, pool))
     return True
 
 
@@ -107,11 +134,28 @@ def relocate(world: World, cls: NodeClass, part: Part, pool: NodePool, group: Ta
     if claim is None:
         return False
     request = replace(group.request, devices=len(claim.shares) + part.request.devices)
-    node = find(cls, request, pool, group.request.devices)
-    if node is None or node.row.name == claim.node or not fits_now(node, request):
+    mark = world.checkpoint()
+    world.claim(part.task, None)  # of all it has, only what lies elsewhere says where it may go
+    placed = place_again(world, cls, Part(part.task, request, most=group.request.devices), pool)
+    now = world.claim_of(part.task) if placed else None
+    if now is None or now.node == claim.node or not starts_now(world, part.task):
+        world.undo(mark)
         return False
-    world.claim(part.task, seat(node, request))
     return True
+
+
+def starts_now(world: World, key: TaskKey) -> bool:
+    """True if a task claims nothing, or nothing that others still carry."""
+    claim = world.claim_of(key)
+    node = world.nodes.get(claim.node) if claim is not None else None
+    if claim is None or node is None:
+        return True
+    devices = [node.devices[share.gpu] for share in claim.shares if share.gpu in node.devices]
+    return (
+        all(device.room_now(0, 0) for device in devices)
+        and (not claim.cpu or node.held_cpu <= node.row.cpu)
+        and (not claim.memory or node.held_memory <= node.row.memory)
+    )
 
 
 def by_size(parts: Sequence[Part]) -> list[Part]:
@@ -127,7 +171,8 @@ def place(world: World, cls: NodeClass, chunk: Chunk, pool: NodePool) -> bool:
     if constrained(chunk.workload):
         done = _place_branch(world, topology.NodeSet(cls), tree(chunk.workload), chunk.parts, pool)
     else:
-        done = all(place_part(world, cls, part, pool) for part in by_size(chunk.parts))
+        parts = by_size(chunk.parts) if len(chunk.parts) > 1 else chunk.parts
+        done = all(place_part(world, (cls,), part, pool) for part in parts)
     if not done:
         world.undo(mark)
     return done
@@ -137,7 +182,7 @@ def place_again(world: World, cls: NodeClass, part: Part, pool: NodePool) -> boo
     """Claim a place for a task that lost its own, as close to the rest of its workload as it must be."""
     workload = world.workloads[part.task[0]]
     if not constrained(workload):
-        return place_part(world, cls, part, pool)
+        return place_part(world, (cls,), part, pool)
     return _place_branch(world, topology.NodeSet(cls), tree(workload), (part,), pool)
 
 
@@ -172,4 +217,4 @@ def _place_inside(
             placed = topology.parts_of(world, child, parts)
             rest = [part for part in rest if part not in placed]
     tries = where.tries()
-    return all(any(place_part(world, cls, part, pool) for cls in tries) for part in by_size(rest))
+    return all(place_part(world, tries, part, pool) for part in by_size(rest))

@@ -3,7 +3,8 @@
 from pliant.model.machine import Gpu, Share
 from pliant.model.quantity import GPU
 from pliant.model.workload import Request
-from pliant.sched.machines import Device, NodeState
+from pliant.sched.device import Device
+from pliant.sched.machines import NodeState
 
 
 def portion_of(memory: int, device_memory: int) -> int:
@@ -41,8 +42,13 @@ def whole_devices(node: NodeState, count: int) -> list[Device] | None:
     return (found + waiting)[:count]
 
 
-def shared_devices(node: NodeState, request: Request) -> list[tuple[Device, Share]] | None:
-    """Devices for a fraction: shared ones first (fit now, then most used), then unused; None if too few."""
+def shared_devices(
+    node: NodeState, request: Request, spread: bool = False
+) -> list[tuple[Device, Share]] | None:
+    """Devices for a fraction: shared ones first (fit now, then most used), then unused; None if too few.
+
+    `spread` turns that round: unused ones first, then the least used.
+    """
     found: list[tuple[tuple[bool, bool, int, int], Device, Share]] = []
     for device in node.devices.values():
         if device.gpu.foreign:
@@ -50,7 +56,8 @@ def shared_devices(node: NodeState, request: Request) -> list[tuple[Device, Shar
         share = share_on(device.gpu, request)
         if device.room(share.portion, share.memory):
             now = device.room_now(share.portion, share.memory)
-            key = (device.claimed == 0, not now, -device.claimed, device.gpu.index)
+            used = device.claimed if spread else -device.claimed
+            key = ((device.claimed == 0) is not spread, not now, used, device.gpu.index)
             found.append((key, device, share))
     if len(found) < request.devices:
         return None

@@ -4,19 +4,25 @@ It tries things on the journal with the allocator that places for real, in a fix
 of steps, so that the same world always gives the same answer.
 """
 
-from pliant.model.machine import Placement
+from functools import partial
+
+from pliant.model.quantity import GPU
 from pliant.model.workload import Request
-from pliant.sched import fit
+from pliant.sched import fit, suited
 from pliant.sched.clearing import Clearing
 from pliant.sched.context import Cycle
+from pliant.sched.domains import spec_of
 from pliant.sched.kept import Kept, taken_over
-from pliant.sched.machines import NodeClass, NodeState, TaskKey
+from pliant.sched.machines import NodeClass, NodeState
 from pliant.sched.nearby import Nearby
 from pliant.sched.portions import Chunk, Part, Step
 from pliant.sched.prices import Heaps, Prices
+from pliant.sched.refine import begun_with_another, lighter
+from pliant.sched.relief import Relief
+from pliant.sched.staying import given_back
 from pliant.sched.subgroups import constrained, tree
-from pliant.sched.telling import told
-from pliant.sched.victims import Cost, Rank, Rules, Unit, rank, unit_for
+from pliant.sched.telling import tell
+from pliant.sched.victims import Cost, Rules, Unit, rank, unit_for
 
 FEW = 16
 """Up to so many units, leaving each out is tried by placing everything anew."""
@@ -33,8 +39,10 @@ class Hunt:
         self._cls = cycle.nodes_for(self._chunk.workload, rules.pool)
         self._pool = cycle.pool(rules.pool)
         self._units: list[Unit] = []
+        self._effort = len(self._cls.nodes) * len(self._chunk.parts)  # of one more search
         self._clearing = Clearing(cycle, rules)
         self._kept: Kept | None = None
+        self._last: Part | None = None  # with it the whole outcome can be judged
         self._heaps: Heaps = {}  # prices that may serve the next chunk of the same kind
 
     def run(self) -> bool:
@@ -45,24 +53,37 @@ class Hunt:
         kin = self._cycle.kin(self._chunk, rules.pool)
         self._kept = kept.pop(kin, None)
         found = self._search(mark)
-        if found and self._heaps and not rules.spared:
-            kept[kin] = Kept(self._heaps, rules.over, rules.ranks, mark)
+        if found and self._heaps and not (rules.spared or rules.shelter):
+            kept[kin] = Kept(self._heaps, rules, self._clearing.by_node, mark)
         if self._rules.spared and self._better_later(mark, found):
             return False
         if not found and self._may_relocate():
             self._rules.relocates = True  # what may not be taken may stand in the way of what may
             found = self._search(mark)
         if not found:
+            self._withheld(mark)
             return False
         self._tidy()
         self._resettle()
-        self._record()
+        tell(self._rules, self._units, self._clearing.before)
         return True
 
     def _may_relocate(self) -> bool:
         """True if a core may be had by taking and moving together."""
         moves = self._rules.resettles and self._cycle.settings.consolidation_victims != 0
         return moves and self._chunk.step is Step.CORE and len(self._cls.nodes) > 1
+
+    def _withheld(self, mark: int) -> None:
+        """Remember whose budget it is that the chunk waits for, if it would fit without."""
+        rules, cycle = self._rules, self._cycle
+        if not rules.denied:
+            return
+        rules.shelter, rules.unbounded = set(), True
+        if self._search(mark):
+            self._world.undo(mark)
+            project = min(rules.denied, key=lambda each: (cycle.churn.until(each), each))
+            cycle.withheld[cycle.kin(self._chunk, rules.pool)] = project
+            cycle.wake_at(cycle.churn.until(project))
 
     def _tidy(self) -> None:
         """Place the chunk once more, as the allocator does with the victims gone."""
@@ -75,18 +96,57 @@ class Hunt:
         if not fit.place(world, self._cls, self._chunk, self._pool):
             world.undo(mark)
 
-    def _rank(self, wid: str) -> Rank:
-        return rank(self._rules, wid)
-
     def _search(self, mark: int) -> bool:
-        """Find a set of victims and place the chunk; on failure the world is as at the mark."""
-        self._units = []
-        if self._relieve() and self._served():
-            self._minimise(mark)
-            if self._admitted() and self._rules.holds():
-                return True
+        """Find a set of victims and place the chunk; on failure the world is as at the mark.
+
+        Where it takes more from a project than its budget allows, another is sought without that project.
+        """
+        rules = self._rules
+        while not self._sought(mark):
+            more = rules.overdrawn - rules.shelter
+            rules.overdrawn.clear()
+            if not more:
+                return False
+            rules.shelter |= more
+            rules.denied |= more
+        return True
+
+    def _sought(self, mark: int) -> bool:
+        rules = self._rules
+        if self._tried(mark, False) or (rules.lacking() is not None and self._tried(mark, True)):
+            return True
+        again = partial(self._again, mark)
+        if not (rules.in_turn and begun_with_another(rules, self._clearing, mark, self._effort, again)):
+            return False
+        self._refine(mark)
+        return True
+
+    def _tried(self, mark: int, own_rule: bool) -> bool:
+        """`own_rule`: it takes first what its own rule asks for, not what is cheapest."""
+        if self._taken(mark, [], own_rule):
+            self._refine(mark)
+            return True
         self._world.undo(mark)
         return False
+
+    def _taken(self, mark: int, first: list[Unit], own_rule: bool) -> bool:
+        """Place the chunk; what was taken first is among the victims. On failure the caller undoes."""
+        self._units = first
+        if not (Relief(self._clearing, self._rules, own_rule).taken(self._units) and self._served()):
+            return False
+        self._minimise(mark)
+        return self._kept_to()
+
+    def _refine(self, mark: int) -> None:
+        """Put a lighter set of victims in the place of the one that was found, if there is one."""
+        if self._rules.moves or not 1 < len(self._units) <= FEW:
+            return
+        found, heaps, again = self._units, self._heaps, partial(self._again, mark)
+        self._units = lighter(self._rules, self._clearing, mark, found, self._effort, again)
+        self._heaps = heaps if self._units is found else {}  # prices of nodes that changed are not known then
+
+    def _again(self, mark: int, first: list[Unit]) -> list[Unit] | None:
+        return self._units if self._taken(mark, first, False) else None
 
     def _better_later(self, mark: int, found: bool) -> bool:
         """True if less would be lost once the minimum run time of others has passed: worth waiting for.
@@ -120,41 +180,9 @@ class Hunt:
     def _admitted(self) -> bool:
         return not self._cycle.exceeded(self._chunk, self._rules.pool, self._rules.adding)
 
-    def _relieve(self) -> bool:
-        """Take from queues whose limit the chunk would break until it no longer does."""
-        rules, world = self._rules, self._world
-        while (refusal := self._cycle.refuse(self._chunk, rules.pool, rules.adding)) is not None:
-            if refusal.quota:
-                return False
-            best: tuple[Cost, Unit] | None = None
-            for project, holders in sorted(world.holders.items()):
-                if refusal.key not in world.path(project):
-                    continue
-                for wid in sorted(holders):
-                    unit = self._any_unit(wid, refusal.resource)
-                    if unit is not None:
-                        price = self._clearing.price([unit])
-                        if best is None or price < best[0]:
-                            best = (price, unit)
-            if best is None or not self._clearing.spend(1):
-                return False
-            self._take(best[1])
-        return True
-
-    def _any_unit(self, wid: str, resource: str) -> Unit | None:
-        """The least of a resource (gpu, cpu, memory) that this workload can lose in this pool."""
-        found: list[Unit] = []
-        for key in reversed(self._world.keys_of(wid)):
-            claim = self._world.claim_of(key)
-            if claim is None or self._world.pool_of(claim.node) != self._rules.pool:
-                continue
-            if not getattr(claim.resources, resource):
-                continue
-            uuid = claim.shares[-1].gpu if claim.shares else None
-            unit = unit_for(self._rules, key, uuid)
-            if unit is not None and unit.again is None:
-                found.append(unit)
-        return max(found, key=lambda unit: unit.step, default=None)
+    def _kept_to(self) -> bool:
+        """True if what stands now keeps all limits and rules."""
+        return self._admitted() and self._rules.holds() and self._rules.bearable(self._units)
 
     # ------------------------------------------------------------------ one task
     def _served(self) -> bool:
@@ -163,17 +191,24 @@ class Hunt:
             return nearby.place(self._cls, tree(self._chunk.workload), self._chunk.parts)
         parts, heaps, kept = fit.by_size(self._chunk.parts), None, self._kept
         if kept is not None:
+            mine, self._clearing.by_node = self._clearing.by_node, kept.by_node
             heaps = taken_over(kept, self._rules, self._cls, self._clearing.estimate)
+            if heaps is None:
+                self._clearing.by_node = mine
         if heaps is None:
             heaps = {}
         self._kept = None  # good for one search
         self._heaps = heaps if len(parts) == 1 and not self._rules.moves else {}
+        self._last = parts[-1]
         return all(self._serve(part, self._cls, heaps) for part in parts)
 
     def _serve(self, part: Part, cls: NodeClass, heaps: Heaps) -> bool:
         """Place one task, making room on the cheapest node."""
-        if fit.place_part(self._world, cls, part, self._pool):
-            return True
+        vain = not (self._units or part.extends or len(self._chunk.parts) > 1 or self._chunk.by_memory)
+        if not vain and fit.place_part(self._world, (cls,), part, self._pool):
+            return True  # a single one was tried before the hunt began
+        cls = suited.for_task(self._world, cls, part.task)
+        bars = suited.bars(self._world, part.task)
         if part.extends:
             claim = self._world.claim_of(part.task)
             node = self._world.nodes.get(claim.node) if claim is not None else None
@@ -184,27 +219,43 @@ class Hunt:
                 and self._on(node, part) is not None
                 and self._world.checkpoint() > mark
             )
-        heap = heaps.get(part.request)
+        kind = (part.request, spec_of(cls))
+        heap = heaps.get(kind)
         if heap is None:
-            heap = heaps[part.request] = self._priced(part.request, cls)
+            heap = heaps[kind] = self._priced(part.request, cls)
         rejected: list[tuple[Cost, str]] = []
         served = False
         while not served and (entry := heap.pop()) is not None:
             price, name = entry
-            mark = self._world.checkpoint()
+            if bars and not suited.allowed(cls.nodes[name], bars):
+                rejected.append(entry)
+                continue
+            mark, known = self._world.checkpoint(), len(self._units)
             now = self._on(cls.nodes[name], part, price)
             if now is None:
                 continue
             if now > price:
                 heap.put(name, now)
-            elif self._world.checkpoint() > mark:
+            elif self._world.checkpoint() > mark and (part is not self._last or self._kept_to()):
                 served = True
-                heap.put(name, now)
+                if part.request.devices <= self._takeable(cls.nodes[name]):
+                    heap.put(name, now)
             else:
+                self._world.undo(mark)
+                del self._units[known:]
                 rejected.append((now, name))
         for now, name in rejected:
             heap.put(name, now)
         return served
+
+    def _takeable(self, node: NodeState) -> int:
+        """Devices of a node that are not wholly the chunk's own: no more of them can be made free."""
+        mine = self._world.keys_of(self._chunk.workload.id)
+        if len(mine) < 2:
+            return node.usable
+        own = (self._world.claim_of(key) for key in node.tasks if key[0] == self._chunk.workload.id)
+        shares = (share for claim in own if claim is not None for share in claim.shares)
+        return node.usable - sum(1 for share in shares if share.portion >= GPU)
 
     def _priced(self, request: Request, cls: NodeClass) -> Prices:
         """All nodes that could be cleared for a request, by what that costs."""
@@ -244,8 +295,8 @@ class Hunt:
 
     def _seated(self, node: NodeState, part: Part) -> bool:
         if part.extends:
-            return fit.place_part(self._world, self._cls, part, self._pool)
-        self._world.claim(part.task, fit.seat(node, part.request))
+            return fit.place_part(self._world, (self._cls,), part, self._pool)
+        self._world.claim(part.task, fit.seat(node, part.request, self._pool))
         return True
 
     def _moved(self, units: list[Unit]) -> bool:
@@ -312,31 +363,17 @@ class Hunt:
         world = self._world
         moved = {unit.workload for unit in self._units if unit.again is not None}
         kept: set[str] = set()
-        for wid in sorted({unit.workload for unit in self._units} - moved, key=self._rank, reverse=True):
+        victims = {unit.workload for unit in self._units} - moved
+        for wid in sorted(victims, key=partial(rank, self._rules), reverse=True):
             before = self._clearing.before[wid]
             mark = world.checkpoint()
             for key in before:
                 world.claim(key, None)
-            if all(self._reclaimed(key, claim) for key, claim in before.items()) and self._admitted():
+            if given_back(world, before.items()) and self._admitted():
                 kept.add(wid)
             else:
                 world.undo(mark)
         self._units = [unit for unit in self._units if unit.workload not in kept]
-
-    def _reclaimed(self, key: TaskKey, claim: Placement | None) -> bool:
-        """Give a task its old claim back if there is still room for it."""
-        if claim is None:
-            return True
-        node = self._world.nodes.get(claim.node)
-        if (
-            node is None
-            or claim.cpu > node.free_cpu
-            or claim.memory > node.free_memory
-            or not all(node.devices[share.gpu].room(share.portion, share.memory) for share in claim.shares)
-        ):
-            return False
-        self._world.claim(key, claim)
-        return True
 
     def _resettle(self) -> None:
         """Place victims that lost their core on what is left, the most valuable first."""
@@ -346,20 +383,10 @@ class Hunt:
         self._cycle.room_freed()
         hopeless: set[object] = set()  # claims only grow here
         victims = {unit.workload for unit in self._units if unit.step is Step.CORE and unit.again is None}
-        for wid in sorted(victims, key=self._rank, reverse=True):
+        for wid in sorted(victims, key=partial(rank, self._rules), reverse=True):
             chunk = world.need(wid).chunk
             if chunk is not None and chunk.step is Step.CORE and not self._cycle.rests(chunk):
                 kin = self._cycle.kin(chunk, self._rules.pool)
                 adding = self._cycle.adding(chunk, self._rules.pool)
                 if kin not in hopeless and not self._cycle.try_place(chunk, self._rules.pool, adding):
                     hopeless.add(kin)
-
-    # ------------------------------------------------------------------ telling
-    def _record(self) -> None:
-        taken: dict[str, list[Unit]] = {}
-        for unit in self._units:
-            taken.setdefault(unit.workload, []).append(unit)
-        for wid, units in taken.items():
-            decision = told(self._rules, wid, units, self._clearing.before[wid])
-            if decision is not None:
-                self._cycle.record(decision)

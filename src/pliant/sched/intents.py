@@ -1,6 +1,7 @@
 """From claims to intents: what must start, stop or change until tasks carry what they claim."""
 
 from dataclasses import replace
+from typing import Any
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import GPU
@@ -61,20 +62,31 @@ class Deriver:
     def run(self, changed: list[TaskKey]) -> Outcome:
         keys = sorted({*changed, *self._world.adrift})
         changed_now = set(changed)
-        for key in keys:
-            row, claim = self._world.tasks[key], self._world.claim_of(key)
-            if row.claims != claim:
-                row = self.outcome.rows[key] = replace(row, claims=claim)
-            if row.phase in (TaskPhase.RUNNING, TaskPhase.ORDERED):
-                self._live(row, key in changed_now)
         starting: dict[str, list[TaskKey]] = {}
         for key in keys:
-            row = self._row(key)
-            if row.claims is not None and row.phase is TaskPhase.WAITING:
+            row, claim = self._world.tasks[key], self._world.claim_of(key)
+            if row.phase is TaskPhase.WAITING and claim is not None:
                 starting.setdefault(row.workload, []).append(key)
+            elif row.phase is TaskPhase.RUNNING or row.phase is TaskPhase.ORDERED:
+                if claim is None:
+                    self._stop(row, self._why(row, None), claims=None)
+                    continue
+                self._live(self._noted(key), key in changed_now)
+            else:
+                self._noted(key)
         for wid, waiting in starting.items():
             self._start(wid, waiting)
+            for key in waiting:
+                if key not in self.outcome.rows:
+                    self._noted(key)
         return self.outcome
+
+    def _noted(self, key: TaskKey) -> Task:
+        """The row of a task with what it claims now, part of the outcome if that is new."""
+        row, claim = self._row(key), self._world.claim_of(key)
+        if row.claims != claim:
+            row = self.outcome.rows[key] = replace(row, claims=claim)
+        return row
 
     def _row(self, key: TaskKey) -> Task:
         return self.outcome.rows.get(key) or self._world.tasks[key]
@@ -84,10 +96,8 @@ class Deriver:
         claim, carry = row.claims, row.carries
         assert carry is not None
         workload = self._world.workloads.get(row.workload)
-        if claim is not None and not differs(claim, carry):
-            return
-        if claim is None:
-            self._stop(row, self._why(row, None))
+        assert claim is not None
+        if not differs(claim, carry):
             return
         keeps = claim.node == carry.node and set(carry.uuids) <= set(claim.uuids)
         if keeps and not self._free_now(row.key, claim):
@@ -103,7 +113,7 @@ class Deriver:
         if keeps and workload is not None and self._is_bonus(workload, row, claim):
             since = self._cycle.now - self._cycle.settings.grow_window
             resizes = (*(at for at in resizes if at > since), self._cycle.now)
-        self._stop(replace(row, resizes=resizes), self._why(row, claim))
+        self._stop(row, self._why(row, claim), resizes=resizes)
 
     @staticmethod
     def _kept(claim: Placement, carry: Placement) -> Placement:
@@ -114,8 +124,8 @@ class Deriver:
         group = workload.group(row.group)
         return group.elastic and len(claim.shares) > group.request.devices
 
-    def _stop(self, row: Task, reason: Reason) -> None:
-        self.outcome.rows[row.key] = replace(row, phase=TaskPhase.STOPPING)
+    def _stop(self, row: Task, reason: Reason, **changes: Any) -> None:
+        self.outcome.rows[row.key] = replace(row, phase=TaskPhase.STOPPING, **changes)
         attempt = AttemptId(row.workload, row.name, row.attempt)
         self.outcome.stops.append(StopIntent(attempt, reason, self._decisions.get(row.workload, -1)))
 
@@ -157,31 +167,33 @@ class Deriver:
         workload = self._world.workloads.get(wid)
         if workload is None or not workload_open(workload):
             return
-        ready: list[Task] = []
-        for row in (self._row(key) for key in self._world.keys_of(wid) if key in set(waiting)):
-            assert row.claims is not None
+        ready: list[tuple[TaskKey, Task, Placement]] = []
+        mine = set(waiting)
+        for key in self._world.keys_of(wid):
+            claim = self._world.claim_of(key) if key in mine else None
+            if claim is None:
+                continue
+            row = self._row(key)
             if row.retry_at is not None and row.retry_at > self._cycle.now:
                 self._cycle.wake_at(row.retry_at)
-            elif self._free_now(row.key, row.claims):
-                ready.append(row)
-                self._ordered.setdefault(row.claims.node, {})[row.key] = row.claims
+            elif self._free_now(key, claim):
+                ready.append((key, row, claim))
+                self._ordered.setdefault(claim.node, {})[key] = claim
             else:
-                self.outcome.held_back.setdefault(wid, row.key)
-        if not self._core_up(workload, {row.name for row in ready}):
+                self.outcome.held_back.setdefault(wid, key)
+        if not self._core_up(workload, {row.name for _, row, _ in ready}):
             if wid not in self.outcome.held_back:
                 self.outcome.apart[wid] = waiting[0]
-            for row in ready:
-                assert row.claims is not None
-                del self._ordered[row.claims.node][row.key]
+            for key, _, claim in ready:
+                del self._ordered[claim.node][key]
             return
-        for row in ready:
-            assert row.claims is not None
-            attempt = AttemptId(wid, row.name, row.attempt + 1)
-            self.outcome.rows[row.key] = replace(
-                row, phase=TaskPhase.ORDERED, attempt=row.attempt + 1, carries=row.claims, started=None
+        cause = self._places.get(wid, self._decisions.get(wid, -1))
+        for key, row, claim in ready:
+            number = row.attempt + 1
+            self.outcome.rows[key] = replace(
+                row, phase=TaskPhase.ORDERED, attempt=number, claims=claim, carries=claim, started=None
             )
-            cause = self._places.get(wid, self._decisions.get(wid, -1))
-            self.outcome.starts.append(StartIntent(attempt, row.claims, cause))
+            self.outcome.starts.append(StartIntent(AttemptId(wid, row.name, number), claim, cause))
 
     def _core_up(self, workload: Workload, ready: set[str]) -> bool:
         up: dict[str, int] = {}

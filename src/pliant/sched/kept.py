@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pliant.model.workload import Request
 from pliant.sched.machines import NodeClass, NodeState
 from pliant.sched.prices import Heaps
-from pliant.sched.victims import Cost, Rank, Rules, excess
+from pliant.sched.singles import Singles
+from pliant.sched.victims import Cost, Rules, excess
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +15,8 @@ class Kept:
     """What a hunt that succeeded knew. Prices hold where nothing has changed since the mark."""
 
     heaps: Heaps
-    over: dict[str, int]
-    ranks: dict[str, Rank]
+    rules: Rules
+    by_node: Singles
     mark: int
 
 
@@ -26,13 +27,17 @@ def taken_over(
     estimate: Callable[[NodeState, Request], Cost | None],
 ) -> Heaps | None:
     """The prices for a chunk of the same kind; None if those who give stand in another order now."""
-    now = {project: excess(rules, project) for project in kept.over}
-    if _places(now) != _places(kept.over):
+    before = kept.rules
+    now = {project: excess(rules, project) for project in before.over}
+    if _places(now) != _places(before.over):
         return None
-    rules.over, rules.ranks = kept.over, kept.ranks
+    rules.over, rules.ranks, rules.singles = before.over, before.ranks, before.singles
+    rules.fresh, rules.least = before.fresh, before.least
     for name in rules.world.nodes_since(kept.mark):
-        for request, heap in kept.heaps.items() if name in cls.nodes else ():
-            heap.put(name, estimate(cls.nodes[name], request))
+        for (request, spec), heap in kept.heaps.items():
+            nodes = rules.world.narrowed(cls, spec).nodes
+            if name in nodes:
+                heap.put(name, estimate(nodes[name], request))
     return kept.heaps
 
 

@@ -7,75 +7,13 @@ it carries: a device whose held is within its size can start everything that cla
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
-from pliant.model.machine import Gpu, Node, Placement
+from pliant.model.machine import Node, Placement
 from pliant.model.quantity import GPU, Resources
+from pliant.sched.demands import blocking, drives_out
+from pliant.sched.device import Device, TaskKey
 
-TaskKey = tuple[str, str]
+__all__ = ["NODE_TYPE", "NodeClass", "NodeState", "TaskKey"]
 NODE_TYPE = "run.ai/type"
-
-
-class Device:
-    """One GPU with sums over tasks, in thousandths of it and in bytes of its memory."""
-
-    __slots__ = (
-        "carried", "carried_memory", "claimed", "claimed_memory", "gpu", "held", "held_memory", "tasks",
-    )  # fmt: skip
-
-    def __init__(self, gpu: Gpu) -> None:
-        self.gpu = gpu
-        self.claimed = self.claimed_memory = 0
-        self.carried = self.carried_memory = 0
-        self.held = self.held_memory = 0
-        self.tasks: dict[TaskKey, None] = {}  # that claim or carry any of it
-
-    def users(self) -> list[TaskKey]:
-        """Tasks that claim or carry any of it, sorted."""
-        return sorted(self.tasks)
-
-    @property
-    def releasing(self) -> int:
-        """Thousandths that are carried but no longer claimed."""
-        return self.held - self.claimed
-
-    @property
-    def promised(self) -> int:
-        """Thousandths that are claimed but lie on what others still carry."""
-        return max(0, self.held - GPU)
-
-    @property
-    def free(self) -> bool:
-        """True if nobody claims any of it."""
-        return not (self.claimed or self.claimed_memory or self.gpu.foreign)
-
-    @property
-    def idle(self) -> bool:
-        """True if nobody claims or carries any of it."""
-        return not (self.held or self.held_memory or self.gpu.foreign)
-
-    def room(self, portion: int, memory: int) -> bool:
-        """True if so much of it is unclaimed."""
-        return (
-            not self.gpu.foreign
-            and self.claimed + portion <= GPU
-            and self.claimed_memory + memory <= self.gpu.memory
-        )
-
-    def room_now(self, portion: int, memory: int) -> bool:
-        """True if so much of it is neither claimed nor carried."""
-        return (
-            not self.gpu.foreign
-            and self.held + portion <= GPU
-            and self.held_memory + memory <= self.gpu.memory
-        )
-
-    @property
-    def overfull(self) -> bool:
-        return self.claimed > GPU or self.claimed_memory > self.gpu.memory
-
-    def numbers(self) -> tuple[int, ...]:
-        return (
-            self.claimed, self.claimed_memory, self.carried, self.carried_memory, self.held, self.held_memory,
-        )  # fmt: skip
 
 
 class NodeState:
@@ -84,6 +22,7 @@ class NodeState:
     __slots__ = (
         "carried_cpu",
         "carried_memory",
+        "claimants",
         "claimed_cpu",
         "claimed_memory",
         "classes",
@@ -97,6 +36,8 @@ class NodeState:
         "pool",
         "room",
         "row",
+        "stamp",
+        "tainted",
         "tasks",
         "usable",
     )  # fmt: skip
@@ -114,7 +55,10 @@ class NodeState:
         self.carried_cpu = self.carried_memory = 0
         self.held_cpu = self.held_memory = 0
         self.tasks: dict[TaskKey, None] = {}  # that claim or carry anything here
+        self.stamp = 0  # changes whenever anything here does
+        self.claimants = 0  # of those, that claim
         self.open = row.ready and not row.draining  # takes new claims
+        self.tainted = bool(row.taints) and blocking((), row) is not None  # not from everybody
         self.classes: list[NodeClass] = []
 
     @property
@@ -138,15 +82,20 @@ class NodeState:
     @property
     def suspect(self) -> bool:
         """True if some claim on it may have become void."""
-        return not self.open or self.usable < len(self.devices)
+        return not self.open or drives_out(self.row) or self.usable < len(self.devices)
 
     def account(self, key: TaskKey, claim: Placement | None, carry: Placement | None, sign: int) -> bool:
         """Add (sign 1) or remove (-1) one task's claim and carry, as far as they lie here.
 
         False if some device of theirs is unknown; such a part is left out.
         """
+        self.stamp += 1
         before = (self.free, self.idle, self.partly, self.room)
-        known = self._add(key, claim, carry, sign)
+        place = claim or carry
+        if place is None or (claim is not None and carry is not None and claim != carry):
+            known = self._add(key, claim, carry, sign)
+        else:
+            known = self._shift(key, place, sign, claim is not None, carry is not None, True)
         self._reindex(*before)
         return known
 
@@ -154,9 +103,66 @@ class NodeState:
         self, key: TaskKey, old: Placement | None, new: Placement | None, carry: Placement | None
     ) -> tuple[bool, bool]:
         """Let a task claim something else; whether all devices before and after are known."""
+        self.stamp += 1
         before = (self.free, self.idle, self.partly, self.room)
-        known = self._add(key, old, carry, -1), self._add(key, new, carry, 1)
+        only = old or new
+        if only is not None and (old is None or new is None) and (carry is None or carry == only):
+            known = self._shift(key, only, -1 if new is None else 1, True, False, carry is None)
+            self._reindex(*before)
+            return known or (carry is None and old is None), known or (carry is None and new is None)
+        both = self._add(key, old, carry, -1), self._add(key, new, carry, 1)
         self._reindex(*before)
+        return both
+
+    def _shift(
+        self, key: TaskKey, place: Placement, sign: int, claimed: bool, carried: bool, held: bool
+    ) -> bool:
+        """Add or remove one place as what a task claims, carries and (the larger of both) holds."""
+        cpu, memory = sign * place.cpu, sign * place.memory
+        if claimed:
+            self.claimants += sign
+            self.claimed_cpu += cpu
+            self.claimed_memory += memory
+        if carried:
+            self.carried_cpu += cpu
+            self.carried_memory += memory
+        if held:
+            self.held_cpu += cpu
+            self.held_memory += memory
+            if sign > 0:
+                self.tasks[key] = None
+            else:
+                self.tasks.pop(key, None)
+        known = True
+        for share in place.shares:
+            device = self.devices.get(share.gpu)
+            if device is None:
+                known = False
+                continue
+            portion, memory = sign * share.portion, sign * share.memory
+            ours = not device.gpu.foreign
+            if claimed:
+                was = device.claimed
+                now = device.claimed = was + portion
+                blank = not (was or device.claimed_memory)
+                device.claimed_memory += memory
+                self.partly += (0 < now < GPU) - (0 < was < GPU)
+                if ours:
+                    self.room -= portion
+                    self.free += (not (now or device.claimed_memory)) - blank
+            if carried:
+                device.carried += portion
+                device.carried_memory += memory
+            if held:
+                if sign > 0:
+                    device.tasks[key] = None
+                else:
+                    device.tasks.pop(key, None)
+                blank = not (device.held or device.held_memory)
+                device.held += portion
+                device.held_memory += memory
+                if ours:
+                    self.idle += (not (device.held or device.held_memory)) - blank
         return known
 
     def _add(self, key: TaskKey, claim: Placement | None, carry: Placement | None, sign: int) -> bool:
@@ -167,6 +173,7 @@ class NodeState:
         else:
             self.tasks.pop(key, None)
         if claim is not None:
+            self.claimants += sign
             self.claimed_cpu += sign * claim.cpu
             self.claimed_memory += sign * claim.memory
         if carry is not None:
@@ -249,9 +256,9 @@ class NodeState:
     def numbers(self) -> tuple[object, ...]:
         """Everything derived, for comparing two worlds."""
         return (
-            self.pool, self.free, self.idle, self.room, self.partly, self.claimed_cpu, self.claimed_memory,
-            self.carried_cpu, self.carried_memory, self.held_cpu, self.held_memory, tuple(sorted(self.tasks)),
-            tuple((uuid, device.numbers()) for uuid, device in self.devices.items()),
+            self.pool, self.free, self.idle, self.room, self.partly, self.claimants, self.claimed_cpu,
+            self.claimed_memory, self.carried_cpu, self.carried_memory, self.held_cpu, self.held_memory,
+            tuple(sorted(self.tasks)), tuple((uuid, one.numbers()) for uuid, one in self.devices.items()),
         )  # fmt: skip
 
 
@@ -326,6 +333,10 @@ class NodeClass:
         return self._largest
 
     def takes(self, node: NodeState) -> bool:
+        return self.reaches(node) and not node.tainted
+
+    def reaches(self, node: NodeState) -> bool:
+        """True if it is one of its pool and types that takes new claims, of some at least."""
         return (
             node.open
             and node.pool == self.pool

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
+from pliant.model.ledger import Disruptions
 from pliant.model.machine import Placement
 from pliant.model.reason import Reason
 from pliant.model.workload import AttemptId, Task
@@ -61,8 +63,7 @@ class ResizeIntent:
     decision: int
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Why a workload (or its next wanted portion) does not have what it asks for."""
 
     workload: str
@@ -79,6 +80,7 @@ class Plan:
     resizes: tuple[ResizeIntent, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     wake: int | None = None  # ms: when time alone may change the outcome (back-off, minimum run time, growth)
+    disruptions: tuple[Disruptions, ...] = ()  # rows that count what it disrupts, to be stored with it
 
     @property
     def empty(self) -> bool:

@@ -1,12 +1,12 @@
 """Portions: a workload is its core and the ordered steps above it, wanted first, then bonus."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import GPU, Resources
-from pliant.model.workload import Desired, Request, Task, TaskGroup, TaskPhase, Workload
+from pliant.model.workload import Desired, Phase, Request, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched import subgroups
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ class Step(IntEnum):
     BONUS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """What one task shall get: a place for `request`, or (`extends`) so many devices more where it sits."""
 
     task: tuple[str, str]
@@ -33,8 +32,7 @@ class Part:
     most: int = 0  # devices that the task would like in the end; its core prefers a node that has them
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """What a workload asks for next; all of it or nothing."""
 
     workload: Workload
@@ -51,15 +49,17 @@ class Chunk:
 def chunk_of(
     world: "World", workload: Workload, step: Step, parts: tuple[Part, ...], standing: Step
 ) -> Chunk:
-    total = Resources()
-    for part in parts:
+    first = parts[0].request
+    alike = len(parts) == 1 or all(part.request is first for part in parts)
+    total = first.resources.times(len(parts)) if alike else Resources()
+    for part in () if alike else parts:
         total = total.plus(part.request.resources)
     return Chunk(
         workload,
         step,
         parts,
         total,
-        any(part.request.gpu_memory for part in parts),
+        any(part.request.gpu_memory for part in (parts[:1] if alike else parts)),
         any(part.extends for part in parts),
         world.shape_of((*((part.request, part.most) for part in parts), *_nearness(world, workload, parts))),
         standing,
@@ -71,12 +71,16 @@ def chunk_of(
 
 def _nearness(world: "World", workload: Workload, parts: tuple[Part, ...]) -> tuple[object, ...]:
     """What else tells the nodes for a chunk: its tree if that says where tasks lie, and where its rest is."""
-    if not subgroups.constrained(workload):
+    near, asked = subgroups.constrained(workload), world.demands(workload.id)
+    if not (near or asked):
         return ()
-    groups = tuple((group.name, group.parent, group.within) for group in workload.groups)
     names = tuple(world.tasks[part.task].group for part in parts)
+    demands = tuple(asked[name] for name in names) if asked else ()
+    if not near and not any(demand.apart for demand in demands):
+        return demands
+    groups = tuple((group.name, group.parent, group.within) for group in workload.groups)
     begun = any(world.claim_of(key) is not None for key in world.keys_of(workload.id))
-    return (workload.within, workload.subgroups, groups, names, workload.id if begun else "")
+    return (workload.within, workload.subgroups, groups, names, workload.id if begun else "", demands)
 
 
 def priority_of(workload: Workload, group: TaskGroup) -> int:
@@ -86,9 +90,10 @@ def priority_of(workload: Workload, group: TaskGroup) -> int:
 
 def core_priority(workload: Workload) -> int:
     """The highest of the groups that its core consists of."""
-    return max(
-        (priority_of(workload, group) for group in workload.groups if group.min), default=workload.priority
-    )
+    groups = workload.groups
+    if len(groups) == 1:
+        return workload.priority if groups[0].priority is None or not groups[0].min else groups[0].priority
+    return max((priority_of(workload, group) for group in groups if group.min), default=workload.priority)
 
 
 def by_priority(workload: Workload) -> list[TaskGroup]:
@@ -96,8 +101,7 @@ def by_priority(workload: Workload) -> list[TaskGroup]:
     return sorted(workload.groups, key=lambda group: -priority_of(workload, group))
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """Where a workload stands between nothing and everything it could have."""
 
     chunk: Chunk | None  # its next core or wanted portion
@@ -108,6 +112,10 @@ class Need:
     bonus_gpu: int  # milli-GPUs of that
     stretchable: bool  # could take (more) bonus if there were room
     broken: bool  # it holds something, but not all of its core
+
+
+NOTHING_MORE = Need(None, Resources(), (), False, 0, 0, False, False)
+SERVED = NOTHING_MORE._replace(holds=True)
 
 
 def candidates(world: "World", workload: Workload, group: TaskGroup) -> tuple[int, list[Task]]:
@@ -189,9 +197,10 @@ def need_of(world: "World", workload: Workload) -> Need:
 
 def _need_of_one(world: "World", workload: Workload, task: Task) -> Need:
     """The same for the most frequent kind: one task, all or nothing."""
-    holds = world.claim_of(task.key) is not None
-    if holds or task.phase in DONE or not workload_open(workload):
-        return Need(None, Resources(), (), holds, 0, 0, False, False)
+    if world.claim_of(task.key) is not None:
+        return SERVED
+    if task.phase in DONE or not workload_open(workload):
+        return NOTHING_MORE
     request = workload.groups[0].request
     chunk = chunk_of(world, workload, Step.CORE, (Part(task.key, request),), Step.CORE)
     by_memory = ((request, 1),) if request.gpu_memory else ()
@@ -246,6 +255,12 @@ def _portion(
         return None
     above = beyond or subgroups.spares(workload, root, stock.have)
     return chunk_of(world, workload, Step.WANTED, tuple(parts), Step.BONUS if above else Step.WANTED)
+
+
+def waiting_since(workload: Workload) -> int:
+    """Since when (ms) it waits: since it was submitted, or stopped for others; for more, once it runs."""
+    waits = workload.phase not in (Phase.RUNNING, Phase.UPDATING, Phase.DEGRADED, Phase.INITIALIZING)
+    return max(workload.created, workload.phase_since) if waits else workload.created
 
 
 def workload_open(workload: Workload) -> bool:

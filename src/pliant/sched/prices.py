@@ -3,6 +3,7 @@
 from heapq import heappop, heappush
 
 from pliant.model.workload import Request
+from pliant.sched.domains import Spec
 from pliant.sched.victims import Cost
 
 
@@ -31,4 +32,5 @@ class Prices:
         return None
 
 
-Heaps = dict[Request, Prices]
+Heaps = dict[tuple[Request, Spec], Prices]
+"""By what is asked of a node, and which nodes are looked at."""

@@ -1,9 +1,10 @@
 """Who is next: a walk down the queue tree that always takes the most deprived queue, then its best job."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 
 from pliant.model.quantity import GPU, Resources
+from pliant.model.workload import Workload
 from pliant.sched.division import INFINITE, Standing
 from pliant.sched.portions import Chunk
 from pliant.sched.tree import NOTHING
@@ -14,10 +15,15 @@ QueueKey = tuple[bool, bool, int, bool, int, int, int, int, str]
 ROOT = ""
 
 
-def job_key(chunk: Chunk) -> JobKey:
+Aged = Callable[[Workload, int], int]
+"""A priority with what the workload has won by waiting."""
+
+
+def job_key(chunk: Chunk, aged: Aged | None = None) -> JobKey:
     """Priority, then below the core before at it before above it, then age."""
     workload = chunk.workload
-    return (-chunk.priority, chunk.standing, workload.serial, workload.id)
+    priority = chunk.priority if aged is None else aged(workload, chunk.priority)
+    return (-priority, chunk.standing, workload.serial, workload.id)
 
 
 def queue_key(
@@ -25,15 +31,17 @@ def queue_key(
 ) -> QueueKey:
     """Smaller goes first. Ratios are exact: integers scaled by 2**64, see dominant()."""
     with_job = claimed.plus(adding)
-    reach = standing.allocatable
+    fair, reach = standing.fair, standing.allocatable
     return (
-        all(have > fair for have, fair in zip(claimed, standing.fair, strict=True)),
+        claimed[0] > fair[0] and claimed[1] > fair[1] and claimed[2] > fair[2],
         not with_job.fits(standing.deserved),
         -standing.rank,
-        any(need > 0 and can == 0 for need, can in zip(with_job, reach, strict=True)),
+        (with_job[0] > 0 and not reach[0])
+        or (with_job[1] > 0 and not reach[1])
+        or (with_job[2] > 0 and not reach[2]),
         dominant(with_job, reach, total),
         dominant(claimed, reach, total),
-        reach.gpu,
+        reach[0],
         standing.created,
         key,
     )
@@ -45,7 +53,9 @@ def dominant(used: Resources, reach: Resources, total: Resources) -> int:
     for have, can, all_ in zip(used, reach, total, strict=True):
         if have:
             whole = all_ if can >= INFINITE else can
-            largest = max(largest, (have << 64) // whole if whole > 0 else (have * GPU) << 64)
+            part = (have << 64) // whole if whole > 0 else (have * GPU) << 64
+            if part > largest:
+                largest = part
     return largest
 
 
@@ -58,7 +68,9 @@ class Order:
         pool: str,
         standing: Mapping[str, Standing],
         jobs: Iterable[tuple[Chunk, Resources]],
+        aged: Aged | None = None,
     ) -> None:
+        self._aged = aged
         self._world = world
         self._pool = pool
         self._standing = standing
@@ -66,10 +78,14 @@ class Order:
         self._jobs: dict[str, list[tuple[JobKey, Chunk, Resources]]] = {}  # project -> heap
         # department or root -> heap of its children that have jobs
         self._heaps: dict[str, list[tuple[QueueKey, str]]] = {ROOT: []}
-        self._keys: dict[tuple[str, Resources, Resources], QueueKey] = {}
+        # queue -> (version of the world, what it claims, its key by what its next job asks for)
+        self._keys: dict[str, tuple[int, Resources, dict[Resources, QueueKey]]] = {}
+        self._ups: dict[str, tuple[tuple[str, str], ...]] = {}  # what _links() has answered
         self._tried = ""  # project of the last job; its keys are stale until the next pop
+        self._asked = NOTHING  # what that job asked for
+        self._version = -1  # of the world when it was popped
         for chunk, adding in jobs:
-            entry = (job_key(chunk), chunk, adding)
+            entry = (job_key(chunk, aged), chunk, adding)
             self._jobs.setdefault(chunk.workload.project, []).append(entry)
         below: dict[str, dict[str, None]] = {}
         for project, heap in self._jobs.items():
@@ -88,7 +104,7 @@ class Order:
 
     def pop(self) -> tuple[Chunk, Resources] | None:
         """The next job and what it adds to its queues; None when all were looked at."""
-        if self._tried:
+        if self._tried and not self._as_before(self._tried):
             self._refresh(self._tried)
         top = self._heaps[ROOT]
         if not top:
@@ -97,12 +113,17 @@ class Order:
         while project not in self._jobs:
             project = self._heaps[project][0][1]
         entry = heappop(self._jobs[project])
-        self._tried = project
+        self._tried, self._asked, self._version = project, entry[2], self._world.version
         return entry[1], entry[2]
+
+    def _as_before(self, project: str) -> bool:
+        """True if the last job got nothing and the project's next one asks for the same: no key changes."""
+        jobs = self._jobs[project]
+        return self._version == self._world.version and bool(jobs) and jobs[0][2] == self._asked
 
     def push(self, chunk: Chunk, adding: Resources) -> None:
         """Queue what the workload that was popped last asks for next."""
-        entry = (job_key(chunk), chunk, adding)
+        entry = (job_key(chunk, self._aged), chunk, adding)
         heappush(self._jobs[chunk.workload.project], entry)
 
     def _refresh(self, project: str) -> None:
@@ -126,14 +147,21 @@ class Order:
         return self._jobs[queue][0][2]
 
     def _key(self, key: str, adding: Resources) -> QueueKey:
-        claimed = self._world.use(key, self._pool).claimed
-        known = self._keys.get((key, claimed, adding))
-        if known is None:
-            known = queue_key(key, self._standing[key], claimed, adding, self._total)
-            self._keys[key, claimed, adding] = known
-        return known
+        known = self._keys.get(key)
+        if known is None or known[0] != self._world.version:
+            claimed = self._world.use(key, self._pool).claimed
+            keys = known[2] if known is not None and known[1] == claimed else {}
+            known = self._keys[key] = self._world.version, claimed, keys
+        found = known[2].get(adding)
+        if found is None:
+            found = queue_key(key, self._standing[key], known[1], adding, self._total)
+            known[2][adding] = found
+        return found
 
     def _links(self, project: str) -> Iterable[tuple[str, str]]:
         """(child, parent) from the project up to the root."""
-        path = self._world.path(project)
-        return zip(path, (*path[1:], ROOT), strict=True)
+        found = self._ups.get(project)
+        if found is None:
+            path = self._world.path(project)
+            found = self._ups[project] = tuple(zip(path, (*path[1:], ROOT), strict=True))
+        return found

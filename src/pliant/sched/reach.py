@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from pliant.model.machine import DEFAULT_POOL
 from pliant.model.quantity import GPU
 from pliant.model.workload import Kind, Workload
+from pliant.sched import suited
+from pliant.sched.domains import PLAIN
 from pliant.sched.machines import NodeClass
 from pliant.sched.portions import Chunk
 
@@ -41,17 +43,22 @@ def types(world: "World", workload: Workload) -> tuple[str, ...]:
 
 
 def nodes_for(world: "World", workload: Workload, pool: str) -> NodeClass:
-    return world.node_class(pool, types(world, workload))
+    """The nodes that some of its tasks may use."""
+    wheres = suited.wheres_of(world, workload)
+    return world.node_class(pool, types(world, workload), PLAIN._replace(wheres=wheres))
 
 
-def never_fits(chunk: Chunk, cls: NodeClass) -> bool:
+def never_fits(world: "World", chunk: Chunk, cls: NodeClass) -> bool:
     """True if these nodes could not hold it even if they were empty."""
     devices, gpu_memory, cpu, memory = cls.largest
+    picky = bool(world.demands(chunk.workload.id))
     whole = 0
     for part in chunk.parts:
         request = part.request
         if request.portion >= GPU and not request.gpu_memory:
             whole += request.devices
+        if picky:
+            devices, gpu_memory, cpu, memory = suited.for_task(world, cls, part.task).largest
         if not part.extends and (
             request.devices > devices
             or request.gpu_memory > gpu_memory
@@ -59,4 +66,4 @@ def never_fits(chunk: Chunk, cls: NodeClass) -> bool:
             or request.memory > memory
         ):
             return True
-    return whole > cls.usable
+    return whole > cls.usable or (picky and suited.crowded(world, chunk, cls, empty=True) is not None)

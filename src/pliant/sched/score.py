@@ -1,13 +1,16 @@
 """Which node is best: the nodes of a class in the order in which to try them, by lexicographic rules."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pliant.model.machine import Strategy
 from pliant.model.workload import Request
 from pliant.sched.machines import NodeClass, NodeState
 
+Tiers = Iterator[Iterable[NodeState]]
+"""Groups of nodes, each in order, made while they are looked at: often the first node is taken."""
 
-def by_free_devices(cls: NodeClass, least: int, most: int, strategy: Strategy) -> Iterator[list[NodeState]]:
+
+def by_free_devices(cls: NodeClass, least: int, most: int, strategy: Strategy) -> Tiers:
     """Tiers of nodes with `least` free devices or more; nodes that can give `most` come in the first tier.
 
     Inside a tier packing takes the fewest free devices first, spreading the largest free part.
@@ -16,24 +19,24 @@ def by_free_devices(cls: NodeClass, least: int, most: int, strategy: Strategy) -
     counts = sorted(count for count in cls.buckets if count >= least)
     top = [count for count in counts if count >= most]
     for tier in [top, *[[count] for count in reversed(counts) if count < most]]:
-        nodes = [cls.nodes[name] for count in tier for name in cls.buckets[count]]
+        nodes = (cls.nodes[name] for count in tier for name in cls.buckets[count])
         if strategy is Strategy.SPREAD:
-            nodes.sort(key=lambda node: (-(node.free << 32) // max(1, node.usable), node.row.name))
-        if nodes:
+            yield sorted(nodes, key=lambda node: (-(node.free << 32) // max(1, node.usable), node.row.name))
+        else:
             yield nodes
 
 
-def for_fraction(cls: NodeClass, strategy: Strategy) -> Iterator[list[NodeState]]:
+def for_fraction(cls: NodeClass, strategy: Strategy) -> Tiers:
     """First the nodes that have a partly used device, then the others."""
     partly = [cls.nodes[name] for name in cls.partly]
     if partly:
         partly.sort(key=lambda node: _pack_key(node, strategy))
         yield partly
     for nodes in by_free_devices(cls, 1, 1, strategy):
-        yield [node for node in nodes if not node.partly]
+        yield (node for node in nodes if not node.partly)
 
 
-def for_cores(cls: NodeClass, request: Request, strategy: Strategy) -> Iterator[list[NodeState]]:
+def for_cores(cls: NodeClass, request: Request, strategy: Strategy) -> Tiers:
     """For tasks without GPU: nodes without GPUs first, then packed or spread by cores."""
     nodes = [node for node in cls.nodes.values() if node.free_cpu >= request.cpu]
     if strategy is Strategy.SPREAD:

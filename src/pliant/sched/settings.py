@@ -17,4 +17,12 @@ class Settings:
     grow_wait_max: int = 300_000  # ... up to this
     retry_base: int = 10_000  # back-off after the first failed attempt; doubles
     retry_max: int = 300_000
+    past_use: int = 0  # thousandths: how strongly past use lowers the share over quota; 0: not at all
+    past_use_window: int = 604_800_000  # how far back past use counts
+    past_use_half_life: int = 86_400_000  # use so long ago counts half; 0: all within the window alike
+    ageing: int = 0  # waiting so long counts as one step of priority more in its project's order; 0: off
+    ageing_max: int = 25  # most steps
+    reservation: int = 0  # milli-GPUs: a waiting gang of so many or more reserves what gets free; 0: off
+    churn_budget: int = -1  # most disruptive decisions against a project in churn_window; -1: no bound
+    churn_window: int = 3_600_000
     actions: tuple[str, ...] = ORDER  # one that is named again runs again only if something was released

@@ -7,7 +7,7 @@ from pliant.model.machine import DEFAULT_POOL
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import Department, Project, Queue
 from pliant.sched import reach
-from pliant.sched.division import INFINITE, Member, Standing, bound, share_out
+from pliant.sched.division import ALL, INFINITE, Member, Standing, bound, share_out
 from pliant.sched.fraction import estimate
 from pliant.sched.tree import NOTHING, department_key, parent_of
 
@@ -53,8 +53,13 @@ def _left_over(world: "World", project: Project, pool: str) -> int:
     return max(free, world.use(project.id, pool).non_preemptible.gpu)
 
 
-def standings(world: "World", pool: str, pending: Mapping[str, Resources]) -> Mapping[str, Standing]:
-    """Fair shares in a pool, by key; `pending` is what each project's workloads still ask for there."""
+def standings(
+    world: "World", pool: str, pending: Mapping[str, Resources], past_use: int = 0
+) -> Mapping[str, Standing]:
+    """Fair shares in a pool, by key; `pending` is what each project's workloads still ask for there.
+
+    `past_use` is the setting of that name.
+    """
     below: dict[str | None, list[str]] = {}  # department, or None for the top -> keys of its children
     for pid, project in sorted(world.projects.items()):
         below.setdefault(project.department if project.department in world.departments else None, []).append(
@@ -72,7 +77,8 @@ def standings(world: "World", pool: str, pending: Mapping[str, Resources]) -> Ma
             wants = wants.plus(Resources(*map(min, child.limit, child.wants)))
         return _member(world, key, pool, wants, children)
 
-    return share_out(world.capacity.get(pool, NOTHING), [member(key) for key in below.get(None, ())])
+    total = world.capacity.get(pool, NOTHING)
+    return share_out(total, [member(key) for key in below.get(None, ())], past_use)
 
 
 def _member(
@@ -81,21 +87,29 @@ def _member(
     queue = queue_of(world, key)
     quota = queue.quota(pool)
     limit = Resources(bound(quota.gpu_limit), bound(quota.cpu_limit), bound(quota.memory_limit))
+    if children:
+        past = sum(child.past for child in children)
+    else:
+        row = world.past_uses.get((key, pool))
+        past = row.used * ALL // row.capacity if row is not None and row.capacity > 0 else 0
     return Member(
-        key, deserved(world, key, pool), limit, quota.weight, quota.rank, queue.created, wants, children
+        key, deserved(world, key, pool), limit, quota.weight, quota.rank, queue.created, wants, children, past
     )
 
 
-def pending(world: "World", first: bool = False) -> dict[str, dict[str, Resources]]:
+def pending(world: "World", first: bool = False, now: int | None = None) -> dict[str, dict[str, Resources]]:
     """What wanting workloads still ask for: pool -> project -> amount; GPU memory on the smallest device.
 
     A workload counts in every pool that it may use (or only in the first), except where it could never fit,
-    so that nobody loses GPUs to it. The world must be settled.
+    so that nobody loses GPUs to it; with `now` (ms) also not while it is in back-off. The world must be
+    settled.
     """
     kin: dict[tuple[object, ...], list[str]] = {}
     for wid in world.wanting:
         workload, need = world.workloads[wid], world.need(wid)
         if need.chunk is not None and workload.project in world.projects:
+            if now is not None and any((world.tasks[p.task].retry_at or 0) > now for p in need.chunk.parts):
+                continue
             key = (
                 workload.project,
                 workload.kind,
@@ -114,7 +128,7 @@ def pending(world: "World", first: bool = False) -> dict[str, dict[str, Resource
         pools = reach.choices(world, workload)
         for pool in pools[:1] if first else pools:
             cls = reach.nodes_for(world, workload, pool)
-            if reach.never_fits(need.chunk, cls):
+            if reach.never_fits(world, need.chunk, cls):
                 continue
             lacks = need.lacks.times(len(alike))
             for request, count in need.lacks_memory:
@@ -124,9 +138,9 @@ def pending(world: "World", first: bool = False) -> dict[str, dict[str, Resource
     return found
 
 
-def fair_shares(world: "World", pool: str) -> dict[str, int]:
+def fair_shares(world: "World", pool: str, past_use: int = 0) -> dict[str, int]:
     """Milli-GPUs of a pool that each department and project may have now, by id."""
     world.settle()
-    standing = standings(world, pool, pending(world).get(pool, {}))
+    standing = standings(world, pool, pending(world).get(pool, {}), past_use)
     found = {did: standing[department_key(did)].fair.gpu for did in sorted(world.departments)}
     return {**found, **{pid: standing[pid].fair.gpu for pid in sorted(world.projects)}}

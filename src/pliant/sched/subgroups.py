@@ -57,11 +57,12 @@ def tree(workload: Workload) -> Level:
 
 def constrained(workload: Workload) -> bool:
     """True if it asks where any of its tasks lie."""
-    return (
-        workload.within is not None
-        or any(group.within is not None for group in workload.groups)
-        or any(sub.within is not None for sub in workload.subgroups)
-    )
+    if workload.within is not None:
+        return True
+    for group in workload.groups:
+        if group.within is not None:
+            return True
+    return any(sub.within is not None for sub in workload.subgroups) if workload.subgroups else False
 
 
 def _level(
@@ -99,6 +100,8 @@ def _met_children(level: Level, have: Mapping[str, int]) -> int:
 
 def core_met(workload: Workload, have: Mapping[str, int]) -> bool:
     """True if the core of the workload is there with so many tasks in each group."""
+    if len(workload.groups) == 1 and not workload.subgroups:
+        return met(workload.groups[0], have) or (workload.min_groups is not None and workload.min_groups < 1)
     return met(tree(workload), have)
 
 

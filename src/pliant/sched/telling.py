@@ -1,10 +1,23 @@
 """What a victim is told: the decision about it, with its reason."""
 
+from collections.abc import Iterable, Mapping
+
 from pliant.model.machine import Placement
 from pliant.sched.machines import TaskKey
 from pliant.sched.plan import Decision, Verb
 from pliant.sched.portions import Step
 from pliant.sched.victims import Rules, Unit
+
+
+def tell(rules: Rules, units: Iterable[Unit], before: Mapping[str, dict[TaskKey, Placement | None]]) -> None:
+    """Record what was taken: one decision per workload. `before`: what its tasks claimed."""
+    taken: dict[str, list[Unit]] = {}
+    for unit in units:
+        taken.setdefault(unit.workload, []).append(unit)
+    for wid, mine in taken.items():
+        decision = told(rules, wid, mine, before[wid])
+        if decision is not None:
+            rules.cycle.record(decision)
 
 
 def told(
@@ -13,6 +26,13 @@ def told(
     """The decision about a victim that lost these units; None if it has all that it claimed before."""
     world = rules.world
     victim = world.workloads[wid]
+    if len(mine) == len(claimed) == 1 and mine[0].step is Step.CORE and mine[0].again is None:
+        key, place = next(iter(claimed.items()))
+        rest = world.need(wid)
+        if place is not None and not rest.holds and rest.chunk is not None and rest.chunk.step is Step.CORE:
+            gpu, winner = place.gpu, rules.chunk.workload.id  # the most frequent: all it has is gone
+            reason = rules.reason(victim, gpu, mine[0].priority)
+            return Decision(Verb.EVICT, rules.action, wid, (key[1],), gpu, 0, reason, winner)
     before = {key: claim for key, claim in claimed.items() if claim != world.claim_of(key)}
     if not before:
         return None

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from pliant.model.quantity import GPU
-from pliant.model.topology import Within
+from pliant.model.topology import Topology, Within
 from pliant.model.workload import Request, TaskGroup
 from pliant.sched import fraction
-from pliant.sched.domains import labels_of
+from pliant.sched.domains import labels_of, spec_of
 from pliant.sched.machines import NodeClass, NodeState
 from pliant.sched.portions import Chunk, Part
 from pliant.sched.subgroups import Level, constrained, groups_of, tree
@@ -63,8 +63,9 @@ def paths(world: World, cls: NodeClass, levels: tuple[str, ...]) -> Iterator[tup
 
 def domain(world: World, cls: NodeClass, levels: tuple[str, ...], path: Path) -> NodeClass:
     """The nodes of one domain among those of a class."""
-    labels = tuple(sorted({*labels_of(cls), *zip(levels, path, strict=False)}))
-    return world.node_class(cls.pool, cls.types, labels)
+    spec = spec_of(cls)
+    labels = tuple(sorted({*spec.labels, *zip(levels, path, strict=False)}))
+    return world.narrowed(cls, spec._replace(labels=labels))
 
 
 def ordered(world: World, cls: NodeClass, levels: tuple[str, ...], asked: Amounts) -> list[Path]:
@@ -140,10 +141,16 @@ def room_for(node: NodeState, request: Request, empty: bool) -> int:
 
 
 # ---------------------------------------------------------------- what a workload may use
-def fixed(world: World, within: Within, branch: Level | TaskGroup, parts: Sequence[Part]) -> Path | None:
-    """The domain of the required level in which the rest of this branch lies; None if nothing of it does."""
-    topology = world.topologies[within.topology]
-    levels = topology.levels[: topology.levels.index(within.required) + 1]
+def topology_of(world: World, within: Within, pool: str) -> Topology | None:
+    """The one that it names, or that of the pool; None if that is unknown."""
+    row = world.pools.get(pool)
+    return world.topologies.get(within.topology or (row.topology if row is not None else ""))
+
+
+def fixed(
+    world: World, levels: tuple[str, ...], branch: Level | TaskGroup, parts: Sequence[Part]
+) -> Path | None:
+    """The domain of the last of these levels in which the rest of a branch lies; None if nothing does."""
     names = {group.name for group in groups_of(branch)}
     mine = {part.task for part in parts}
     found: dict[Path, int] = {}
@@ -167,11 +174,11 @@ def bounds(
     world: World, cls: NodeClass, within: Within, branch: Level | TaskGroup, parts: Sequence[Part]
 ) -> list[NodeClass]:
     """Domains of the required level among these nodes, the fullest first; just one where it lies already."""
-    topology = world.topologies.get(within.topology)
+    topology = topology_of(world, within, cls.pool)
     if topology is None or within.required not in topology.levels:
         return []
     levels = topology.levels[: topology.levels.index(within.required) + 1]
-    known = fixed(world, within, branch, parts)
+    known = fixed(world, levels, branch, parts)
     if known is not None:
         return [domain(world, cls, levels, known)]
     return [
@@ -184,13 +191,13 @@ def node_sets(
     world: World, cls: NodeClass, within: Within, branch: Level | TaskGroup, parts: Sequence[Part]
 ) -> Iterator[NodeSet]:
     """What to try for these parts, best first: from the preferred level up to the required one, or all."""
-    topology = world.topologies.get(within.topology)
+    topology = topology_of(world, within, cls.pool)
     levels = topology.levels if topology is not None else ()
     if within.required:
         if within.required not in levels:
             return
         highest = levels.index(within.required) + 1
-        known = fixed(world, within, branch, parts)
+        known = fixed(world, levels[:highest], branch, parts)
         if known is not None:
             cls = domain(world, cls, levels, known)
     else:

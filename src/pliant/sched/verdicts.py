@@ -16,11 +16,13 @@ from pliant.model.reason import (
     WaitingForGang,
     WaitingForRelease,
 )
+from pliant.model.reason.held import ChurnBudget, NotApart, Outwaited, PreemptionDelay, Unsuited
 from pliant.model.reason.waiting import NoDomain
 from pliant.model.workload import Desired, TaskPhase, Workload
-from pliant.sched import reach, topology
+from pliant.sched import reach, suited, topology
 from pliant.sched.context import Block, Cycle, Kin
-from pliant.sched.division import INFINITE
+from pliant.sched.demands import text_of
+from pliant.sched.division import ALL, INFINITE
 from pliant.sched.intents import Outcome
 from pliant.sched.machines import NodeClass, TaskKey
 from pliant.sched.plan import Verdict
@@ -37,6 +39,10 @@ def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
         if reason is None:
             reason = known[block.kin] = explain(cycle, block)
         found[wid] = reason
+    for wid, until in cycle.delays.items():
+        if wid in cycle.blocked:
+            asked, delay = cycle.blocked[wid].adding.gpu, world.workloads[wid].preemption_delay
+            found[wid] = PreemptionDelay(asked, delay, until)
     for wid, key in cycle.resting.items():
         row = world.tasks[key]
         found[wid] = BackOff(row.name, row.retry_at or 0, row.failures)
@@ -46,17 +52,18 @@ def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
     for wid, key in outcome.apart.items():
         if wid not in found:
             found[wid] = _gang(cycle, key)
+    unseen: dict[Kin, Reason] = {}
     for wid in sorted(world.wanting):
         workload = world.workloads[wid]
         if workload.project not in world.projects:
             found.setdefault(wid, UnknownProject(workload.project))
         elif wid not in found:
-            found[wid] = _unseen(cycle, workload)
+            found[wid] = _unseen(cycle, workload, unseen)
     for wid in sorted(world.ending):
         if world.workloads[wid].desired is Desired.STOPPED:
             found[wid] = Suspended()
-    last = len(cycle.positions)
-    order = sorted(found, key=lambda wid: (cycle.positions.get(wid, last + 1), wid))
+    seen = [wid for wid in cycle.positions if wid in found]  # they are in their order
+    order = [*seen, *sorted(wid for wid in found if wid not in cycle.positions)]
     return tuple(Verdict(wid, found[wid], at) for at, wid in enumerate(order, 1))
 
 
@@ -65,9 +72,9 @@ def explain(cycle: Cycle, block: Block) -> Reason:
     world, chunk, workload = cycle.world, block.chunk, block.chunk.workload
     cls = cycle.nodes_for(workload, block.pool)
     if not cls.nodes:
-        return _no_node(cycle, workload, block.pool)
+        return _unsuited(cycle, block, cls) or _no_node(cycle, workload, block.pool)
     if cycle.never_fits(chunk, block.pool):
-        return _no_domain(cycle, block, cls) or _never(block, cls)
+        return _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, True) or _never(cycle, block, cls)
     refusal = block.refusal
     if refusal is not None:
         name, level = queue_of(world, refusal.key).name, level_of(world, refusal.key)
@@ -76,8 +83,18 @@ def explain(cycle: Cycle, block: Block) -> Reason:
     protected = cycle.protected.get(block.kin)
     if protected is not None:
         return MinRuntime(protected[0], block.pool, protected[1], block.adding.gpu)
+    reserved = cycle.reserving.why(chunk, block.pool, block.adding)
+    if reserved is not None:
+        return reserved
+    withheld = cycle.withheld.get(block.kin)
+    if withheld is not None:
+        churn, name = cycle.churn, world.projects[withheld].name
+        return ChurnBudget(block.adding.gpu, name, churn.budget, churn.window, churn.until(withheld))
+    outwaited = cycle.outwaited.get(block.kin)
+    if outwaited is not None:
+        return Outwaited(*outwaited, chunk.priority, block.adding.gpu)
     short = _short_of(block, cls)
-    apart = _no_domain(cycle, block, cls)
+    apart = _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, False)
     if apart is not None and getattr(block.adding, short) <= _all(cls, short):
         return apart
     if short == "gpu" and block.kin in cycle.unentitled and _others_hold(cycle, block):
@@ -92,6 +109,7 @@ def explain(cycle: Cycle, block: Block) -> Reason:
             -1 if quota >= INFINITE else quota,
             _best(cls, "gpu"),
             _all(cls, "gpu"),
+            (standing.past * 1000 + ALL // 2) // ALL if cycle.settings.past_use else None,
         )
     if apart is not None:
         return apart
@@ -125,19 +143,37 @@ def _no_node(cycle: Cycle, workload: Workload, pool: str) -> Reason:
     return NoMatchingNode(pool, names, count)
 
 
-def _never(block: Block, cls: NodeClass) -> Reason:
-    devices, _, cpu, memory = cls.largest
+def _crowded(cycle: Cycle, block: Block, cls: NodeClass, ever: bool) -> NotApart | None:
+    """For what must lie apart, while too few domains have room for one (`ever`: could have)."""
+    if not cycle.world.demands(block.chunk.workload.id):
+        return None
+    found = suited.crowded(cycle.world, block.chunk, cls, empty=ever)
+    return NotApart(*found, ever=not ever) if found is not None else None
+
+
+def _unsuited(cycle: Cycle, block: Block, cls: NodeClass) -> Unsuited | None:
+    """For what no node suits that would take it otherwise."""
+    found = suited.ruled_out(cycle.world, block.chunk.workload, cls)
+    if found is None:
+        return None
+    nodes, unlike, tainted, taint = found
+    return Unsuited(block.pool, nodes, unlike, tainted, text_of(taint))
+
+
+def _never(cycle: Cycle, block: Block, whole: NodeClass) -> Reason:
     for part in block.chunk.parts:
+        cls = suited.for_task(cycle.world, whole, part.task)
+        devices, _, cpu, memory = cls.largest
         request = part.request
+        if request.devices > devices:
+            return NeverFits(request.devices * GPU, devices * GPU, len(cls.nodes))
         if request.cpu > cpu:
             return NeverFits(request.cpu, cpu, len(cls.nodes), "cpu")
         if request.memory > memory:
             return NeverFits(request.memory, memory, len(cls.nodes), "memory")
-        if request.devices > devices:
-            return NeverFits(request.devices * GPU, devices * GPU, len(cls.nodes))
         if request.gpu_memory > cls.largest[1]:
             return NeverFits(request.gpu_memory, cls.largest[1], len(cls.nodes), "GPU memory")
-    return NeverFits(block.adding.gpu, cls.usable * GPU, len(cls.nodes), "gpu", len(block.chunk.parts))
+    return NeverFits(block.adding.gpu, whole.usable * GPU, len(whole.nodes), "gpu", len(block.chunk.parts))
 
 
 def _short_of(block: Block, cls: NodeClass) -> str:
@@ -167,17 +203,19 @@ def _all(cls: NodeClass, resource: str) -> int:
     return sum(node.free_cpu if resource == "cpu" else node.free_memory for node in cls.nodes.values())
 
 
-def _unseen(cycle: Cycle, workload: Workload) -> Reason:
+def _unseen(cycle: Cycle, workload: Workload, known: dict[Kin, Reason]) -> Reason:
     """For a workload that no pool looked at, or that lost its place in this very cycle."""
     chunk = cycle.world.need(workload.id).chunk
     pools = cycle.choices(workload)
     if not pools or chunk is None:
         return NoMatchingNode(", ".join(workload.pools), workload.node_type, 0)
-    adding = cycle.adding(chunk, pools[0])
-    return explain(
-        cycle,
-        Block(chunk, pools[0], adding, cycle.refuse(chunk, pools[0], adding), cycle.kin(chunk, pools[0])),
-    )
+    kin = cycle.kin(chunk, pools[0])
+    found = known.get(kin)
+    if found is None:
+        adding = cycle.adding(chunk, pools[0])
+        refusal = cycle.refuse(chunk, pools[0], adding)
+        found = known[kin] = explain(cycle, Block(chunk, pools[0], adding, refusal, kin))
+    return found
 
 
 def _gang(cycle: Cycle, key: TaskKey) -> Reason:
@@ -188,7 +226,10 @@ def _gang(cycle: Cycle, key: TaskKey) -> Reason:
         for row in rows
         if row.phase is TaskPhase.STOPPING or (not row.phase.live and row.name != key[1])
     ]
-    return WaitingForGang(key[1], ", ".join(away))
+    row = cycle.world.tasks[key]
+    if not away and row.retry_at is not None and row.retry_at > cycle.now:
+        return BackOff(row.name, row.retry_at, row.failures)  # it waits for nobody
+    return WaitingForGang(row.name, ", ".join(away))
 
 
 def _release(cycle: Cycle, key: TaskKey) -> Reason:

@@ -1,12 +1,14 @@
 """Victims: what may be taken from whom, in which pieces, and what it costs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import Resources
 from pliant.model.reason import Moved, Reason, Shrunk
 from pliant.model.workload import TaskPhase, Workload
+from pliant.sched.admission import Refusal
 from pliant.sched.context import Cycle
 from pliant.sched.machines import TaskKey
 from pliant.sched.portions import Chunk, Part, Step, core_priority, priority_of, without
@@ -24,8 +26,7 @@ Cost = tuple[int, int, tuple[UnitRank, ...]]
 moved, they count as lost; where both happens, a move costs its milli-GPUs alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(NamedTuple):
     """One thing taken from a workload: a device, a task, or all it has."""
 
     workload: str
@@ -42,6 +43,7 @@ class Rules:
 
     action = ""
     moves = False  # cores are moved rather than taken
+    in_turn = False  # who goes first decides who may go after it
     resettles = False  # victims may be placed again on what is left
 
     def __init__(self, cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> None:
@@ -58,15 +60,48 @@ class Rules:
         self.ranks: dict[str, Rank] = {}  # what rank() has answered
         self.fresh: dict[str, bool] = {}  # workload -> what fresh() has answered
         self.least: dict[str, int] = {}  # project -> what min_runtime() has answered
+        self.unbounded = False  # True: search as if there were no budget
+        self.spare = ""  # a workload whose core the present search leaves alone
         self.relocates = False  # True: a core that may not be taken may be moved
+        self.shelter = cycle.churn.spent()  # projects whose work may not be disturbed any more
+        self.denied: set[str] = set()  # those of them that were asked for something
+        self.overdrawn: set[str] = set()  # projects of which some outcome took more than they have left
+        self.singles: dict[TaskKey, tuple[Placement, Unit, Cost]] = {}  # what single() has answered
 
     def may(self, victim: Workload, step: Step, priority: int) -> bool:
         """True if this portion may be taken now, with what was taken before it gone already."""
         raise NotImplementedError
 
+    def takes(self, victim: Workload, step: Step, priority: int) -> bool:
+        """The same for the search that is under way."""
+        return (step is not Step.CORE or victim.id != self.spare) and self.may(victim, step, priority)
+
     def may_move(self, victim: Workload) -> bool:
         """True if a core that may not be taken may be placed elsewhere instead."""
-        return self.relocates and victim.preemptible and self.unprotected(victim)
+        if not self.relocates or not victim.preemptible or self.sheltered(victim):
+            return False
+        return self.unprotected(victim)
+
+    def sheltered(self, victim: Workload) -> bool:
+        """True if its project was disturbed so often that it keeps what it has but bonus."""
+        if victim.project not in self.shelter:
+            return False
+        self.denied.add(victim.project)
+        return True
+
+    def bearable(self, units: Iterable["Unit"]) -> bool:
+        """True if no project loses more by these than its budget allows."""
+        if not self.cycle.churn.bounded:
+            return True
+        disturbed: dict[str, set[str]] = {}
+        for unit in units:
+            disturbs = unit.step is not Step.BONUS or unit.again is not None
+            if disturbs and not fresh(self.world, unit.workload):
+                project = self.world.workloads[unit.workload].project
+                disturbed.setdefault(project, set()).add(unit.workload)
+        over = {it for it, workloads in disturbed.items() if len(workloads) > self.cycle.churn.left(it)}
+        self.overdrawn |= over
+        return not over or self.unbounded
 
     def within_reach(self) -> bool:
         """False if whatever may be taken leaves too few GPUs: a bound for which nothing has to be tried."""
@@ -75,6 +110,10 @@ class Rules:
     def holds(self) -> bool:
         """True if the whole outcome, chunk placed and victims gone, keeps the rules."""
         return True
+
+    def lacking(self) -> Refusal | None:
+        """The bound that the chunk would break unless its own queue gives so much; None if there is none."""
+        return None
 
     def reason(self, victim: Workload, gpu: int, priority: int) -> Reason:
         """Why the victim loses so many milli-GPUs, of portions of this priority."""
@@ -93,11 +132,18 @@ class Rules:
         """For how long (ms) a victim is safe after its start."""
         return self.cycle.pool(self.pool).min_runtime
 
-    def unprotected(self, victim: Workload) -> bool:
-        """False while its minimum run time keeps it safe."""
+    def safe(self, victim: Workload) -> int:
+        """For how long (ms) it is safe after its start; 0: not at all."""
         least = self.least.get(victim.project)
         if least is None:
             least = self.least[victim.project] = self.min_runtime(victim)
+        return least
+
+    def unprotected(self, victim: Workload) -> bool:
+        """False while its minimum run time keeps it safe."""
+        least = self.safe(victim)
+        if not least:
+            return True
         until = protected_until(self.cycle, victim, least)
         if until <= self.cycle.now:
             return True
@@ -106,9 +152,9 @@ class Rules:
 
 
 def protected_until(cycle: Cycle, victim: Workload, least: int) -> int:
-    """When (ms) its present attempts have run for `least` ms; 0 if it has none, or `least` is 0."""
+    """When (ms) its present attempts have run for `least` ms; 0 if it has none."""
     begun = 0
-    for row in cycle.world.tasks_of(victim.id) if least else ():
+    for row in cycle.world.tasks_of(victim.id):
         if row.phase.live or (row.attempt and row.claims is not None):
             # An attempt that is about to start has all its time before it.
             begun = max(begun, row.started if row.started is not None else cycle.now)
@@ -162,7 +208,7 @@ def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
     group = victim.groups[0] if len(victim.groups) == 1 else victim.group(row.group)
     own = priority_of(victim, group)
     if len(victim.groups) == 1 and group.min == group.max == 1 and not (group.elastic or rules.moves):
-        if rules.may(victim, Step.CORE, own):  # the most frequent kind: one task, all or nothing
+        if rules.takes(victim, Step.CORE, own):  # the most frequent kind: one task, all or nothing
             return Unit(wid, Step.CORE, ((key, None),), claim.gpu, (key, uuid), own)
         if not rules.relocates:
             return None
@@ -171,7 +217,7 @@ def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
         if uuid is not None and held > 1:
             step = Step.BONUS if held > asked else Step.WANTED
             gone = _given_back(victim, claim, uuid, held, asked if step is Step.BONUS else 1)
-            if rules.may(victim, step, own) and not (rules.moves and step is Step.WANTED):
+            if rules.takes(victim, step, own) and not (rules.moves and step is Step.WANTED):
                 after = without(claim, gone)
                 return Unit(wid, step, ((key, after),), claim.gpu - after.gpu, (key, uuid), own)
     else:
@@ -184,13 +230,13 @@ def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
         surplus = Step.BONUS if have > group.wanted else Step.WANTED if have > group.min else None
         if (
             surplus is not None
-            and rules.may(victim, surplus, own)
+            and rules.takes(victim, surplus, own)
             and not (rules.moves and surplus is Step.WANTED)
         ):
             return Unit(wid, surplus, ((key, None),), claim.gpu, (key, uuid), own)
     spare = spare_part(world, victim, row)
     own = max((priority_of(victim, victim.group(world.tasks[k].group)) for k in spare), default=own)
-    if spare and rules.may(victim, Step.WANTED, own) and not rules.moves:
+    if spare and rules.takes(victim, Step.WANTED, own) and not rules.moves:
         gpu = sum(part.gpu for k in spare if (part := world.claim_of(k)) is not None)
         return Unit(wid, Step.WANTED, tuple((k, None) for k in spare), gpu, (key, uuid), own)
     held_by = [k for k in world.keys_of(wid) if world.claim_of(k) is not None]
@@ -198,7 +244,7 @@ def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
     core = max(
         core_priority(victim), *(priority_of(victim, victim.group(world.tasks[k].group)) for k in held_by)
     )
-    may = rules.may(victim, Step.CORE, core)
+    may = rules.takes(victim, Step.CORE, core)
     if not may and not rules.may_move(victim):
         return None
     if rules.moves or not may:
@@ -209,6 +255,28 @@ def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
             request = replace(request, devices=min(len(claim.shares), request.devices))
         return Unit(wid, Step.CORE, ((key, None),), claim.gpu, (key, uuid), core, Part(key, request))
     return Unit(wid, Step.CORE, tuple((k, None) for k in held_by), world.gpu_of(wid), (key, uuid), core)
+
+
+def single(rules: Rules, key: TaskKey, uuid: str) -> tuple[Unit, Cost] | None:
+    """What unit_for() says, and its price. Of a workload of one task on one device both are kept: they stay
+    as they are while it claims the same; whether it may go is asked each time.
+    """
+    claim = rules.world.claim_of(key)
+    known = rules.singles.get(key)
+    if known is not None and known[0] is claim and key[0] != rules.chunk.workload.id:
+        if rules.takes(rules.world.workloads[key[0]], Step.CORE, known[1].priority):
+            return known[1:]
+        if not rules.relocates:
+            return None
+    unit = unit_for(rules, key, uuid)
+    if unit is None or claim is None:
+        return None
+    price = cost(rules, (unit,))
+    victim = rules.world.workloads[key[0]]
+    whole = unit.step is Step.CORE and unit.again is None and len(claim.shares) == 1
+    if whole and len(victim.groups) == 1 == victim.groups[0].max:
+        rules.singles[key] = claim, unit, price
+    return unit, price
 
 
 def _within(claim: Placement, carries: Placement | None) -> bool:
@@ -234,6 +302,15 @@ def _tail(world: World, unit: Unit) -> int:
     return len(keys) - keys.index(unit.changes[0][0])
 
 
+def core_cost(rules: Rules, unit: Unit) -> Cost:
+    """As cost() of the core of one workload; `rules.fresh` must know it."""
+    if rules.fresh[unit.workload]:
+        return (0, 0, ())
+    queue, over, _, age, wid = rank(rules, unit.workload)
+    order = ((queue, over, unit.priority, -unit.step, age, 0, wid),)
+    return (0, 0, order) if rules.cycle.settings.victims == "youngest" else (1, unit.gpu, order)
+
+
 def cost(rules: Rules, units: Iterable[Unit]) -> Cost:
     """What a set of units costs; with `settings.victims` "youngest" only the order of victims counts."""
     world = rules.world
@@ -252,5 +329,5 @@ def cost(rules: Rules, units: Iterable[Unit]) -> Cost:
         gpu += unit.gpu
         if unit.step is Step.CORE and (rules.moves or unit.again is None):
             cores.add(unit.workload)
-    order = tuple(sorted(ranks, reverse=True))
+    order = tuple(sorted(ranks, reverse=True)) if len(ranks) > 1 else tuple(ranks)
     return (0, 0, order) if rules.cycle.settings.victims == "youngest" else (len(cores), gpu, order)

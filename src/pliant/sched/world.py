@@ -7,6 +7,7 @@ What is derived is kept incrementally and equals that of a world built fresh fro
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import UNLIMITED, Department, Project, Queue
@@ -14,12 +15,14 @@ from pliant.model.topology import Topology
 from pliant.model.workload import Desired, Task, TaskPhase, Workload
 from pliant.sched import share
 from pliant.sched.claims import Claims
+from pliant.sched.demands import demands_of, puts_off
 from pliant.sched.division import INFINITE
 from pliant.sched.machines import NodeState, TaskKey
-from pliant.sched.portions import Need, need_of, workload_open
+from pliant.sched.membership import Membership
+from pliant.sched.portions import Need, need_of
 from pliant.sched.tree import NOTHING, department_key, parent_of
 
-Row = Department | Project | NodePool | Topology | Node | Workload | Task
+Row = Department | Project | NodePool | Topology | Node | Workload | Task | PastUse | Disruptions
 
 
 class World(Claims):
@@ -27,14 +30,13 @@ class World(Claims):
         super().__init__()
         self.suspects: dict[str, None] = {}  # nodes on which a claim may have become void
         self.ending: dict[str, None] = {}  # workloads that shall not run (any more)
-        self.wanting: dict[str, None] = {}  # workloads that miss core or wanted portions
-        self.broken: dict[str, None] = {}  # workloads that hold something, but not all of their core
-        self.stretched: dict[str, None] = {}  # workloads that hold bonus portions
-        self.elastic: dict[str, None] = {}  # workloads that could hold (more) bonus portions
-        self.holders: dict[str, dict[str, None]] = {}  # project -> workloads with claims
+        self._sets = sets = Membership()
+        self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
+        self.elastic, self.holders = sets.elastic, sets.holders
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
         self._needs: dict[str, Need] = {}
+        self._needs_found: dict[str, Need | None] = {}  # of those that hypotheses touch, as they were before
 
     # ------------------------------------------------------------------ reading
     @property
@@ -118,6 +120,10 @@ class World(Claims):
                 self._repool()
             case Topology():
                 self.topologies[row.name] = row
+            case PastUse():
+                self.past_uses[row.project, row.pool] = row
+            case Disruptions():
+                self.disruptions[row.project] = row
 
     def drop(self, row: Row) -> None:
         """Forget a row; one that is not there is fine. Only between cycles."""
@@ -143,6 +149,10 @@ class World(Claims):
                 self._repool()
             case Topology():
                 self.topologies.pop(row.name, None)
+            case PastUse():
+                self.past_uses.pop((row.project, row.pool), None)
+            case Disruptions():
+                self.disruptions.pop(row.project, None)
 
     def _put_task(self, row: Task) -> None:
         key = row.key
@@ -157,9 +167,8 @@ class World(Claims):
         else:
             self._claims[key] = row.claims
         if known is None or known.index != row.index:
-            self._sort_members(row.workload)
+            self._sort_members(row.workload, key if known is None else None)
         self._hold(key, row.carries, 1)
-        self._touch(row.workload)
         self._note_adrift(key)
 
     def _drop_task(self, key: TaskKey) -> None:
@@ -181,12 +190,13 @@ class World(Claims):
         self._charge_workload(row.id, -1)
         if known is not None and known.project != row.project:
             self._of_project[known.project].pop(row.id)
-            self.holders.get(known.project, {}).pop(row.id, None)
+            self._sets.let_go(known)
         self.workloads[row.id] = row
         self._of_project.setdefault(row.project, {})[row.id] = None
         self._charge_workload(row.id, 1)
         if known is None or known.groups != row.groups:
             self._sort_members(row.id)
+        self._demands[row.id] = demands_of(row)
         if row.desired is Desired.RUNNING and not row.phase.final:
             self.ending.pop(row.id, None)
         else:
@@ -199,8 +209,9 @@ class World(Claims):
             return
         self._charge_workload(wid, -1)
         del self.workloads[wid]
+        self._demands.pop(wid, None)
         self._of_project[known.project].pop(wid)
-        self.holders.get(known.project, {}).pop(wid, None)
+        self._sets.let_go(known)
         self.ending.pop(wid, None)
         self._touch(wid)
 
@@ -223,8 +234,11 @@ class World(Claims):
                 known_places.pop(name, None)
             del self.nodes[name]
             self.suspects.pop(name, None)
+            self.shunned.pop(name, None)
+        self.likings.clear()
         if row is not None:
             state = self.nodes[name] = NodeState(row, self._pool_for(row))
+            self.shunned.update({name: None} if puts_off(row) else {})
             for cls in self._classes.values():
                 if cls.takes(state):
                     cls.add(state)
@@ -251,22 +265,7 @@ class World(Claims):
         """Bring the sets of wanting, stretched, elastic and holding workloads up to date."""
         for wid in self._touched:
             workload = self.workloads.get(wid)
-            if workload is None:
-                for group in (self.wanting, self.broken, self.stretched, self.elastic):
-                    group.pop(wid, None)
-                continue
-            need = self.need(wid)
-            for group, belongs in (
-                (self.wanting, need.chunk is not None),
-                (self.broken, need.broken and workload_open(workload)),
-                (self.stretched, need.bonus > 0),
-                (self.elastic, need.stretchable),
-                (self.holders.setdefault(workload.project, {}), need.holds),
-            ):
-                if belongs:
-                    group[wid] = None
-                else:
-                    group.pop(wid, None)
+            self._sets.note(wid, workload, self.need(wid) if workload is not None else None)
         self._touched.clear()
 
     @contextmanager
@@ -277,6 +276,7 @@ class World(Claims):
             self._charge_workload(wid, -1)
         yield
         self._paths.clear()
+        self._chains.clear()
         for wid in workloads:
             self._charge_workload(wid, 1)
 
@@ -293,20 +293,36 @@ class World(Claims):
         return found
 
     def _touch(self, wid: str) -> None:
-        super()._touch(wid)
-        self._needs.pop(wid, None)
+        self._touched[wid] = None
+        need = self._needs.pop(wid, None)
+        if self._journal and wid not in self._needs_found:
+            self._needs_found[wid] = need
+
+    def _as_found(self) -> None:
+        for wid, need in self._needs_found.items():
+            if need is not None:
+                self._needs[wid] = need
+            else:
+                self._needs.pop(wid, None)
+        self._needs_found.clear()
 
     def _touch_all(self, project: str) -> None:
         for wid in self._of_project.get(project, ()):
             self._touch(wid)
 
-    def _sort_members(self, wid: str) -> None:
-        workload = self.workloads.get(wid)
-        if workload is not None and wid in self._members:
-            place = {group.name: at for at, group in enumerate(workload.groups)}
-            self._members[wid].sort(
-                key=lambda key: (place.get(self.tasks[key].group, 0), self.tasks[key].index, key)
-            )
+    def _sort_members(self, wid: str, last: TaskKey | None = None) -> None:
+        """Put the tasks of a workload in order; only `last` may be out of it, at the end."""
+        workload, members = self.workloads.get(wid), self._members.get(wid)
+        if workload is None or members is None or len(members) < 2:
+            return
+        place = {group.name: at for at, group in enumerate(workload.groups)}
+
+        def order(key: TaskKey) -> tuple[int, int, TaskKey]:
+            row = self.tasks[key]
+            return place.get(row.group, 0), row.index, key
+
+        if last is None or order(members[-2]) > order(last):
+            members.sort(key=order)
 
     def _note_adrift(self, key: TaskKey) -> None:
         row = self.tasks[key]
@@ -345,9 +361,11 @@ class World(Claims):
     def fresh(self) -> "World":
         """Another world built from the same rows."""
         world = World()
-        for rows in (self.pools, self.topologies, self.departments, self.projects):
+        for rows in (self.pools, self.topologies, self.departments, self.projects, self.disruptions):
             for name in sorted(rows):
                 world.put(rows[name])
+        for key in sorted(self.past_uses):
+            world.put(self.past_uses[key])
         for name in sorted(self.nodes):
             world.put(self.nodes[name].row)
         for wid in sorted(self.workloads):

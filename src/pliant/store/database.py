@@ -77,6 +77,12 @@ class Database:
                     alive,
                 ),
                 settings=settings,
+                topologies=self._rows(connection, kinds.TOPOLOGY),
+                past_uses=self._rows(connection, kinds.PAST_USE),
+                disruptions=self._rows(connection, kinds.DISRUPTIONS),
+                progresses=self._rows(
+                    connection, kinds.PROGRESS, schema.progresses.c.workload == schema.workloads.c.id, alive
+                ),
             )
 
     def events(self, subject: str, *, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:

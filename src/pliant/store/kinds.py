@@ -8,8 +8,11 @@ from sqlalchemy import Table
 
 from pliant.control.ports import Batch, Remembered
 from pliant.model.event import Event
+from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Node, NodePool
+from pliant.model.progress import Progress
 from pliant.model.tenancy import Department, Project
+from pliant.model.topology import Topology
 from pliant.model.workload import Attempt, Task, Workload
 from pliant.store import schema
 from pliant.store.codec import FORMAT, Codec, CodecError
@@ -53,6 +56,7 @@ CLUSTER = Kind(Codec(Cluster), schema.clusters, lambda c: {"uuid": c.uuid})
 DEPARTMENT = Kind(Codec(Department), schema.departments, lambda d: {"id": d.id})
 PROJECT = Kind(Codec(Project), schema.projects, lambda p: {"id": p.id})
 POOL = Kind(Codec(NodePool), schema.pools, lambda p: {"id": p.id})
+TOPOLOGY = Kind(Codec(Topology), schema.topologies, lambda t: {"name": t.name})
 NODE = Kind(Codec(Node), schema.nodes, lambda n: {"name": n.name})
 WORKLOAD = Kind(
     Codec(Workload),
@@ -72,6 +76,9 @@ ATTEMPT = Kind(
     lambda a: {"workload": a.id.workload, "task": a.id.task, "number": a.id.number},
     lambda a: {"ended": None if a.exit is None else a.exit.at},
 )
+PAST_USE = Kind(Codec(PastUse), schema.past_uses, lambda u: {"project": u.project, "pool": u.pool})
+DISRUPTIONS = Kind(Codec(Disruptions), schema.disruptions, lambda d: {"project": d.project})
+PROGRESS = Kind(Codec(Progress), schema.progresses, lambda p: {"workload": p.workload})
 EVENT = Kind(Codec(Event), schema.events, lambda _: {}, lambda e: {"subject": e.subject, "at": e.at})
 REMEMBERED = Kind(Codec(Remembered), schema.remembered, lambda r: {"key": r.key}, lambda r: {"at": r.at})
 
@@ -80,10 +87,14 @@ KINDS: tuple[Kind[Any], ...] = (  # what is referred to comes first
     DEPARTMENT,
     PROJECT,
     POOL,
+    TOPOLOGY,
     NODE,
     WORKLOAD,
     TASK,
     ATTEMPT,
+    PROGRESS,
+    PAST_USE,
+    DISRUPTIONS,
     REMEMBERED,
 )
 _OF_CLASS = {kind.codec.kind: kind for kind in KINDS}

@@ -15,7 +15,7 @@ from sqlalchemy import (
     Text,
 )
 
-HEAD = "0001"
+HEAD = "0003"
 """Schema version that this program writes; versions are four digits and grow."""
 
 TABLE_OF_VERSION = "alembic_version"
@@ -58,6 +58,7 @@ clusters = _row("clusters", Column("uuid", Text, primary_key=True))
 departments = _row("departments", Column("id", Text, primary_key=True))
 projects = _row("projects", Column("id", Text, primary_key=True))
 pools = _row("pools", Column("id", Text, primary_key=True))
+topologies = _row("topologies", Column("name", Text, primary_key=True))
 nodes = _row("nodes", Column("name", Text, primary_key=True))
 workloads = _row(
     "workloads",
@@ -81,11 +82,19 @@ attempts = _row(
     Column("ended", BigInteger),  # ms; null while it may live
     Index(None, "ended"),
 )
+progresses = _row(
+    "progresses",
+    Column("workload", Text, ForeignKey("workloads.id", ondelete="CASCADE"), primary_key=True),
+)
 remembered = _row(
     "remembered",
     Column("key", Text, primary_key=True),
     Column("at", BigInteger, nullable=False),
 )
+past_uses = _row(
+    "past_uses", Column("project", Text, primary_key=True), Column("pool", Text, primary_key=True)
+)
+disruptions = _row("disruptions", Column("project", Text, primary_key=True))
 events = Table(
     "events",
     metadata,

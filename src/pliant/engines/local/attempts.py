@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from pliant.control.fractions import Fractions, HandedOut, Held, How
 from pliant.control.ports import Halt
 from pliant.engines.local import processes
 from pliant.engines.local.distributed import files, ports_needed
@@ -16,12 +17,15 @@ from pliant.engines.local.images.catalogue import Catalogue, CatalogueError
 from pliant.engines.local.layout import VERSION, Folder, Layout, read_json, write, write_json
 from pliant.engines.local.living import Living
 from pliant.engines.local.rendezvous import NoPort, Rendezvous
+from pliant.engines.local.resizing import Resizing
 from pliant.engines.local.supervisor import spawn
+from pliant.model.machine import Node
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.workload import AttemptId, Exit
 
 log = logging.getLogger(__name__)
 
+FITS_SECONDS = 0.2  # between two looks whether a task has come down to what it may use
 LOCK_SECONDS = 2.0  # for another server that holds the lock of an attempt it has not claimed yet
 
 
@@ -37,6 +41,9 @@ class Means:
     program: Sequence[str]  # the supervisor
     log_max: int  # bytes per log file
     log_keep: int
+    fractions: Fractions
+    writable: Callable[[], str]  # why tasks could change what the node wrote for them; empty: they cannot
+    node: Callable[[str], Node | None]  # by name, as it was seen last
 
 
 class Attempts:
@@ -49,6 +56,7 @@ class Attempts:
         self._closed, self._means = closed, means
         self._halt, self._clock = means.halt, means.clock
         self.rendezvous = Rendezvous(layout)
+        self.resizing = Resizing(layout, living)
 
     def start(self, order: Start) -> None:
         attempt = order.attempt
@@ -57,7 +65,7 @@ class Attempts:
         try:
             folder = self._layout.make(attempt)
             if folder.claimed:
-                self._living.settle(attempt, folder)
+                self._settle(attempt, folder)
                 return
             self._end_earlier(attempt)
             what = self._prepare(order, folder)
@@ -95,7 +103,7 @@ class Attempts:
         elif trouble:
             self._refuse(attempt, trouble)
         else:  # claimed by another server
-            self._living.settle(attempt, folder)
+            self._settle(attempt, folder)
 
     def stop(self, order: Stop) -> None:
         attempt = order.attempt
@@ -122,15 +130,42 @@ class Attempts:
             self._living.later(order.grace / 1000, attempt, partial(self._living.kill, attempt))
 
     def resize(self, order: Resize, report: Callable[[], None]) -> None:
-        """Call `report` when what the attempt loses is free: at the deadline, or now if it loses nothing."""
+        """Call `report` when what the attempt loses is free: devices at the deadline, memory of those that it
+        keeps once it uses no more than it may. Who still has more at the deadline is stopped.
+        """
         if self._stale(order) or order.attempt not in self._living:
             return
-        shown = (read_json(self._layout.folder(order.attempt) / "allocation.json") or {}).get("tasks", [])
-        had = {uuid for task in shown if task["id"] == order.attempt.task for uuid in task["gpus"]}
-        if had <= set(order.placement.uuids):
+        node = self._means.node(order.placement.node)
+        try:
+            if node is not None:
+                self._means.fractions.resize(order, node, keep=True)
+        except (OSError, ValueError) as error:  # what it carries stays, so nothing is given away twice
+            log.warning("the shares of %s cannot be changed: %s", order.attempt, error)
+            return
+        deadline = 0 if self.resizing.going(order) else self._clock() + order.grace
+        self.resizing.resize(order, partial(self._give_back, order, report, deadline))
+
+    def _give_back(self, order: Resize, report: Callable[[], None], deadline: int) -> None:
+        """`deadline` in ms; until then it may come down to what it may have by itself."""
+        if order.attempt not in self._living:
+            return
+        if self._means.fractions.fits(order.attempt):
+            if (node := self._means.node(order.placement.node)) is not None:
+                self._means.fractions.resize(order, node)
             report()
+        elif self._clock() < deadline:
+            again = partial(self._give_back, order, report, deadline)
+            self._living.later(FITS_SECONDS, order.attempt, again)
         else:
-            self._living.later(order.grace / 1000, order.attempt, report)
+            log.warning("%s still uses more memory than it may have: it is stopped", order.attempt)
+            granted = (read_json(self._layout.folder(order.attempt) / "order.json") or {}).get("grace_ms", 0)
+            self.stop(Stop(order.attempt, order.placement.node, granted, order.cause, order.epoch))
+
+    def give_way(self, attempt: AttemptId) -> None:
+        """It keeps what was lent to it and is now another's: it ends, and starts again with its own."""
+        order = read_json(self._layout.folder(attempt) / "order.json")
+        if order is not None and attempt in self._living:
+            self.stop(Stop(attempt, order["node"], order["grace_ms"], "lent", self._layout.epoch()))
 
     def adopt(self, attempt: AttemptId, rebooted: bool) -> None:
         """Report on an attempt that an earlier server knew. After a reboot its lock means nothing."""
@@ -140,7 +175,15 @@ class Attempts:
         if rebooted:
             self._living.finish(attempt)
         else:
-            self._living.settle(attempt, folder)
+            self._settle(attempt, folder)
+
+    def _settle(self, attempt: AttemptId, folder: Folder) -> None:
+        """It was claimed before; what it holds of GPUs, if it lives, is watched from now on."""
+        order = read_json(folder / "order.json") or {}
+        if (said := order.get("enforcement")) and not folder.closed_off() and folder.locked():
+            held, node = Held(How(said["how"]), said["why"]), self._means.node(order["node"])
+            self._means.fractions.adopt(attempt, folder.path, held, node)
+        self._living.settle(attempt, folder)
 
     # ---- steps of a start ----
 
@@ -154,10 +197,12 @@ class Attempts:
         if allocated is None:
             allocated = allocation(order)
             write_json(folder / "allocation.json", allocated)
-        present = [task["id"] for task in allocated["tasks"] if task["state"] != "draining"]
+        there = (task["id"] for task in allocated["tasks"] if task["state"] != "draining")
+        present = [*dict.fromkeys(there)]
         for name, (text, mode) in files(order.workload, attempt.task, present, folder.path).items():
             write(folder / name, text.encode())
             os.chmod(folder / name, mode)
+        handed = self._hand_out(order, folder)
         what = document(
             order,
             self._means.site(),
@@ -167,9 +212,17 @@ class Attempts:
             token=token is not None,
             present=present,
             port=self._port(order),
+            handed=handed,
         )
         write_json(folder / "order.json", what, durable=True)
         return what
+
+    def _hand_out(self, order: Start, folder: Folder) -> HandedOut:
+        """Raises OSError, ValueError."""
+        node = self._means.node(order.placement.node)
+        if node is None or not order.placement.shares:
+            return HandedOut()
+        return self._means.fractions.hand_out(order, node, folder.path, self._means.writable())
 
     def _port(self, order: Start) -> int:
         """The first of the ports on which the workload's tasks meet; 0 if they do not. Raises NoPort."""

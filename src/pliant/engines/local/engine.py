@@ -8,16 +8,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
+from pliant.control.fractions import Fractions, TaskUse, Unheld
 from pliant.control.ports import Devices, Halt, Sink
 from pliant.engines.local import logs, processes
 from pliant.engines.local.attempts import Attempts, Means
+from pliant.engines.local.confinement import inside, writable
 from pliant.engines.local.environment import Site, inherited
 from pliant.engines.local.images.catalogue import Catalogue, CatalogueError
 from pliant.engines.local.layout import Layout, read_json, write_json
 from pliant.engines.local.living import Living
+from pliant.engines.local.resizing import Resizing, Seen
 from pliant.engines.local.session import LocalSession
 from pliant.engines.local.supervisor import command
 from pliant.engines.local.watch import Strands, Watcher
@@ -62,9 +65,13 @@ class LocalEngine:
         supervisor: Sequence[str] | None = None,
         log_max: int = 16 * 2**20,
         log_keep: int = 3,
+        occupants: Seen = dict,
+        fractions: Fractions | None = None,
     ) -> None:
         """`project_name` maps a project's id; `token` gives what a job authenticates with; `environ` is the
-        server's environment unless given; `log_max` is bytes per log file; `log_keep` older ones are kept.
+        server's environment unless given; `log_max` is bytes per log file; `log_keep` older ones are kept;
+        `occupants` gives pids by device as drivers count them;
+        `fractions` holds tasks to their shares of GPUs.
         """
         program, self.supervisor_notice = command() if supervisor is None else (tuple(supervisor), "")
         self._devices = devices
@@ -84,9 +91,27 @@ class LocalEngine:
                 self._layout, inherited(os.environ if environ is None else environ), url(), reporter_url
             )
 
-        means = Means(site, project_name, token, clock, halt, program, log_max, log_keep)
+        self._program = program
+        self._fractions = fractions or Unheld("this server was given nothing to enforce it with")
+        means = Means(
+            site,
+            project_name,
+            token,
+            clock,
+            halt,
+            program,
+            log_max,
+            log_keep,
+            self._fractions,
+            cache(lambda: writable(program)),
+            self._node,
+        )
         self._living = Living(self._layout, self._watcher, self._strands, self._closed, clock, halt)
+        self._living.release = self._fractions.release
         self._attempts = Attempts(self._layout, self._catalogue, self._living, self._closed, means)
+        self._resizing = self._attempts.resizing = Resizing(self._layout, self._living, occupants)
+
+        self._fractions.evict = self._evict
 
     def open(self, sink: Sink, known: Iterable[Attempt], epoch: int) -> None:
         """Raises StaleEpoch, or LayoutError for a state folder of a newer release."""
@@ -101,7 +126,8 @@ class LocalEngine:
         done = [self._run("orphans", partial(self._end_orphans, alive))]
         for attempt in sorted(alive):
             done.append(self._run(attempt[:2], partial(self._attempts.adopt, attempt, rebooted)))
-        wait(done, OPEN_SECONDS)
+        if not wait(done, OPEN_SECONDS).not_done:
+            self._fractions.sweep()
         if not self._devices.simulated:
             self._watcher.after(REFRESH_SECONDS, self._refresh)
 
@@ -112,12 +138,18 @@ class LocalEngine:
         self._strands.submit(order.attempt[:2], partial(self._attempts.stop, order))
 
     def resize(self, order: Resize) -> None:
-        """The job reads allocation.json; the engine only waits for the deadline of what it loses."""
+        """The job reads allocation.json; the engine looks whether what it loses is empty."""
 
         def report() -> None:
             self._sink(AttemptResized(order.attempt, order.placement.shares, self._clock()))
 
         self._strands.submit(order.attempt[:2], partial(self._attempts.resize, order, report))
+
+    def register(self, attempt: AttemptId, pid: int) -> None:
+        self._strands.submit(attempt[:2], partial(self._resizing.register, attempt, pid))
+
+    def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
+        self._strands.submit(attempt[:2], partial(self._resizing.acknowledge, attempt, tuple(gpus)))
 
     def refuse(self, launch: Launch) -> str | None:
         try:
@@ -158,13 +190,17 @@ class LocalEngine:
             if not lives or order is None:
                 raise ValueError(f"{attempt} is not running: commands run only inside a running task")
             env = {"TERM": "xterm-256color", **order["env"]} if tty else order["env"]
-            session = LocalSession(argv, env, order["cwd"], tty=tty, stdin=stdin, rows=rows, columns=columns)
+            words = inside(self._program, order.get("read_only"), argv) if argv else argv
+            session = LocalSession(words, env, order["cwd"], tty=tty, stdin=stdin, rows=rows, columns=columns)
         if session.pid is not None:
             pidfd = os.pidfd_open(session.pid)  # not reaped yet: nobody else has the session
             with self._sessions_lock:
                 self._sessions.add(session)
             self._watcher.add(pidfd, partial(self._session_ended, session, pidfd))
         return session
+
+    def uses(self) -> Mapping[AttemptId, TaskUse]:
+        return self._fractions.uses()
 
     def forget(self, workload: str) -> None:
         """Raises ValueError if something of it lives."""
@@ -185,6 +221,7 @@ class LocalEngine:
         for session in sessions:
             session.kill()
         self._living.close()
+        self._fractions.close()
 
     def _run(self, key: object, call: Callable[[], None]) -> "Future[None]":
         """On the strand of `key`; done when the call has returned or failed."""
@@ -210,6 +247,12 @@ class LocalEngine:
         session.exit_code()  # reaps it
         with self._sessions_lock:
             self._sessions.discard(session)
+
+    def _evict(self, attempt: AttemptId) -> None:
+        self._strands.submit(attempt[:2], partial(self._attempts.give_way, attempt))
+
+    def _node(self, name: str) -> Node | None:
+        return self._nodes.get(name)
 
     def _refresh(self) -> None:
         self._strands.submit("nodes", self._see_nodes)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pliant.control.fractions import HandedOut
 from pliant.engines.local.distributed import variables
 from pliant.engines.local.images.catalogue import Catalogue
 from pliant.engines.local.layout import VERSION, Layout
@@ -52,11 +53,13 @@ def document(
     token: bool,
     present: Sequence[str] = (),
     port: int = 0,
+    handed: HandedOut = HandedOut(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """order.json: all that a start needs. Raises CatalogueError, ValueError.
 
     `token`: it has a token file. `present`: names of the workload's tasks that have places, for a distributed
-    one; `port`: the first of the ports that these agreed on, 0 if they need none.
+    one; `port`: the first of the ports that these agreed on, 0 if they need none. `handed`: how it is held to
+    its shares of GPUs.
     """
     launch = order.workload.launch_of(order.attempt.task)
     entry, argv = catalogue.resolve(launch)
@@ -77,7 +80,10 @@ def document(
         **dict(entry.env),
         **{name: value for name, value in launch.env if not name.startswith("PLIANT_")},
         **_ours(order, site, token),
+        **handed.env,
     }
+    for name, value in handed.front.items():
+        env[name] = f"{value}:{env[name]}" if env.get(name) else value
     if site.reporter_url:
         env.setdefault("reporterGatewayURL", site.reporter_url)
     return {
@@ -99,6 +105,8 @@ def document(
         "tty": launch.tty,
         "stdin": launch.stdin,
         "env": env,
+        "enforcement": {"how": handed.held.how.value, "why": handed.held.why} if handed.held else None,
+        "read_only": str(handed.read_only) if handed.read_only else None,
     }
 
 

@@ -6,11 +6,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from pliant.control.ports import Halt, Sink
 from pliant.engines.local import processes
 from pliant.engines.local.layout import Folder, Layout, read_json
+from pliant.engines.local.logs import last_said
 from pliant.engines.local.supervisor import answered, reap
 from pliant.engines.local.watch import Closed, Strands, Watcher
 from pliant.model.fact import AttemptEnded, AttemptStarted
@@ -18,6 +20,7 @@ from pliant.model.workload import AttemptId, Exit
 
 log = logging.getLogger(__name__)
 
+GPU_SAYS = "pliant-gpu: "  # how lines of the library begin that holds programs to their shares
 LOOK_SECONDS = 0.1  # between two looks for a supervisor that has not said who it is
 HUNG_SECONDS = 5.0  # after which the holder of a lock that does not say so is taken for a server that hangs
 
@@ -35,6 +38,7 @@ class Living:
         halt: Halt,
     ) -> None:
         self.sink: Sink = lambda fact: None
+        self.release: Callable[[AttemptId], None] = lambda attempt: None  # gives back what it was handed out
         self._layout, self._watcher, self._strands, self._closed = layout, watcher, strands, closed
         self._clock, self._halt = clock, halt
         self._lock = threading.Lock()
@@ -174,10 +178,13 @@ class Living:
             stopped = folder.stop_ordered and not error
             exit = Exit(at=self._clock(), stopped=stopped, lost=not error, error=error)
             self.record(attempt, exit)
+        if not (exit.succeeded or exit.stopped):
+            exit = replace(exit, note=last_said(folder, GPU_SAYS))
         self.report(attempt, exit)
 
     def report(self, attempt: AttemptId, exit: Exit) -> None:
         """Say that it ended, of which nothing lives."""
+        self.release(attempt)
         self.sink(AttemptEnded(attempt, exit))
         self._halt("reported")
 

@@ -123,3 +123,14 @@ def _tail(fds: list[int], lines: int) -> Iterator[bytes]:
                 else:
                     kept.append(line)
     yield from kept
+
+
+def last_said(folder: Folder, begin: str) -> str:
+    """What follows `begin` in the last line that starts so, of the last 64 KiB of the log; or ''."""
+    try:
+        with open(folder / "log", "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.removeprefix(begin) for line in reversed(lines) if line.startswith(begin)), "")[:500]

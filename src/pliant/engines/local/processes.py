@@ -51,6 +51,21 @@ def attempt_of(layout: Layout, pid: int) -> AttemptId | None:
     return attempt if attempt and str(attempt).encode() == found.get(b"PLIANT_ATTEMPT") else None
 
 
+def owner_of(layout: Layout, pid: int) -> AttemptId | None:
+    """The same for a process that gave its environment away: one that it descends from still has it."""
+    for _ in range(100):
+        attempt = attempt_of(layout, pid)
+        if attempt is not None or pid <= 1:
+            return attempt
+        try:
+            with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+                text = file.readall()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        pid = int(text[text.rindex(b")") + 1 :].split()[1])
+    return None
+
+
 def started(pid: int) -> int | None:
     """Start of a process in ticks after boot: with its pid that is its identity. None if it is gone."""
     try:

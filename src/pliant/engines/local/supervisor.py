@@ -41,6 +41,7 @@ def spawn(
         f"--log-max={log_max}",
         f"--log-keep={log_keep}",
         f"--cwd={order['cwd']}",
+        *([f"--read-only={order['read_only']}"] if order.get("read_only") else []),
         *(["--tty"] if order["tty"] else []),
         *(["--stdin"] if order["stdin"] else []),
         "--",

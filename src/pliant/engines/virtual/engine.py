@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from pliant.control.fractions import TaskUse
 from pliant.control.ports import Session, Sink, StaleEpoch
 from pliant.engines.virtual.machines import Machines
 from pliant.model.fact import AttemptEnded, AttemptStarted, NodeSeen
@@ -46,6 +47,12 @@ class VirtualEngine:
     def resize(self, order: Resize) -> None:
         self.machines.resize(order)
 
+    def register(self, attempt: AttemptId, pid: int) -> None:
+        """Virtual jobs follow what they are told without an agent."""
+
+    def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
+        """Virtual jobs take the time they declare."""
+
     def refuse(self, launch: Launch) -> str | None:
         return None
 
@@ -76,6 +83,9 @@ class VirtualEngine:
     ) -> Session:
         """Always raises ValueError."""
         raise ValueError(f"{attempt} runs in virtual time: no command can run inside it")
+
+    def uses(self) -> Mapping[AttemptId, TaskUse]:
+        return {}
 
     def forget(self, workload: str) -> None:
         """Raises ValueError if something of it lives."""

@@ -18,7 +18,9 @@ from pliant.model.reason.change import (
     Restarted,
     Shrunk,
     StaleGang,
+    Tainted,
 )
+from pliant.model.reason.held import ChurnBudget, NotApart, Outwaited, PreemptionDelay, Reserved, Unsuited
 from pliant.model.reason.waiting import (
     BackOff,
     MinRuntime,
@@ -38,6 +40,7 @@ from pliant.model.reason.waiting import (
 __all__ = [
     "BackOff",
     "ByOwner",
+    "ChurnBudget",
     "Ended",
     "Grown",
     "Hastened",
@@ -50,17 +53,23 @@ __all__ = [
     "NoMatchingNode",
     "NodeLost",
     "NonPreemptibleOverQuota",
+    "NotApart",
     "NotEntitled",
+    "Outwaited",
     "OverLimit",
     "Placed",
     "Preempted",
+    "PreemptionDelay",
     "Reason",
     "Reclaimed",
+    "Reserved",
     "Restarted",
     "Shrunk",
     "StaleGang",
     "Suspended",
+    "Tainted",
     "UnknownProject",
+    "Unsuited",
     "WaitingForGang",
     "WaitingForRelease",
 ]

@@ -19,8 +19,13 @@ class Reason:
 
     @property
     def numbers(self) -> tuple[tuple[str, Any], ...]:
-        """Field names and values, for JSON and history."""
-        return tuple((field.name, getattr(self, field.name)) for field in fields(self))
+        """Field names and values, for JSON and history: true as 1, false as 0, nothing not at all."""
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return tuple(
+            (name, int(value) if isinstance(value, bool) else value)
+            for name, value in values
+            if value is not None
+        )
 
 
 def amount(resource: str, value: int) -> str:
@@ -28,5 +33,5 @@ def amount(resource: str, value: int) -> str:
     if resource == "gpu":
         return f"{format_gpus(value)} GPUs"
     if resource == "cpu":
-        return f"{value / 1000:g} cores"
+        return f"{f'{value / 1000:.3f}'.rstrip('0').rstrip('.')} cores"
     return f"{format_bytes(value)} of memory"

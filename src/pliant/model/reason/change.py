@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pliant.model.quantity import format_gpus
-from pliant.model.reason.base import Reason
+from pliant.model.reason.base import Reason, amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +65,27 @@ class Reclaimed(Reason):
     project: str  # of the beneficiary
     rule: str  # quota: it was below its quota; fair-share: it was below its fair share
     allocated: int  # by the beneficiary's queue, before
-    due: int  # its quota or fair share
+    due: int  # its quota or fair share; -1: without bound
     from_project: str
     from_allocated: int  # by the queue that gives, before
     from_due: int
+    resource: str = "gpu"  # of which the last five numbers are: gpu, cpu or memory
 
     @property
     def text(self) -> str:
         due = "quota" if self.rule == "quota" else "fair share"
+        what = f"{format_gpus(self.gpus)} GPUs go to" if self.resource == "gpu" else "It makes room for"
         return (
-            f"{format_gpus(self.gpus)} GPUs go to {self.beneficiary}: project {self.project} had "
-            f"{format_gpus(self.allocated)} of its {due} of {format_gpus(self.due)}, "
-            f"project {self.from_project} {format_gpus(self.from_allocated)} of {format_gpus(self.from_due)}."
+            f"{what} {self.beneficiary}: project {self.project} had {self._said(self.allocated)} of its "
+            f"{due} of {self._said(self.due)}, project {self.from_project} "
+            f"{self._said(self.from_allocated)} of {self._said(self.from_due)}."
         )
+
+    def _said(self, value: int) -> str:
+        """An amount of the resource; GPUs without their name, which the sentence has."""
+        if value < 0:
+            return "any amount"
+        return format_gpus(value) if self.resource == "gpu" else amount(self.resource, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +143,21 @@ class NodeLost(Reason):
     @property
     def text(self) -> str:
         return f"Its place on node {self.node} is gone: the node or its GPU does not take work any more."
+
+
+@dataclass(frozen=True, slots=True)
+class Tainted(Reason):
+    """Its node does not take it any more."""
+
+    code: ClassVar[str] = "tainted"
+    node: str
+    taint: str  # `key=value:Effect`; empty: the node's labels changed before it was started
+
+    @property
+    def text(self) -> str:
+        if not self.taint:
+            return f"Its place on node {self.node} is gone: the node no longer has the labels it asks for."
+        return f"It leaves node {self.node}, whose taint {self.taint} it does not tolerate."
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,14 +144,16 @@ class NotEntitled(Reason):
     quota: int  # -1: unlimited
     free_best: int
     free_all: int
+    past_use: int | None = None  # thousandths of the pool that it used of late; None: that does not count
 
     @property
     def text(self) -> str:
+        past = "" if self.past_use is None else f", with {self.past_use / 10:g} % of the pool used of late,"
         return (
             f"It waits for {format_gpus(self.asked)} GPUs ({format_gpus(self.free_all)} are free, at most "
             f"{format_gpus(self.free_best)} on one node): project {self.project} has "
-            f"{format_gpus(self.allocated)} of a fair share of {format_gpus(self.fair_share)} "
-            "and cannot take that much from others."
+            f"{format_gpus(self.allocated)} of a fair share of {format_gpus(self.fair_share)}"
+            f"{past} and cannot take that much from others."
         )
 
 

@@ -7,6 +7,7 @@ from pliant.sched.context import Block, Cycle, Kin
 
 def allocate(cycle: Cycle) -> None:
     world = cycle.world
+    cycle.reserving.drop()
     hasten_first(cycle)
     hopeless: dict[Kin, Refusal | None] = {}  # claims only grow here: what failed once fails again
     for lane, chunks in cycle.lanes().items():
@@ -19,11 +20,13 @@ def allocate(cycle: Cycle) -> None:
             kin = cycle.kin(chunk, pool)
             if kin not in hopeless:
                 before = world.gpu_of(wid)
-                if cycle.try_place(chunk, pool, adding):
+                fits = cycle.try_place(chunk, pool, adding)
+                if fits or cycle.reserving.backfilled(chunk, pool, adding):
                     cycle.placed(chunk, pool, "allocate", before)
                     following = world.need(wid).chunk
                     if following is not None and not cycle.rests(following):
                         order.push(following, cycle.adding(following, pool))
                     continue
                 hopeless[kin] = cycle.refuse(chunk, pool, adding)
+                cycle.reserving.consider(chunk, pool, adding, hopeless[kin])
             cycle.block(lane, Block(chunk, pool, adding, hopeless[kin], kin))

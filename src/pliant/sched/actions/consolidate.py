@@ -13,7 +13,9 @@ class Moves(Rules):
     moves = True
 
     def may(self, victim: Workload, step: Step, priority: int) -> bool:
-        return step is Step.BONUS or (victim.preemptible and self.unprotected(victim))
+        if step is Step.BONUS:
+            return True
+        return victim.preemptible and not self.sheltered(victim) and self.unprotected(victim)
 
 
 def consolidate(cycle: Cycle) -> None:

@@ -7,7 +7,7 @@ from pliant.model.workload import Task, TaskPhase
 from pliant.sched import fit
 from pliant.sched.context import Cycle
 from pliant.sched.plan import Decision, Verb
-from pliant.sched.portions import workload_open
+from pliant.sched.portions import Part, workload_open
 
 
 def hasten_first(cycle: Cycle) -> None:
@@ -29,7 +29,7 @@ def hasten(cycle: Cycle) -> None:
     order = sorted((world.workloads[wid].serial, wid) for wid in waiting if wid in world.workloads)
     for _, wid in order:
         rows = world.tasks_of(wid)
-        late = [row for row in rows if row.phase is TaskPhase.WAITING and not _ready(cycle, row)]
+        late = [row for row in rows if row.phase is TaskPhase.WAITING and not fit.starts_now(world, row.key)]
         resting = any(row.retry_at is not None and row.retry_at > cycle.now for row in late)
         if not late or resting or not cycle.placeable(wid) or not workload_open(world.workloads[wid]):
             continue
@@ -38,20 +38,6 @@ def hasten(cycle: Cycle) -> None:
         mark = world.checkpoint()
         if not _elsewhere(cycle, wid, late):
             world.undo(mark)
-
-
-def _ready(cycle: Cycle, row: Task) -> bool:
-    """True if it claims nothing, or nothing that others still carry."""
-    claim = cycle.world.claim_of(row.key)
-    node = cycle.world.nodes.get(claim.node) if claim is not None else None
-    if claim is None or node is None:
-        return True
-    devices = [node.devices[share.gpu] for share in claim.shares if share.gpu in node.devices]
-    return (
-        all(device.room_now(0, 0) for device in devices)
-        and (not claim.cpu or node.held_cpu <= node.row.cpu)
-        and (not claim.memory or node.held_memory <= node.row.memory)
-    )
 
 
 def _elsewhere(cycle: Cycle, wid: str, late: list[Task]) -> bool:
@@ -66,10 +52,10 @@ def _elsewhere(cycle: Cycle, wid: str, late: list[Task]) -> bool:
         claim, group = old[row.key], workload.group(row.group)
         assert claim is not None
         request = replace(group.request, devices=len(claim.shares)) if group.elastic else group.request
-        node = fit.find(cls, request, cycle.pool(pool))
-        if node is None or not fit.fits_now(node, request):
+        if not fit.place_again(world, cls, Part(row.key, request), cycle.pool(pool)):
             return False
-        world.claim(row.key, fit.seat(node, request))
+        if not fit.starts_now(world, row.key):
+            return False
     claims = [claim for row in late if (claim := world.claim_of(row.key)) is not None]
     if world.gpu_of(wid) > before:
         return False  # GPU memory is a larger part of a smaller device

@@ -4,6 +4,7 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Preempted, Reason
 from pliant.model.workload import Workload
 from pliant.sched.actions.take import serve
+from pliant.sched.admission import RESOURCES, Refusal
 from pliant.sched.context import Cycle
 from pliant.sched.portions import Chunk, Step
 from pliant.sched.share import queue_of
@@ -14,6 +15,11 @@ class LowerPriority(Rules):
     action = "preempt"
     resettles = True
 
+    def __init__(self, cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> None:
+        super().__init__(cycle, chunk, pool, adding)
+        self._fair = cycle.bare(pool)[chunk.workload.project].fair  # as it was before the search
+        self._before = self._own()
+
     def may(self, victim: Workload, step: Step, priority: int) -> bool:
         if step is Step.BONUS:
             return True
@@ -22,8 +28,41 @@ class LowerPriority(Rules):
             victim.preemptible
             and victim.project == winner.project
             and priority < self.chunk.priority
+            and not self._outwaits(victim, priority)
+            and not self.sheltered(victim)
             and (step is not Step.CORE or self.unprotected(victim))
         )
+
+    def holds(self) -> bool:
+        """The project gets no more by it than its fair share: others would take that back, and so on."""
+        return all(
+            not asked or now <= max(due, before)
+            for asked, now, due, before in zip(
+                self.adding, self._own(), self._fair, self._before, strict=True
+            )
+        )
+
+    def lacking(self) -> Refusal | None:
+        for at, resource in enumerate(RESOURCES):
+            most, own = max(self._fair[at], self._before[at]), self._own()[at]
+            if self.adding[at] and own + self.adding[at] > most:
+                return Refusal(self.chunk.workload.project, resource, own, self.adding[at], most, False)
+        return None
+
+    def _own(self) -> Resources:
+        """What the project claims now, bonus left out."""
+        project = self.chunk.workload.project
+        lent = Resources(self.cycle.lent(project, self.pool))
+        return self.world.use(project, self.pool).claimed.minus(lent)
+
+    def _outwaits(self, victim: Workload, priority: int) -> bool:
+        """True if it had waited for so long before that it goes before the one that asks for its place."""
+        aged = self.cycle.aged(victim, priority)
+        if aged < self.chunk.priority:
+            return False
+        kin = self.cycle.kin(self.chunk, self.pool)
+        self.cycle.outwaited.setdefault(kin, (victim.name, priority, aged))
+        return True
 
     def min_runtime(self, victim: Workload) -> int:
         """The nearest that is set, from the project up."""

@@ -4,9 +4,12 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Reason, Reclaimed
 from pliant.model.workload import Workload
 from pliant.sched.actions.take import serve
+from pliant.sched.admission import RESOURCES
 from pliant.sched.context import Cycle
+from pliant.sched.division import INFINITE
 from pliant.sched.portions import Chunk, Step
 from pliant.sched.share import queue_of
+from pliant.sched.tree import NOTHING
 from pliant.sched.victims import Rules
 
 
@@ -15,6 +18,7 @@ class BelowDue(Rules):
 
     action = "reclaim"
     resettles = True
+    in_turn = True
 
     def __init__(self, cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> None:
         super().__init__(cycle, chunk, pool, adding)
@@ -23,6 +27,9 @@ class BelowDue(Rules):
         # The claimant's own numbers count as they were before the search, what it holds as bonus left out.
         lent = Resources(cycle.lent(chunk.workload.project, pool))
         self._own = {key: cycle.world.use(key, pool).claimed.minus(lent) for key in self._path}
+        self._gives: dict[
+            str, tuple[int, tuple[str, str, Resources] | None]
+        ] = {}  # project -> see _may_give()
         self._levels: dict[str, tuple[str, str]] = {}  # project -> what _level() has answered
         self._donors: dict[
             str, tuple[str, Resources]
@@ -33,15 +40,23 @@ class BelowDue(Rules):
             return True
         if not victim.preemptible or victim.project == self.chunk.workload.project:
             return False
-        mine, theirs = self._level(victim.project)
+        known = self._gives.get(victim.project)
+        if known is None or known[0] != self.world.version:
+            known = self._gives[victim.project] = self.world.version, self._may_give(victim.project)
+        if known[1] is None or self.sheltered(victim) or (step is Step.CORE and not self.unprotected(victim)):
+            return False
+        mine, theirs, have = known[1]
+        self._donors.setdefault(theirs, (mine, have))
+        return True
+
+    def _may_give(self, project: str) -> tuple[str, str, Resources] | None:
+        """Our queue and theirs where they differ, and what theirs has; None: it may keep that."""
+        mine, theirs = self._level(project)
         have, standing = self.world.use(theirs, self.pool).claimed, self._standing[theirs]
         fair = self._exceeds(have, standing.allocatable)
         if not fair and not (self._below_quota(mine) and self._exceeds(have, standing.deserved)):
-            return False
-        if step is Step.CORE and not self.unprotected(victim):
-            return False
-        self._donors.setdefault(theirs, (mine, have))
-        return True
+            return None
+        return mine, theirs, have
 
     def min_runtime(self, victim: Workload) -> int:
         """The nearest that is set, from the queue beside ours up."""
@@ -99,17 +114,21 @@ class BelowDue(Rules):
         mine, theirs = self._level(victim.project)
         quota = self._below_quota(mine)
         due, their_due = self._standing[mine], self._standing[theirs]
-        before = self._donors[theirs][1].gpu if theirs in self._donors else 0
+        before = self._donors[theirs][1] if theirs in self._donors else NOTHING
+        at = next((at for at, asked in enumerate(self.adding) if asked), 0)
+        ours = (due.deserved if quota else due.fair)[at]
+        its = (their_due.deserved if quota else their_due.fair)[at]
         return Reclaimed(
             gpu,
             self.chunk.workload.name,
             queue_of(self.world, mine).name,
             "quota" if quota else "fair-share",
-            self._own[mine].gpu,
-            due.deserved.gpu if quota else due.fair.gpu,
+            self._own[mine][at],
+            -1 if ours >= INFINITE else ours,
             queue_of(self.world, theirs).name,
-            before,
-            their_due.deserved.gpu if quota else their_due.fair.gpu,
+            before[at],
+            -1 if its >= INFINITE else its,
+            RESOURCES[at],
         )
 
     def _level(self, project: str) -> tuple[str, str]:
@@ -131,7 +150,8 @@ class BelowDue(Rules):
         )
 
     def _exceeds(self, have: Resources, due: Resources) -> bool:
-        return any(asked and mine > most for mine, asked, most in zip(have, self.adding, due, strict=True))
+        gpu, cpu, memory = self.adding
+        return bool((gpu and have[0] > due[0]) or (cpu and have[1] > due[1]) or (memory and have[2] > due[2]))
 
 
 def reclaim(cycle: Cycle) -> None:

@@ -1,11 +1,13 @@
 """Release: drop claims that are void, before anything else is decided."""
 
-from pliant.model.reason import ByOwner, Ended, Incomplete, NodeLost, Reason
+from pliant.model.reason import ByOwner, Ended, Incomplete, NodeLost, Reason, Tainted
 from pliant.model.workload import Desired
 from pliant.sched.context import Cycle
+from pliant.sched.demands import ANYWHERE, blocking, driven_out, suits, text_of
 from pliant.sched.machines import TaskKey
 from pliant.sched.plan import Decision, Verb
 from pliant.sched.subgroups import core_size
+from pliant.sched.world import World
 
 
 def release(cycle: Cycle) -> None:
@@ -16,13 +18,14 @@ def release(cycle: Cycle) -> None:
         stopped = workload.desired is not Desired.RUNNING
         _drop(cycle, wid, ByOwner(workload.desired.value) if stopped else Ended(workload.phase.value))
     doubtful = {key for name in world.suspects for key in world.nodes[name].tasks} | set(world.strays)
-    lost: dict[str, list[TaskKey]] = {}
+    doubtful |= {key for key in world.adrift if _on_tainted(world, key)}
+    lost: dict[tuple[str, Reason], list[TaskKey]] = {}
     for key in sorted(doubtful):
-        if key[0] in world.workloads and world.claim_of(key) is not None and _void(cycle, key[0], key[1]):
-            lost.setdefault(key[0], []).append(key)
-    for wid, keys in lost.items():
-        nodes = sorted({claim.node for key in keys if (claim := world.claim_of(key)) is not None})
-        _drop(cycle, wid, NodeLost(", ".join(nodes)), keys)
+        reason = _void(cycle, key) if key[0] in world.workloads and world.claim_of(key) is not None else None
+        if reason is not None:
+            lost.setdefault((key[0], reason), []).append(key)
+    for (wid, reason), keys in lost.items():
+        _drop(cycle, wid, reason, keys)
     world.settle()
     for wid in sorted(world.broken):
         if not any(row.phase.live for row in world.tasks_of(wid)):
@@ -40,20 +43,39 @@ def _drop(cycle: Cycle, wid: str, reason: Reason, keys: list[TaskKey] | None = N
     before = world.gpu_of(wid)
     for key in held:
         world.claim(key, None)
+    cycle.void.update(held)
     names = tuple(key[1] for key in held)
     cycle.record(Decision(Verb.EVICT, "release", wid, names, before, world.gpu_of(wid), reason))
 
 
-def _void(cycle: Cycle, wid: str, name: str) -> bool:
-    """True if what the task claims is gone, or is not to be used by a new attempt."""
+def _on_tainted(world: World, key: TaskKey) -> bool:
+    claim = world.claim_of(key)
+    node = world.nodes.get(claim.node) if claim is not None else None
+    return node is not None and node.tainted
+
+
+def _void(cycle: Cycle, key: TaskKey) -> Reason | None:
+    """Why what the task claims is gone, or is not to be used by a new attempt; None if all is well."""
     world = cycle.world
-    row, claim = world.tasks[wid, name], world.claim_of((wid, name))
+    row, claim = world.tasks[key], world.claim_of(key)
     assert claim is not None
     node = world.nodes.get(claim.node)
     if node is None or not node.knows(claim):
-        return True
+        return NodeLost(claim.node)
     stays = row.carries is not None and row.carries.node == claim.node
     mine = row.carries.uuids if row.carries is not None and stays else ()
     taken = any(node.devices[share.gpu].gpu.foreign and share.gpu not in mine for share in claim.shares)
     # A node that fails to answer for a moment is no reason to stop what runs there.
-    return taken or (not node.open and not stays)
+    if taken or (not node.open and not stays):
+        return NodeLost(claim.node)
+    demand = world.demand(key)
+    where = demand.where if demand is not None else ANYWHERE
+    if not stays:
+        if suits(where, node.row):
+            return None
+        return Tainted(claim.node, text_of(blocking(where.tolerations, node.row)))
+    due = driven_out(where, node.row, cycle.now)
+    if due is None or due[1] > cycle.now:
+        cycle.wake_at(due[1] if due is not None else 0)
+        return None
+    return Tainted(claim.node, text_of(due[0]))

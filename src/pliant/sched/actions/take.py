@@ -18,6 +18,8 @@ def serve(cycle: Cycle, action: str, rules_for: RulesFor) -> None:
     for lane in cycle.turns():
         pool = lane[1]
         chunks = list(_useful(cycle, lane, rules_for))
+        if action != "shrink":  # bonus may be taken at once
+            chunks = [chunk for chunk in chunks if not cycle.delayed(chunk.workload)]
         if not chunks:
             continue
         order = cycle.order(pool, chunks)
@@ -30,7 +32,11 @@ def serve(cycle: Cycle, action: str, rules_for: RulesFor) -> None:
             kin = cycle.kin(chunk, pool)
             before = world.gpu_of(wid)
             rules = rules_for(cycle, chunk, pool, adding) if kin not in failed else None
-            if rules is None or not (cycle.try_place(chunk, pool, adding) or _hunted(cycle, rules, failed)):
+            with cycle.reserving.seen_by(chunk, pool):
+                served = rules is not None and (
+                    cycle.try_place(chunk, pool, adding) or _hunted(cycle, rules, failed)
+                )
+            if not served:
                 failed.add(kin)
                 cycle.block(lane, Block(chunk, pool, adding, cycle.refuse(chunk, pool, adding), kin))
                 continue
@@ -52,10 +58,9 @@ def _hunted(cycle: Cycle, rules: Rules, failed: set[Kin]) -> bool:
 def _useful(cycle: Cycle, lane: Lane, rules_for: RulesFor) -> Iterator[Chunk]:
     """What failed in this lane and is still wanted, if the action may do anything for it."""
     known: dict[Kin, bool] = {}
-    for chunk in cycle.failures.get(lane, {}).values():
-        if not cycle.asks(chunk):
+    for chunk, kin in cycle.failures.get(lane, {}).values():
+        if not known.get(kin, True) or not cycle.asks(chunk):
             continue
-        kin = cycle.kin(chunk, lane[1])
         if kin not in known:
             known[kin] = rules_for(cycle, chunk, lane[1], cycle.adding(chunk, lane[1])) is not None
         if known[kin]:

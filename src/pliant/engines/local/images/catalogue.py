@@ -11,9 +11,21 @@ from pliant.model.workload import Launch
 
 _QUICKSTART = "pliant.engines.local.images.quickstart"
 _QUICKSTARTS = ("gcr.io/run-ai-demo/quickstart", "runai.jfrog.io/demo/quickstart")
+_RELATIVES = {"quickstart-distributed": "distributed", "quickstart-hpo": "hpo"}
+"""Other images of the same two places, and the packages that stand for them."""
+
 _SYSTEMS = (
     "almalinux", "alpine", "amazonlinux", "archlinux", "bash", "busybox", "centos", "debian", "fedora",
     "rockylinux", "ubuntu",
+)  # fmt: skip
+
+
+_NOTEBOOKS = (
+    "jupyter/minimal-notebook",
+    "jupyter/scipy-notebook",
+    "jupyter/pytorch-notebook",
+    "jupyter/tensorflow-notebook",
+    "jupyter-lab",
 )  # fmt: skip
 
 
@@ -80,6 +92,11 @@ class Catalogue:
                 return self._entries[key]
         if name in _QUICKSTARTS:
             return Entry((sys.executable, "-m", _QUICKSTART))
+        place, _, last = name.rpartition("/")
+        if last in _RELATIVES and f"{place}/quickstart" in _QUICKSTARTS:
+            return _relative(_RELATIVES[last])
+        if name in _NOTEBOOKS:
+            return _notebook(image)
         short = name.removeprefix("docker.io/").removeprefix("library/")
         if short == "python":
             return Entry(default=(sys.executable,))
@@ -104,6 +121,23 @@ class Catalogue:
         except ValueError as error:
             self._trouble = f"{self._file} cannot be read: {error}"
         self._stamp = stamp
+
+
+def _relative(package: str) -> Entry:
+    """Its scripts find what lies in the package's folder, such as `runai`."""
+    folder = Path(__file__).with_name(package)
+    command = (sys.executable, "-m", f"{__package__}.{package}")
+    return Entry(command, (("PYTHONPATH", str(folder)),))
+
+
+def _notebook(image: str) -> Entry:
+    """The machine's own Jupyter, at the port that the task is given."""
+    if shutil.which("jupyter") is None:
+        raise CatalogueError(
+            f"image {image} stands for this machine's own Jupyter, and there is none: pip install jupyterlab"
+        )
+    words = "exec jupyter lab --no-browser --ip=127.0.0.1 --port=${PORT:-8888} --ServerApp.port_retries=0"
+    return Entry(("sh", "-c", words + ' "$@"', "jupyter"))
 
 
 def bare(image: str) -> str:

@@ -2,7 +2,8 @@
 
 Trains a 64-32-10 network on the UCI digits with one worker process per GPU in CUDA_VISIBLE_DEVICES, or one on
 the CPU. Batch, sample order and learning rate depend on seed and step only, so the loss of a step is the same
-whatever the number of workers, before and after a restart. SIGTERM or SIGINT: checkpoint, exit 0.
+whatever the number of workers, before and after a restart. Each worker takes 96 % of the GPU memory that it
+finds free, where there is a driver; the arithmetic is NumPy's. SIGTERM or SIGINT: checkpoint, exit 0.
 
 Environment:
   QUICKSTART_STEPS=N         end after N steps, counted over restarts. Default: as many as take 16 minutes.
@@ -13,6 +14,8 @@ Environment:
                              step after a start or resume and the last one are always printed.
   QUICKSTART_CHECKPOINT_SECONDS=S  a checkpoint every S seconds, besides those of a stop and of the end.
                              Default 10.
+  QUICKSTART_LIBRARY=pliant.train  the same training on PyTorch, with the same losses, whose GPUs may change
+                             while it runs. Needs torch.
   PLIANT_CHECKPOINT_DIR      folder of the checkpoint, which is read at the start. Without it there are none.
 
 Exit status: 0 finished or stopped, 1 failed, 2 wrong settings or arguments.
@@ -21,8 +24,23 @@ Exit status: 0 finished or stopped, 1 failed, 2 wrong settings or arguments.
 import os
 import signal
 import sys
+from importlib.util import find_spec
 
 from .settings import ONE_THREAD, SettingsError, read_settings
+
+
+def on_library(name: str) -> int:
+    """Replace this process by the training on that library; returns only if that cannot be."""
+    if name != "pliant.train" or find_spec("torch") is None:
+        known = (
+            "there is pliant.train" if name != "pliant.train" else "torch is not installed: pip install torch"
+        )
+        print(f"quickstart: QUICKSTART_LIBRARY={name}: {known}; leave it out for NumPy", file=sys.stderr)
+        return 2
+    training = [sys.executable, "-m", "pliant.train.quickstart"]
+    inside = "PLIANT_ATTEMPT_DIR" in os.environ
+    agent = [sys.executable, "-m", "pliant.train.agent", "--"] if inside else []
+    os.execv(sys.executable, [*agent, *training])
 
 
 def main(arguments: list[str]) -> int:
@@ -45,6 +63,8 @@ def main(arguments: list[str]) -> int:
     if arguments:
         print(f"quickstart: takes no arguments, got {' '.join(arguments)!r}; see --help", file=sys.stderr)
         return 2
+    if os.environ.get("QUICKSTART_LIBRARY"):
+        return on_library(os.environ["QUICKSTART_LIBRARY"])
     # Blocked, not handled: a stop waits until the loop asks for it, and workers inherit the block, so that a
     # signal to the whole process group ends them through their parent and never in the middle of a step.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may have ignored it

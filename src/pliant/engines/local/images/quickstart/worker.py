@@ -7,6 +7,7 @@ import time
 from .crew import exchange_bytes
 from .digits import Digits
 from .exchange import open_exchange
+from .memory import take
 from .network import loss_and_gradient
 from .settings import BATCH, SLICES
 
@@ -17,6 +18,8 @@ def serve(seed: int, rank: int, workers: int, shared: int) -> None:
     """Be worker `rank` (from 1) of `workers`: orders come from standard input, answers go to stdout."""
     exchange = open_exchange(mmap.mmap(shared, exchange_bytes(workers)), workers)
     digits = Digits(seed)
+    if os.environ.get("CUDA_VISIBLE_DEVICES"):
+        take(rank, workers)
     ready = time.process_time()
     while order := os.read(0, 8):
         step = int.from_bytes(order, "little")

@@ -1,0 +1,146 @@
+"""Records per second without any change of the world: pliant.train beside plain DistributedDataParallel.
+
+Two worker processes train an MLP of 2.1 million parameters on CPU with Gloo, in blocks of steps that
+alternate within the same processes: five of plain DDP on its own process group, five of ours. So whatever
+else the machine does meets both. The ratio is ours / plain, per pair of blocks; their geometric mean is the
+result (noise would raise an arithmetic one), the interval is a bootstrap over the pairs.
+
+Input: synthetic, made here. Reference in the same run: plain DistributedDataParallel.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from measure import environment, head, row, tiny
+
+WORKERS, BATCH, BLOCK = 2, 128, 5
+
+
+def worker() -> None:
+    """Both loops, in turns; rank 0 writes the times."""
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+
+    import pliant.train as pt
+
+    torch.set_num_threads(1)
+    pairs = int(os.environ["BENCH_PAIRS"])
+    x = torch.randn(20_000, 512)
+    y = torch.randint(0, 10, (20_000,))
+
+    def model() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 512)
+        )
+
+    def loss_of(net: nn.Module, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(net(a), b)
+
+    job = pt.init(device="cpu")
+    mine = model()
+    net, _, _ = job.prepare(mine, torch.optim.SGD(mine.parameters(), lr=0.01, momentum=0.9))
+    data = job.data((x, y), global_batch=BATCH)
+    epochs = job.epochs(1 + pairs * BLOCK * BATCH // 20_000 + 1)
+    next(epochs)
+    batches = iter(data)
+
+    def ours() -> None:
+        nonlocal batches
+        for _ in range(BLOCK):
+            batch = next(batches, None)
+            if batch is None:
+                next(epochs)
+                batches = iter(data)
+                batch = next(batches)
+            with job.step(batch) as step:
+                step.backward(loss_of(net, batch.x, batch.y))
+
+    ours()  # joins: from here on there is a rank
+    file = os.environ["BENCH_FILE"]
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=job.rank, world_size=WORKERS)
+    theirs = model()
+    plain = nn.parallel.DistributedDataParallel(theirs)
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.01, momentum=0.9)
+    order, at = torch.randperm(len(x)), 0
+
+    def reference() -> None:
+        nonlocal at
+        for _ in range(BLOCK):
+            ids = order[at : at + BATCH // WORKERS]
+            at = (at + BATCH // WORKERS) % (len(x) - BATCH)
+            optimizer.zero_grad()
+            loss_of(plain, x[ids], y[ids]).backward()
+            optimizer.step()
+
+    reference()
+    times = []
+    for number in range(pairs):
+        both = [0.0, 0.0]
+        for which in (0, 1) if number % 2 else (1, 0):
+            dist.barrier()
+            began = time.perf_counter()
+            (reference, ours)[which]()
+            dist.barrier()
+            both[which] = time.perf_counter() - began
+        times.append(both)
+    if job.rank == 0:
+        Path(file + ".json").write_text(json.dumps(times))
+    dist.barrier()
+    os._exit(0)  # the job is not at its end, and need not be
+
+
+def main() -> int:
+    pairs = 3 if tiny(__doc__) else 200
+    from pliant.train.fleet import Fleet, MasterProcess
+
+    folder = Path(tempfile.mkdtemp(prefix="pliant-bench-"))
+    file = folder / "store"
+    master = MasterProcess(folder / "job", "bench", min_workers=WORKERS)
+    env = {**environment(), **master.environment(), "BENCH_FILE": str(file), "BENCH_PAIRS": str(pairs)}
+    fleet = Fleet([sys.executable, __file__, "--worker"], master.client, folder / "job", env=env, logs=True)
+    result = Path(f"{file}.json")
+    try:
+        fleet.hold([f"cpu-{i}" for i in range(WORKERS)])
+        end = time.monotonic() + 600
+        while not result.exists() or fleet.devices():
+            fleet.poll()
+            if time.monotonic() > end or (not fleet.devices() and not result.exists()):
+                for log in (folder / "job" / "logs").glob("*"):
+                    sys.stderr.write(log.read_text())
+                return 1
+            time.sleep(0.05)
+        times = json.loads(result.read_text())
+    finally:
+        fleet.close()
+        master.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    ratios = [100 * plain / ours for plain, ours in times]
+    dice = random.Random(0)
+    means = sorted(statistics.geometric_mean(dice.choices(ratios, k=len(ratios))) for _ in range(4000))
+    plain = statistics.median(pair[0] for pair in times) / BLOCK * 1000
+    own = statistics.median(pair[1] for pair in times) / BLOCK * 1000
+    head(f"throughput on CPU with Gloo, {WORKERS} workers, {pairs} pairs of blocks")
+    row("a step of plain DDP", plain, "ms", to=(plain, "plain DDP"))
+    row("a step of ours", own, "ms", to=(plain, "plain DDP"))
+    row("throughput, ours / plain", statistics.geometric_mean(ratios), "%", to=(100.0, "plain DDP"))
+    low, high = means[100], means[-101]
+    row("  lower bound of the 95 % interval", low, "%", to=(95.0, "the goal of 95 %"))
+    row("  upper bound", high, "%", to=(100.0, "plain DDP"))
+    return 0
+
+
+if __name__ == "__main__":
+    if "--worker" in sys.argv:
+        worker()
+    sys.exit(main())

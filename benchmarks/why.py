@@ -1,0 +1,216 @@
+"""What questions cost, and what they do to the loop: why, what-if of a lost rack, the record of cycles.
+
+Input: synthetic, from cycle.py (8 nodes of 8 GPUs) with 500 and 20,000 pending workloads, and 1,000 nodes of
+8 GPUs in 50 racks, 4 of 5 GPUs in use. Reference in the same run: one cycle of the core on the same world.
+Goals: why within 50 ms at 500 pending and 500 ms at 20,000, a lost rack of 1,000 nodes within 2 s, recording
+under 2 % of the time of a cycle, and cycles no slower while questions are asked.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import cycle as small
+from measure import tiny
+
+from pliant.control.aside import aside
+from pliant.control.loop import Loop
+from pliant.control.ports import Saved
+from pliant.control.questions import Questions
+from pliant.control.recording import Cycled, News, rows_of
+from pliant.model.machine import Gpu, Node, NodePool, Placement, Share
+from pliant.model.tenancy import Department, Project
+from pliant.model.workload import Kind, Launch, Request, Task, TaskGroup, TaskPhase, Workload
+from pliant.sched.cycle import decide
+from pliant.sched.settings import Settings
+from pliant.sched.world import World
+from pliant.store.ring import Ring
+
+
+class Clock:
+    def now(self) -> int:
+        return small.NOW
+
+
+class NoStore:
+    """Holds rows to begin with and forgets all else."""
+
+    def __init__(self, rows: list) -> None:
+        self._rows = rows
+
+    def lead(self) -> int:
+        return 1
+
+    def load(self) -> Saved:
+        def of(kind: type) -> tuple:
+            return tuple(row for row in self._rows if isinstance(row, kind))
+
+        return Saved(
+            None, of(Department), of(Project), of(NodePool), of(Node), of(Workload), of(Task), (), {}
+        )
+
+    def ended(self, project: str | None = None, limit: int = 500) -> tuple:
+        return ()
+
+    def commit(self, epoch: int, batch: object) -> None:
+        pass
+
+
+def loop_over(rows: list) -> Loop:
+    loop = Loop(NoStore(rows), {}, Clock())  # type: ignore[arg-type]
+    loop.state.epoch = 1
+    loop.state.rebuild(loop.store.load())
+    loop.cycle([])
+    return loop
+
+
+def times(run, rounds: int) -> list[float]:
+    found = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        run()
+        found.append((time.perf_counter() - began) * 1000)
+    return found
+
+
+def whys(pending: int, rounds: int) -> None:
+    rows = [*small.cluster(), *small.workloads(pending)]
+    loop = loop_over(rows)
+    loop.start()
+    questions = Questions(loop)
+    verdicts = list(loop.state.verdicts)
+    chosen = [verdicts[len(verdicts) * part // 7] for part in (0, 1, 2, 3, 4, 5, 6)]
+    turn = iter(chosen * rounds)
+    before = os.times()
+    took = times(lambda: questions.unblock(next(turn)), rounds)
+    after = os.times()
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    cycle = statistics.median(times(lambda: loop.look(lambda s: decide(s.world, small.NOW, s.settings)), 5))
+    goal = 50 if pending <= 500 else 500
+    print(
+        f"why, {pending:,} pending: median {statistics.median(took):.0f} ms, worst {max(took):.0f} ms"
+        f" (goal {goal}); {statistics.median(took) / cycle:.2f} x a cycle of {cycle:.1f} ms;"
+        f" {1000 * spent / rounds:.0f} ms of processor time each"
+    )
+    alone = during(loop, lambda: None, rounds)
+    beside = during(loop, lambda: questions.unblock(chosen[3]), rounds)
+    print(
+        f"  cycles: {statistics.median(alone):.1f} ms alone (worst {max(alone):.1f}),"
+        f" {statistics.median(beside):.1f} ms (worst {max(beside):.1f}) while questions are asked without a"
+        f" pause: {statistics.median(beside) / statistics.median(alone):.2f} x"
+    )
+    loop.close()
+
+
+def during(loop: Loop, ask, rounds: int) -> list[float]:
+    """Times of cycles as the board tells them, while another thread asks all the time."""
+    going = True
+
+    def asking() -> None:
+        while going:
+            ask()
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=asking)
+    thread.start()
+    found = []
+    for _ in range(max(10, rounds)):
+        before = loop.board.cycles
+        loop.wake()
+        while loop.board.cycles == before:
+            time.sleep(0.001)
+        found.append(loop.board.cycle_us / 1000)
+        time.sleep(0.01)
+    going = False
+    thread.join()
+    return found
+
+
+def hall(count: int) -> list:
+    """Nodes of 8 GPUs in racks of 20, four of five GPUs in use, a few workloads waiting."""
+    rows: list = [row for row in small.cluster() if not isinstance(row, Node)]
+    serial = 0
+    for n in range(count):
+        cards = tuple(Gpu(f"n{n:04}.{i}", i, small.CARD) for i in range(8))
+        labels = (("rack", f"r{n // 20:02}"),)
+        rows.append(Node(f"n{n:04}", cards, 128_000, 8 * 2**36, labels))
+        for i in range(0, 6 if n % 2 else 7, 2):
+            serial += 1
+            size = min(2, (6 if n % 2 else 7) - i)
+            name, group = f"w{serial}", TaskGroup("main", Request(size))
+            place = Placement(
+                f"n{n:04}", tuple(Share(f"n{n:04}.{i + k}", memory=small.CARD) for k in range(size))
+            )
+            rows.append(
+                Workload(name, name, f"p{serial % 4}", Kind.TRAINING, Launch("i"), (group,), serial=serial)
+            )
+            task = Task(name, "main-0", "main", 0, TaskPhase.RUNNING, place, place, 1, small.NOW - 3_600_000)
+            rows.append(task)
+    return rows
+
+
+def rack(count: int, rounds: int) -> None:
+    loop = loop_over(hall(count))
+    loop.start()
+    questions = Questions(loop)
+    said = [{"kind": "fail", "label": "rack", "value": "r01"}]
+    took = times(lambda: questions.what_if(said), rounds)
+    found = questions.what_if(said).found
+    cycle = statistics.median(times(lambda: loop.look(lambda s: decide(s.world, small.NOW, s.settings)), 3))
+    median = statistics.median(took)
+    print(
+        f"what-if, a rack of 20 of {count:,} nodes fails: median {median:.0f} ms (goal 2000),"
+        f" {len(found.differences)} workloads fare otherwise; {median / cycle:.0f} x a cycle ({cycle:.1f} ms)"
+    )
+    empty = statistics.median(times(lambda: aside(loop, bool), 5))
+    print(f"  an empty question beside the loop: {empty:.1f} ms")
+    loop.close()
+
+
+def recording(pending: int, rounds: int) -> None:
+    """One workload ends and another one is submitted in each cycle."""
+    world = World()
+    for row in [*small.cluster(), *small.workloads(pending)]:
+        world.put(row)
+    settings = Settings()
+    with tempfile.TemporaryDirectory() as folder:
+        ring = Ring(Path(folder))
+        deciding = taking = 0
+        for number in range(1, rounds + 1):
+            row = replace(world.workloads[f"w{64 + number}"], serial=100_000 + number)
+            news = [
+                News(row),
+                *(News(task) for task in world.tasks_of(row.id)),
+                *(News(t) for t in world.tasks_of("w3")),
+            ]
+            for one in news:
+                world.put(one.row)
+            began = time.thread_time_ns()
+            plan = decide(world, small.NOW + number, settings)
+            middle = time.thread_time_ns()
+            base = rows_of(world) if ring.due else None
+            ring.take(Cycled(1, number, small.NOW + number, settings, news, plan, base))
+            taking += time.thread_time_ns() - middle
+            deciding += middle - began
+            ring.drained()
+        print(
+            f"record of {rounds} cycles, {pending} pending: {100 * taking / deciding:.2f} % of their time on"
+            f" the loop, {100 * ring.spent / deciding:.2f} % of it in the writing thread (goal: under 2 %);"
+            f" {ring.held().size / rounds:.0f} bytes a cycle, whole worlds included"
+        )
+        ring.close()
+
+
+if __name__ == "__main__":
+    few = tiny(__doc__)
+    whys(100 if few else 500, 2 if few else 21)
+    if not few:
+        whys(20_000, 7)
+    rack(60 if few else 1_000, 1 if few else 5)
+    recording(100 if few else 500, 5 if few else 400)

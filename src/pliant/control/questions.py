@@ -1,0 +1,200 @@
+"""Why does it wait, what would unblock it, when will it start; what if. Worked on beside the loop."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pliant.control.aside import aside
+from pliant.control.draft import Draft
+from pliant.control.errors import BadRequest, NotFound
+from pliant.control.fairness import Audit
+from pliant.control.lasting import PastRuns, known_for
+from pliant.control.recording import Recorder
+from pliant.control.state import State
+from pliant.control.supposing import suppose
+from pliant.model.event import EventKind
+from pliant.model.machine import Node
+from pliant.model.workload import Desired, Phase, Task, Workload
+from pliant.sched.drain import Draining, drained
+from pliant.sched.estimate import Estimate, estimate
+from pliant.sched.foretell import foretell
+from pliant.sched.never import never
+from pliant.sched.plan import Verdict
+from pliant.sched.remedy import Named, Remedy
+from pliant.sched.trial import Change, Trial, narrowed
+from pliant.sched.unblock import Unblocking
+from pliant.sched.whatif import WhatIf, what_if
+from pliant.sched.world import World
+
+if TYPE_CHECKING:
+    from pliant.control.loop import Loop
+
+KINDS = 1
+"""Kinds of remedy after which a quick answer is content."""
+
+QUICK, FULL = 30_000, 2_000_000
+"""Microseconds that the core may take for the remedies of a quick and of a full answer, about."""
+
+PLAYED = 1_500_000
+"""Microseconds that playing forward may take, about; a full answer only."""
+
+SMALL = 1_000
+"""Workloads up to which it takes longer to leave out those that cannot matter than to look at all."""
+
+DEEP = 8
+"""Places in the queue behind which it is of little use to look whose end would help."""
+
+LARGE = 3_000
+"""Workloads beyond which nothing is played forward by the core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unblocked:
+    """What is said of one workload that waits, besides its reason."""
+
+    never: bool  # the machines could not hold it even if they were empty
+    remedies: tuple[Remedy, ...]
+    estimate: Estimate
+    complete: bool  # False: the time was up before all kinds of remedy were looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Supposed:
+    """The answer to a what-if."""
+
+    found: WhatIf
+    names: Mapping[str, Named]  # of the workloads in it, by id
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What becomes of the workloads on nodes: moves | waits | stops."""
+
+    nodes: tuple[str, ...]
+    workloads: tuple[tuple[Named, str], ...]
+
+
+class Questions:
+    """For any thread."""
+
+    def __init__(self, loop: "Loop") -> None:
+        self._loop = loop
+
+    @property
+    def recorder(self) -> Recorder:
+        """What is kept of past cycles."""
+        return self._loop.recorder
+
+    @property
+    def audit(self) -> Audit:
+        """Who was due what in the past hours, and who got it."""
+        return self._loop.audit
+
+    def unblock(self, identity: str, *, full: bool = False) -> Unblocked | None:
+        """What would let it start, and when it will; None if it does not wait. `full` takes its time."""
+        ended = self._loop.store.ended()
+        cost = max(200, self._loop.board.cycle_us)
+        now = self._loop.clock.now()
+        return aside(self._loop, lambda state: _unblock(state, now, identity, ended, cost, full))
+
+    def what_if(self, said: Sequence[Mapping[str, Any]]) -> Supposed:
+        """What would be different if all of that were so; see control.supposing for the words."""
+        if not said:
+            raise BadRequest("Nothing is supposed.", "Name one change at least.")
+        now = self._loop.clock.now()
+        return aside(self._loop, lambda state: _what_if(state, now, said))
+
+    def preview(self, nodes: Sequence[str], *, stop: bool) -> Drained:
+        """What becomes of the work on nodes that are drained."""
+        now = self._loop.clock.now()
+        return aside(self._loop, lambda state: _drained(state, now, nodes, stop)[0])
+
+    def drain(self, nodes: Sequence[str], user: str, *, stop: bool) -> Drained:
+        """Drain them: move what can move, let the rest run to its end or stop it."""
+
+        def run(draft: Draft) -> Drained:
+            told, plan = _drained(self._loop.state, draft.now, nodes, stop)
+            for row in plan.change.puts:
+                if isinstance(row, Node | Task):
+                    draft.put(row)
+            for name in nodes:
+                what = f"{user} drains {name}: {len(plan.moves)} move, {len(plan.waits) or 'none'} stay"
+                draft.event(f"node/{name}", EventKind.UPDATED, f"{what}, {len(plan.stops)} stop.", who=user)
+            for wid in (*plan.moves, *plan.stops):
+                text = f"Leaves {', '.join(nodes)}, which {user} drains."
+                draft.event(wid, EventKind.STOPPING, text, who=user)
+            return told
+
+        return self._loop.call(run)
+
+
+def _drained(state: State, now: int, nodes: Sequence[str], stop: bool) -> tuple[Drained, Draining]:
+    world = state.world
+    for name in nodes:
+        if name not in world.nodes:
+            raise NotFound(f"There is no node {name!r}.", "See them with: pliant node list")
+    plan = drained(world, now, state.settings, nodes, stop=stop)
+    told = tuple(
+        (named(world, wid), what)
+        for what, wids in (("moves", plan.moves), ("waits", plan.waits), ("stops", plan.stops))
+        for wid in wids
+    )
+    return Drained(tuple(nodes), told), plan
+
+
+def _what_if(state: State, now: int, said: Sequence[Mapping[str, Any]]) -> Supposed:
+    world = state.world
+    change = suppose(world, now, state.settings, said)
+    found = what_if(world, now, state.settings, change)
+    Trial(world, now, state.settings).apply(change)  # so that what is new has its name
+    names = {
+        it.workload: named(world, it.workload) for it in found.differences if it.workload in world.workloads
+    }
+    for row in change.drops:
+        if isinstance(row, Workload):
+            names.setdefault(row.id, Named(row.name, row.project, row.project))
+    return Supposed(found, names)
+
+
+def named(world: World, wid: str) -> Named:
+    row = world.workloads[wid]
+    project = world.projects.get(row.project)
+    return Named(row.name, row.project, project.name if project is not None else row.project)
+
+
+def _unblock(
+    state: State, now: int, identity: str, ended: Sequence[Workload], cost: int, full: bool
+) -> Unblocked | None:
+    row = state.world.workloads.get(identity)
+    if row is None or row.desired is Desired.DELETED:
+        raise NotFound(f"There is no workload {identity!r}.", "It may have been deleted already.")
+    verdict: Verdict | None = state.verdicts.get(identity)
+    if verdict is None or row.phase in (Phase.COMPLETED, Phase.FAILED):
+        return None
+    large = len(state.world.workloads) > SMALL
+    world = narrowed(state.world, [identity]) if large else state.world
+    each = max(100, cost * len(world.workloads) // len(state.world.workloads))
+    tries = max(40, FULL // each) if full else max(4, QUICK // each)
+    deep = verdict.position > DEEP
+    search = Unblocking(
+        world, now, state.settings, identity, tries=tries, enough=20 if full else KINDS, deep=deep
+    )
+    found = search.run(verdict.reason)
+    remedies = tuple(_told(remedy) for remedy in found)
+    known = known_for(state.world, PastRuns([*state.world.workloads.values(), *ended]))
+    when: Estimate | None = None
+    waits = next((remedy.count for remedy in found if remedy.kind == "wait"), None)
+    if waits is not None:
+        when = Estimate(now + waits, now + waits + 60_000, "time that must pass")
+    elif full and len(state.world.workloads) <= LARGE:
+        when = foretell(state.world, now, state.settings, identity, known, PLAYED // cost)
+    if when is None:
+        when = estimate(state.world, now, identity, known)
+    impossible = never(state.world, now, state.settings, identity)
+    return Unblocked(impossible, remedies, when, search.trial.tries > 0)
+
+
+def _told(remedy: Remedy) -> Remedy:
+    """The same without the rows that were tried: they are of no use to anybody else."""
+    after = tuple(replace(step, change=Change(), less=()) for step in remedy.after)
+    return replace(remedy, change=Change(), less=(), after=after)

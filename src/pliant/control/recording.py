@@ -1,0 +1,94 @@
+"""What is recorded of each cycle so that it can be decided again: a world now and then, rows in between."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pliant.control.errors import NotFound
+from pliant.sched.plan import Plan
+from pliant.sched.settings import Settings
+from pliant.sched.world import Row, World
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Rows that were put into the world, and (`gone`) taken out of it, since the cycle before, in order."""
+
+    row: Row
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cycled:
+    """One cycle: what was new, what was decided about it."""
+
+    epoch: int  # of the leadership
+    cycle: int  # number, from 1, within the epoch
+    now: int  # ms since the epoch, as the core was told
+    settings: Settings
+    news: Sequence[News]
+    plan: Plan
+    base: Sequence[Row] | None = None  # the whole world, `news` included; None: as before, with the news
+    took: int = 0  # microseconds of deciding
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a recorder has: cycles by (epoch, number), first and last; bytes, of at most `most`."""
+
+    first: tuple[int, int] | None
+    last: tuple[int, int] | None
+    began: int  # ms; the first one's time
+    ended: int
+    size: int
+    most: int
+
+
+class Recorder(Protocol):
+    """Called on the loop's thread; must return at once and never fail because of what it does with it."""
+
+    @property
+    def due(self) -> bool:
+        """True if the next cycle shall bring the whole world."""
+
+    def take(self, cycled: Cycled) -> None: ...
+
+    def held(self) -> Held:
+        """For any thread."""
+
+    def record(self, *, cycle: int | None = None, at: int | None = None) -> bytes:
+        """The lines from the last whole world before a cycle (or a time, in ms) on. Raises NotFound."""
+
+    def newest(self) -> bytes:
+        """The lines since the last whole world; nothing if there are none."""
+
+    def close(self) -> None: ...
+
+
+class Nothing:
+    """Records nothing."""
+
+    due = False
+
+    def take(self, cycled: Cycled) -> None:
+        """Forgets it."""
+
+    def held(self) -> Held:
+        return Held(None, None, 0, 0, 0, 0)
+
+    def record(self, *, cycle: int | None = None, at: int | None = None) -> bytes:
+        raise NotFound("This server records no cycles.")
+
+    def newest(self) -> bytes:
+        return b""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def rows_of(world: World) -> list[Row]:
+    """Every row from which the same world can be built, in the order in which to put them."""
+    rows: list[Row] = [*world.pools.values(), *world.topologies.values(), *world.departments.values()]
+    rows += [*world.projects.values(), *world.past_uses.values(), *world.disruptions.values()]
+    rows += [state.row for state in world.nodes.values()]
+    return [*rows, *world.workloads.values(), *world.tasks.values()]

@@ -1,0 +1,223 @@
+"""Which scheduling settings may be changed while the server runs, what they mean, and what they may be."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from enum import StrEnum
+
+from pliant.control.errors import BadRequest
+from pliant.model.quantity import GPU, format_duration, format_gpus, parse_duration, parse_gpus
+from pliant.sched.settings import Settings
+
+
+class Unit(StrEnum):
+    COUNT = "count"
+    TIME = "time"  # ms
+    GPUS = "gpus"  # milli-GPUs
+    FACTOR = "factor"  # thousandths
+    WORD = "word"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One that may be set: a field of Settings, what it means for people, and what it may be."""
+
+    field: str
+    name: str  # as people type it
+    about: str
+    unit: Unit
+    least: int = 0
+    most: int = 2**53
+    special: str = ""  # what `least` means if it is no amount: "no bound", "off", "for ever"
+    words: tuple[str, ...] = ()
+
+    def show(self, value: int | str) -> str:
+        """The value for people."""
+        if isinstance(value, str):
+            return value
+        if self.special and value == self.least:
+            return self.special
+        match self.unit:
+            case Unit.TIME:
+                return format_duration(value) if value % 1000 == 0 else f"{value}ms"
+            case Unit.GPUS:
+                return f"{format_gpus(value)} GPUs"
+            case Unit.FACTOR:
+                return f"{value // GPU}.{value % GPU:03d}"
+            case _:
+                return str(value)
+
+    def read(self, text: str) -> int | str:
+        """What people typed, as the field's value: '5m', '0.5', 'off'. Raises BadRequest."""
+        text = text.strip()
+        if self.unit is Unit.WORD:
+            return text
+        if self.special and text in (
+            "-1",
+            "off",
+            "none",
+            "never",
+            self.special.replace(" ", "-"),
+            self.special,
+        ):
+            return self.least
+        try:
+            match self.unit:
+                case Unit.TIME:
+                    return parse_duration(text)
+                case Unit.COUNT:
+                    return int(text)
+                case _:
+                    return parse_gpus(text)  # thousandths, of a GPU or of one
+        except ValueError:
+            raise BadRequest(f"{self.name} cannot be {text[:40]!r}.", f"Give {self._form()}.") from None
+
+    def _form(self) -> str:
+        example = {Unit.TIME: "a time such as 90s or 5m", Unit.COUNT: "a whole number"}
+        said = example.get(self.unit, "a number such as 1 or 0.5, with three decimals at most")
+        return f"{said}, or {self.special.replace(' ', '-')!r}" if self.special else said
+
+    def check(self, value: int | str) -> None:
+        """Raise BadRequest if it cannot be that."""
+        if self.unit is Unit.WORD:
+            if value not in self.words:
+                raise BadRequest(f"{self.name} cannot be {value!r}.", f"It is {' or '.join(self.words)}.")
+        elif not isinstance(value, int) or not self.least <= value <= self.most:
+            said = value if isinstance(value, str) else self.show(value)
+            raise BadRequest(
+                f"{self.name} cannot be {said}.",
+                f"It is {self.show(self.least)} or more, {self.show(self.most)} at most.",
+            )
+
+
+YEAR = 366 * 24 * 3600 * 1000
+
+SETTINGS = (
+    Setting(
+        "consolidation_victims",
+        "consolidation",
+        "most workloads that are moved to make room for one",
+        Unit.COUNT,
+        least=-1,
+        special="no bound",
+    ),
+    Setting("victims", "victims", "who loses first", Unit.WORD, words=("least", "youngest")),
+    Setting(
+        "stale_grace",
+        "stale-grace",
+        "how long the rest of a broken gang is kept",
+        Unit.TIME,
+        least=-1,
+        most=YEAR,
+        special="for ever",
+    ),
+    Setting(
+        "past_use",
+        "past-use",
+        "how strongly past use lowers the share over quota",
+        Unit.FACTOR,
+        most=1_000_000,
+        special="off",
+    ),
+    Setting(
+        "past_use_window",
+        "past-use-window",
+        "how far back past use counts",
+        Unit.TIME,
+        least=60_000,
+        most=YEAR,
+    ),
+    Setting(
+        "past_use_half_life",
+        "past-use-half-life",
+        "use so long ago counts half",
+        Unit.TIME,
+        most=YEAR,
+        special="all alike",
+    ),
+    Setting(
+        "ageing",
+        "ageing",
+        "waiting so long counts as one step of priority in the project's order",
+        Unit.TIME,
+        most=YEAR,
+        special="off",
+    ),
+    Setting("ageing_max", "ageing-max", "most steps of priority by waiting", Unit.COUNT, most=1000),
+    Setting(
+        "reservation",
+        "reservation",
+        "a waiting gang of so many GPUs reserves what gets free",
+        Unit.GPUS,
+        special="off",
+    ),
+    Setting(
+        "churn_budget",
+        "churn-budget",
+        "most disruptive decisions against a project per churn-window",
+        Unit.COUNT,
+        least=-1,
+        special="no bound",
+    ),
+    Setting("churn_window", "churn-window", "of the churn budget", Unit.TIME, least=1000, most=YEAR),
+    Setting("grow_every", "grow-every", "between two growths that need a restart", Unit.TIME, most=YEAR),
+    Setting("grow_window", "grow-window", "resizes within this double that wait", Unit.TIME, most=YEAR),
+    Setting("grow_wait_max", "grow-wait-max", "up to this", Unit.TIME, most=YEAR),
+    Setting(
+        "retry_base", "retry-base", "pause after the first failed start; doubles", Unit.TIME, 100, most=YEAR
+    ),
+    Setting("retry_max", "retry-max", "longest pause after failed starts", Unit.TIME, 100, most=YEAR),
+)
+BY_FIELD = {setting.field: setting for setting in SETTINGS}
+
+KEY = "scheduling"
+"""Under which the store keeps what differs from the built-in values, as JSON."""
+
+
+def restored(base: Settings, text: str) -> Settings:
+    """`base` with what the store kept; what this version does not know is left out."""
+    if not text:
+        return base
+    kept = json.loads(text)
+    return replace(base, **{name: value for name, value in kept.items() if name in BY_FIELD})
+
+
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+def read(typed: Mapping[str, str | None]) -> dict[str, int | str | None]:
+    """Names and values as people type them, as fields and values; None: the built-in value."""
+    made: dict[str, int | str | None] = {}
+    for name, text in typed.items():
+        setting = BY_NAME.get(name)
+        if setting is None:
+            near = get_close_matches(name, BY_NAME, 1)
+            hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(BY_NAME)}."
+            raise BadRequest(f"There is no scheduling setting {name[:40]!r}.", hint)
+        made[setting.field] = None if text is None else setting.read(text)
+    return made
+
+
+def changed(settings: Settings, change: Mapping[str, int | str | None]) -> Settings:
+    """The settings with these fields; None: the built-in value. Raises BadRequest."""
+    default = Settings()
+    named: dict[str, int | str] = {}
+    for name, value in change.items():
+        setting = BY_FIELD[name]
+        named[name] = getattr(default, name) if value is None else value
+        setting.check(named[name])
+    made = replace(settings, **named)  # type: ignore[arg-type]  # each was checked against its unit
+    if made.past_use_half_life > made.past_use_window:
+        raise BadRequest(
+            f"past-use-half-life {format_duration(made.past_use_half_life)} is longer than"
+            f" past-use-window {format_duration(made.past_use_window)}.",
+            "Make the window longer or the half-life shorter.",
+        )
+    if made.retry_max < made.retry_base:
+        raise BadRequest(
+            f"retry-max {format_duration(made.retry_max)} is below"
+            f" retry-base {format_duration(made.retry_base)}.",
+            "Raise the one or lower the other.",
+        )
+    return made

@@ -1,0 +1,1 @@
+"""The image quickstart-distributed: the quickstart's training by ranks in several tasks, over TCP."""

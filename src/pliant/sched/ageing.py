@@ -1,0 +1,24 @@
+"""Ageing: the longer a workload has waited, all in all, the earlier it is served within its project."""
+
+from pliant.model.workload import PREEMPTIBLE_BELOW, Phase, Workload
+from pliant.sched.settings import Settings
+
+WAITING = (Phase.CREATING, Phase.PENDING, Phase.INITIALIZING)
+"""Phases that count as waiting in Workload.pending_ms."""
+
+
+def waited(workload: Workload, now: int) -> int:
+    """Ms over all its stays in the queue, the present one included."""
+    begun = max(workload.created, workload.phase_since)
+    return workload.pending_ms + (max(0, now - begun) if workload.phase in WAITING else 0)
+
+
+def aged(workload: Workload, priority: int, now: int, settings: Settings) -> int:
+    """A priority with the steps that its workload has won by waiting.
+
+    At most `ageing_max` of them, and none that would lift it over the bound of what is never preempted.
+    """
+    if not settings.ageing:
+        return priority
+    most = priority + min(settings.ageing_max, waited(workload, now) // settings.ageing)
+    return most if priority >= PREEMPTIBLE_BELOW else min(most, PREEMPTIBLE_BELOW - 1)

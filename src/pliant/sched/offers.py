@@ -1,0 +1,187 @@
+"""What a waiting workload itself, its quotas or the machines could be like, so that it would start."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypedDict
+
+from pliant.model.quantity import GPU
+from pliant.model.tenancy import Department, Project
+from pliant.model.workload import Request, Workload
+from pliant.sched import reach
+from pliant.sched.changes import machine, raised, sizes, with_group
+from pliant.sched.portions import Chunk, whole
+from pliant.sched.remedy import Named, Remedy
+from pliant.sched.share import queue_of
+from pliant.sched.trial import Change
+
+if TYPE_CHECKING:
+    from pliant.sched.unblock import Unblocking
+
+
+def elastic(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+    group = row.groups[0]
+    if len(row.groups) > 1 or group.max > 1 or group.elastic or not whole(group.request):
+        return
+    if group.request.devices < 2 or chunk.extends:
+        return
+    change = Change((replace(row, groups=(replace(group, elastic=True),)),))
+    if search.works(change):
+        search.add(Remedy("elastic", change=change))
+
+
+def tasks(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+    """A smaller core: the group with the most tasks without which it does not run."""
+    at = max(range(len(row.groups)), key=lambda i: row.groups[i].min)
+    group = row.groups[at]
+    if group.min < 2 or chunk.step:
+        return
+
+    def fewer(count: int) -> Change:
+        return Change((with_group(row, at, replace(group, min=group.min - count)),))
+
+    count = search.least(group.min - 1, fewer)
+    if count:
+        search.add(Remedy("tasks", count, before=group.min, **sized(fewer, count)))
+
+
+def request(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+    """Smaller tasks, of the group that asks for most."""
+    if chunk.extends or any(search.world.claim_of(key) for key in search.world.keys_of(row.id)):
+        return
+    at = max(range(len(row.groups)), key=lambda i: _size(row, i))
+    group = row.groups[at]
+    for resource, have, unit, smaller in sizes(group.request):
+        if search.done:
+            return
+
+        def less(count: int, make: Callable[[int], Request] = smaller, unit: int = unit) -> Change:
+            return Change((with_group(row, at, replace(group, request=make(count * unit))),))
+
+        count = search.least((have - 1) // unit, less)
+        if count:
+            search.add(Remedy("request", count * unit, unit, have, resource, **sized(less, count)))
+            return
+
+
+def _size(row: Workload, at: int) -> tuple[int, int]:
+    asked = row.groups[at].request
+    return asked.devices, asked.cpu
+
+
+def placement(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+    choices = [(f"node type {row.node_type}", replace(row, node_type=""))] if row.node_type else []
+    if row.pools:
+        choices.append((f"node pool {', '.join(row.pools)}", replace(row, pools=())))
+    if row.affinity is not None:
+        choices.append(("the labels of nodes that it names", replace(row, affinity=None)))
+    if row.within is not None or any(group.within for group in row.groups):
+        groups = tuple(replace(group, within=None) for group in row.groups)
+        choices.append(("lying close together", replace(row, within=None, groups=groups)))
+    for what, other in choices:
+        if search.works(Change((other,))):
+            search.add(Remedy("placement", where=what, change=Change((other,))))
+            return
+
+
+def preemptible(search: "Unblocking", row: Workload, chunk: Chunk | None = None) -> None:
+    change = Change((replace(row, preemptible=True),))
+    if not row.preemptible and search.works(change):
+        search.add(Remedy("preemptible", change=change))
+
+
+def quota(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+    """Of its project; with it of the departments above, where they have too little for that."""
+    world = search.world
+    adding = chunk.resources.gpu or GPU
+    unit = search.unit("gpu")
+    for pool in reach.choices(world, row):
+        used = world.use(row.project, pool).claimed.gpu
+        due = world.deserved(row.project, pool).gpu
+        if due < 0:
+            continue
+        guess = max(1, -(-(used + adding - due) // unit))
+        queues: list[Project | Department] = [world.projects[row.project]]
+        change = raised(world, queues, pool, "quota", "gpu", unit)
+        count = search.least(max(guess, 16 * GPU // unit), change, guess)
+        for key in world.path(row.project)[1:] if not count else ():
+            above = queue_of(world, key)
+            if (
+                isinstance(above, Department)
+                and not above.derived
+                and world.deserved(above.id, pool).gpu >= 0
+            ):
+                queues.append(above)
+        if not count and len(queues) > 1:
+            change = raised(world, queues, pool, "quota", "gpu", unit)
+            count = search.least(max(guess, 16 * GPU // unit), change, guess)
+        if count:
+            whom = tuple(named(queue) for queue in queues)
+            search.add(Remedy("quota", count * unit, unit, due, "gpu", pool, whom, **sized(change, count)))
+            return
+
+
+def priority(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+    """Above the others of its project, as far as that helps."""
+    others = (other.priority for other in search.world.workloads.values() if other.project == row.project)
+    highest = max(others, default=0)
+
+    def higher(count: int) -> Change:
+        groups = tuple(
+            group if group.priority is None else replace(group, priority=group.priority + count)
+            for group in row.groups
+        )
+        return Change((replace(row, priority=row.priority + count, groups=groups),))
+
+    count = search.least(max(1, highest + 1 - row.priority), higher)
+    if count:
+        search.add(Remedy("priority", count, before=row.priority, **sized(higher, count)))
+
+
+def reopened(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+    """A node takes work again."""
+    shut = [node.row for node in search.world.nodes.values() if not node.open]
+    for node in sorted(shut, key=lambda node: (not node.ready, node.name))[:4]:
+        change = Change((replace(node, ready=True, draining=False),))
+        if search.works(change):
+            search.add(Remedy("open", where=node.name, change=change))
+            return
+
+
+def machines(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+    """One node more, as small as it can be."""
+    asked = max(-(-chunk.resources.gpu // GPU), sum(part.request.devices for part in chunk.parts), 1)
+    for pool in reach.choices(search.world, row):
+
+        def more(count: int, pool: str = pool) -> Change:
+            return Change((machine(search.world, row, chunk, pool, count),))
+
+        count = search.least(max(16, 2 * asked), more, asked)
+        if count:
+            search.add(Remedy("machines", count * GPU, GPU, where=pool, **sized(more, count)))
+            return
+
+
+class Tried(TypedDict):
+    """Fields of a Remedy."""
+
+    change: Change
+    less: tuple[Change, ...]
+
+
+def sized(change: Callable[[int], Change], count: int) -> Tried:
+    """A change of so many units, and of one less."""
+    return {"change": change(count), "less": (change(count - 1),) if count > 1 else ()}
+
+
+def named(queue: Project | Department) -> Named:
+    """A queue as a remedy names it."""
+    if isinstance(queue, Project):
+        return Named(queue.name, queue.id, "")
+    return Named(f"department {queue.name}")
+
+
+OFFERS = (placement, elastic, tasks, request, quota, priority, preemptible, reopened, machines)
+"""In the order in which they are looked at: first what the owner of the workload can do alone."""
+
+DEEP = (placement, priority, quota, machines, elastic, tasks, request, preemptible, reopened)
+"""The order for what stands far behind in the queue: what brings it before the others."""

@@ -1,0 +1,44 @@
+"""Staying: whoever lost a place in a cycle and finds it free again in that cycle keeps it and runs on."""
+
+from collections.abc import Iterable
+
+from pliant.model.machine import Placement
+from pliant.sched import suited
+from pliant.sched.machines import TaskKey
+from pliant.sched.portions import Chunk
+from pliant.sched.world import World
+
+
+def given_back(world: World, claims: Iterable[tuple[TaskKey, Placement | None]]) -> bool:
+    """Let tasks claim these places again; False, and nothing changed, if one is no longer free for them."""
+    mark = world.checkpoint()
+    for key, claim in claims:
+        if not (claim is None or _free(world, key, claim)):
+            world.undo(mark)
+            return False
+        world.claim(key, claim)
+    return True
+
+
+def _free(world: World, key: TaskKey, claim: Placement) -> bool:
+    node = world.nodes.get(claim.node)
+    return (
+        node is not None
+        and (node.row.max_tasks is None or node.claimants < node.row.max_tasks)
+        and claim.cpu <= node.free_cpu
+        and claim.memory <= node.free_memory
+        and node.knows(claim)
+        and all(node.devices[share.gpu].room(share.portion, share.memory) for share in claim.shares)
+        and suited.allowed(node, suited.bars(world, key))
+    )
+
+
+def stay(world: World, chunk: Chunk, pool: str) -> bool:
+    """Place a chunk that lost its places in this cycle where it was, if they are all free again."""
+    mine = {part.task: world.tasks[part.task].claims for part in chunk.parts}
+    if any(claim is None or world.pool_of(claim.node) != pool for claim in mine.values()):
+        return False
+    rest = (key for key in world.keys_of(chunk.workload.id) if key not in mine)
+    if any(world.claim_of(key) not in (None, world.tasks[key].claims) for key in rest):
+        return False
+    return not chunk.extends and given_back(world, mine.items())

@@ -1,0 +1,302 @@
+"""Looks for the smallest changes with which a waiting workload would start, by asking the core about each.
+
+Every answer was checked in both directions: with the change the core places the workload, and with one unit
+less of it (a GPU, a task, a point of priority, one of the workloads that end) it does not.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pliant.model.quantity import GPU
+from pliant.model.reason import Reason
+from pliant.model.tenancy import Department, Project
+from pliant.model.workload import Desired, TaskPhase, Workload
+from pliant.sched import offers, reach
+from pliant.sched.changes import amount_of, raised
+from pliant.sched.machines import NodeState
+from pliant.sched.plan import Plan
+from pliant.sched.portions import Chunk, whole
+from pliant.sched.remedy import Named, Remedy
+from pliant.sched.settings import Settings
+from pliant.sched.several import at_once
+from pliant.sched.share import queue_of
+from pliant.sched.trial import Change, Trial, gone, started, together
+from pliant.sched.world import Row, World
+
+UNITS = {"gpu": GPU, "cpu": 1000, "memory": 2**30}
+MOST_ENDING = 64
+"""Workloads that may have to end in one answer."""
+
+
+class Unblocking:
+    """One search for one workload. The world is as before when it is over."""
+
+    def __init__(
+        self,
+        world: World,
+        now: int,
+        settings: Settings,
+        workload: str,
+        *,
+        tries: int = 400,
+        enough: int = 20,
+        deep: bool = False,
+    ) -> None:
+        self.trial = Trial(world, now, settings, tries)  # tries: how often the core may be asked
+        self.world = world
+        self.wid = workload
+        self.enough = enough  # kinds of answer with which to be content
+        self.deep = deep  # many are before it: what ends serves them first, so that comes last
+        self.found: list[Remedy] = []
+        self.after: tuple[Remedy, ...] = ()  # changes that are made in the world, for they are needed anyhow
+        self._undo: list[Change] = []  # what takes them back
+
+    # ------------------------------------------------------------------ asking
+    def works(self, change: Change, now: int | None = None) -> bool:
+        """True if the workload gets places, or starts on those that it has."""
+        if self.trial.tries <= 0:
+            return False
+        return started(self.world, self.trial.decide(change, now), self.wid)
+
+    def least(self, most: int, change: Callable[[int], Change], guess: int = 0) -> int:
+        """The smallest count from 1 to `most` of which one less does not do; 0 if even `most` does not.
+
+        `guess` is tried first. That a count of 0 does not do is known.
+        """
+        low, high = 0, most
+        if 0 < guess < most:
+            if self.works(change(guess)):
+                if guess == 1 or (not self.works(change(guess - 1)) and self.trial.tries > 0):
+                    return guess
+                high = guess - 1
+            else:
+                low = guess
+        if high == most and (most <= low or not self.works(change(most))):
+            return 0
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.works(change(middle)):
+                high = middle
+            else:
+                low = middle
+        return high if self.trial.tries > 0 else 0
+
+    def unit(self, resource: str) -> int:
+        """In which steps quotas and limits are raised: finer ones where a part of a GPU is asked for."""
+        groups = self.world.workloads[self.wid].groups
+        coarse = all(whole(group.request) or not group.request.devices for group in groups)
+        return UNITS[resource] if coarse else UNITS[resource] // 10
+
+    def add(self, remedy: Remedy) -> None:
+        """Take it, together with what has to be changed besides."""
+        if self.after:
+            first = together(step.change for step in self.after)
+            less = tuple(first.and_then(other) for other in remedy.less) or (first,)
+            if not self._needed(remedy):
+                return
+            remedy = replace(remedy, change=first.and_then(remedy.change), less=less, after=self.after)
+        self.found.append(remedy)
+
+    def _needed(self, remedy: Remedy) -> bool:
+        """True if no change before it could be left out; one of the same row is part of it."""
+        mine = {_identity(row) for row in remedy.change.puts}
+        undone = [self.trial.apply(undo) for undo in reversed(self._undo)]
+        try:
+            for left in self.after:
+                if mine & {_identity(row) for row in left.change.puts}:
+                    continue
+                rest = together(other.change for other in self.after if other is not left)
+                if self.works(rest.and_then(remedy.change)):
+                    return False
+            return True
+        finally:
+            for done in reversed(undone):
+                self.trial.apply(done)
+
+    def keep(self, remedy: Remedy) -> None:
+        """Make a change for all that is tried from now on."""
+        self._undo.append(self.trial.apply(remedy.change))
+        self.after = (*self.after, remedy)
+
+    @property
+    def done(self) -> bool:
+        return len({remedy.kind for remedy in self.found}) >= self.enough or self.trial.tries <= 0
+
+    # ------------------------------------------------------------------ the search
+    def run(self, reason: Reason | None, wake: int | None = None) -> list[Remedy]:
+        """`reason` and `wake` are what the last plan says."""
+        try:
+            self._run(reason, wake)
+        finally:
+            self._restore()
+        if not self.found and not self.done:
+            several = at_once(self.trial, self.wid, self.unit("gpu"))
+            self.found += [several] if several is not None else []
+        return self.found
+
+    def _restore(self) -> None:
+        while self._undo:
+            self.trial.apply(self._undo.pop())
+        self.after = ()
+
+    def _run(self, reason: Reason | None, wake: int | None) -> None:
+        row = self.world.workloads[self.wid]
+        if row.desired is not Desired.RUNNING:
+            resume = Remedy("resume", change=Change((replace(row, desired=Desired.RUNNING),)))
+            if self.works(resume.change):
+                self.found.append(resume)
+                return
+            self.keep(resume)
+            reason = self._reason(self.trial.decide(Change()))
+        if any(self.world.claim_of(key) for key in self.world.keys_of(self.wid)):
+            self._release()
+        until = dict(reason.numbers).get("until") if reason is not None else None
+        for instant in dict.fromkeys((until, wake)):
+            if isinstance(instant, int) and instant > self.trial.now and not self.done:
+                self._wait(instant)
+        if row.project not in self.world.projects:
+            return
+        self._refusals(reason)
+        looks = [self._look(offer) for offer in (offers.OFFERS if not self.deep else offers.DEEP)]
+        for look in [*looks, self._end] if self.deep else [self._end, *looks]:
+            row, chunk = self.world.workloads[self.wid], self.world.need(self.wid).chunk
+            if self.done or chunk is None:
+                return
+            look(row, chunk)
+
+    def _look(
+        self, offer: Callable[["Unblocking", Workload, Chunk], None]
+    ) -> Callable[[Workload, Chunk], None]:
+        return lambda row, chunk: offer(self, row, chunk)
+
+    def _reason(self, plan: Plan) -> Reason | None:
+        return next((verdict.reason for verdict in plan.verdicts if verdict.workload == self.wid), None)
+
+    def _wait(self, instant: int) -> None:
+        if self.works(Change(), instant) and not self.works(Change(), instant - 1):
+            self.add(Remedy("wait", instant - self.trial.now))
+
+    def _release(self) -> None:
+        """Those that are being stopped where it has its places."""
+        parts: dict[str, Change] = {}
+        for task in self.world.tasks.values():
+            if task.phase is TaskPhase.STOPPING:
+                ended = Change((replace(task, phase=TaskPhase.WAITING, carries=None, started=None),))
+                parts[task.workload] = parts.get(task.workload, Change()).and_then(ended)
+        chosen = self._irreducible(parts, list(parts))
+        if chosen is not None:
+            whom = tuple(self._named(wid) for wid in chosen)
+            self.add(Remedy("release", whom=whom, **_without_one(parts, chosen)))
+
+    # ------------------------------------------------------------------ bounds that it would break
+    def _refusals(self, reason: Reason | None) -> None:
+        """Raise them, one after another, before anything else can help."""
+        for _ in range(8):
+            if self.done or reason is None or reason.code not in ("over-limit", "non-preemptible-over-quota"):
+                return
+            numbers = dict(reason.numbers)
+            kind = "limit" if reason.code == "over-limit" else "quota"
+            resource, pool = str(numbers["resource"]), str(numbers["pool"])
+            unit = self.unit(resource)
+            short = int(numbers["used"]) + int(numbers["asked"]) - int(numbers[kind])
+            queue = self._queue(str(numbers["level"]), str(numbers["queue"]))
+            if queue is None or short <= 0:
+                return
+            if kind == "quota" and not self.after:
+                offers.preemptible(self, self.world.workloads[self.wid])
+            change = raised(self.world, (queue,), pool, kind, resource, unit)
+            guess = -(-short // unit)
+            count = self.least(guess + 16 * GPU // unit, change, guess)
+            before = amount_of(self.world, queue, pool, kind, resource)
+            amount, whom = (count or guess) * unit, (offers.named(queue),)
+            tried = offers.sized(change, count or guess)
+            step = Remedy(kind, amount, unit, before, resource, pool, whom, **tried)
+            if count:
+                self.add(step)
+                return
+            self.keep(step)
+            reason = self._reason(self.trial.decide(Change()))
+
+    def _queue(self, level: str, name: str) -> Project | Department | None:
+        for key in self.world.path(self.world.workloads[self.wid].project):
+            queue = queue_of(self.world, key)
+            if queue.name == name and (level == "project") == isinstance(queue, Project):
+                return queue if isinstance(queue, Project | Department) else None
+        return None
+
+    # ------------------------------------------------------------------ others end
+    def _end(self, row: Workload, chunk: Chunk) -> None:
+        """The fewest GPUs on the nodes where least is missing."""
+        for pool in reach.choices(self.world, row):
+            order = self._holders(row, chunk, pool)
+            parts = {wid: gone(self.world, wid) for wid in order}
+            single = [wid for wid in order if self.world.gpu_of(wid) >= chunk.resources.gpu]
+            chosen = next(
+                ([wid] for wid in dict.fromkeys([*order[:2], *single[:1]]) if self.works(parts[wid])), None
+            )
+            if chosen is None and len(order) > 1:
+                count = self.least(min(len(order), MOST_ENDING), _prefix(parts, order))
+                chosen = self._irreducible(parts, order[:count])
+            if chosen is None:
+                continue
+            claims = [self.world.claim_of(key) for wid in chosen for key in self.world.keys_of(wid)]
+            nodes = sorted({claim.node for claim in claims if claim is not None})
+            where = f"node{'' if len(nodes) == 1 else 's'} {', '.join(nodes)}"
+            whom = tuple(self._named(wid) for wid in chosen)
+            gpus = sum(map(self.world.gpu_of, chosen))
+            self.add(Remedy("end", gpus, where=where, whom=whom, **_without_one(parts, chosen)))
+            return
+
+    def _holders(self, row: Workload, chunk: Chunk, pool: str) -> list[str]:
+        """Workloads by node: first where least is missing, on it the smallest that are enough."""
+        cls = reach.nodes_for(self.world, row, pool)
+        need = max((part.request.devices for part in chunk.parts), default=0) or 1
+        found: dict[str, None] = {}
+
+        def missing(node: NodeState) -> tuple[int, int, str]:
+            lacks = max(1, need - node.free)
+            return (lacks if node.usable >= need else 1 << 20, -node.free, node.row.name)
+
+        for node in sorted(cls.nodes.values(), key=missing)[:MOST_ENDING]:
+            here: dict[str, int] = {}
+            for key in sorted(node.tasks):
+                claim = self.world.claim_of(key)
+                if key[0] != self.wid and claim is not None and claim.node == node.row.name:
+                    here[key[0]] = here.get(key[0], 0) + max(1, claim.gpu)
+            lacks = max(1, need - node.free) * GPU
+            for wid in sorted(here, key=lambda w: (here[w] < lacks, abs(here[w] - lacks), w)):
+                found[wid] = None
+        return list(found)
+
+    def _irreducible(self, parts: dict[str, Change], order: list[str]) -> list[str] | None:
+        """Those of them without any of which it does not work; None if all together do not do."""
+        if not order or not self.works(together(parts[wid] for wid in order)):
+            return None
+        chosen = list(order)
+        for wid in reversed(order):
+            rest = [other for other in chosen if other != wid]
+            if rest and self.works(together(parts[other] for other in rest)):
+                chosen = rest
+        return chosen if self.trial.tries > 0 else None
+
+    def _named(self, wid: str) -> Named:
+        row = self.world.workloads[wid]
+        project = self.world.projects.get(row.project)
+        return Named(row.name, row.project, project.name if project is not None else row.project)
+
+
+def _without_one(parts: dict[str, Change], chosen: list[str]) -> offers.Tried:
+    rests = [[other for other in chosen if other != wid] for wid in chosen if len(chosen) > 1]
+    less = tuple(together(parts[wid] for wid in rest) for rest in rests)
+    return {"change": together(parts[wid] for wid in chosen), "less": less}
+
+
+def _prefix(parts: dict[str, Change], order: list[str]) -> Callable[[int], Change]:
+    return lambda count: together(parts[wid] for wid in order[:count])
+
+
+def _identity(row: Row) -> tuple[str, object]:
+    return (
+        type(row).__name__,
+        getattr(row, "key", None) or getattr(row, "id", None) or getattr(row, "name", ""),
+    )

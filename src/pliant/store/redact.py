@@ -1,0 +1,116 @@
+"""Takes the names out of a debug bundle, so that it may be shown to strangers; it replays as before.
+
+`python -m pliant.store.redact < bundle.zip > redacted.zip`. Workloads, projects, departments, users and nodes
+get numbers (nodes in the order of their names, which decides between equals); the log and histories, which
+are free text, are left out.
+"""
+
+import io
+import json
+import sys
+import zipfile
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pliant.store.rerun import Replay, digest, lines_of, plan_text
+
+LEFT_OUT = ("server.log", "history/")
+"""Beginnings of the names of files in a bundle that are free text."""
+
+
+def redacted(bundle: bytes) -> bytes:
+    """The same bundle without names. Raises Unreadable if its record cannot be read."""
+    target = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(bundle)) as source,
+        zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out,
+    ):
+        kept = [name for name in source.namelist() if not name.startswith(LEFT_OUT)]
+        record = list(lines_of(bundle)) if "replay.jsonl" in kept else []
+        tables = {name: json.loads(source.read(name)) for name in kept if name.endswith(".json")}
+        names = _names([*tables.values(), *record])
+        for name, table in tables.items():
+            out.writestr(name, json.dumps(_renamed(table, names), indent=1))
+        if record:
+            out.writestr("replay.jsonl", "".join(_sealed(record, names)))
+    return target.getvalue()
+
+
+def _sealed(record: Iterable[dict[str, Any]], names: Mapping[str, str]) -> Iterable[str]:
+    """Lines whose plans are those of the renamed rows; one that did not replay before does not now."""
+    before, after = Replay(), Replay()
+    for entry in record:
+        other = _renamed(entry, names)
+        before.follow(entry)
+        after.follow(other)
+        if before.world is not None:
+            good = digest(plan_text(before.plan(entry["now"]))) == entry["plan"]
+            other["plan"] = digest(plan_text(after.plan(entry["now"]))) if good else "differs"
+        yield json.dumps(other, separators=(",", ":")) + "\n"
+
+
+def _names(values: Iterable[Any]) -> dict[str, str]:
+    """Every name that is somebody's, and what stands for it."""
+    found: dict[str, dict[str, None]] = {"workload": {}, "queue": {}, "user": {}, "node": {}}
+    for value in values:
+        _collect(value, found)
+    told: dict[str, str] = {}
+    for kind, some in found.items():
+        ordered = sorted(some) if kind == "node" else list(some)
+        for number, name in enumerate(ordered, 1):
+            told.setdefault(name, f"{kind}-{number:05}")
+    for plain in ("default", "", "local", "scheduler"):
+        told.pop(plain, None)
+    return told
+
+
+_KINDS = {"Workload": "workload", "Project": "queue", "Department": "queue", "Node": "node"}
+
+
+def _collect(value: Any, found: dict[str, dict[str, None]]) -> None:
+    if isinstance(value, list):
+        if len(value) >= 2 and isinstance(value[0], str) and isinstance(value[1], dict):
+            kind = _KINDS.get(value[0])
+            if kind is not None and isinstance(value[1].get("name"), str):
+                found[kind][value[1]["name"]] = None
+        for item in value:
+            _collect(item, found)
+    elif isinstance(value, dict):
+        if isinstance(value.get("user"), str):
+            found["user"][value["user"]] = None
+        named = value.get("name")
+        if isinstance(named, str):
+            if "serial" in value and "groups" in value:
+                found["workload"][named] = None
+            elif "quotas" in value:
+                found["queue"][named] = None
+            elif "gpus" in value and "draining" in value:
+                found["node"][named] = None
+        for item in value.values():
+            _collect(item, found)
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return names.get(value, value)
+    if isinstance(value, list):
+        return [_renamed(item, names) for item in value]
+    if isinstance(value, dict):
+        return {
+            key: "" if key == "namespace" else _renamed(item, names)  # made of the project's name
+            for key, item in value.items()
+        }
+    return value
+
+
+def main() -> int:
+    try:
+        sys.stdout.buffer.write(redacted(sys.stdin.buffer.read()))
+    except (ValueError, zipfile.BadZipFile) as error:
+        sys.stderr.write(f"pliant: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,240 @@
+"""Decides recorded cycles again: `python -m pliant.store.rerun FILE`. With PYTHONPATH another core decides.
+
+Run as a file (`python -P .../rerun.py`), it takes `pliant.model` and `pliant.sched` from wherever they are
+found, be it another version; how rows are read it always takes from the folder in which it lies.
+"""
+
+import argparse
+import hashlib
+import importlib
+import importlib.util
+import io
+import json
+import sys
+import zipfile
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+"""Of the form of the lines; a higher one cannot be read."""
+
+ROWS = {
+    "NodePool": "machine",
+    "Topology": "topology",
+    "Department": "tenancy",
+    "Project": "tenancy",
+    "PastUse": "ledger",
+    "Disruptions": "ledger",
+    "Node": "machine",
+    "Workload": "workload",
+    "Task": "workload",
+}
+"""Classes of rows, and the module of pliant.model in which each is."""
+
+
+class Unreadable(ValueError):
+    """A record that this program cannot decide again; the text says why."""
+
+
+def canonical(value: Any) -> Any:
+    """A value as JSON can hold it, the same for equal values in every process; of a dataclass its fields."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if is_dataclass(kind):
+        return [kind.__name__, *map(canonical, _values(kind)(value))]
+    if isinstance(value, Enum):
+        return value.value
+    return [canonical(item) for item in value]
+
+
+_PLAIN = frozenset({int, str, bool, type(None)})
+
+
+@cache
+def _values(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """All fields of a dataclass, as a tuple."""
+    names = [field.name for field in fields(kind)]
+    get = attrgetter(*names) if names else lambda value: ()
+    return get if len(names) != 1 else lambda value: (get(value),)
+
+
+def plan_text(plan: Any) -> str:
+    """All of a plan, byte for byte the same for equal plans; reasons that verdicts share are told once."""
+    reasons = list(map(attrgetter("reason"), plan.verdicts))
+    distinct = dict(zip(map(id, reasons), reasons, strict=True))
+    number = {key: at for at, key in enumerate(distinct)}
+    rest = {
+        field.name: canonical(getattr(plan, field.name)) for field in fields(plan) if field.name != "verdicts"
+    }
+    told = json.dumps([rest, [canonical(reason) for reason in distinct.values()]], separators=(",", ":"))
+    places = array("q", map(attrgetter("position"), plan.verdicts))
+    which = array("q", map(number.__getitem__, map(id, reasons)))
+    lines = (told, "\n".join(map(attrgetter("workload"), plan.verdicts)), _hex(places), _hex(which))
+    return "\n\n".join(lines)
+
+
+def _hex(numbers: "array[int]") -> str:
+    """The same on every machine; thousands of numbers in no time."""
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes().hex()
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def lines_of(data: bytes) -> Iterator[dict[str, Any]]:
+    """Lines of a record, or of the record in a debug bundle. Raises Unreadable."""
+    if data[:2] == b"PK":
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if "replay.jsonl" not in archive.namelist():
+                raise Unreadable("this bundle has no replay.jsonl: its server recorded no cycles")
+            data = archive.read("replay.jsonl")
+    for number, line in enumerate(data.splitlines(), 1):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            return  # torn: the server ended while it wrote
+        if not isinstance(entry, dict) or "v" not in entry:
+            raise Unreadable(f"line {number} is no line of a record")
+        if entry["v"] > VERSION:
+            newer = entry.get("program", "?")
+            raise Unreadable(f"it was recorded by a newer Pliant ({newer}); this one reads version {VERSION}")
+        yield entry
+
+
+class Replay:
+    """A world that follows a record."""
+
+    def __init__(self) -> None:
+        here = Path(__file__).with_name("codec.py")
+        spec = importlib.util.spec_from_file_location("pliant_rerun_codec", here)
+        assert spec is not None and spec.loader is not None
+        codec = importlib.util.module_from_spec(spec)
+        sys.modules["pliant_rerun_codec"] = codec
+        spec.loader.exec_module(codec)
+        self.unknown: dict[str, int] = {}  # classes that this core does not have, and how often they came
+        self._codecs: dict[str, Any] = {}
+        for name, module in ROWS.items():
+            kind = getattr(importlib.import_module(f"pliant.model.{module}"), name, None)
+            if kind is not None:
+                self._codecs[name] = codec.Codec(kind)
+        self._settings = codec.Codec(importlib.import_module("pliant.sched.settings").Settings)
+        self._decide = importlib.import_module("pliant.sched.cycle").decide
+        self._world_class = importlib.import_module("pliant.sched.world").World
+        self.world: Any = None
+        self.settings: Any = None
+
+    def follow(self, entry: Mapping[str, Any]) -> None:
+        """Take what is new in a cycle."""
+        if entry.get("settings") is not None:
+            self.settings = self._settings.decode(json.dumps(entry["settings"]))
+        if entry.get("base") is not None:
+            self.world = self._world_class()
+            for name, body in entry["base"]:
+                self._apply(name, body, False)
+            return
+        for name, body, gone in entry["news"] if self.world is not None else ():
+            self._apply(name, body, gone)
+
+    def _apply(self, name: str, body: Any, gone: bool) -> None:
+        codec = self._codecs.get(name)
+        if codec is None:
+            self.unknown[name] = self.unknown.get(name, 0) + 1
+            return
+        row = codec.decode(json.dumps(body))
+        (self.world.drop if gone else self.world.put)(row)
+
+    def plan(self, now: int) -> Any:
+        return self._decide(self.world, now, self.settings)
+
+
+def rerun(entries: Iterable[Mapping[str, Any]], only: tuple[str, int] | None = None) -> dict[str, Any]:
+    """Decide all of it again, or (`only`) one: ("cycle", number) or ("at", ms: the last one until then)."""
+    replay = Replay()
+    chosen: dict[str, Any] | None = None
+    cycles = same = 0
+    differ: list[int] = []
+    for entry in entries:
+        if chosen is not None and only is not None and only[0] == "at" and entry["now"] > only[1]:
+            break
+        replay.follow(entry)
+        if replay.world is None:
+            continue  # before the first whole world
+        if only is not None and only[0] == "cycle" and entry["cycle"] != only[1]:
+            continue
+        text = plan_text(plan := replay.plan(entry["now"]))
+        cycles += 1
+        if digest(text) == entry["plan"]:
+            same += 1
+        else:
+            differ.append(entry["cycle"])
+        if only is not None:
+            chosen = _shown(entry, plan, text, digest(text) == entry["plan"])
+            if only[0] == "cycle":
+                break
+    if only is not None and chosen is None:
+        raise Unreadable(f"there is no {only[0]} {only[1]} in this record")
+    found = {"cycles": cycles, "same": same, "differ": differ[:100], "unknown": replay.unknown}
+    return {**found, "chosen": chosen}
+
+
+def _shown(entry: Mapping[str, Any], plan: Any, text: str, same: bool) -> dict[str, Any]:
+    return {
+        "epoch": entry["epoch"],
+        "cycle": entry["cycle"],
+        "now": entry["now"],
+        "same": same,
+        "recorded": entry["plan"],
+        "digest": digest(text),
+        "decisions": [
+            {
+                "verb": canonical(it.verb),
+                "action": it.action,
+                "workload": it.workload,
+                "gpuBefore": it.gpu_before,
+                "gpuAfter": it.gpu_after,
+                "reason": it.reason.text,
+            }
+            for it in plan.decisions
+        ],
+        "verdicts": [
+            {"position": it.position, "workload": it.workload, "reason": it.reason.text}
+            for it in plan.verdicts
+        ],
+        "starts": [str(it.attempt) for it in plan.starts],
+        "stops": [str(it.attempt) for it in plan.stops],
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="pliant.store.rerun")
+    parser.add_argument("--cycle", type=int)
+    parser.add_argument("--at", type=int, help="ms since the epoch")
+    parser.add_argument("file", help="a record or a debug bundle; -: standard input")
+    given = parser.parse_args(argv)
+    only = ("cycle", given.cycle) if given.cycle is not None else None
+    only = ("at", given.at) if given.at is not None else only
+    try:
+        data = sys.stdin.buffer.read() if given.file == "-" else Path(given.file).read_bytes()
+        found = rerun(lines_of(data), only)
+    except (ValueError, OSError, ImportError, zipfile.BadZipFile) as error:
+        sys.stderr.write(f"pliant: {error}\n")
+        return 1
+    sys.stdout.write(json.dumps(found) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

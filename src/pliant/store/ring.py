@@ -1,0 +1,248 @@
+"""The record of cycles on disk: files that begin with a whole world each, the oldest of which go first."""
+
+import json
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Hashable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from pliant import __version__
+from pliant.control.errors import NotFound
+from pliant.control.recording import Cycled, Held
+from pliant.sched.settings import Settings
+from pliant.store.rerun import VERSION, digest, plan_text
+
+log = logging.getLogger(__name__)
+
+MOST = 64 * 2**20
+"""Bytes of the whole record."""
+
+FLUSH_EVERY = 1_000
+"""Ms of which a killed server may lose the record."""
+
+EVERY = 1_000
+"""Cycles after which a whole world is due, at the latest once as much news came as the world is large."""
+
+SECRETS: Mapping[str, Any] = {"launch": {"image": ""}, "annotations": None, "env": None}
+"""Fields that the core never reads, and what is written for them; None: nothing."""
+
+
+def lean(value: Any) -> Any:
+    """A row as JSON without what has its default; what starts a task is left out."""
+    if is_dataclass(value):
+        found: dict[str, Any] = {}
+        for name, default in _fields(cast(Hashable, type(value))):
+            if name in SECRETS:
+                if SECRETS[name] is not None and getattr(value, name) is not None:
+                    found[name] = SECRETS[name]
+                continue
+            part = getattr(value, name)
+            if part is not default and part != default:
+                found[name] = part if type(part) in _PLAIN else lean(part)
+        return found
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple):
+        return [item if type(item) in _PLAIN else lean(item) for item in value]
+    return value
+
+
+_PLAIN = frozenset({int, str, bool, type(None)})
+
+
+@cache
+def _fields(kind: Hashable) -> list[tuple[str, Any]]:
+    return [
+        (field.name, field.default if field.default_factory is MISSING else field.default_factory())
+        for field in fields(cast(Any, kind))
+    ]
+
+
+class Ring:
+    """pliant.control.recording.Recorder in a folder. A thread writes; what cannot be written is left out."""
+
+    def __init__(self, folder: Path, most: int = MOST, every: int = EVERY) -> None:
+        self._folder = folder
+        self._most = most
+        self._every = every
+        self._queue: queue.SimpleQueue[Cycled | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # around files and what is known of them
+        self._files: list[_File] = []
+        self._open: Any = None
+        self._since = every  # cycles since the last whole world
+        self._settings: Settings | None = None
+        self._flushed = 0  # ms; when the file was last written through
+        self.spent = 0  # ns of processor time that the writing has cost
+        self.due = True
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in sorted(folder.glob("*.jsonl")):
+            self._files.append(_File.found(path))
+        self._thread = threading.Thread(target=self._run, name="pliant-record", daemon=True)
+        self._thread.start()
+
+    def take(self, cycled: Cycled) -> None:
+        if cycled.base is not None:
+            self.due = False
+        self._queue.put(cycled)
+
+    def held(self) -> Held:
+        with self._lock:
+            some = [file for file in self._files if file.first is not None]
+            size = sum(file.size for file in self._files)
+            if not some:
+                return Held(None, None, 0, 0, size, self._most)
+            return Held(some[0].first, some[-1].last, some[0].began, some[-1].ended, size, self._most)
+
+    def record(self, *, cycle: int | None = None, at: int | None = None) -> bytes:
+        with self._lock:
+            if self._open is not None:
+                self._open.flush()
+            some = [file for file in self._files if file.first is not None]
+            found = [file for file in some if file.holds(cycle, at)]
+            if found:
+                return found[-1].path.read_bytes()
+        held = self.held()
+        if held.first is None or held.last is None:
+            raise NotFound("No cycle has been recorded yet.")
+        what = f"Cycle {cycle}" if cycle is not None else "That time"
+        raise NotFound(
+            f"{what} is not in the record (any more).",
+            f"It holds cycle {held.first[1]} to {held.last[1]}; {held.size} of at most {held.most} bytes.",
+        )
+
+    def newest(self) -> bytes:
+        try:
+            return self.record()
+        except NotFound:
+            return b""
+
+    def drained(self, seconds: float = 30.0) -> bool:
+        """True once all that was taken is written."""
+        end = time.monotonic() + seconds
+        while not self._queue.empty() and time.monotonic() < end:
+            time.sleep(0.005)
+        with self._lock:
+            return self._queue.empty()
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join(timeout=10)
+
+    # ------------------------------------------------------------------ the writing thread
+    def _run(self) -> None:
+        while (cycled := self._queue.get()) is not None:
+            began = time.thread_time_ns()
+            try:
+                with self._lock:
+                    self._write(cycled)
+            except Exception as error:  # noqa: BLE001 - a record that cannot be written harms nobody else
+                log.warning("a cycle could not be recorded: %s", error)
+                self.due = True
+            self.spent += time.thread_time_ns() - began
+        with self._lock:
+            if self._open is not None:
+                self._open.close()
+
+    def _write(self, cycled: Cycled) -> None:
+        entry: dict[str, Any] = {
+            "v": VERSION, "epoch": cycled.epoch, "cycle": cycled.cycle, "now": cycled.now,
+            "took": cycled.took, "plan": digest(plan_text(cycled.plan)),
+        }  # fmt: skip
+        if cycled.base is not None:
+            self._turn(cycled)
+            entry |= {"program": __version__, "base": [[type(r).__name__, lean(r)] for r in cycled.base]}
+        elif self._open is None:
+            return  # nothing can be made of news without a world
+        else:
+            entry["news"] = [[type(it.row).__name__, lean(it.row), it.gone] for it in cycled.news]
+        if cycled.base is not None or cycled.settings is not self._settings:
+            self._settings = cycled.settings
+            entry["settings"] = lean(cycled.settings)
+        data = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+        file = self._files[-1]
+        if cycled.base is not None:
+            file.base = len(data)
+        self._since += 1
+        if len(data) > self._most // 2 or file.size + len(data) > self._most:
+            self._drop_open()
+            return
+        self._open.write(data)
+        if cycled.base is not None or cycled.now - self._flushed > FLUSH_EVERY:
+            self._open.flush()
+            self._flushed = cycled.now
+        file.grew(cycled, len(data))
+        self._forget()
+        grown = file.size - file.base
+        if grown > max(file.base, self._most // 64) and (
+            self._since >= self._every or grown > self._most // 4
+        ):
+            self.due = True
+
+    def _turn(self, cycled: Cycled) -> None:
+        """Begin a file."""
+        if self._open is not None:
+            self._open.close()
+        path = self._folder / f"{cycled.epoch:06}-{cycled.cycle:09}.jsonl"
+        self._open = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+        self._files = [file for file in self._files if file.path != path] + [_File(path)]
+        self._since = 0
+
+    def _drop_open(self) -> None:
+        """This world is too large for the bound: say so, and keep what is there."""
+        log.warning("a world is larger than the record of cycles may be (%d bytes)", self._most)
+        self._open.close()
+        self._open = None
+        self._files.pop().path.unlink(missing_ok=True)
+
+    def _forget(self) -> None:
+        while len(self._files) > 1 and sum(file.size for file in self._files) > self._most:
+            self._files.pop(0).path.unlink(missing_ok=True)
+
+
+class _File:
+    """One file of the record: which cycles are in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = self.base = 0
+        self.first: tuple[int, int] | None = None
+        self.last: tuple[int, int] | None = None
+        self.began = self.ended = 0
+
+    @classmethod
+    def found(cls, path: Path) -> "_File":
+        """One that an earlier server left; its last line may be torn."""
+        file = cls(path)
+        data = path.read_bytes()
+        lines = data.splitlines()
+        for line in (lines[0], *lines[-1:-3:-1]) if lines else ():
+            try:
+                entry = json.loads(line)
+                key, now = (int(entry["epoch"]), int(entry["cycle"])), int(entry["now"])
+            except (ValueError, KeyError, TypeError):
+                continue
+            if file.first is None:
+                file.first, file.began = key, now
+            if file.last is None or key > file.last:
+                file.last, file.ended = key, now
+        file.size = len(data)
+        return file
+
+    def grew(self, cycled: Cycled, size: int) -> None:
+        self.last, self.ended = (cycled.epoch, cycled.cycle), cycled.now
+        if self.first is None:
+            self.first, self.began = self.last, cycled.now
+        self.size += size
+
+    def holds(self, cycle: int | None, at: int | None) -> bool:
+        assert self.first is not None and self.last is not None
+        if cycle is not None:
+            return self.first[1] <= cycle <= self.last[1]
+        return at is None or self.began <= at

@@ -1,0 +1,7 @@
+"""`python -m pliant.train`."""
+
+import sys
+
+from pliant.train.run import main
+
+sys.exit(main())

@@ -1,0 +1,54 @@
+"""Who may join a job: the same version, the same job, the same script. Each refusal names the cure."""
+
+import time
+from typing import Any
+
+from pliant.train.errors import PROTOCOL, Refused
+
+
+def of_this_job(worker: str, job: str, protocol: int, mine: str) -> None:
+    """Raises Refused for a worker of another version or job."""
+    if protocol != PROTOCOL:
+        raise Refused(
+            f"Worker {worker} speaks version {protocol}, this job's master version {PROTOCOL}: install "
+            f"the same "
+            "Pliant for all tasks of a job.",
+            "version",
+            409,
+        )
+    if job != mine:
+        raise Refused(f"Worker {worker} belongs to job {job!r}, this is the master of {mine!r}", "job", 409)
+
+
+def same_settings(worker: str, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    """Raises Refused for a worker that would train something else."""
+    for key in theirs.keys() | ours.keys():
+        if theirs.get(key) != ours.get(key):
+            raise Refused(
+                f"Worker {worker} has {key} {theirs.get(key)!r}, this job trains with "
+                f"{ours.get(key)!r}: it runs "
+                "another script, model or dataset. Start it with the job's own, or begin a new job.",
+                "settings",
+                409,
+            )
+
+
+def room_for(worker: str, others: int, global_batch: int | None) -> None:
+    """Raises Refused for a worker that would have no record of a batch."""
+    if global_batch is not None and others >= global_batch:
+        raise Refused(
+            f"A global batch of {global_batch} has no record left for {worker}, {others} workers share it "
+            "already: make the batch larger, or allow fewer workers.",
+            "batch",
+            409,
+        )
+
+
+def clock_apart(worker: str, theirs_ms: int) -> str | None:
+    """A warning about a clock that differs; nothing but the times in logs depends on it."""
+    apart = abs(theirs_ms - int(time.time() * 1000))
+    if apart <= 5_000:
+        return None
+    return (
+        f"The clock of {worker} is {apart // 1000} s away from the master's: only the times in logs suffer."
+    )

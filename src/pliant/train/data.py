@@ -1,0 +1,133 @@
+"""Datasets as the library sees them: a length, and the records at given places, in that order."""
+
+import csv
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pliant.train.errors import BadData, TrainError
+
+READ_TRIES = 3
+
+
+class Rows:
+    """Any dataset: tensors or arrays of one length (alone, in a tuple or in a dict), or what has len() and
+    [i]."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+        self._columns = _columns(data)
+        if not self._columns and not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+            raise BadData(
+                f"A {type(data).__name__} cannot be trained on: give tensors or arrays, or a dataset "
+                f"with len() and [i]. "
+                "One that can only be iterated has no order that could be repeated."
+            )
+        lengths = {len(column) for column in self._columns}
+        if len(lengths) > 1:
+            raise BadData(f"The columns of the dataset differ in length: {sorted(lengths)}")
+
+    def __len__(self) -> int:
+        return len(self._columns[0]) if self._columns else len(self._data)
+
+    def take(self, indices: Sequence[int]) -> Any:
+        """The records at indices as one batch. Raises what the dataset raises."""
+        if self._columns:
+            places = torch.as_tensor(np.asarray(indices, dtype=np.int64))
+            return _rebuild(self._data, lambda column: column[places])
+        from torch.utils.data import default_collate
+
+        return default_collate([self._data[int(index)] for index in indices])
+
+    def whole(self, indices: Sequence[int]) -> tuple[Any, list[int], dict[int, str]]:
+        """(batch, indices that are in it, error by index that cannot be read after some tries)."""
+        try:
+            return self.take(indices), list(indices), {}
+        except TrainError:
+            raise
+        except Exception:  # noqa: BLE001 - a dataset may raise anything; which record it was is found out below
+            bad: dict[int, str] = {}
+            for index in indices:
+                error = self._unreadable(int(index))
+                if error is not None:
+                    bad[int(index)] = error
+            good = [int(index) for index in indices if int(index) not in bad]
+            return (self.take(good) if good else None), good, bad
+
+    def _unreadable(self, index: int) -> str | None:
+        for attempt in range(READ_TRIES):
+            try:
+                self.take([index])
+            except Exception as error:  # noqa: BLE001 - it goes into the report
+                if attempt == READ_TRIES - 1:
+                    return f"{type(error).__name__}: {error}"
+                time.sleep(0.05 * (attempt + 1))  # file servers have bad moments
+            else:
+                return None
+        return None
+
+
+def _columns(data: Any) -> list[torch.Tensor]:
+    if isinstance(data, torch.Tensor):
+        return [data]
+    if isinstance(data, np.ndarray):
+        return [torch.from_numpy(data)]
+    parts = list(data.values()) if isinstance(data, dict) else list(data) if isinstance(data, tuple) else []
+    if parts and all(isinstance(part, (torch.Tensor, np.ndarray)) for part in parts):
+        return [column for part in parts for column in _columns(part)]
+    return []
+
+
+def _rebuild(data: Any, pick: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(data, dict):
+        return {name: _rebuild(part, pick) for name, part in data.items()}
+    if isinstance(data, tuple):
+        return tuple(_rebuild(part, pick) for part in data)
+    return pick(data if isinstance(data, torch.Tensor) else torch.from_numpy(data))
+
+
+def csv_rows(
+    path: str | Path, label: str, *, features: Sequence[str] | None = None, integer: bool = True
+) -> Rows:
+    """(x, y) of a CSV file with a header: `label` is y (int64, or float32 unless `integer`), the rest x
+    (float32)."""
+    file = Path(path)
+    x: list[list[float]] = []
+    y: list[float] = []
+    try:
+        with file.open(newline="", encoding="utf-8") as lines:
+            reader = csv.reader(lines)
+            header = next(reader, [])
+            wanted = list(features) if features is not None else [name for name in header if name != label]
+            missing = [name for name in [label, *wanted] if name not in header]
+            if missing:
+                raise BadData(
+                    f"{file} has no column {missing[0]!r}; it has {', '.join(header) or 'no header'}"
+                )
+            places, at = [header.index(name) for name in wanted], header.index(label)
+            for row in reader:
+                try:
+                    x.append([float(row[place]) for place in places])
+                    y.append(float(row[at]))
+                except (ValueError, IndexError) as error:
+                    raise BadData(f"{file}, line {reader.line_num}: {error}") from error
+    except OSError as error:
+        raise BadData(f"{file} cannot be read: {error.strerror}") from error
+    if not y:
+        raise BadData(f"{file} has a header and no records")
+    return Rows((torch.tensor(x), torch.tensor(y).to(torch.int64 if integer else torch.float32)))
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """All tensors of a batch on the device."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        return {name: to_device(part, device) for name, part in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(to_device(part, device) for part in batch)
+    return batch

@@ -1,0 +1,315 @@
+"""The link to the scheduler: reads what this task has, says what has become of it. No torch.
+
+The allocation comes from the server by long poll and, whatever has happened to the server, from the file in
+the attempt's folder. What is said goes out when the server answers; the job never waits for it.
+"""
+
+import json
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pliant.client.errors import Conflict, NotFound, PliantError, Unauthorized
+from pliant.client.locate import server_record
+from pliant.client.transport import Transport
+
+PROTOCOL = 1
+POLL_S = 25.0  # of one long poll; the server allows 30
+LOOK_S = 0.25  # between two looks at the file
+AGAIN_S = (0.25, 5.0)  # pause before the server is tried again: at first, at most
+CLOCKS_MS = 5000  # clocks that differ by more are told about
+ALONE = "cpu-0"  # the device of a task without GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one task has, out of the allocation document."""
+
+    version: int
+    devices: tuple[str, ...]  # keep
+    draining: tuple[tuple[str, int], ...]  # (device, ms left when this was made)
+
+
+class AllocationSource(Protocol):
+    """Where an agent learns of resizes and to whom it answers."""
+
+    def wait(self, after: int, timeout_s: float) -> Holding | None: ...
+    def ack(self, version: int, kind: Literal["drained", "joined"], devices: Sequence[str]) -> None: ...
+    def progress(self, status: Mapping[str, Any]) -> None: ...
+
+
+class NoTask(PliantError):
+    """This process is not inside a task of the scheduler; the message says what is missing."""
+
+
+class Link:
+    """An AllocationSource over two threads, `start`ed and `close`d. Safe for any thread."""
+
+    def __init__(self, attempt: str, folder: Path, url: str, token: str, *, pid: int | None = None) -> None:
+        """`attempt` is `<workload>/<task>/<number>`, `folder` its own, `pid` the agent's (default: ours)."""
+        workload, self.task, number = attempt.split("/")
+        self.workload, self.number = workload, int(number)
+        self._folder, self._url, self._token = folder, url, token
+        self._pid = os.getpid() if pid is None else pid
+        self._base = f"/api/v1/attempts/{attempt}"
+        self._changed = threading.Condition()
+        self._document: dict[str, Any] | None = None
+        self._deadlines: dict[str, float] = {}  # device -> monotonic seconds
+        self._acks: list[dict[str, Any]] = []  # oldest first
+        self._status: dict[str, Any] | None = None  # the newest that was not sent
+        self._ahead_ms = 0  # of our clock before the server's
+        self._closing = False  # what is left to say is said at once
+        self._over = threading.Event()
+        self._linked = threading.Event()
+        self._away = False  # the last try to be linked failed; the first may still be under way
+        self._threads: list[threading.Thread] = []
+        self.trouble = ""  # why the server takes nothing from us; empty: it does, or was not reached yet
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Link":
+        """Of the task that this process is part of. Raises NoTask."""
+        attempt, folder = environ.get("PLIANT_ATTEMPT", ""), environ.get("PLIANT_ATTEMPT_DIR", "")
+        if attempt.count("/") != 2 or not folder:
+            raise NoTask(
+                "This is no task of the scheduler: PLIANT_ATTEMPT and PLIANT_ATTEMPT_DIR are not set.",
+                "Submit the script, or run it here with `python -m pliant.train run`.",
+            )
+        path = environ.get("PLIANT_TOKEN_FILE", "")
+        try:
+            token = Path(path).read_text("utf-8").strip() if path else ""
+        except OSError as error:
+            token = ""
+            _say(
+                f"the token of this attempt cannot be read, its allocation comes from the file only: {error}"
+            )
+        return cls(attempt, Path(folder), environ.get("PLIANT_URL", ""), token)
+
+    def start(self) -> None:
+        """Begin to listen and to talk."""
+        self._read_file()
+        if self._url and self._token:
+            for name, work in (("follow", self._follow), ("tell", self._tell)):
+                thread = threading.Thread(target=work, name=f"pliant-link-{name}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+
+    def close(self, patience_s: float = 2.0) -> None:
+        """Send what is left to say, for so long; then be quiet."""
+        until = time.monotonic() + patience_s
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            while self._hears() and (self._acks or self._status) and time.monotonic() < until:
+                self._changed.wait(0.05)
+            self._over.set()
+            self._changed.notify_all()
+
+    def _hears(self) -> bool:
+        """Whether it makes sense to wait for the server to take what is said."""
+        return bool(self._threads) and (self._linked.is_set() or not self._away)
+
+    # -- AllocationSource ------------------------------------------------------------------------------
+
+    def wait(self, after: int, timeout_s: float) -> Holding | None:
+        """What the task has, once that is of a version above `after`; None when time is up."""
+        until = time.monotonic() + timeout_s
+        while True:
+            self._read_file()
+            with self._changed:
+                held = self._holding()
+                if held is not None and held.version > after:
+                    return held
+                left = until - time.monotonic()
+                if left <= 0:
+                    return None
+                self._changed.wait(min(left, LOOK_S))
+
+    def ack(self, version: int, kind: Literal["drained", "joined"], devices: Sequence[str]) -> None:
+        """Say what has become of a document; it only ever shortens the wait of others."""
+        gpus = [device for device in devices if device != ALONE]
+        with self._changed:
+            self._acks.append({"version": version, "kind": kind, "gpus": gpus})
+            self._changed.notify_all()
+
+    def progress(self, status: Mapping[str, Any]) -> None:
+        """How far the job is, by the master's `status`. The newest replaces those that were not sent."""
+        with self._changed:
+            self._status = report_of(status)
+            self._changed.notify_all()
+
+    # -- what is heard ---------------------------------------------------------------------------------
+
+    def _holding(self) -> Holding | None:
+        if self._document is None:
+            return None
+        own = [
+            entry
+            for entry in self._document["tasks"]
+            if entry["id"] == self.task and entry["attempt"] == self.number and entry["state"] != "pending"
+        ]
+        now = time.monotonic()
+        keeps = [gpu for entry in own if entry["state"] == "active" for gpu in entry["gpus"]]
+        goes = [gpu for entry in own if entry["state"] == "draining" for gpu in entry["gpus"]]
+        if any(entry["state"] == "active" and not entry["gpus"] for entry in own) and not keeps and not goes:
+            keeps = [ALONE]
+        left = [(gpu, max(0, round((self._deadlines.get(gpu, now) - now) * 1000))) for gpu in goes]
+        return Holding(self._document["version"], tuple(keeps), tuple(left))
+
+    def _take(self, document: Any, now_ms: int) -> None:
+        """A document, read when the clock that its deadlines are by showed `now_ms`."""
+        if not isinstance(document, dict) or not isinstance(document.get("tasks"), list):
+            return
+        with self._changed:
+            if self._document is not None and document["version"] <= self._document["version"]:
+                return
+            mono = time.monotonic()
+            for entry in document["tasks"]:
+                if entry["id"] == self.task and entry["deadline"] is not None:
+                    for gpu in entry["gpus"]:
+                        self._deadlines[gpu] = mono + max(0, entry["deadline"] - now_ms) / 1000
+            self._document = document
+            self._changed.notify_all()
+
+    def _read_file(self) -> None:
+        try:
+            text = (self._folder / "allocation.json").read_bytes()
+            document = json.loads(text)
+        except (OSError, ValueError):
+            return  # replaced by rename: the next look finds it
+        self._take(document, time.time_ns() // 1_000_000 - self._ahead_ms)
+
+    def _follow(self) -> None:
+        """Long polls, as long as the server answers; else now and then whether it does again."""
+        pause = AGAIN_S[0]
+        transport = self._transport()
+        while not self._over.is_set():
+            try:
+                if not self._linked.is_set():
+                    self._register(transport)
+                after = self._document["version"] if self._document is not None else -1
+                answer = transport.call(
+                    "GET",
+                    f"{self._base}/allocation",
+                    query=[("after", after)],
+                    headers={"Prefer": f"wait={POLL_S:.0f}"},
+                )
+                self._take(answer, int(answer["now"]))
+                pause = AGAIN_S[0]
+                if answer["version"] <= after:
+                    self._over.wait(pause)  # time was up, or the server is about to end
+                continue
+            except NotFound:
+                self._away = True
+                self._over.wait(1.0)  # nothing is held and nothing promised: this task is about to end
+                continue
+            except (Unauthorized, Conflict) as error:
+                self._refused(error)
+                pause = AGAIN_S[1]
+            except PliantError:
+                self._away = True
+                self._linked.clear()  # it may come back as another one
+            self._over.wait(pause)
+            pause = min(2 * pause, AGAIN_S[1])
+            transport.close()
+            transport = self._transport()
+        transport.close()
+
+    def _register(self, transport: Transport) -> None:
+        now = time.time_ns() // 1_000_000
+        body = {"protocol": PROTOCOL, "pid": self._pid, "liveResize": True, "nowMs": now}
+        answer = transport.call("POST", f"{self._base}/link", body=body)
+        self._ahead_ms = int(answer["aheadMs"])
+        if abs(self._ahead_ms) > CLOCKS_MS:
+            _say(
+                f"the clock here is {self._ahead_ms / 1000:+.0f} s from the server's: deadlines are taken as "
+                "the time that is left, times in logs do not compare. Set the clocks, e.g. with chrony."
+            )
+        self.trouble = ""
+        with self._changed:
+            self._away = False
+            self._linked.set()
+            self._changed.notify_all()
+
+    def _refused(self, error: PliantError) -> None:
+        self._away = True
+        text = f"{error.message} {error.details}".strip()
+        if text != self.trouble:
+            _say(f"the server takes nothing from this job, its allocation comes from the file only: {text}")
+            self.trouble = text
+
+    def _transport(self) -> Transport:
+        """To the server, which may have another port since it was started anew."""
+        state = self._folder.parents[3]
+        record = server_record(str(state)) if (state / "attempts") == self._folder.parents[2] else None
+        url = str(record["url"]) if record is not None else self._url
+        return Transport(url, self._token, timeout=POLL_S + 10)
+
+    # -- what is said ----------------------------------------------------------------------------------
+
+    def _due(self, quiet_until: float) -> bool:
+        return self._closing or time.monotonic() >= quiet_until
+
+    def _tell(self) -> None:
+        quiet_until = 0.0
+        transport: Transport | None = None
+        while True:
+            with self._changed:
+                while not self._over.is_set() and (
+                    not self._linked.is_set() or not (self._acks or (self._status and self._due(quiet_until)))
+                ):
+                    self._changed.wait(0.25)
+                if self._over.is_set():
+                    break
+                ack = self._acks[0] if self._acks else None
+                status = self._status if ack is None else None
+            transport = transport or self._transport()
+            try:
+                if ack is not None:
+                    transport.call("POST", f"{self._base}/acks", body=ack)
+                elif status is not None:
+                    answer = transport.call("POST", f"{self._base}/progress", body=status)
+                    quiet_until = time.monotonic() + answer["nextMs"] / 1000
+            except (Unauthorized, Conflict, NotFound) as error:
+                self._refused(error)  # it will not be taken later either
+            except PliantError:
+                transport.close()
+                transport = None
+                self._over.wait(AGAIN_S[0])
+                continue
+            with self._changed:
+                if ack is not None:
+                    self._acks.remove(ack)
+                elif self._status is status:
+                    self._status = None
+                self._changed.notify_all()
+        if transport is not None:
+            transport.close()
+
+
+def report_of(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The master's `status` in the words of the scheduler's API."""
+    loss = status.get("loss")
+    sizes = status.get("step_ms_by_size") or {}
+    return {
+        "state": str(status.get("state", "")),
+        "step": int(status.get("step") or 0),
+        "stepsTotal": int(status.get("steps_total") or 0),
+        "epoch": int(status.get("epoch") or 0),
+        "epochs": int(status.get("epochs") or 0),
+        "records": int(status.get("records") or 0),
+        "skipped": int(status.get("skipped") or 0),
+        "world": int(status.get("world") or 0),
+        "goodput": float(status.get("goodput_records_per_s") or 0),
+        "loss": float(loss) if loss is not None and math.isfinite(loss) else None,
+        "stepMsBySize": {str(size): float(ms) for size, ms in list(sizes.items())[:64]},
+    }
+
+
+def _say(text: str) -> None:
+    print(f"pliant.train: {text}", file=sys.stderr, flush=True)

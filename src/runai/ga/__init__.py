@@ -1,0 +1,1 @@
+"""Gradient accumulation: several backward passes make one update."""

@@ -1,0 +1,48 @@
+"""Rules that look at the clock and at the past, through a loop with its store: restarts forget nothing."""
+
+from pliant.control.tenancy import QueueChange, QuotaChange
+from tests.control.stage import Stage
+
+HOUR = 3_600_000
+
+
+def crowded(stage: Stage) -> list[str]:
+    """Both GPUs are lent to b, a has the quota; who submits for a takes from b."""
+    stage.project("a", 2)
+    stage.project("b", 0)
+    stage.service.update_project("default", QueueChange(quotas=(("default", QuotaChange(gpu=0)),)), "me")
+    lent = [stage.submit(f"b{index}", project="b") for index in range(2)]
+    stage.run(1000)
+    assert [stage.phase(job) for job in lent] == ["Running", "Running"]
+    return lent
+
+
+def reason(stage: Stage, job: str) -> str:
+    return stage.loop.state.verdicts[job].reason.code
+
+
+def test_a_churn_budget_outlives_the_server(stage: Stage) -> None:
+    stage.service.tune({"churn_budget": 1}, "me")
+    crowded(stage)
+    jobs = [stage.submit(f"a{index}", project="a") for index in range(2)]
+    stage.run(60_000)
+    assert [stage.phase(job) for job in jobs] == ["Running", "Pending"]
+    assert reason(stage, jobs[1]) == "churn-budget"
+    (row,) = stage.store.load().disruptions
+    assert len(row.times) == 1
+    stage.reopen()
+    stage.run(HOUR // 2)
+    assert stage.phase(jobs[1]) == "Pending"
+    assert reason(stage, jobs[1]) == "churn-budget"
+    stage.run(HOUR // 2)
+    assert stage.phase(jobs[1]) == "Running"
+
+
+def test_a_preemption_delay_ends_by_itself(stage: Stage) -> None:
+    crowded(stage)
+    job = stage.submit("a", project="a", preemption_delay=60_000)
+    stage.run(59_000)
+    assert (stage.phase(job), reason(stage, job)) == ("Pending", "preemption-delay")
+    stage.reopen()
+    stage.run(2_000)
+    assert stage.phase(job) == "Running"

@@ -1,0 +1,40 @@
+"""What goes into history can be recorded: a cycle whose events cannot is lost as a whole."""
+
+import typing
+from collections.abc import Iterator
+
+import pytest
+
+import pliant.model.reason as reasons
+from pliant.control.draft import Draft
+from pliant.model.event import EventKind
+from pliant.model.reason import Reason
+from tests.control.stage import Stage
+
+VALUES = {str: ["a"], int: [3], bool: [True, False], int | None: [5, None]}
+
+
+def kinds(of: type[Reason] = Reason) -> Iterator[type[Reason]]:
+    for kind in of.__subclasses__():
+        yield kind
+        yield from kinds(kind)
+
+
+ALL = sorted({kind.__qualname__: kind for kind in kinds()}.items())
+
+
+@pytest.mark.parametrize("kind", [kind for _, kind in ALL], ids=[name for name, _ in ALL])
+def test_every_reason_can_be_recorded(kind: type[Reason], stage: Stage) -> None:
+    assert kind.__module__.startswith(reasons.__name__)
+    hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if "ClassVar" not in str(hint)}
+    for at in range(2):
+        values = {name: VALUES[hint][min(at, len(VALUES[hint]) - 1)] for name, hint in hints.items()}
+        reason = kind(**values)
+
+        def run(draft: Draft) -> None:
+            draft.event("cluster", EventKind.PENDING, "x", reason=reason)  # noqa: B023 - runs at once
+
+        stage.loop.call(run)
+    first, second = stage.service.history("cluster")
+    assert {name for name, _ in first[1].numbers} == set(hints)
+    assert {name for name, _ in second[1].numbers} <= set(hints)

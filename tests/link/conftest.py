@@ -1,0 +1,150 @@
+"""A server that says what a test says, and an attempt's folder beside it."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pliant.train.link import Link
+
+ATTEMPT = "w-1/task-0/1"
+A, B = "GPU-a", "GPU-b"
+
+
+def entry(state: str, *gpus: str, deadline: int | None = None, task: str = "task-0", attempt: int = 1) -> Any:
+    return {
+        "id": task,
+        "attempt": attempt,
+        "node": "n",
+        "gpus": list(gpus),
+        "state": state,
+        "deadline": deadline,
+    }
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 15) -> Any:
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, f"waited {seconds} s for {what}"
+        time.sleep(0.01)
+    return value
+
+
+class Scheduler:
+    """The routes of a job; `now` is its clock, in ms ahead of ours."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.changed = threading.Condition()
+        self.document: dict[str, Any] | None = None
+        self.ahead_ms = 0
+        self.slow_s = 0.0  # before a link is answered
+        self.refusal: tuple[int, dict[str, str]] | None = None
+        self.heard: list[tuple[str, Any]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                query = self.path.partition("after=")[2]
+                with outer.changed:
+                    outer.changed.wait_for(lambda: outer.over or outer.version > int(query or -1), 5)
+                    if outer.over:
+                        self.close_connection = True
+                        return
+                    body = {**outer.document, "now": outer.now} if outer.document else {"message": "none"}
+                    self.answer(200 if outer.document else 404, body)
+
+            def do_POST(self) -> None:
+                length = int(self.headers["Content-Length"])
+                body = json.loads(self.rfile.read(length))
+                what = self.path.rpartition("/")[2]
+                if outer.refusal is not None:
+                    self.answer(*outer.refusal)
+                    return
+                with outer.changed:
+                    outer.heard.append((what, body))
+                if what == "link":
+                    time.sleep(outer.slow_s)
+                now = outer.now
+                answers = {
+                    "link": {"protocol": 1, "now": now, "aheadMs": body.get("nowMs", now) - now},
+                    "progress": {"nextMs": 50},
+                }
+                self.answer(200, answers.get(what, {}))
+
+            def answer(self, status: int, body: Any) -> None:
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.send_header("X-Token", self.headers.get("Authorization", ""))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: Any) -> None:
+                """Quiet."""
+
+        self.over = False
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+        self.thread.start()
+
+    @property
+    def version(self) -> int:
+        return int(self.document["version"]) if self.document else -1
+
+    @property
+    def now(self) -> int:
+        return time.time_ns() // 1_000_000 + self.ahead_ms
+
+    def tell(self, version: int, *tasks: Any) -> None:
+        with self.changed:
+            self.document = {"version": version, "epoch": 1, "tasks": list(tasks)}
+            self.changed.notify_all()
+
+    def said(self, what: str) -> list[Any]:
+        with self.changed:
+            return [body for kind, body in self.heard if kind == what]
+
+    def close(self) -> None:
+        self.over = True
+        with self.changed:
+            self.changed.notify_all()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def scheduler() -> Iterator[Scheduler]:
+    made = Scheduler()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """As the local engine has it, below a state folder."""
+    path = tmp_path / "state" / "attempts" / "w-1" / "task-0" / "1"
+    path.mkdir(parents=True)
+    return path
+
+
+def write(folder: Path, version: int, *tasks: Any) -> None:
+    aside = folder / ".allocation"
+    aside.write_text(json.dumps({"version": version, "epoch": 1, "tasks": list(tasks)}))
+    aside.rename(folder / "allocation.json")
+
+
+@pytest.fixture
+def link(scheduler: Scheduler, folder: Path) -> Iterator[Link]:
+    made = Link(ATTEMPT, folder, scheduler.url, "secret", pid=4711)
+    made.start()
+    yield made
+    made.close(0.2)

@@ -1,0 +1,100 @@
+"""Churn budget: work of a project is disturbed for others at most so often in an hour."""
+
+import pytest
+
+from pliant.model.ledger import Disruptions
+from pliant.sched.settings import Settings
+from tests.sched.ticker import Ticker
+from tests.sched.worlds import NOW, world
+
+HOUR = 3_600_000
+
+
+def budgeted(budget, nodes, projects, *jobs, past=None):
+    scene = world(nodes, projects, *jobs)
+    for project, times in (past or {}).items():
+        scene.put(Disruptions(project, tuple(NOW - minutes * 60_000 for minutes in times)))
+    t = Ticker(scene, settings=Settings(churn_budget=budget))
+    t.settle()
+    return t
+
+
+def waits(t, name):
+    reason = t.verdict(name).reason
+    assert reason.code == "churn-budget", reason
+    return reason
+
+
+TWO = ("n1:1 n2:1", "a=0 b=2", "x a g1 @n1", "y a g1 @n2", "v b g1", "w b g1")
+
+
+@pytest.mark.parametrize(("budget", "running"), [(-1, "vw"), (2, "vw"), (1, "vx"), (0, "xy")])
+def test_so_many_are_taken_and_no_more(budget, running):
+    t = budgeted(budget, *TWO)
+    assert set(t.running()) == set(running)
+    assert sum(len(row.times) for row in t.scene.disruptions.values()) == max(0, budget)
+
+
+def test_why_and_when():
+    t = budgeted(1, *TWO)
+    begun = t.scene.disruptions["a"].times[0]
+    reason = waits(t, "w")
+    assert (reason.asked, reason.project, reason.budget) == (1000, "a", 1)
+    assert reason.until == t.plans[-1].wake == begun + HOUR
+    t.settle(wait=HOUR - 2_000)
+    assert set(t.running()) == {"v", "x"}
+    t.settle(wait=4_000)
+    assert set(t.running()) == {"v", "w"}
+
+
+def test_what_was_longer_ago_does_not_count():
+    t = budgeted(1, *TWO, past={"a": (61,)})
+    assert set(t.running()) == {"v", "x"}
+    t = budgeted(1, *TWO, past={"a": (59,)})
+    assert set(t.running()) == {"x", "y"}
+    assert waits(t, "v").until == NOW + 60_000
+
+
+KINDS = [
+    # what would disturb, nodes, projects, jobs, the one that waits
+    ("reclaim", "n1:1", "a=0 b=1", ["x a g1 @n1", "w b g1"]),
+    ("preempt", "n1:1", "a=1", ["x a g1 @n1", "w a g1 p90"]),
+    ("consolidate", "n1:2 n2:2", "a=4", ["x a g1 @n1", "y a g1 np @n2", "w a g2"]),
+    ("a wanted portion", "n1:2", "a=0 b=1", ["x a g1 x1-2 @n1,n1", "w b g1"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "nodes", "projects", "jobs"), KINDS)
+def test_what_counts(kind, nodes, projects, jobs):
+    t = budgeted(0, nodes, projects, *jobs)
+    assert waits(t, "w").project == "a"
+    assert "w" in budgeted(1, nodes, projects, *jobs).running()
+
+
+def test_bonus_that_is_given_back_does_not_count():
+    t = budgeted(0, "n1:2", "a=1 b=1", "x a g1 elastic @n1*2", "w b g1")
+    assert t.rows() == ["x Running 1 n1", "w Running 1 n1"]
+    assert not t.scene.disruptions
+
+
+def test_who_gives_out_of_another_projects_budget():
+    """c is more above its due than a, but was disturbed already: a gives."""
+    jobs = ["z c g1 @n2", "x a g1 @n1", "w b g1"]
+    assert budgeted(1, "n1:1 n2:1", "a=0 b=1 c=0", *jobs).rows("z") == ["z Pending 0"]
+    t = budgeted(1, "n1:1 n2:1", "a=0 b=1 c=0", *jobs, past={"c": (5,)})
+    assert t.rows() == ["z Running 1 n2", "x Pending 0", "w Running 1 n1"]
+
+
+def test_a_gang_that_needs_more_than_is_left_takes_nothing():
+    jobs = ["x a g1 @n1", "y a g1 @n2", "w b g1 x2"]
+    t = budgeted(1, "n1:1 n2:1", "a=0 b=2", *jobs)
+    assert t.rows() == ["x Running 1 n1", "y Running 1 n2", "w Pending 0"]
+    assert waits(t, "w").budget == 1
+    assert "w" in budgeted(2, "n1:1 n2:1", "a=0 b=2", *jobs).running()
+
+
+def test_who_has_no_claim_anyway_is_told_that():
+    t = budgeted(0, "n1:1", "a=1 b=0", "x a g1 @n1", "w b g1")
+    assert t.verdict("w").reason.code == "not-entitled"
+    t = budgeted(0, "n1:1", "a=1 b=1", "x a g1 np @n1", "w b g1")
+    assert t.verdict("w").reason.code == "no-capacity"

@@ -1,0 +1,73 @@
+"""Work that must lie in one domain stays there, whatever moves, grows or hastens it."""
+
+from dataclasses import replace
+
+import pytest
+
+from pliant.model.topology import Within
+from tests.sched.ticker import Ticker, settled
+from tests.sched.worlds import world
+
+ROOM = "n1:2:zone=z:rack=a n2:2:zone=z:rack=a n3:2:zone=z:rack=b n4:2:zone=z:rack=b"
+
+LIES = [
+    # nodes, jobs, rows of `j`
+    (ROOM, ["j a g2 x2 within=rack"], "j Running 4 n1+n2"),
+    (ROOM, ["x a g1 np @n1", "j a g2 x2 within=rack"], "j Running 4 n3+n4"),
+    (ROOM, ["x a g1 np @n1", "y a g1 np @n3", "j a g2 x2 within=rack"], "j Pending 0"),
+    (ROOM, ["x a g1 np @n1", "y a g1 np @n3", "j a g2 x2 near=rack"], "j Running 4 n2+n4"),
+    (ROOM, ["j a g1 x1-4 within=rack @n3"], "j Running 4 n3+n4"),
+    (  # one that grows by moving stays in the rack of the others
+        ROOM,
+        ["j a g2 elastic within=rack @n1*1 +worker g1 @n2", "x a g1 np @n1", "f a g1 np @n2"],
+        "j Running 2 n1+n2",
+    ),
+    (  # alone, all of it may go to another rack
+        ROOM,
+        ["x a g1 np @n1", "f a g2 np @n2", "j a g2 elastic within=rack @n1*1"],
+        "j Running 2 n3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("nodes", "jobs", "row"), LIES)
+def test_where_it_lies(nodes, jobs, row):
+    assert settled(nodes, "a=99", *jobs).rows("j") == [row]
+
+
+def test_a_move_keeps_the_others_rack():
+    """x lies in rack a, and w needs a whole node: rack b has none, so x moves together."""
+    jobs = ["x a g1 x2 within=rack @n1,n2", "y a g1 np @n3", "z a g1 np @n4", "w a g2"]
+    assert settled(ROOM, "a=99", *jobs).rows("x", "w") in (
+        ["x Running 2 n2", "w Running 2 n1"],
+        ["x Running 2 n1", "w Running 2 n2"],
+    )
+    jobs = ["x a g1 x2 within=rack @n1,n2", "f a g1 np @n1", "y a g1 np @n3", "w a g2"]
+    assert settled(ROOM, "a=99", *jobs).rows("x", "w") == ["x Running 2 n1+n2", "w Running 2 n4"]
+    jobs = ["x a g1 x2 within=rack @n1,n2", "f a g1 np @n1", "y a g1 np @n3", "z a g1 np @n4", "w a g2"]
+    assert settled(ROOM, "a=99", *jobs).rows("x", "w") == ["x Running 2 n1+n2", "w Pending 0"]
+
+
+def test_gpu_memory_that_must_go_to_larger_devices_stays_in_its_rack():
+    nodes = "n1:1:mem=16:rack=a:zone=z n2:1:mem=64:rack=a:zone=z n3:1:mem=64:rack=b:zone=z"
+    others = ["x b g0.7 np @n2", "y b g0.7 np @n3"]
+    t = settled(nodes, "a=1:max=1 b=9", *others, "j a m15G x2 within=rack")
+    assert t.rows("j") == ["j Pending 0"]  # in rack a it is 1.09 GPUs, in b there is room for one of two
+    t = settled(nodes, "a=1:max=1 b=9", *others, "j a m15G x2")
+    assert t.show()["j"][2] == "n2+n3"
+
+
+def test_what_starts_elsewhere_at_once_stays_with_its_own():
+    t = Ticker(world(ROOM, "a=99", "x a g2 ~n1", "j a g2 x2 within=rack >n1.0.1,n2", "y a g2 np @n4"))
+    t.settle()
+    assert t.rows("j") == ["j Running 4 n1+n2"]
+
+
+def test_who_names_no_topology_means_that_of_its_pool():
+    for topology, row in (("room", "j Running 4 n3+n4"), ("", "j Pending 0")):
+        scene = world(ROOM, "a=99", "x a g1 np @n1", "j a g2 x2 within=rack")
+        scene.put(replace(scene.pools["default"], topology=topology))
+        scene.put(replace(scene.workloads["j"], within=Within("", "rack")))
+        t = Ticker(scene)
+        t.settle()
+        assert t.rows("j") == [row]

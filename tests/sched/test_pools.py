@@ -1,0 +1,63 @@
+"""Node pools: the ordered list of a workload or of its project, and quotas of their own."""
+
+import pytest
+
+from tests.sched.ticker import settled
+
+NODES = "n1:1 n2:1:pool=fast n3:1:pool=slow"
+
+LISTS = [
+    # projects, what the job says, where it runs
+    ("a=1+fast=1+slow=1", "", "n1"),
+    ("a=1+fast=1+slow=1", "pool=fast", "n2"),
+    ("a=1+fast=1+slow=1", "pool=slow,fast", "n3"),
+    ("a=1+fast=1+slow=1", "pool=fast,default", "n2"),
+    ("a=1+fast=1+slow=1:pools=slow,fast", "", "n3"),
+    ("a=1+fast=1+slow=1:pools=slow,fast", "pool=fast", "n2"),
+    ("a=1+fast=1+slow=1", "g2 pool=fast", ""),
+    ("a=1+fast=0+slow=1", "np pool=fast,slow", "n3"),  # no quota there for what is not preemptible
+    ("a=1+fast=0+slow=1", "pool=fast,slow", "n2"),  # over quota is fine
+]
+
+
+@pytest.mark.parametrize(("projects", "asks", "node"), LISTS)
+def test_the_list_is_tried_in_order(projects, asks, node):
+    size = "" if "g2" in asks else "g1"
+    t = settled(NODES, projects, f"j a {size} {asks}", pools="fast slow")
+    assert t.show()["j"] == (("Running", 1, node) if node else ("Pending", 0, ""))
+
+
+FULL = [
+    # jobs, rows of the last
+    (["x a g1 np @n2", "j a g1 pool=fast,slow"], "j Running 1 n3"),
+    (["x a g1 np @n2", "j a g1 pool=fast"], "j Pending 0"),
+    (["x b g1 @n2", "j a g1 pool=fast,slow"], "j Running 1 n3"),  # free elsewhere before taken here
+    (["x b g1 @n2", "y b g1 np @n3", "j a g1 pool=fast,slow"], "j Running 1 n2"),
+    (["x a g1 np @n2", "j a g1 x2 pool=fast,slow"], "j Pending 0"),  # all of it in one pool
+]
+
+
+@pytest.mark.parametrize(("jobs", "row"), FULL)
+def test_a_full_pool_is_followed_by_the_next(jobs, row):
+    assert settled(NODES, "a=1+fast=1+slow=1 b=0", *jobs, pools="fast slow").rows("j") == [row]
+
+
+def test_quotas_of_pools_have_nothing_to_do_with_one_another():
+    nodes = "n1:2 n2:2:pool=fast"
+    jobs = [
+        "x1 b g1 @n1",
+        "x2 b g1 @n1",
+        "y1 a g1 @n2",
+        "y2 a g1 @n2",
+        "ja a g2 pool=default",
+        "jb b g2 pool=fast",
+    ]
+    t = settled(nodes, "a=2+fast=0 b=0+fast=2", *jobs, pools="fast")
+    assert t.rows("ja", "jb") == ["ja Running 2 n1", "jb Running 2 n2"]
+
+
+def test_a_weight_counts_in_each_pool():
+    jobs = [f"{p}{i} {p} g1 pool={pool}" for pool in ("default", "fast") for p in "ab" for i in (pool[0],)]
+    many = [line.replace("g1", "g1 x0-4") for line in jobs]
+    t = settled("n1:4 n2:4:pool=fast", "a=0+fast=0:w=3 b=0+fast=0:w=1", *many, pools="fast")
+    assert t.split() == {"a": 6, "b": 2}

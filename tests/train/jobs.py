@@ -1,0 +1,158 @@
+"""Real jobs for tests: a master, worker processes forked from the zygote, and what they wrote down."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pliant.train.calls import MasterClient
+from pliant.train.fleet import Fleet, MasterProcess
+from pliant.train.ledger import Ledger, applied
+from pliant.train.master import Master
+from pliant.train.membership import Times
+from tests.train.zygote import Zygote
+
+SCRIPT = Path(__file__).with_name("script.py")
+PATIENT = Times(silence=30_000, reconnect=5_000, broken=300, adopt=10_000, join_window=150, start=20_000)
+
+
+class Running:
+    """A job of n workers. Leave the block and nothing of it is left."""
+
+    def __init__(
+        self,
+        zygote: Zygote,
+        folder: Path,
+        spec: dict[str, Any],
+        *,
+        times: Times = PATIENT,
+        process: bool = False,
+        script: Path = SCRIPT,
+        argv: Sequence[str] = (),
+    ) -> None:
+        self.folder = folder
+        self.out = folder / "out"
+        self.out.mkdir(exist_ok=True, parents=True)
+        self.spec = {"out": str(self.out), **spec}
+        self.slow(True)
+        self.master: Master | None = None
+        self.process: MasterProcess | None = None
+        if process:
+            self.process = MasterProcess(folder / "job", "j")
+            self.client, env = self.process.client, self.process.environment()
+        else:
+            (folder / "job").mkdir(exist_ok=True)
+            token = folder / "job" / "token"
+            token.write_text("secret")
+            self.master = Master(folder / "job", "j", "secret", times=times)
+            self.client = MasterClient(self.master.address, "secret")
+            env = {
+                "PLIANT_TRAIN_MASTER": self.master.address,
+                "PLIANT_TRAIN_TOKEN_FILE": str(token),
+                "PLIANT_TRAIN_JOB": "j",
+            }
+        self.fleet = Fleet(
+            [sys.executable, str(script), *argv],
+            self.client,
+            folder / "job",
+            env={**env, "SPEC": json.dumps(self.spec)},
+            logs=True,
+            start=zygote.start,
+        )
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.fleet.close()
+        if self.master is not None:
+            self.master.close()
+        if self.process is not None:
+            self.process.close()
+        self.client.close()
+
+    def hold(self, count: int) -> None:
+        """Have this many workers."""
+        self.fleet.hold([f"cpu-{i}" for i in range(count)])
+
+    def slow(self, on: bool) -> None:
+        """Slowly while the test does things to the job, then as fast as it goes."""
+        if on:
+            (self.folder / "slow").touch()
+        else:
+            (self.folder / "slow").unlink(missing_ok=True)
+
+    def status(self) -> dict[str, Any]:
+        return self.client.call("status")
+
+    def until(self, what: Callable[[dict[str, Any]], Any], seconds: float = 60) -> dict[str, Any]:
+        """Poll the fleet until the status is as wished."""
+        end = time.monotonic() + seconds
+        while True:
+            if self.process is not None:
+                self.process.poll()
+            self.fleet.poll()
+            status = self.status()
+            if what(status):
+                return status
+            if status["state"] == "failed":
+                raise AssertionError(f"the job has failed: {status['error']}\n{self.logs()}")
+            if time.monotonic() > end:
+                raise AssertionError(f"not within {seconds} s: {json.dumps(status)}\n{self.logs()}")
+            time.sleep(0.01)
+
+    def finish(self, seconds: float = 60) -> dict[str, Any]:
+        """Wait for success, and for the end of all workers."""
+        self.slow(False)
+        status = self.until(lambda s: s["state"] == "finished" and not self.fleet.devices(), seconds)
+        return status
+
+    def pids(self) -> list[int]:
+        return list(self.fleet.pids().values())
+
+    def member_pids(self) -> list[int]:
+        """Process ids of the members, by rank."""
+        workers = [w for w in self.status()["workers"] if w["rank"] is not None]
+        return [w["pid"] for w in sorted(workers, key=lambda w: w["rank"])]
+
+    def logs(self) -> str:
+        return "\n".join(
+            f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}"
+            for path in sorted((self.folder / "job" / "logs").glob("*"))
+        )
+
+    # -- what was written down -------------------------------------------------------------------------
+
+    def lines(self) -> dict[str, list[dict[str, Any]]]:
+        """What each worker wrote."""
+        found = {}
+        for path in sorted(self.out.iterdir()):
+            texts = path.read_text().splitlines()
+            found[path.name] = []
+            for text in texts:
+                with contextlib.suppress(ValueError):  # a line that a killed worker did not finish
+                    found[path.name].append(json.loads(text))
+        return found
+
+    def losses(self) -> dict[int, float]:
+        """Loss of each step, as the last one who applied it saw it."""
+        return {
+            line["step"]: line["loss"] for lines in self.lines().values() for line in lines if "step" in line
+        }
+
+    def ends(self) -> set[str]:
+        """Digests of the weights with which workers ended."""
+        return {line["end"] for lines in self.lines().values() for line in lines if "end" in line}
+
+    def spans(self) -> list[Any]:
+        """The ledger's: who applied which steps."""
+        ledger = Ledger(self.folder / "job")
+        try:
+            return applied(ledger.events())
+        finally:
+            ledger.close()

@@ -1,0 +1,1 @@
+"""Why, what-if, replay, audit."""

@@ -1,0 +1,56 @@
+"""Estimated starts on simulated clusters whose run times are known: the range covers the true start."""
+
+import os
+import random
+import statistics
+
+import pytest
+
+from pliant.sched.estimate import Estimate
+from pliant.sched.foretell import foretell
+from tests.why import simulated
+from tests.why.simulated import Asked, Cluster
+
+SEED = int(os.environ.get("PLIANT_SEED", "7"))
+COVERED, WIDTH = 90, 2.0
+"""Percent of true starts that must lie in the range; its width over the true wait, in the median."""
+
+
+def judge(capsys, clusters: int, jobs: int, seed: int, ask: float) -> None:
+    asked: list[Asked] = []
+    for number in range(clusters):
+        dice = random.Random(seed + number)
+        cluster = Cluster(dice, nodes=2, projects=dice.choice((1, 2, 3)), load=60)
+        asked += cluster.play(jobs, ask)
+    known = [one for one in asked if one.said.known]
+    assert all(one.true is not None for one in known)
+    good = sum(one.said.earliest <= one.true <= one.said.latest for one in known)
+    widths = [(one.said.latest - one.said.earliest) / max(60_000, one.true - one.at) for one in known]
+    width = statistics.median(widths)
+    with capsys.disabled():
+        print(
+            f"\n  {clusters} clusters from seed {seed}: {len(known)} of {len(asked)} starts estimated,"
+            f" {good} ({100 * good // len(known)} %) in their range; median width {width:.2f} x the wait"
+        )
+    assert len(known) * 10 >= len(asked) * 9
+    assert good * 100 >= len(known) * COVERED
+    assert width <= WIDTH
+
+
+@pytest.fixture
+def by_the_core(monkeypatch):
+    def ask(world, now, wid, lasting):
+        found = foretell(world, now, simulated.Settings(), wid, lasting, 600)
+        return found or Estimate(unknown="too far away")
+
+    monkeypatch.setattr(simulated, "estimate", ask)
+
+
+def test_starts_are_in_their_range(capsys, by_the_core):
+    judge(capsys, 2, 24, SEED, 0.3)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+def test_starts_are_in_their_range_in_many_clusters(capsys, by_the_core):
+    judge(capsys, 15, 40, SEED + 100, 0.2)

@@ -1,0 +1,195 @@
+"""Recorded cycles are decided again: the same plans byte for byte, in bounds, without names."""
+
+import io
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import pliant
+from pliant.control.errors import NotFound
+from pliant.control.loop import Loop
+from pliant.store.redact import redacted
+from pliant.store.rerun import Unreadable, lines_of, rerun
+from pliant.store.ring import Ring
+from tests.control.stage import Stage
+
+SEED = int(os.environ.get("PLIANT_SEED", "4"))
+SOURCE = Path(pliant.__file__).parents[1]
+
+
+def recorded(stage: Stage, folder: Path, **how: int) -> Ring:
+    """The stage with a record of all its cycles from now on."""
+    ring = Ring(folder, **how)
+    stage.loop.recorder = ring
+    stage.loop.state.rebuilt = True
+    return ring
+
+
+def busy(stage: Stage, cycles: int, seed: int = SEED) -> None:
+    """Submissions, ends, suspensions and drains, as they come."""
+    dice = random.Random(seed)
+    names: list[str] = []
+    for number in range(cycles):
+        what = dice.random()
+        if what < 0.5 or not names:
+            seconds = {"seconds": dice.randint(5, 120)}
+            more = {"elastic": True} if dice.random() < 0.3 else {}
+            project = dice.choice(("default", "team-a"))
+            identity = stage.submit(f"w{number}", dice.choice((1, 1, 2, 3)), project, virtual=seconds, **more)
+            names.append(identity)
+        elif what < 0.6:
+            stage.service.delete(names.pop(dice.randrange(len(names))), "me")
+        elif what < 0.7:
+            stage.service.cordon(stage.loop.board.nodes[0].node.name, dice.random() < 0.5, "me")
+        else:
+            stage.run(dice.randint(1, 60) * 1000)
+        names = [it for it in names if it in stage.loop.board.workloads]
+
+
+@pytest.fixture
+def stage(tmp_path):
+    made = Stage(tmp_path, "2x4")
+    made.project("team-a", 4)
+    yield made
+    made.store.close()
+
+
+def test_every_cycle_gives_the_same_plan_again(stage, tmp_path):
+    ring = recorded(stage, tmp_path / "replay")
+    busy(stage, 60)
+    assert ring.drained()
+    found = rerun(lines_of(ring.record()))
+    assert found["cycles"] > 60
+    assert found["same"] == found["cycles"], found["differ"]
+    last = ring.held().last[1]
+    one = rerun(lines_of(ring.record(cycle=last - 3)), ("cycle", last - 3))["chosen"]
+    assert one["cycle"] == last - 3 and one["same"]
+    until = rerun(lines_of(ring.record(at=one["now"])), ("at", one["now"]))["chosen"]
+    assert until["now"] == one["now"]
+    ring.close()
+
+
+def test_no_secrets_are_in_the_record(stage, tmp_path):
+    ring = recorded(stage, tmp_path / "replay")
+    stage.submit("job", virtual={"output": "hush"})
+    assert ring.drained()
+    assert b"hush" not in ring.record()
+    ring.close()
+
+
+def test_the_record_keeps_within_its_bound_and_says_what_has_left_it(stage, tmp_path):
+    most = 150_000
+    ring = recorded(stage, tmp_path / "replay", most=most, every=5)
+    busy(stage, 150)
+    assert ring.drained()
+    held = ring.held()
+    assert sum(path.stat().st_size for path in (tmp_path / "replay").iterdir()) <= held.size <= most
+    assert held.first[1] > 1
+    with pytest.raises(NotFound, match=f"Cycle 1 is not in the record.*cycle {held.first[1]} to"):
+        ring.record(cycle=1)
+    found = rerun(lines_of(ring.record(cycle=held.first[1])))
+    assert found["same"] == found["cycles"] > 0
+    ring.close()
+
+
+def test_a_record_goes_on_after_a_restart(stage, tmp_path):
+    folder = tmp_path / "replay"
+    ring = recorded(stage, folder)
+    busy(stage, 10)
+    assert ring.drained()
+    before = ring.held()
+    ring.close()
+    with open(max(folder.iterdir()), "ab") as last:
+        last.write(b'{"v":1,"torn')
+    again = Ring(folder)
+    assert again.held().last == before.last
+    assert rerun(lines_of(again.record()))["same"] > 0
+    again.close()
+
+
+def test_a_plan_that_differs_is_noticed(stage, tmp_path):
+    ring = recorded(stage, tmp_path / "replay")
+    busy(stage, 10)
+    assert ring.drained()
+    lines = ring.record().splitlines()
+    entry = json.loads(lines[5])
+    lines[5] = json.dumps({**entry, "plan": "0" * 64}).encode()
+    assert rerun(lines_of(b"\n".join(lines)))["differ"] == [entry["cycle"]]
+    ring.close()
+
+
+def test_a_bundle_without_names_replays_as_before(stage, tmp_path):
+    ring = recorded(stage, tmp_path / "replay")
+    busy(stage, 25)
+    assert ring.drained()
+    bundle = io.BytesIO()
+    with zipfile.ZipFile(bundle, "w") as archive:
+        archive.writestr("replay.jsonl", ring.record())
+        archive.writestr("projects.json", json.dumps([{"name": "team-a", "quotas": []}]))
+        archive.writestr("server.log", "team-a")
+    bare = redacted(bundle.getvalue())
+    with zipfile.ZipFile(io.BytesIO(bare)) as archive:
+        text = b"".join(archive.read(name) for name in archive.namelist())
+        assert "server.log" not in archive.namelist()
+    left = re.findall(rb".{30}(?:team-a|\"w1\"|sim-0).{20}", text)
+    assert not left, left[:3]
+    found = rerun(lines_of(bare))
+    assert found["same"] == found["cycles"] > 20
+    ring.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b'{"v":99,"program":"9.9"}\n', "newer Pliant .9.9.; this one reads version 1"),
+        (b"[1]\n", "line 1 is no line of a record"),
+    ],
+)
+def test_what_cannot_be_read(data, said):
+    with pytest.raises(Unreadable, match=said):
+        list(lines_of(data))
+
+
+def test_a_cycle_that_is_not_there():
+    with pytest.raises(Unreadable, match="there is no cycle 7 in this record"):
+        rerun([], ("cycle", 7))
+
+
+def test_another_core_decides(stage, tmp_path):
+    """A version in which waiting workloads are served in another order: it says what it would have done."""
+    ring = recorded(stage, tmp_path / "replay")
+    busy(stage, 30)
+    assert ring.drained()
+    path = tmp_path / "record.jsonl"
+    path.write_bytes(ring.record())
+    ring.close()
+    other = tmp_path / "other"
+    (other / "pliant").parent.mkdir()
+    subprocess.run(["cp", "-r", str(SOURCE / "pliant"), str(other / "pliant")], check=True)
+    module = other / "pliant" / "sched" / "settings.py"
+    text = module.read_text()
+    assert '"allocate", "hasten", "grow")' in text
+    module.write_text(text.replace('"allocate", "hasten", "grow")', '"allocate", "hasten")'))
+    results = []
+    for core in (SOURCE, other):
+        words = [sys.executable, "-P", str(SOURCE / "pliant" / "store" / "rerun.py"), str(path)]
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(core)}
+        )
+        results.append(json.loads(done.stdout))
+    assert results[0]["same"] == results[0]["cycles"] == results[1]["cycles"]
+    assert results[1]["same"] < results[1]["cycles"], "the other version never grows anything"
+
+
+def test_a_loop_without_recorder_has_nothing_to_show(stage):
+    assert isinstance(stage.loop, Loop)
+    assert stage.loop.recorder.held().first is None
+    with pytest.raises(NotFound, match="records no cycles"):
+        stage.loop.recorder.record(cycle=1)

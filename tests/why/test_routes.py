@@ -1,0 +1,154 @@
+"""Questions by the API: what unblocks, hidden names, what-if, drains, the record; what is refused."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from pliant.api import shapes
+from pliant.api.audit import Fairness
+from pliant.api.replay import ReplayItem
+from pliant.api.whatif import DrainItem, WhatIfItem
+from tests.api.conftest import Api
+from tests.api.stage import TOKEN, stage, until
+
+WORKLOADS = "/api/v1/workloads"
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    owner = {"Authorization": f"Bearer {TOKEN}"}
+    with (
+        stage(tmp_path) as made,
+        TestClient(made.app(), headers=owner, raise_server_exceptions=False) as http,
+    ):
+        yield Api(made, http)
+
+
+def waiting(api: Api) -> str:
+    """One workload that holds both GPUs for good, and one that waits."""
+    api.running(api.submit("busy", gpus=2, kind="workspaces")["workloadId"])
+    identity = api.submit("patient", gpus=2)["workloadId"]
+    until(lambda: api.item(identity)["reason"] is not None)
+    return identity
+
+
+def test_what_unblocks_it(api: Api) -> None:
+    identity = waiting(api)
+    why = api.get(f"{WORKLOADS}/{identity}/why", full=True)
+    shapes.WhyItem.model_validate(why)
+    found = {remedy["kind"]: remedy for remedy in why["unblock"]["remedies"]}
+    assert {"end", "machines"} <= found.keys()
+    assert "busy of project default ends" in found["end"]["text"]
+    assert found["machines"]["steps"][0]["count"] == 2000
+    assert why["unblock"]["never"] is False
+    assert why["unblock"]["start"]["unknown"]
+    assert api.get(f"{WORKLOADS}/{identity}/why")["unblock"]["remedies"]
+
+
+def test_names_of_others_are_hidden_from_whom_they_are_no_concern(api: Api) -> None:
+    identity = waiting(api)
+    grant = {"grantType": "password", "username": "eve", "password": TOKEN}
+    issued = api.call("POST", "/api/v1/token", json=grant)["accessToken"]
+    headers = {"Authorization": f"Bearer {issued}"}
+    why = api.call("GET", f"{WORKLOADS}/{identity}/why?full=true", headers=headers)
+    text = str(why["unblock"])
+    assert "busy" not in text and "a workload" in text
+    assert "2.00 GPUs get free" in text, "numbers are told"
+    supposed = {"changes": [{"kind": "end", "workload": "busy"}]}
+    found = api.call("POST", "/api/v1/what-if", json=supposed, headers=headers)
+    assert {one["name"] for one in found["differences"]} == {"a workload"}
+    api.call("GET", "/api/v1/replay/record", 403, headers=headers)
+
+
+def test_what_runs_needs_nothing(api: Api) -> None:
+    identity = api.submit("a")["workloadId"]
+    api.running(identity)
+    assert api.get(f"{WORKLOADS}/{identity}/why")["unblock"] is None
+
+
+def test_what_if(api: Api) -> None:
+    waiting(api)
+    said = [{"kind": "add-nodes", "count": 1, "gpus": 2}, {"kind": "submit", "project": "default", "gpus": 1}]
+    found = api.call("POST", "/api/v1/what-if", json={"changes": said})
+    WhatIfItem.model_validate(found)
+    told = {
+        one["name"]: (one["what"], one["before"], [seat["gpus"] for seat in one["after"]])
+        for one in found["differences"]
+    }
+    assert told["patient"] == ("starts", [], [2.0])
+    assert found["gpusAfter"] > found["gpusBefore"] == 2.0
+    assert len(api.get("/api/v1/nodes")["nodes"]) == 1, "nothing was changed"
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "words"),
+    [
+        ([], 400, "Nothing is supposed"),
+        ([{"kind": "explode"}], 400, "'explode' cannot be supposed"),
+        ([{"kind": "drain", "node": "nowhere"}], 404, "There is no node 'nowhere'"),
+        ([{"kind": "fail", "label": "rack", "value": "r9"}], 404, "No node has the label rack=r9"),
+        ([{"kind": "quota", "project": "default", "to": -1}], 400, "cannot be negative"),
+        ([{"kind": "quota", "project": "nobody", "to": 1}], 404, "There is no project 'nobody'"),
+        ([{"kind": "weight", "project": "default", "to": "much"}], 400, "must be a number"),
+        ([{"kind": "priority", "workload": "ghost", "to": 3}], 404, "There is no workload 'ghost'"),
+        ([{"kind": "limit", "department": "none", "to": 3}], 404, "There is no department 'none'"),
+        ([{"kind": "add-nodes", "count": 0}], 400, "1 to 1000 nodes"),
+        ([{"kind": "submit", "project": "default", "gpus": 1.5}], 400, "1.5 GPUs cannot be had"),
+    ],
+)
+def test_what_cannot_be_supposed(quiet: Api, said, status: int, words: str) -> None:
+    before = quiet.stage.service.board
+    answer = quiet.call("POST", "/api/v1/what-if", status, json={"changes": said})
+    assert words in str(answer)
+    assert quiet.stage.service.board.projects == before.projects
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    owner = {"Authorization": f"Bearer {TOKEN}"}
+    with stage(tmp_path_factory.mktemp("why")) as made, TestClient(made.app(), headers=owner) as http:
+        yield Api(made, http)
+
+
+def test_draining_a_node(tmp_path: Path) -> None:
+    owner = {"Authorization": f"Bearer {TOKEN}"}
+    with stage(tmp_path, 2) as made, TestClient(made.app(), headers=owner) as http:
+        api = Api(made, http)
+        identity = api.submit("mobile")["workloadId"]
+        fixed = api.submit("fixed", kind="workspaces")["workloadId"]
+        name = api.running(identity)["node"]
+        api.running(fixed)
+        seen = api.call("POST", f"/api/v1/nodes/{name}/drain?dryRun=true", json={})
+        DrainItem.model_validate(seen)
+        assert {one["name"]: one["what"] for one in seen["workloads"]}["mobile"] == "moves"
+        done = api.call("POST", f"/api/v1/nodes/{name}/drain", json={"stop": True})
+        assert "waits" not in {one["what"] for one in done["workloads"]}
+        until(lambda: name not in str(api.running(identity).get("node")))
+        assert name not in str(api.item(identity).get("node"))
+        api.call("POST", "/api/v1/nodes/nowhere/drain", 404, json={})
+
+
+def test_the_record_and_fairness(api: Api) -> None:
+    ReplayItem.model_validate(api.get("/api/v1/replay"))
+    assert "records no cycles" in str(api.get("/api/v1/replay/record", 404))
+    assert "Name one of them" in str(api.get("/api/v1/replay/record", 400, cycle=1, at=2))
+    api.running(api.submit("a")["workloadId"])
+    found = api.get("/api/v1/audit/fairness", windowSeconds=3600)
+    Fairness.model_validate(found)
+    assert "default" in {row["project"] for row in found["projects"]}
+    assert "Jain" not in found["definitions"] and "jain" in found["definitions"]
+    api.get("/api/v1/audit/fairness", 400, windowSeconds=1)
+
+
+def test_of_one_that_ended_long_ago(api: Api) -> None:
+    identity = api.submit("gone")["workloadId"]
+    api.running(identity)
+    api.call("DELETE", f"{WORKLOADS}/{identity}", 202)
+    until(lambda: identity not in api.stage.service.board.workloads)
+    why = api.get(f"{WORKLOADS}/{identity}/why")
+    assert why["unblock"] is None and why["position"] is None
+    assert "There is no workload" in str(
+        api.get(f"{WORKLOADS}/11111111-1111-1111-1111-111111111111/why", 404)
+    )
