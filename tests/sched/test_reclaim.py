@@ -69,6 +69,14 @@ def test_a_portion_that_the_next_victim_makes_needless_stays():
     assert t.rows() == ["e Running 2 n1", "big Pending 0", "gang Running 3 n2"]
 
 
+def test_what_is_told_of_victims_is_in_the_order_in_which_it_was_rightful():
+    """b keeps half a GPU: e's bonus goes first, then small, then e's core, so small is told of before e."""
+    t = settled("n1:4", "a=4 b=0.5", "e b g1 elastic live", "small b g0.2")
+    t.submit("gang a g2 x2")
+    told = [(d.workload, d.gpu_before) for d in t.cycle().decisions if d.beneficiary]
+    assert told == [("small", 200), ("e", 3000)]
+
+
 def test_nobody_is_moved_who_is_not_in_the_way():
     """The department is at its limit: GPUs have to go; j0 has none and stays where it is."""
     t = settled(

@@ -10,10 +10,14 @@ from pliant.sched.victims import Rules, Unit
 
 
 def tell(rules: Rules, units: Iterable[Unit], before: Mapping[str, dict[TaskKey, Placement | None]]) -> None:
-    """Record what was taken: one decision per workload. `before`: what its tasks claimed."""
+    """Record what was taken: one decision per workload. `before`: what its tasks claimed.
+
+    They stand in the order in which workloads lost their last unit, which is rightful with all before it gone.
+    """
     taken: dict[str, list[Unit]] = {}
     for unit in units:
-        taken.setdefault(unit.workload, []).append(unit)
+        mine = taken[unit.workload] = taken.pop(unit.workload, [])
+        mine.append(unit)
     for wid, mine in taken.items():
         decision = told(rules, wid, mine, before[wid])
         if decision is not None:
