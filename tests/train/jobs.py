@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +14,7 @@ from typing import Any
 
 from pliant.train.calls import MasterClient
 from pliant.train.fleet import Fleet, MasterProcess
+from pliant.train.httpd import listen
 from pliant.train.ledger import Ledger, applied
 from pliant.train.master import Master
 from pliant.train.membership import Times
@@ -42,6 +45,7 @@ class Running:
         self.slow(True)
         self.master: Master | None = None
         self.process: MasterProcess | None = None
+        self._listener: socket.socket | None = None  # outlives the master, as that of a process does
         if process:
             self.process = MasterProcess(folder / "job", "j")
             self.client, env = self.process.client, self.process.environment()
@@ -49,10 +53,12 @@ class Running:
             (folder / "job").mkdir(exist_ok=True)
             token = folder / "job" / "token"
             token.write_text("secret")
-            self.master = Master(folder / "job", "j", "secret", times=times)
-            self.client = MasterClient(self.master.address, "secret")
+            self._times, self._listener = times, listen("127.0.0.1", 0)
+            self.new_master()
+            address = "{}:{}".format(*self._listener.getsockname()[:2])
+            self.client = MasterClient(address, "secret")
             env = {
-                "PLIANT_TRAIN_MASTER": self.master.address,
+                "PLIANT_TRAIN_MASTER": address,
                 "PLIANT_TRAIN_TOKEN_FILE": str(token),
                 "PLIANT_TRAIN_JOB": "j",
             }
@@ -72,9 +78,17 @@ class Running:
         self.fleet.close()
         if self.master is not None:
             self.master.close()
+        if self._listener is not None:
+            self._listener.close()
         if self.process is not None:
             self.process.close()
         self.client.close()
+
+    def new_master(self) -> None:
+        """A master that knows what the ledger says, no more; `master.close()` ended the one before."""
+        assert self._listener is not None
+        mine = socket.socket(fileno=os.dup(self._listener.fileno()))
+        self.master = Master(self.folder / "job", "j", "secret", times=self._times, listener=mine)
 
     def hold(self, count: int) -> None:
         """Have this many workers."""

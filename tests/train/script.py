@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import pliant.train as pt
+from pliant.train.group import MasterStore
 
 spec = json.loads(os.environ["SPEC"])
 warnings.simplefilter("error")
@@ -91,6 +92,21 @@ if "fault" in spec:
         return work
 
     group._start = faulty
+if "half_told" in spec:  # rank 0 has all addresses and asks no more, rank 1 has told its own and asks later
+    here, ask = os.path.join(spec["out"], ".."), MasterStore._ask
+
+    def slowly(store, wanted):
+        waits = job.generation == 1 and job.rank == 1 and not os.path.exists(os.path.join(here, "told"))
+        if wanted and waits:
+            ask(store, [])
+            open(os.path.join(here, "told"), "w").close()
+            while not os.path.exists(os.path.join(here, "go")):
+                time.sleep(0.01)
+        ask(store, wanted)
+        if wanted and job.rank == 0:
+            open(os.path.join(here, "knows"), "w").close()
+
+    MasterStore._ask = slowly
 data = job.data(
     (x, y), global_batch=spec.get("batch", 32), max_micro_batch=spec.get("micro", 8), seed=spec.get("seed", 0)
 )

@@ -14,6 +14,7 @@ from pliant.train.calls import MasterClient
 from pliant.train.errors import MasterAway, Refused, TrainError
 from pliant.train.httpd import listen
 from pliant.train.ledger import Event, Ledger, Span, applied, file_system, records_of
+from pliant.train.line import Line
 from pliant.train.master import Master
 from pliant.train.membership import Times
 from pliant.train.work import work
@@ -159,6 +160,31 @@ def test_a_new_master_goes_on_where_the_old_one_was(rig: Rig) -> None:
     rig.register("a", generation=1, step=61)
     rig.register("b")
     assert rig.ready("a", "boundary", 61, 1)["what"] in ("wait", "train")
+
+
+def test_a_new_master_learns_again_what_was_told_to_the_one_before(rig: Rig) -> None:
+    """Also where no connection broke: the question was in the socket's queue, and the new master took it."""
+    line = Line(rig.client, "a", "job", "127.0.0.1")
+    line.settings = SETTINGS
+    line.register()
+    assert rig.ready("a")["generation"] == 1
+    told = {"here/0": "AA=="}
+    line.entered(1, 0, lambda: told)
+    line.register()
+    question = {"worker": "a", "generation": 1, "get": ["here/0"]}
+    assert rig.client.call("store", question)["values"] == told
+    with rig.master._lock:  # as another one that has read the ledger
+        rig.master._boot = "another"
+        rig.master._kv.clear()
+    line.start()
+    assert rig.client.call("store", question, wait_ms=30_000)["values"] == told
+    told = {**told, "there/0": "AQ=="}  # while it registers, say: it does so once more
+    line._boot = ""
+    assert rig.client.call("store", {**question, "get": ["there/0"]}, wait_ms=30_000)["values"]
+    line.close()
+    for thread in threading.enumerate():
+        if thread.name.startswith("pliant-"):
+            thread.join(30)
 
 
 def test_a_ledger_that_was_lost_is_rebuilt_from_a_survivor(rig: Rig) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from pliant.train.checkpoint import Checkpoints
 from pliant.train.ledger import Ledger
-from tests.train.jobs import Running
+from tests.train.jobs import PATIENT, Running
 from tests.train.test_churn import check
 from tests.train.test_parity import fixed, spec
 from tests.train.zygote import Zygote
@@ -79,6 +80,23 @@ def test_the_master_is_killed_ten_times(zygote: Zygote, tmp_path: Path) -> None:
         job.finish(120)
         assert job.process is not None and job.process.restarts == 10
         check(job, 80)
+
+
+def test_the_master_is_killed_while_a_communicator_is_built(zygote: Zygote, tmp_path: Path) -> None:
+    """Rank 0 knows where all are and asks no more; what it has told died with the master, and rank 1 asks for
+    it. The new master learns it again, and the very same generation trains."""
+    wanted = {"records": 250, "batch": 32, "micro": 8, "epochs": 3, "half_told": True}
+    long = replace(PATIENT, silence=120_000, reconnect=120_000, broken=120_000, adopt=120_000)
+    with Running(zygote, tmp_path, wanted, times=long) as job:
+        job.slow(False)
+        job.hold(2)
+        job.until(lambda _: (tmp_path / "told").exists() and (tmp_path / "knows").exists())
+        assert job.master is not None
+        job.master.close()
+        (tmp_path / "go").touch()
+        job.new_master()
+        assert job.finish()["generation"] == 1, "nobody gave up building it"
+        check(job, 3)
 
 
 @pytest.mark.parametrize("how", ["before", "after"])

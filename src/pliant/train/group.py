@@ -22,16 +22,15 @@ import torch.distributed as dist
 from pliant.train.calls import MasterClient
 from pliant.train.errors import GenerationOver, MasterAway, Refused
 
-BUILD_S = (
-    30.0  # a rank that has all it needs asks no more: a master that restarts then never learns its values
-)
+BUILD_S = 30.0  # the last resort: a value that nobody has told for so long is told by nobody
 COLLECTIVE_S = 60.0  # the last resort, if neither a closed socket nor the master says that a peer is gone
 
 
 class MasterStore(dist.Store):  # type: ignore[misc]  # torch is not read by the type checker
     """Where peers find one another's addresses: the master, under the token, for one generation.
 
-    Its own values go along with every question, so a master that was restarted in between learns them again.
+    Its own values go along with every question, and when the worker greets a master that was started anew:
+    that one learns them again, also of a rank that has all it needs and asks no more.
     """
 
     def __init__(self, client: MasterClient, worker: str, generation: int, size: int, together: bool) -> None:
@@ -43,9 +42,13 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch is not read by the
         self._mine: dict[str, str] = {}
         self._found: dict[str, bytes] = {}
 
+    def told(self) -> dict[str, str]:
+        """What this rank has told its peers so far. From any thread."""
+        return self._mine
+
     def set(self, key: str, value: Any) -> None:
         data = value.encode() if isinstance(value, str) else bytes(value)
-        self._mine[key] = base64.b64encode(data).decode()
+        self._mine = {**self._mine, key: base64.b64encode(data).decode()}  # never changed in place: see told
         self._found[key] = data
         if not self._together:
             self._ask([])

@@ -30,6 +30,8 @@ class Line:
         self.leaving = threading.Event()
         self.stop: dict[str, Any] | None = None
         self.sever: Callable[[], None] = lambda: None
+        self.told: Callable[[], dict[str, str]] = dict  # to the peers of this generation, through the master
+        self._boot = ""  # of the master that knows us and all that we have told
         self._report: dict[str, Any] | None = None
         self._news = threading.Event()
         self._closed = threading.Event()
@@ -38,6 +40,7 @@ class Line:
     def register(self) -> dict[str, Any]:
         """Say who and where we are; raises Refused if we do not belong here."""
         with self._lock:
+            told = self.told()
             body = {
                 "protocol": PROTOCOL,
                 "job": self.job,
@@ -49,8 +52,12 @@ class Line:
                 "generation": self.generation,
                 "step": self.step,
                 "history": self.history,
+                "told": told,
             }
-        return self._client.call("register", body)
+        answer = self._client.call("register", body)
+        # What was told to the one before it while this went out is not known to a new master.
+        self._boot = answer.get("boot", "") if self.told() == told else ""
+        return answer
 
     def start(self) -> None:
         """Begin to watch and to report."""
@@ -62,10 +69,10 @@ class Line:
         self._closed.set()
         self._news.set()
 
-    def entered(self, generation: int, step: int) -> None:
-        """This worker now belongs to that generation."""
+    def entered(self, generation: int, step: int, told: Callable[[], dict[str, str]] = dict) -> None:
+        """This worker now belongs to that generation, whose peers learn from the master what `told` gives."""
         with self._lock:
-            self.generation, self.step = generation, step
+            self.generation, self.step, self.told = generation, step, told
             self.over.clear()
             self.boundary.clear()
             self.dropped.clear()
@@ -95,7 +102,10 @@ class Line:
         while not self._closed.is_set():
             try:
                 answer = self._client.call(
-                    "watch", {"worker": self.worker, "after": after}, wait_ms=WATCH_MS, patience_s=0
+                    "watch",
+                    {"worker": self.worker, "after": after if self._boot else -1},
+                    wait_ms=WATCH_MS,
+                    patience_s=0,
                 )
             except Refused:
                 self.dropped.set()
@@ -111,6 +121,12 @@ class Line:
                 continue
             if "seq" not in answer:
                 continue
+            if answer.get("boot", "") != self._boot:
+                after = -1
+                self._closed.wait(0.05)
+                with contextlib.suppress(MasterAway, Refused):
+                    self.register()  # it took our question out of the queue of the one before it
+                continue
             after = answer["seq"]
             with self._lock:
                 mine = self.generation
@@ -119,6 +135,7 @@ class Line:
                 self._dead(mine)
             elif answer["boundary"] and answer["generation"] == mine:
                 self.boundary.set()
+        self._client.close()
 
     def _dead(self, number: int) -> None:
         with self._lock:  # so that the next generation is not entered meanwhile
@@ -133,6 +150,7 @@ class Line:
             self._news.wait()
             self._news.clear()
             if self._closed.is_set():
+                self._client.close()
                 return
             try:
                 if self.leaving.is_set() and not said:

@@ -1,6 +1,7 @@
 """The master of a job: membership, ledger and shard queues behind HTTP. No torch, no tensors, nothing per
 step."""
 
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -54,6 +55,7 @@ class Master:
         self._view: tuple[Any, ...] = ()
         self._seq = 0
         self._kv: dict[int, dict[str, str]] = {}
+        self._boot = secrets.token_hex(8)  # another one for each start: what is not in the ledger is gone
         self._replay()
         routes: dict[str, Route] = {
             "register": self._register,
@@ -169,8 +171,10 @@ class Master:
                 self._rebuild(call.get("history", list, []), generation, call.get("step", int, -1))
             host, pid, step = call.get("host", str), call.get("pid", int), call.get("step", int, -1)
             self.members.register(name, host, pid, step, generation, now)
+            self._hear(generation, call.get("told", dict, {}))
             self._settle()
-            return {"silence_ms": self.members.times.silence, "settings": self.settings, "stop": self.stop}
+            silence = self.members.times.silence
+            return {"silence_ms": silence, "settings": self.settings, "stop": self.stop, "boot": self._boot}
 
     def _same_settings(self, name: str, settings: dict[str, Any] | None) -> None:
         if settings is None:
@@ -217,6 +221,7 @@ class Master:
             m = self.members
             return {
                 "seq": self._seq,
+                "boot": self._boot,
                 "generation": m.number,
                 "dead": m.dead,
                 "boundary": m.boundary,
@@ -248,13 +253,16 @@ class Master:
             number = call.get("generation", int)
             if number <= self.members.dead or number != self.members.number:
                 raise Refused(f"Generation {number} is over", "over", 410)
-            kv = self._kv.setdefault(number, {})
-            given = call.get("set", dict, {})
-            if any(kv.get(key) != value for key, value in given.items()):
-                kv.update(given)
-                self.server.bell.ring()
-            wanted = call.get("get", list, [])
+            self._hear(number, call.get("set", dict, {}))
+            kv, wanted = self._kv.get(number, {}), call.get("get", list, [])
             return {"values": {key: kv[key] for key in wanted}} if all(key in kv for key in wanted) else None
+
+    def _hear(self, number: int, told: dict[str, str]) -> None:
+        """What a rank tells the others of its generation."""
+        kv = self._kv.setdefault(number, {}) if number == self.members.number else {}
+        if any(kv.get(key) != value for key, value in told.items()):
+            kv.update(told)
+            self.server.bell.ring()
 
     def _restored(self, call: Call) -> Answer:
         with self._lock:

@@ -139,11 +139,11 @@ class Runtime:
 
     def _enter(self, client: MasterClient, line: Line, answer: dict[str, Any]) -> None:
         self.number, self.rank, self.size = answer["generation"], answer["rank"], answer["size"]
-        line.entered(self.number, self.step)
+        store = MasterStore(client, self.worker, self.number, self.size, self.backend == "gloo")
+        line.entered(self.number, self.step, store.told)
         if self.size == 1:
             inside = solo()
         else:
-            store = MasterStore(client, self.worker, self.number, self.size, self.backend == "gloo")
             inside = build(store, self.rank, self.size, line.host, self.backend, line.over)
         self.group.replace(inside, self.rank, self.size)
         if line.over.is_set():
