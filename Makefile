@@ -41,8 +41,9 @@ check: $(STAMP) ## style, types and layers
 test: setup ## all tests that a build machine can run in 15 minutes; ends with what it left out
 	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
 
-test-long: setup ## the tests that take minutes each
-	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
+test-long: setup ## the tests that take minutes each, and new examples for all properties; PLIANT_SEED repeats
+	@export PLIANT_SEED=$${PLIANT_SEED:-$$(( RANDOM * 32768 + RANDOM ))}; echo "PLIANT_SEED=$$PLIANT_SEED"; \
+	  $(BIN)/python -m pytest -m "long or hypothesis" --hypothesis-profile=explore $(PYTEST_ARGS)
 
 fuzz: setup ## random bytes as gpu.conf and ledger for FUZZ_SECONDS (600); needs clang (CLANG=clang-14)
 	$(or $(CLANG),clang) $(FUZZ_FLAGS) -o $(VENV)/fuzz tests/shim/fuzz.c

@@ -1,6 +1,6 @@
 """Whatever is wrong with a config or a ledger: one line, and never more memory than was meant."""
 
-import os
+import random
 import shutil
 import sys
 from pathlib import Path
@@ -10,6 +10,7 @@ import pytest
 from pliant.devices import config, ledger
 from pliant.devices.config import GpuConf, Grant
 from tests.house.gaps import gap
+from tests.house.seeds import seed_or
 from tests.shim.stage import GIB, MIB, OOM, UUIDS, Stage, answers, go_on, living, until
 
 NOT_PERMITTED = 800
@@ -154,7 +155,7 @@ def test_a_ledger_full_of_nonsense_grants_nothing_more(stage: Stage) -> None:
     ledger.create(stage.ledger(), "w")
     with stage.ledger().open("r+b") as file:
         file.seek(4096)
-        file.write(os.urandom(ledger.SIZE - 4096))
+        file.write(random.Random(seed_or(20261121)).randbytes(ledger.SIZE - 4096))
     stage.complete(*stage.command("soname", "init", "ctx", "fill:alloc:64M"), env=env)
     assert stage.count().peak <= GIB
 
