@@ -12,6 +12,7 @@ from pliant.model.affinity import Affinity, Effect, Preference, Taint, Term, Tol
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Gpu, Node, NodePool, Strategy
 from pliant.model.progress import Point, Progress
+from pliant.model.priority import PriorityClass
 from pliant.model.tenancy import Department, Project, Quota, TimeLimits
 from pliant.model.topology import Topology
 from pliant.model.workload import AttemptId
@@ -36,6 +37,7 @@ MEMORY = (
     Topology("room", ("row", "rack")),
     PastUse("p", "default", 2**70, 2**71, 9),
     Disruptions("p", (1, 2)),
+    PriorityClass("high-priority", 1_000_000, "first", 7),
 )
 
 
@@ -74,11 +76,11 @@ def test_what_the_scheduler_knows_besides_is_loaded_equal(store: Database, where
     store.commit(store.lead(), Batch(put=(TAINTED, PICKY, *MEMORY)))
     saved = store.load()
     assert (saved.nodes, saved.workloads) == ((TAINTED,), (PICKY,))
-    assert (*saved.topologies, *saved.past_uses, *saved.disruptions) == MEMORY
+    assert (*saved.topologies, *saved.past_uses, *saved.disruptions, *saved.priorities) == MEMORY
     assert saved == reopened(store, where)
     store.commit(store.lead(), Batch(drop=MEMORY))
     saved = store.load()
-    assert (saved.topologies, saved.past_uses, saved.disruptions) == ((), (), ())
+    assert (saved.topologies, saved.past_uses, saved.disruptions, saved.priorities) == ((), (), (), ())
 
 
 def test_what_a_job_reports_goes_with_its_workload(store: Database, where: str | Path) -> None:

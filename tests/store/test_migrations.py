@@ -15,6 +15,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
 from pliant.control.ports import Batch
+from pliant.model.priority import PriorityClass
 from pliant.model.topology import Topology
 from pliant.store import StoreError, migrate, open_store, schema
 from pliant.store.connect import connect, locate
@@ -100,7 +101,7 @@ def test_an_older_store_is_brought_up_to_date_after_a_copy(where: str | Path, re
         kept.close()
 
 
-def test_a_store_of_the_first_schema_takes_topologies(
+def test_a_store_of_the_first_schema_takes_what_came_later(
     where: str | Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema, "HEAD", "0001")
@@ -111,8 +112,9 @@ def test_a_store_of_the_first_schema_takes_topologies(
     link.close()
     monkeypatch.undo()
     store = open_store(where)
-    store.commit(store.lead(), Batch(put=(Topology("room", ("row", "rack")),)))
-    assert store.load().topologies == (Topology("room", ("row", "rack")),)
+    later = Topology("room", ("row", "rack")), PriorityClass("high", 7)
+    store.commit(store.lead(), Batch(put=later))
+    assert (*store.load().topologies, *store.load().priorities) == later
     assert store.load().settings["last"] == "5"
     store.close()
 

@@ -196,7 +196,7 @@ class GroupItem(Body):
 class DistributedSpec(Spec):
     """Of the workers."""
 
-    distributedFramework: Literal["MPI", "PyTorch", "TF", "XGBoost", "JAX"] | None = None
+    distributedFramework: Literal["MPI", "PyTorch", "TF", "XGBoost", "JAX", "ElasticDL"] | None = None
     numWorkers: Count | None = None
     minReplicas: Count | None = None
     maxReplicas: Count | None = None

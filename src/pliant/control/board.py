@@ -74,6 +74,7 @@ class Publisher:
                 key: self._queue(row, standing, lacking) for key, row in sorted(world.projects.items())
             },
             topologies=tuple(world.topologies[name] for name in sorted(world.topologies)),
+            priorities=tuple(state.priorities[name] for name in sorted(state.priorities)),
             settings=state.settings,
             faults=tuple(state.faults),
             queue=tuple(state.verdicts),

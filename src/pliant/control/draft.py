@@ -6,6 +6,7 @@ from pliant.control.ports import Batch, Remembered, Row
 from pliant.model.event import Event, EventKind
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Node, NodePool
+from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
 from pliant.model.reason import Reason
 from pliant.model.tenancy import Department, Project
@@ -28,6 +29,8 @@ def identity(row: Row | Remembered) -> Identity:
             return ("past use", (row.project, row.pool))
         case Disruptions():
             return ("disruptions", row.project)
+        case PriorityClass():
+            return ("priority class", row.name)
         case Progress():
             return ("progress", row.workload)
         case Cluster():

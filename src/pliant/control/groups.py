@@ -12,9 +12,10 @@ from pliant.control.submission import (
     check_image,
     request_of,
 )
-from pliant.model.workload import Kind, Request, TaskGroup
+from pliant.model.workload import ELASTICDL, Kind, Request, TaskGroup
 
 LEADERS = {"PyTorch": "master", "TF": "master", "XGBoost": "master", "MPI": "launcher", "JAX": ""}
+LEADERS[ELASTICDL] = "master"
 """Frameworks and what their first task is called; JAX has workers only."""
 
 WORKER = "worker"
@@ -134,14 +135,15 @@ def _bounds(chosen: Distribution) -> tuple[int, int]:
         raise BadRequest(
             f"{chosen.workers} is no number of workers.", f"Ask for 1 or more, {MOST_TASKS} at most."
         )
-    least = chosen.workers if chosen.least is None else chosen.least
+    alone = chosen.framework == ELASTICDL  # the master does without workers, and they come and go
+    least = (0 if alone else chosen.workers) if chosen.least is None else chosen.least
     most = chosen.workers if chosen.most is None else chosen.most
-    if (least, most) != (chosen.workers, chosen.workers) and chosen.framework != "PyTorch":
+    if (least, most) != (chosen.workers, chosen.workers) and chosen.framework not in ("PyTorch", ELASTICDL):
         raise BadRequest(
             f"The number of workers of {chosen.framework} cannot vary.",
-            "Leave out minReplicas and maxReplicas; they are for PyTorch.",
+            "Leave out minReplicas and maxReplicas; they are for PyTorch and ElasticDL.",
         )
-    if not 1 <= least <= chosen.workers <= most <= MOST_TASKS:
+    if not (0 if alone else 1) <= least <= chosen.workers <= most <= MOST_TASKS:
         raise BadRequest(
             f"At least {least}, asked for {chosen.workers}, at most {most} workers: that cannot be.",
             f"minReplicas is 1 or more and not above the workers, maxReplicas not below, up to {MOST_TASKS}.",

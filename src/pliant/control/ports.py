@@ -11,6 +11,7 @@ from pliant.model.fact import Fact
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Node, NodePool
 from pliant.model.order import Resize, Start, Stop
+from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
 from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology
@@ -29,6 +30,7 @@ Row = (
     | PastUse
     | Disruptions
     | Progress
+    | PriorityClass
 )
 """Everything that is stored by identity: put() replaces what has the same identity."""
 
@@ -76,6 +78,7 @@ class Saved:
     past_uses: tuple[PastUse, ...] = ()
     disruptions: tuple[Disruptions, ...] = ()
     progresses: tuple[Progress, ...] = ()
+    priorities: tuple[PriorityClass, ...] = ()
 
 
 class Store(Protocol):

@@ -6,6 +6,7 @@ from pliant.control.draft import Draft
 from pliant.control.state import State
 from pliant.model.event import EventKind
 from pliant.model.order import Order, Resize, Start, Stop
+from pliant.model.reason import Preempted
 from pliant.model.workload import Attempt
 from pliant.sched.plan import Decision, Plan, Verb
 
@@ -30,6 +31,14 @@ def event_kind(decision: Decision) -> EventKind:
     return _KINDS[decision.verb]
 
 
+def _preempted(decision: Decision, plan: Plan) -> tuple[str, ...]:
+    """Tasks that higher priority took as a whole from a workload whose core stays."""
+    if decision.verb is not Verb.SHRINK or decision.reason.code != Preempted.code:
+        return ()
+    gone = {row.name for row in plan.tasks if row.workload == decision.workload and row.claims is None}
+    return tuple(name for name in decision.tasks if name in gone)
+
+
 def record_plan(state: State, plan: Plan, draft: Draft) -> list[Order]:
     """Put the plan's rows and history into the draft; the orders to send after the commit."""
     prefix = f"{state.epoch}.{state.cycles}"
@@ -38,10 +47,11 @@ def record_plan(state: State, plan: Plan, draft: Draft) -> list[Order]:
         return f"{prefix}.{index}" if index >= 0 else prefix
 
     for index, decision in enumerate(plan.decisions):
+        lost, words = _preempted(decision, plan), decision.reason.text
         draft.event(
             decision.workload,
-            event_kind(decision),
-            decision.reason.text,
+            EventKind.PREEMPTED if lost else event_kind(decision),
+            f"{', '.join(lost)}: {words}" if lost else words,
             reason=decision.reason,
             decision=cause(index),
         )

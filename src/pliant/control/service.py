@@ -14,11 +14,13 @@ from pliant.control.jobs import Jobs
 from pliant.control.loop import Loop
 from pliant.control.placing import check_placing
 from pliant.control.ports import Engine, Remembered, Session
+from pliant.control.priorities import Priorities, valued
 from pliant.control.questions import Questions
 from pliant.control.rehearsal import Rehearsal, rehearse
 from pliant.control.state import State
 from pliant.control.submission import (
     Submission,
+    backoff_of,
     check_image,
     check_name,
     check_ports,
@@ -37,9 +39,6 @@ from pliant.model.workload import Attempt, AttemptId, Desired, Kind, Phase, Task
 Answered = Callable[[Workload], tuple[int, str]]
 """Renders the answer to a submission, so that the same answer can be given again for the same key."""
 
-BACKOFF = {Kind.WORKSPACE: 0, Kind.INFERENCE: 2**31}
-"""Failed attempts per task unless stated otherwise, where they are not 6; a service is always tried again."""
-
 FOLLOW_WAIT = 0.2
 """Seconds between two looks for the next attempt of a task whose log is followed."""
 
@@ -52,6 +51,7 @@ class Service(Tenancy, Tuning):
         self.questions = Questions(loop)
         self._engines = engines
         self.jobs = Jobs(loop, self._engine)
+        self.priorities = Priorities(loop)
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -93,6 +93,7 @@ class Service(Tenancy, Tuning):
 
     def check(self, ask: Submission) -> tuple[Workload, list[str]]:
         """What this would become, not yet submitted, and what its owner should know."""
+        ask = valued(ask, self.board.priorities)
         launch = check_image(ask.launch)
         if ask.name is not None:
             check_name(ask.name)
@@ -107,7 +108,7 @@ class Service(Tenancy, Tuning):
                 raise BadRequest(refusal)
         notice = engine.notice(launch)
         serves = ask.kind is Kind.INFERENCE
-        backoff = ask.backoff_limit if ask.backoff_limit is not None else BACKOFF.get(ask.kind, 6)
+        framework = ask.distribution.framework if ask.distribution is not None else ""
         workload = Workload(
             id=str(uuid.uuid4()),
             name=ask.name or "",
@@ -125,11 +126,11 @@ class Service(Tenancy, Tuning):
             stale_grace=ask.stale_grace,
             preemption_delay=ask.preemption_delay,
             max_runtime=ask.max_runtime,
-            backoff_limit=backoff,
+            backoff_limit=backoff_of(ask),
             restart=ask.restart or serves,
             terminate_after_preemption=ask.terminate_after_preemption,
             grow_doubling=ask.elastic_doubling,
-            framework=ask.distribution.framework if ask.distribution is not None else "",
+            framework=framework,
             ports=check_ports(ask),
             slots=ask.distribution.slots if ask.distribution is not None else 1,
             subgroups=ask.distribution.levels if ask.distribution is not None else (),

@@ -12,6 +12,7 @@ from pliant.control.transitions import following, phase_changed, phase_of, rejoi
 from pliant.model.event import EventKind
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Node, NodePool
+from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
 from pliant.model.reason import Reason
 from pliant.model.tenancy import Department, Project
@@ -35,6 +36,7 @@ class State:
         self.verdicts: dict[str, Verdict] = {}  # workload id -> why it waits, by the last cycle
         self.last_words: dict[str, str] = {}  # workload id -> how its last attempt ended
         self.progress: dict[str, Progress] = {}  # workload id -> what its job reported last
+        self.priorities: dict[str, PriorityClass] = {}  # by name
         self.marks: dict[str, Marks] = {}  # what people set on nodes, also on those that are away
         self.faults: list[str] = []  # rows that contradict the rest, as far as that has been told
         self.epoch = 0
@@ -69,6 +71,7 @@ class State:
         self.attempts = {attempt.id: attempt for attempt in saved.attempts}
         self.settings = restored(self._built_in, saved.settings.get(KEY, ""))
         self.progress = {row.workload: row for row in saved.progresses}
+        self.priorities = {row.name: row for row in saved.priorities}
         self.marks = restored_marks(saved.settings)
         self.serial = max(self.serial, int(saved.settings.get("serial", "0")))
         self.touched = set(self.world.workloads)
@@ -89,7 +92,7 @@ class State:
 
     def note(self, row: Row | Remembered, *, gone: bool = False) -> None:
         """Let memory follow a row that this cycle records or removes."""
-        if not isinstance(row, Attempt | Cluster | Remembered | Progress):
+        if not isinstance(row, Attempt | Cluster | Remembered | Progress | PriorityClass):
             self.news.append(News(row, gone))
         match row:
             case Attempt():
@@ -118,6 +121,11 @@ class State:
             case Progress():
                 self.progress[row.workload] = row
                 self.touched.add(row.workload)
+            case PriorityClass():
+                self.priorities.pop(row.name, None)
+                if not gone:
+                    self.priorities[row.name] = row
+                self.moved = True
             case Remembered():
                 pass
 

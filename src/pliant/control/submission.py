@@ -7,6 +7,7 @@ from pliant.control.errors import BadRequest
 from pliant.control.placing import Placing
 from pliant.model.quantity import GPU, format_bytes, format_gpus
 from pliant.model.workload import (
+    ELASTICDL,
     PREEMPTIBLE_BELOW,
     PRIORITIES,
     Kind,
@@ -31,7 +32,7 @@ DEFAULT_PRIORITY = {Kind.WORKSPACE: "high", Kind.INFERENCE: "very-high"}
 class Distribution:
     """Several tasks that work on one thing together."""
 
-    framework: str  # PyTorch | MPI | TF | XGBoost | JAX
+    framework: str  # PyTorch | MPI | TF | XGBoost | JAX | ElasticDL
     workers: int = 1
     least: int | None = None  # workers without which it does not run; not stated: all
     most: int | None = None  # workers it may have while GPUs are idle; not stated: no more than asked for
@@ -85,6 +86,7 @@ class Submission:
     runs: int | None = None  # tasks that must succeed, each by itself
     at_once: int | None = None  # of these
     priority: str | None = None  # a name or a number
+    class_value: int | None = None  # of its priority, where that names a priority class
     preemptible: bool | None = None
     pools: tuple[str, ...] = ()
     node_type: str = ""
@@ -171,15 +173,31 @@ def request_of(ask: Submission) -> Request:
 def priority_of(ask: Submission) -> tuple[int, str, bool]:
     """(value, name, preemptible) by Run:ai's rule: 100 and above is non-preemptible unless said otherwise."""
     name = ask.priority or DEFAULT_PRIORITY.get(ask.kind, "low")
-    if name in PRIORITIES:
+    if ask.class_value is not None:
+        value = ask.class_value
+    elif name in PRIORITIES:
         value = PRIORITIES[name]
     elif name.isdigit():
         value = int(name)
     else:
         known = ", ".join(sorted(PRIORITIES, key=lambda word: PRIORITIES[word]))
-        raise BadRequest(f"There is no priority {name!r}.", f"Choose one of {known}.")
+        raise BadRequest(
+            f"There is no priority {name!r}.",
+            f"Choose one of {known}; or make it: pliant priorityclass create NAME --value N.",
+        )
     default = value < PREEMPTIBLE_BELOW if ask.priority else ask.kind in (Kind.TRAINING, Kind.DISTRIBUTED)
+    if ask.distribution is not None and ask.distribution.framework == ELASTICDL:
+        default = True  # its classes say who goes before whom, and nothing else
     return value, name, default if ask.preemptible is None else ask.preemptible
+
+
+def backoff_of(ask: Submission) -> int:
+    """Failed attempts per task before it fails; a service is always tried again."""
+    if ask.backoff_limit is not None:
+        return ask.backoff_limit
+    if ask.distribution is not None and ask.distribution.framework == ELASTICDL:
+        return 0
+    return {Kind.WORKSPACE: 0, Kind.INFERENCE: 2**31}.get(ask.kind, 6)
 
 
 def check_times(ask: Submission) -> None:

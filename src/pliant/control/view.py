@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from pliant.model.ledger import PastUse
 from pliant.model.machine import Cluster, Node, NodePool, Placement
+from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
 from pliant.model.quantity import Resources
 from pliant.model.reason import Reason
@@ -122,6 +123,7 @@ class Board:
     departments: Mapping[str, QueueView] = field(default_factory=dict)
     projects: Mapping[str, QueueView] = field(default_factory=dict)
     topologies: tuple[Topology, ...] = ()
+    priorities: tuple[PriorityClass, ...] = ()  # by name
     settings: Settings = field(default_factory=Settings)
     faults: tuple[str, ...] = ()  # rows that contradict the rest, a sentence each
     queue: tuple[str, ...] = ()  # ids of waiting workloads in the order of the last cycle

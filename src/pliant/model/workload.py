@@ -28,6 +28,10 @@ PRIORITIES = {
 """Names of priorities, of all product eras, and their values."""
 
 
+ELASTICDL = "ElasticDL"
+"""A framework whose master starts alone, and whose workers come and go."""
+
+
 class Kind(StrEnum):
     TRAINING = "Training"
     WORKSPACE = "Workspace"
@@ -170,7 +174,7 @@ class Workload:
     restart: bool = False  # start again also after exit 0
     terminate_after_preemption: bool = False
     grow_doubling: bool = False  # elastic by the 2021 rule: allocation doubles or halves
-    framework: str = ""  # of a distributed workload: PyTorch | MPI | TF | XGBoost | JAX
+    framework: str = ""  # of a distributed workload: PyTorch | MPI | TF | XGBoost | JAX | ElasticDL
     ports: tuple[Port, ...] = ()  # where its program listens
     slots: int = 1  # MPI: ranks that are started inside each worker
     ends_with: str = ""  # the group whose success completes it; empty: its whole core
@@ -278,6 +282,7 @@ class Exit:
     stopped: bool = False  # after our stop signal: neither success nor failure, whatever the code
     lost: bool = False  # nothing of it lives and nobody saw it end
     error: str = ""  # why it could not be started, for people
+    oom: bool = False  # the kernel killed it for want of memory
     note: str = ""  # the last that was said to its programs about their share of a GPU
 
     @property

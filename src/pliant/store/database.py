@@ -80,6 +80,7 @@ class Database:
                 topologies=self._rows(connection, kinds.TOPOLOGY),
                 past_uses=self._rows(connection, kinds.PAST_USE),
                 disruptions=self._rows(connection, kinds.DISRUPTIONS),
+                priorities=self._rows(connection, kinds.PRIORITY_CLASS),
                 progresses=self._rows(
                     connection, kinds.PROGRESS, schema.progresses.c.workload == schema.workloads.c.id, alive
                 ),

@@ -10,6 +10,7 @@ from pliant.control.ports import Batch, Remembered
 from pliant.model.event import Event
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Node, NodePool
+from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
 from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology
@@ -79,6 +80,7 @@ ATTEMPT = Kind(
 PAST_USE = Kind(Codec(PastUse), schema.past_uses, lambda u: {"project": u.project, "pool": u.pool})
 DISRUPTIONS = Kind(Codec(Disruptions), schema.disruptions, lambda d: {"project": d.project})
 PROGRESS = Kind(Codec(Progress), schema.progresses, lambda p: {"workload": p.workload})
+PRIORITY_CLASS = Kind(Codec(PriorityClass), schema.priority_classes, lambda p: {"name": p.name})
 EVENT = Kind(Codec(Event), schema.events, lambda _: {}, lambda e: {"subject": e.subject, "at": e.at})
 REMEMBERED = Kind(Codec(Remembered), schema.remembered, lambda r: {"key": r.key}, lambda r: {"at": r.at})
 
@@ -95,6 +97,7 @@ KINDS: tuple[Kind[Any], ...] = (  # what is referred to comes first
     PROGRESS,
     PAST_USE,
     DISRUPTIONS,
+    PRIORITY_CLASS,
     REMEMBERED,
 )
 _OF_CLASS = {kind.codec.kind: kind for kind in KINDS}

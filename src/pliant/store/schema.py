@@ -15,7 +15,7 @@ from sqlalchemy import (
     Text,
 )
 
-HEAD = "0003"
+HEAD = "0004"
 """Schema version that this program writes; versions are four digits and grow."""
 
 TABLE_OF_VERSION = "alembic_version"
@@ -95,6 +95,7 @@ past_uses = _row(
     "past_uses", Column("project", Text, primary_key=True), Column("pool", Text, primary_key=True)
 )
 disruptions = _row("disruptions", Column("project", Text, primary_key=True))
+priority_classes = _row("priority_classes", Column("name", Text, primary_key=True))
 events = Table(
     "events",
     metadata,

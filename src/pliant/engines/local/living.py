@@ -13,6 +13,7 @@ from pliant.control.ports import Halt, Sink
 from pliant.engines.local import processes
 from pliant.engines.local.layout import Folder, Layout, read_json
 from pliant.engines.local.logs import last_said
+from pliant.engines.local.memory import Kills
 from pliant.engines.local.supervisor import answered, reap
 from pliant.engines.local.watch import Closed, Strands, Watcher
 from pliant.model.fact import AttemptEnded, AttemptStarted
@@ -42,6 +43,7 @@ class Living:
         self._layout, self._watcher, self._strands, self._closed = layout, watcher, strands, closed
         self._clock, self._halt = clock, halt
         self._lock = threading.Lock()
+        self._kills = Kills()
         # What lives, with its supervisor's pidfd, None until that is known. Whoever adds to an attempt (exec)
         # holds the lock: once an attempt is taken out of here nothing joins it any more.
         self._live: dict[AttemptId, int | None] = {}
@@ -179,7 +181,8 @@ class Living:
             exit = Exit(at=self._clock(), stopped=stopped, lost=not error, error=error)
             self.record(attempt, exit)
         if not (exit.succeeded or exit.stopped):
-            exit = replace(exit, note=last_said(folder, GPU_SAYS))
+            oom = self._kills.fresh(exit.code, exit.signal)
+            exit = replace(exit, note=last_said(folder, GPU_SAYS), oom=oom)
         self.report(attempt, exit)
 
     def report(self, attempt: AttemptId, exit: Exit) -> None:

@@ -23,7 +23,8 @@ class Placed(Reason):
             where = "inside its quota"
         else:
             where = f"over its quota of {format_gpus(self.quota)} by {format_gpus(over)}, on idle GPUs"
-        return f"Gets {format_gpus(self.gpus)} GPUs on {self.node}; project {self.project} is {where}."
+        what = f"{format_gpus(self.gpus)} GPUs" if self.gpus else "a place"
+        return f"Gets {what} on {self.node}; project {self.project} is {where}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Grown(Reason):
 
     @property
     def text(self) -> str:
+        if not self.gpus:
+            return f"Gets one more place on {self.node} that was free."
         return f"Grows by {format_gpus(self.gpus)} GPUs on {self.node} that were free."
 
 
@@ -98,9 +101,10 @@ class Preempted(Reason):
 
     @property
     def text(self) -> str:
+        what = f"{format_gpus(self.gpus)} GPUs go to" if self.gpus else "It makes room for"
         return (
-            f"{format_gpus(self.gpus)} GPUs go to {self.beneficiary} of the same project, whose priority "
-            f"{self.priority} is above {self.own_priority}."
+            f"{what} {self.beneficiary} of the same project, whose priority {self.priority} is above "
+            f"{self.own_priority}."
         )
 
 

@@ -1,0 +1,52 @@
+"""Kills for want of memory, told from other kills by the kernel's count."""
+
+from pathlib import Path
+
+import pytest
+
+from pliant.engines.local.memory import Kills
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Path:
+    """A machine with control groups, in whose group nothing was killed yet."""
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text("0::/jobs/own\n")
+    (tmp_path / "proc" / "vmstat").write_text("nr_free_pages 5\noom_kill 3\n")
+    (tmp_path / "cgroup" / "jobs" / "own").mkdir(parents=True)
+    count(tmp_path, 0)
+    return tmp_path
+
+
+def count(kernel: Path, kills: int) -> None:
+    (kernel / "cgroup" / "jobs" / "own" / "memory.events").write_text(f"low 0\noom 9\noom_kill {kills}\n")
+
+
+def kills(kernel: Path) -> Kills:
+    return Kills(kernel / "proc", kernel / "cgroup")
+
+
+@pytest.mark.parametrize(("code", "signal"), [(None, 9), (137, None)])
+def test_a_kill_that_the_kernel_has_counted(kernel: Path, code: int | None, signal: int | None) -> None:
+    seen = kills(kernel)
+    assert not seen.fresh(code, signal)
+    count(kernel, 1)
+    assert seen.fresh(code, signal)
+    assert not seen.fresh(code, signal), "the count has not grown since"
+
+
+def test_other_ends_are_none(kernel: Path) -> None:
+    seen = kills(kernel)
+    count(kernel, 1)
+    assert not seen.fresh(1, None)
+
+
+def test_without_control_groups_the_machine_counts(kernel: Path) -> None:
+    (kernel / "cgroup" / "jobs" / "own" / "memory.events").unlink()
+    seen = kills(kernel)
+    (kernel / "proc" / "vmstat").write_text("oom_kill 4\n")
+    assert seen.fresh(None, 9)
+
+
+def test_a_kernel_that_does_not_count(tmp_path: Path) -> None:
+    assert not kills(tmp_path).fresh(None, 9)
