@@ -342,8 +342,8 @@ def test_what_can_never_run_is_said_at_once(api: Api) -> None:
             {"priorityClass": "urgent"},
             snapshot(
                 "400 There is no priority 'urgent'. Choose one of very-low, low, train, medium-low, "
-                "interactive-preemptible, medium, medium-high, build, inference, high, very-high; or make it: "
-                "pliant priorityclass create NAME --value N."
+                "interactive-preemptible, medium, medium-high, build, inference, high, very-high; "
+                "or make it: pliant priorityclass create NAME --value N."
             ),
         ),
         (

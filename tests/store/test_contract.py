@@ -11,8 +11,8 @@ from pliant.control.ports import Batch, Remembered, Saved, StaleEpoch
 from pliant.model.affinity import Affinity, Effect, Preference, Taint, Term, Toleration
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Gpu, Node, NodePool, Strategy
-from pliant.model.progress import Point, Progress
 from pliant.model.priority import PriorityClass
+from pliant.model.progress import Point, Progress
 from pliant.model.tenancy import Department, Project, Quota, TimeLimits
 from pliant.model.topology import Topology
 from pliant.model.workload import AttemptId
