@@ -1,0 +1,45 @@
+"""A small convolutional network for MNIST, as a model file for `elasticdl`.
+
+There is no dropout and no batch normalization in it: what they do depends on how a batch is divided, and this example
+shows that the result does not depend on how many workers there are.
+"""
+
+import numpy as np
+from torch import nn, optim
+
+from pliant.train.elasticdl import numeric_column
+
+model = nn.Sequential(
+    nn.Conv2d(1, 8, kernel_size=3, stride=2),
+    nn.Tanh(),
+    nn.Conv2d(8, 16, kernel_size=3, stride=2),
+    nn.Tanh(),
+    nn.Flatten(),
+    nn.Linear(16 * 6 * 6, 10),
+)
+
+
+def feature_columns():
+    return [numeric_column("image", shape=(28, 28), dtype="uint8")]
+
+
+def label_columns():
+    return [numeric_column("label", dtype="uint8")]
+
+
+def input_fn(records):
+    images = np.stack([record["image"] for record in records]).astype(np.float32) / 255
+    labels = np.array([record["label"] for record in records], dtype=np.int64)
+    return {"image": images[:, None]}, labels
+
+
+def loss(output, labels):
+    return nn.functional.cross_entropy(output, labels)
+
+
+def optimizer(parameters, lr=0.05):
+    return optim.SGD(parameters, lr=lr)
+
+
+def eval_metrics_fn():
+    return {"accuracy": lambda output, labels: (output.argmax(1) == labels).float()}

@@ -1,0 +1,117 @@
+"""What a model file has to define, checked without running it. No torch: the master asks this first."""
+
+import ast
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pliant.train.errors import TrainError
+
+SIGNATURES = {
+    "model": "model: a torch.nn.Module, or model() that makes one",
+    "feature_columns": "feature_columns(): a list of columns",
+    "label_columns": "label_columns(): a list of columns",
+    "loss": "loss(output, labels): the mean over the minibatch",
+    "optimizer": "optimizer(parameters): a torch.optim.Optimizer",
+    "input_fn": "input_fn(records): (features, labels) of a minibatch",
+    "feed": "feed(records, mode): (features, labels) of a minibatch",
+    "dataset_fn": "dataset_fn(dataset, mode): a dataset of (features, label)",
+    "eval_metrics_fn": "eval_metrics_fn(): {name: function(output, labels)}",
+    "callbacks": "callbacks(): a list of objects with on_..._end methods",
+    "on_applied": "on_applied(step, record_ids)",
+}
+READERS = ("input_fn", "feed", "dataset_fn")  # one of them is needed
+NEEDED = {"train": ("model", "loss", "optimizer"), "evaluate": ("model", "loss"), "predict": ("model",)}
+
+
+class BadModelFile(TrainError):
+    """The model file cannot be used, or code of it has raised; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A name that is bound at the top of the file."""
+
+    name: str
+    line: int
+
+
+def read(path: Path) -> str:
+    """The text of a model file. Raises BadModelFile if there is none, or it is no Python."""
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError as error:
+        raise BadModelFile(f"There is no model file {path}: check --model_file") from error
+    except IsADirectoryError as error:
+        raise BadModelFile(
+            f"--model_file={path} is a folder: name the Python file in it that defines the model"
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadModelFile(f"The model file {path} cannot be read: {error}") from error
+    try:
+        compile(text, str(path), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        shown = f"\n    {error.text.strip()}" if isinstance(error, SyntaxError) and error.text else ""
+        what = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise BadModelFile(f"{path}{line}: {what}{shown}") from error
+    return text
+
+
+def check(path: Path, mode: str, names: Mapping[str, str]) -> None:
+    """Raises BadModelFile for what can be seen to be missing in a file without running it."""
+    tree = ast.parse(read(path))
+    found = list(_bound(tree.body))
+    if not any(one.name == "*" for one in found):
+        require(path, mode, names, found)
+
+
+def require(path: Path, mode: str, names: Mapping[str, str], found: list[Found]) -> None:
+    """Raises BadModelFile, with the nearest name, if a part of the contract is not among those found."""
+    known = {one.name for one in found}
+    for symbol in NEEDED[mode]:
+        if names[symbol] not in known:
+            raise _missing(path, symbol, names, found)
+    if not any(names[symbol] in known for symbol in READERS):
+        raise _missing(path, "input_fn", names, found)
+    if names["input_fn"] in known and not any(names[symbol] in known for symbol in ("feed", "dataset_fn")):
+        for symbol in ("feature_columns", "label_columns"):
+            if names[symbol] not in known and (symbol, mode) != ("label_columns", "predict"):
+                raise _missing(path, symbol, names, found)
+
+
+def _missing(path: Path, symbol: str, names: Mapping[str, str], found: list[Found]) -> BadModelFile:
+    name, signature = names[symbol], SIGNATURES[symbol]
+    if name != symbol:
+        signature = signature.replace(symbol, name, 1)
+    lines = {one.name: one.line for one in found if not one.name.startswith("_")}
+    near = difflib.get_close_matches(name, lines, 1, 0.6)
+    if near:
+        instead = f"Did you mean {near[0]}, in line {lines[near[0]]}?"
+    elif lines:
+        instead = f"It defines {', '.join(sorted(lines))}."
+    else:
+        instead = "It defines nothing."
+    also = " (or feed, or dataset_fn)" if symbol == "input_fn" else ""
+    return BadModelFile(f"{path} does not define {name}{also}. Needed is {signature}. {instead}")
+
+
+def _bound(body: list[ast.stmt]) -> Iterator[Found]:
+    """Names that statements at the top of a module bind; "*" for an import of everything."""
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield Found(node.name, node.lineno)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                yield Found(alias.asname or alias.name.partition(".")[0], node.lineno)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for part in (part for target in targets for part in ast.walk(target)):
+                if isinstance(part, ast.Name):
+                    yield Found(part.id, node.lineno)
+        else:
+            for inner in ("body", "orelse", "finalbody"):
+                yield from _bound(getattr(node, inner, []))
+            for handler in getattr(node, "handlers", []):
+                yield from _bound(handler.body)
