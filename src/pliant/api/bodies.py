@@ -328,6 +328,16 @@ class TopologyBody(Body):
     clusterId: Word | None = None
 
 
+class PriorityClassBody(Body):
+    name: Word | None = None
+    value: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+    description: Text | None = None
+
+
+class PriorityClassesBody(Body):
+    priorityClasses: Annotated[list[PriorityClassBody], Field(min_length=1, max_length=1000)]
+
+
 class TaintItem(Body):
     key: Annotated[Word, Field(min_length=1)]
     value: Word | None = None

@@ -22,10 +22,8 @@ from pliant.control.view import QueueView
 from pliant.model.machine import DEFAULT_POOL
 from pliant.model.quantity import GPU
 from pliant.model.tenancy import UNLIMITED, Department, Project, Quota, TimeLimits
-from pliant.model.workload import PRIORITIES
 
 router = APIRouter(prefix="/api/v1/org-unit", tags=["projects and departments"])
-priorities_router = APIRouter(prefix="/api/v1", tags=["projects and departments"])
 
 Asked = Annotated[Window, Depends(window)]
 
@@ -238,16 +236,3 @@ def _ranks() -> list[dict[str, Any]]:
 def ranks_by_their_later_name() -> Response:
     """The same by the name that they have since Run:ai 2.25."""
     return answer({"ranks": _ranks()})
-
-
-@priorities_router.get("/workload-priorities", **answers(200, shapes_org.Priorities))
-def workload_priorities() -> Response:
-    """Priorities of workloads inside their project."""
-    return answer(
-        {
-            "priorities": [
-                {"id": name, "name": name, "value": value, "source": "system"}
-                for name, value in PRIORITIES.items()
-            ]
-        }
-    )

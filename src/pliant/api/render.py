@@ -9,6 +9,7 @@ from pliant.api.render_fraction import Uses, fraction_of, shares_of
 from pliant.api.render_progress import progress
 from pliant.api.render_spec import spec_of
 from pliant.api.times import stamp, stamp_or_none
+from pliant.control.pods import pod_names
 from pliant.control.transitions import describe_exit
 from pliant.control.view import Board, WorkloadView
 from pliant.model.machine import DEFAULT_POOL, Placement
@@ -194,6 +195,7 @@ class Renderer:
             "command": shlex.join(workload.launch.command),
             "arguments": shlex.join(workload.launch.args),
             "environmentVariables": dict(workload.launch.env),
+            "labels": dict(workload.labels),
             "totalPendingTimeSeconds": self._spent(
                 workload, workload.pending_ms, (Phase.CREATING, Phase.PENDING, Phase.INITIALIZING)
             ),
@@ -227,15 +229,17 @@ class Renderer:
 
     def pods(self, view: WorkloadView, attempts: Iterable[Attempt]) -> list[Item]:
         """Its wire.PodItems: every task that was asked for or has ever been started."""
-        newest = {row.id.task: row for row in sorted(attempts, key=lambda row: row.id.number)}
+        rows = sorted(attempts, key=lambda row: row.id.number)
+        newest = {row.id.task: row for row in rows}
+        names = pod_names(view.workload, view.tasks, rows)
         wanted = {group.name: group.wanted for group in view.workload.groups}
         return [
-            self._pod(view.workload, task, newest.get(task.name))
+            self._pod(view.workload, task, newest.get(task.name), names[task.name])
             for task in view.tasks
             if task.index < wanted[task.group] or task.attempt
         ]
 
-    def _pod(self, workload: Workload, task: Task, attempt: Attempt | None) -> Item:
+    def _pod(self, workload: Workload, task: Task, attempt: Attempt | None, name: str) -> Item:
         end = attempt.exit if attempt is not None else None
         begun = attempt.ordered if attempt is not None else None
         placed = task.carries or task.claims
@@ -245,7 +249,7 @@ class Renderer:
         if _backs_off(task, self.now):
             status = "CrashLoopBackOff" if workload.kind is Kind.WORKSPACE else "Error"
         return {
-            "name": f"{workload.name}-{task.name}",
+            "name": name,
             "status": status,
             "createdAt": stamp_or_none(begun),
             "completedAt": stamp_or_none(end.at if end is not None else None),

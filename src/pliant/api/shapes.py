@@ -130,6 +130,7 @@ class WorkloadItem(Shape):
     command: str
     arguments: str
     environmentVariables: dict[str, str]
+    labels: dict[str, str]
     totalPendingTimeSeconds: int
     totalRunningTimeSeconds: int
     guaranteedRuntimeEndsAt: str | None

@@ -152,5 +152,25 @@ class Priorities(Shape):
     priorities: list[Numbers]
 
 
+class PriorityClassItem(Shape):
+    name: str
+    value: int
+    description: str
+    createdAt: str
+
+
+class PriorityClassList(Shape):
+    priorityClasses: list[PriorityClassItem]
+
+
+class Applied(Shape):
+    name: str
+    result: str  # created | configured | unchanged
+
+
+class AppliedList(Shape):
+    applied: list[Applied]
+
+
 class Ranks(Shape):
     ranks: list[Numbers]

@@ -102,6 +102,7 @@ class WorkloadItem(TypedDict, total=False):
     command: str
     arguments: str
     environmentVariables: dict[str, str]
+    labels: dict[str, str]
     totalPendingTimeSeconds: int
     totalRunningTimeSeconds: int
     guaranteedRuntimeEndsAt: str | None

@@ -13,6 +13,7 @@ from pliant.control.groups import groups_of, leader_of
 from pliant.control.jobs import Jobs
 from pliant.control.loop import Loop
 from pliant.control.placing import check_placing
+from pliant.control.pods import pod_names
 from pliant.control.ports import Engine, Remembered, Session
 from pliant.control.priorities import Priorities, valued
 from pliant.control.questions import Questions
@@ -370,8 +371,9 @@ class Service(Tenancy, Tuning):
                 task for task in view.tasks if (task.phase is TaskPhase.RUNNING if running else task.attempt)
             )
             return next(good, view.tasks[0])
+        pods = pod_names(view.workload, view.tasks, self.attempts(identity))
         for task in view.tasks:
-            if name in (task.name, f"{view.workload.name}-{task.name}"):
+            if name in (task.name, pods[task.name], f"{view.workload.name}-{task.name}"):
                 return task
         known = ", ".join(task.name for task in view.tasks)
         raise NotFound(f"{view.workload.name} has no pod {name!r}.", f"It has {known}.")

@@ -228,6 +228,11 @@ class TaskPhase(StrEnum):
         """True while an attempt may hold devices."""
         return self in (TaskPhase.ORDERED, TaskPhase.RUNNING, TaskPhase.STOPPING)
 
+    @property
+    def over(self) -> bool:
+        """True once it has ended for good."""
+        return self in (TaskPhase.SUCCEEDED, TaskPhase.FAILED)
+
 
 @dataclass(frozen=True, slots=True)
 class Task:

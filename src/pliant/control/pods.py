@@ -1,0 +1,34 @@
+"""What the tasks of a workload are called where people know pods."""
+
+from collections.abc import Iterable, Sequence
+
+from pliant.model.workload import ELASTICDL, Attempt, Task, Workload
+
+
+def pod_names(workload: Workload, tasks: Sequence[Task], attempts: Iterable[Attempt]) -> dict[str, str]:
+    """By task. `attempts`: all of the workload; only ElasticDL's names depend on them.
+
+    An ElasticDL worker that is started again is another pod with the next number; one that waits for that has
+    the number that it will get.
+    """
+    if workload.framework != ELASTICDL:
+        return {task.name: f"{workload.name}-{task.name}" for task in tasks}
+    begun = sorted(
+        (row for row in attempts if not _leads(workload, row.id.task)),
+        key=lambda row: (row.ordered, len(row.id.task), row.id.task, row.id.number),
+    )
+    numbers = {(row.id.task, row.id.number): at for at, row in enumerate(begun)}
+    names, following = {}, len(begun)
+    for task in tasks:
+        if _leads(workload, task.name):
+            names[task.name] = f"elasticdl-master-{workload.name}"
+            continue
+        number = numbers.get((task.name, task.attempt))
+        if number is None or (not task.phase.live and not task.phase.over):
+            number, following = following, following + 1
+        names[task.name] = f"elasticdl-worker-{workload.name}-{number}"
+    return names
+
+
+def _leads(workload: Workload, task: str) -> bool:
+    return task.rpartition("-")[0] == workload.ends_with
