@@ -108,8 +108,8 @@ def _placed(t):
     world = t.scene.world()
     cycle = Cycle(world, t.now, only)
     asked = {}
-    for (turn, pool), chunks in cycle.lanes().items():
-        order = cycle.order(pool, chunks)
+    for (turn, pool), rows in cycle.lanes().items():
+        order = cycle.order(pool, rows)
         while (job := order.pop()) is not None:
             asked.setdefault((turn, pool, job[0].workload.id))
     return [decision.workload for decision in plan.decisions if decision.action == "allocate"], list(asked)

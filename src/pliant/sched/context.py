@@ -17,7 +17,7 @@ from pliant.sched.domains import spec_of
 from pliant.sched.machines import NodeClass, TaskKey
 from pliant.sched.plan import Decision, Verb
 from pliant.sched.portions import Chunk, Step, priority_of, waiting_since
-from pliant.sched.queue import Order
+from pliant.sched.queue import Order, Row, job_key
 from pliant.sched.reserving import Reserving
 from pliant.sched.settings import Settings
 from pliant.sched.share import pending, standings
@@ -37,7 +37,7 @@ Lane = tuple[int, str]
 
 
 class Block(NamedTuple):
-    """Why a chunk got no place when it was tried."""
+    """Why a chunk, and others that are alike, got no place when it was tried."""
 
     chunk: Chunk
     pool: str
@@ -57,7 +57,8 @@ class Cycle:
         self.settings = settings
         self.decisions: list[Decision] = []
         self.blocked: dict[str, Block] = {}  # by workload: what it could not get
-        self.failures: dict[Lane, dict[str, tuple[Chunk, Kin]]] = {}  # what each lane could not give
+        # What each lane could not give: kin -> workload -> what it asked for.
+        self.failures: dict[Lane, dict[Kin, dict[str, Chunk]]] = {}
         self.resting: dict[str, TaskKey] = {}  # workload -> its task in back-off for which its chunk waits
         self.protected: dict[Kin, tuple[str, int]] = {}  # a victim's name, and until when (ms) it is safe
         self.delays: dict[str, int] = {}  # workload -> when (ms) it may take from others
@@ -136,17 +137,18 @@ class Cycle:
             )
         return found
 
-    def lanes(self) -> dict[Lane, list[Chunk]]:
+    def lanes(self) -> dict[Lane, list[Row]]:
         """What wanting workloads ask for next, by lane, in the order in which lanes are served."""
         world = self.world
         world.settle()
-        found: dict[Lane, list[Chunk]] = {}
-        for wid in world.wanting:
-            workload, chunk = world.workloads[wid], world.need(wid).chunk
-            if chunk is None or workload.project not in world.projects or self.rests(chunk):
+        found: dict[Lane, list[Row]] = {}
+        for alike in world.kinds.values():
+            row = sorted(alike.values(), key=job_key) if len(alike) > 1 else list(alike.values())
+            workload = row[0].workload
+            if workload.project not in world.projects or self.rests(row[0]):
                 continue
             for turn, pool in enumerate(self.choices(workload)):
-                found.setdefault((turn, pool), []).append(chunk)
+                found.setdefault((turn, pool), []).append(row)
         return {lane: found[lane] for lane in self.turns() if lane in found}
 
     def asks(self, chunk: Chunk) -> bool:
@@ -314,8 +316,8 @@ class Cycle:
         self.released = True
 
     # ------------------------------------------------------------------ recording
-    def order(self, pool: str, chunks: Iterable[Chunk]) -> Order:
-        jobs = ((chunk, self.adding(chunk, pool)) for chunk in chunks)
+    def order(self, pool: str, rows: Iterable[Row]) -> Order:
+        jobs = ((row, self.adding(row[0], pool)) for row in rows if row)
         aged = self.aged if self.settings.ageing else None
         return Order(self.world, pool, self.standing(pool), jobs, aged)
 
@@ -356,13 +358,16 @@ class Cycle:
         self.record(Decision(verb, action, workload.id, tasks, before, after, reason))
         self.blocked.pop(workload.id, None)
 
-    def block(self, lane: Lane, block: Block) -> None:
-        """Remember what got nothing, and why: of several pools the one in which it came farthest."""
-        wid = block.chunk.workload.id
-        self.failures.setdefault(lane, {})[wid] = block.chunk, block.kin
-        known = self.blocked.get(wid)
-        if known is None or known.chunk != block.chunk or self._hope(block) > self._hope(known):
-            self.blocked[wid] = block
+    def block(self, lane: Lane, block: Block, alike: Iterable[Chunk]) -> None:
+        """Remember that these got nothing, and why: of several pools the one in which they came farthest."""
+        self.failed(lane, block.kin, alike)
+        for chunk in alike:
+            known = self.blocked.get(chunk.workload.id)
+            if known is None or not _same(known.chunk, chunk) or self._hope(block) > self._hope(known):
+                self.blocked[chunk.workload.id] = block
+
+    def failed(self, lane: Lane, kin: Kin, alike: Iterable[Chunk]) -> None:
+        self.failures.setdefault(lane, {}).setdefault(kin, {}).update({it.workload.id: it for it in alike})
 
     def _hope(self, block: Block) -> int:
         if self.never_fits(block.chunk, block.pool):
@@ -372,3 +377,8 @@ class Cycle:
     def record(self, decision: Decision) -> None:
         self.decisions.append(decision)
         self.churn.note(decision)
+
+
+def _same(one: Chunk, other: Chunk) -> bool:
+    """True if what two chunks of a workload, or of equal ones, ask for is the same."""
+    return (one.step, one.shape, one.standing) == (other.step, other.shape, other.standing)

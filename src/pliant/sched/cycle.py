@@ -62,8 +62,9 @@ def _decided(world: World, now: int, settings: Settings) -> Plan:
         cycle = Cycle(world, now, settings)
         release(cycle)
         if "allocate" not in settings.actions:  # then nothing was tried yet that may now be taken for
-            for lane, chunks in cycle.lanes().items():
-                cycle.failures[lane] = {each.workload.id: (each, cycle.kin(each, lane[1])) for each in chunks}
+            for lane, rows in cycle.lanes().items():
+                for row in rows:
+                    cycle.failed(lane, cycle.kin(row[0], lane[1]), row)
         ran: set[str] = set()
         for name in settings.actions:
             if name not in ran or cycle.released:  # again only if something was released meanwhile

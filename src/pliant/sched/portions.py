@@ -112,6 +112,7 @@ class Need(NamedTuple):
     bonus_gpu: int  # milli-GPUs of that
     stretchable: bool  # could take (more) bonus if there were room
     broken: bool  # it holds something, but not all of its core
+    failed: bool = False  # some task of the chunk is or was in back-off
 
 
 NOTHING_MORE = Need(None, Resources(), (), False, 0, 0, False, False)
@@ -192,7 +193,8 @@ def need_of(world: "World", workload: Workload) -> Need:
         total = total.plus(request.resources.times(count))
     by_memory = tuple(entry for entry in lacks if entry[0].gpu_memory)
     stretchable = stretchable and core == [] and open_
-    return Need(chunk, total, by_memory, holds, bonus, bonus_gpu, stretchable, holds and core != [])
+    failed = chunk is not None and any(world.tasks[part.task].retry_at is not None for part in chunk.parts)
+    return Need(chunk, total, by_memory, holds, bonus, bonus_gpu, stretchable, holds and core != [], failed)
 
 
 def _need_of_one(world: "World", workload: Workload, task: Task) -> Need:
@@ -204,7 +206,8 @@ def _need_of_one(world: "World", workload: Workload, task: Task) -> Need:
     request = workload.groups[0].request
     chunk = chunk_of(world, workload, Step.CORE, (Part(task.key, request),), Step.CORE)
     by_memory = ((request, 1),) if request.gpu_memory else ()
-    return Need(chunk, request.resources, by_memory, False, 0, 0, False, False)
+    failed = task.retry_at is not None
+    return Need(chunk, request.resources, by_memory, False, 0, 0, False, False, failed)
 
 
 def _claims(world: "World", workload: Workload, group: TaskGroup) -> list[Placement]:

@@ -1,6 +1,7 @@
 """Who is next: a walk down the queue tree that always takes the most deprived queue, then its best job."""
 
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 
 from pliant.model.quantity import GPU, Resources
@@ -11,6 +12,9 @@ from pliant.sched.tree import NOTHING
 from pliant.sched.world import World
 
 JobKey = tuple[int, int, int, str]
+Row = Sequence[Chunk]
+"""Chunks of one project that add the same to their queues, in the order of their keys."""
+
 QueueKey = tuple[bool, bool, int, bool, int, int, int, int, str]
 ROOT = ""
 
@@ -67,26 +71,30 @@ class Order:
         world: World,
         pool: str,
         standing: Mapping[str, Standing],
-        jobs: Iterable[tuple[Chunk, Resources]],
+        rows: Iterable[tuple[Row, Resources]],
         aged: Aged | None = None,
     ) -> None:
+        """`rows`: the jobs, with what each of a row adds to its queues."""
         self._aged = aged
         self._world = world
         self._pool = pool
         self._standing = standing
         self._total = world.capacity.get(pool, NOTHING)
-        self._jobs: dict[str, list[tuple[JobKey, Chunk, Resources]]] = {}  # project -> heap
+        # project -> heap of rows: the key of the first that is left of it, its place, what each adds
+        self._jobs: dict[str, list[tuple[JobKey, int, Row, Resources]]] = {}
         # department or root -> heap of its children that have jobs
         self._heaps: dict[str, list[tuple[QueueKey, str]]] = {ROOT: []}
         # queue -> (version of the world, what it claims, its key by what its next job asks for)
         self._keys: dict[str, tuple[int, Resources, dict[Resources, QueueKey]]] = {}
         self._ups: dict[str, tuple[tuple[str, str], ...]] = {}  # what _links() has answered
         self._tried = ""  # project of the last job; its keys are stale until the next pop
+        self._row: Row = ()  # in which that job stood
         self._asked = NOTHING  # what that job asked for
         self._version = -1  # of the world when it was popped
-        for chunk, adding in jobs:
-            entry = (job_key(chunk, aged), chunk, adding)
-            self._jobs.setdefault(chunk.workload.project, []).append(entry)
+        for row, adding in rows:
+            for part in [[chunk] for chunk in row] if aged else [row]:  # with age the order is another
+                entry = (job_key(part[0], aged), 0, part, adding)
+                self._jobs.setdefault(part[0].workload.project, []).append(entry)
         below: dict[str, dict[str, None]] = {}
         for project, heap in self._jobs.items():
             heapify(heap)
@@ -112,19 +120,39 @@ class Order:
         project = top[0][1]
         while project not in self._jobs:
             project = self._heaps[project][0][1]
-        entry = heappop(self._jobs[project])
-        self._tried, self._asked, self._version = project, entry[2], self._world.version
-        return entry[1], entry[2]
+        _, at, row, adding = self._jobs[project][0]
+        self._advance(project, at + 1)
+        self._tried, self._row, self._asked, self._version = project, row, adding, self._world.version
+        return row[at], adding
+
+    def following(self) -> Row:
+        """All that would be popped next and are alike the last job, if that got nothing: as if popped."""
+        heap = self._jobs[self._tried]
+        if not heap or heap[0][2] is not self._row or self._version != self._world.version:
+            return ()
+        _, at, row, _ = heap[0]
+        rival = min(heap[1:3], default=None)
+        end = len(row) if rival is None else bisect_left(row, rival[0], at, key=job_key)
+        self._advance(self._tried, end)
+        return row[at:end]
+
+    def _advance(self, project: str, at: int) -> None:
+        """Of the row that is first in a project's heap, let what comes before `at` be gone."""
+        heap = self._jobs[project]
+        _, _, row, adding = heap[0]
+        if at < len(row):
+            heapreplace(heap, (job_key(row[at], self._aged), at, row, adding))
+        else:
+            heappop(heap)
 
     def _as_before(self, project: str) -> bool:
         """True if the last job got nothing and the project's next one asks for the same: no key changes."""
         jobs = self._jobs[project]
-        return self._version == self._world.version and bool(jobs) and jobs[0][2] == self._asked
+        return self._version == self._world.version and bool(jobs) and jobs[0][3] == self._asked
 
     def push(self, chunk: Chunk, adding: Resources) -> None:
         """Queue what the workload that was popped last asks for next."""
-        entry = (job_key(chunk, self._aged), chunk, adding)
-        heappush(self._jobs[chunk.workload.project], entry)
+        heappush(self._jobs[chunk.workload.project], (job_key(chunk, self._aged), 0, (chunk,), adding))
 
     def _refresh(self, project: str) -> None:
         for child, parent in self._links(project):
@@ -144,7 +172,7 @@ class Order:
         """What its next job asks for."""
         while queue not in self._jobs:
             queue = self._heaps[queue][0][1]
-        return self._jobs[queue][0][2]
+        return self._jobs[queue][0][3]
 
     def _key(self, key: str, adding: Resources) -> QueueKey:
         known = self._keys.get(key)

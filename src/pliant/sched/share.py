@@ -104,35 +104,22 @@ def pending(world: "World", first: bool = False, now: int | None = None) -> dict
     so that nobody loses GPUs to it; with `now` (ms) also not while it is in back-off. The world must be
     settled.
     """
-    kin: dict[tuple[object, ...], list[str]] = {}
-    for wid in world.wanting:
-        workload, need = world.workloads[wid], world.need(wid)
-        if need.chunk is not None and workload.project in world.projects:
-            if now is not None and any((world.tasks[p.task].retry_at or 0) > now for p in need.chunk.parts):
-                continue
-            key = (
-                workload.project,
-                workload.kind,
-                workload.node_type,
-                workload.pools,
-                need.chunk.shape,
-                need.lacks,
-                wid if need.holds or need.lacks_memory else "",
-            )
-            alike = kin.setdefault(key, [])
-            alike.append(wid)
     found: dict[str, dict[str, Resources]] = {}
-    for alike in kin.values():
-        workload, need = world.workloads[alike[0]], world.need(alike[0])
-        assert need.chunk is not None
+    for alike in world.kinds.values():
+        wid, chunk = next(iter(alike.items()))
+        workload, need = world.workloads[wid], world.need(wid)
+        if workload.project not in world.projects:
+            continue
+        if now is not None and any((world.tasks[part.task].retry_at or 0) > now for part in chunk.parts):
+            continue
         pools = reach.choices(world, workload)
         for pool in pools[:1] if first else pools:
             cls = reach.nodes_for(world, workload, pool)
-            if reach.never_fits(world, need.chunk, cls):
+            if reach.never_fits(world, chunk, cls):
                 continue
             lacks = need.lacks.times(len(alike))
             for request, count in need.lacks_memory:
-                lacks = lacks.plus(Resources(estimate(request, cls.smallest_device) * count))
+                lacks = lacks.plus(Resources(estimate(request, cls.smallest_device) * count * len(alike)))
             sums = found.setdefault(pool, {})
             sums[workload.project] = sums.get(workload.project, NOTHING).plus(lacks)
     return found

@@ -12,7 +12,7 @@ from pliant.sched.victims import Rules, Unit
 def tell(rules: Rules, units: Iterable[Unit], before: Mapping[str, dict[TaskKey, Placement | None]]) -> None:
     """Record what was taken: one decision per workload. `before`: what its tasks claimed.
 
-    They stand in the order in which workloads lost their last unit, which is rightful with all before it gone.
+    They stand in the order in which workloads lost their last unit: rightful with all before it gone.
     """
     taken: dict[str, list[Unit]] = {}
     for unit in units:

@@ -53,12 +53,10 @@ def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
         if wid not in found:
             found[wid] = _gang(cycle, key)
     unseen: dict[Kin, Reason] = {}
-    for wid in sorted(world.wanting):
+    for wid in sorted(wid for wid in world.wanting if wid not in found):
         workload = world.workloads[wid]
-        if workload.project not in world.projects:
-            found.setdefault(wid, UnknownProject(workload.project))
-        elif wid not in found:
-            found[wid] = _unseen(cycle, workload, unseen)
+        known_project = workload.project in world.projects
+        found[wid] = _unseen(cycle, workload, unseen) if known_project else UnknownProject(workload.project)
     for wid in sorted(world.ending):
         if world.workloads[wid].desired is Desired.STOPPED:
             found[wid] = Suspended()

@@ -32,7 +32,7 @@ class World(Claims):
         self.ending: dict[str, None] = {}  # workloads that shall not run (any more)
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
-        self.elastic, self.holders = sets.elastic, sets.holders
+        self.elastic, self.holders, self.kinds = sets.elastic, sets.holders, sets.kinds
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
         self._needs: dict[str, Need] = {}
@@ -347,14 +347,9 @@ class World(Claims):
             "capacity": {pool: size for pool, size in sorted(self.capacity.items()) if size != NOTHING},
             "usage": {key: tuple(sums) for key, sums in sorted(self._use.items()) if any(sums)},
             "members": {wid: tuple(keys) for wid, keys in sorted(self._members.items())},
-            "wanting": sorted(self.wanting),
-            "broken": sorted(self.broken),
-            "stretched": sorted(self.stretched),
-            "elastic": sorted(self.elastic),
-            "ending": sorted(self.ending),
-            "adrift": sorted(self.adrift),
-            "strays": self.strays,
-            "suspects": sorted(self.suspects),
+            **{name: sorted(getattr(self, name)) for name in ("wanting", "broken", "stretched", "elastic")},
+            **{name: sorted(getattr(self, name)) for name in ("ending", "adrift", "strays", "suspects")},
+            "kinds": sorted(sorted(alike) for alike in self.kinds.values()),
             "holders": {project: sorted(wids) for project, wids in sorted(self.holders.items()) if wids},
         }
 

@@ -10,9 +10,11 @@ def allocate(cycle: Cycle) -> None:
     cycle.reserving.drop()
     hasten_first(cycle)
     hopeless: dict[Kin, Refusal | None] = {}  # claims only grow here: what failed once fails again
-    for lane, chunks in cycle.lanes().items():
+    begun = world.version
+    for lane, rows in cycle.lanes().items():
         pool = lane[1]
-        order = cycle.order(pool, (chunk for chunk in chunks if cycle.asks(chunk)))
+        asking = rows if world.version == begun else [list(filter(cycle.asks, row)) for row in rows]
+        order = cycle.order(pool, asking)
         while (job := order.pop()) is not None:
             chunk, adding = job
             wid = chunk.workload.id
@@ -29,4 +31,7 @@ def allocate(cycle: Cycle) -> None:
                     continue
                 hopeless[kin] = cycle.refuse(chunk, pool, adding)
                 cycle.reserving.consider(chunk, pool, adding, hopeless[kin])
-            cycle.block(lane, Block(chunk, pool, adding, hopeless[kin], kin))
+            alike = (chunk, *order.following())
+            for each in alike:
+                cycle.looked_at(each.workload.id)
+            cycle.block(lane, Block(chunk, pool, adding, hopeless[kin], kin), alike)

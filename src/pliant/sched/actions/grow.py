@@ -19,7 +19,7 @@ def grow(cycle: Cycle) -> None:
             if chunk is not None:
                 by_pool.setdefault(pools[0], []).append(chunk)
     for pool, chunks in sorted(by_pool.items()):
-        order = cycle.order(pool, chunks)
+        order = cycle.order(pool, ((chunk,) for chunk in chunks))
         while (job := order.pop()) is not None:
             chunk, adding = job
             before = world.gpu_of(chunk.workload.id)

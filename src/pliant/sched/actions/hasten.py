@@ -1,6 +1,7 @@
 """Hasten: who waits for a place that is still being given back starts where there is room now."""
 
 from dataclasses import replace
+from itertools import chain
 
 from pliant.model.reason import Hastened
 from pliant.model.workload import Task, TaskPhase
@@ -15,8 +16,8 @@ def hasten_first(cycle: Cycle) -> None:
     world = cycle.world
     if "hasten" not in cycle.settings.actions or not world.adrift:
         return
-    for chunks in cycle.lanes().values():
-        for chunk in chunks:
+    for rows in cycle.lanes().values():
+        for chunk in chain.from_iterable(rows):
             if not any(world.tasks[part.task].phase.live for part in chunk.parts):
                 return
     hasten(cycle)

@@ -6,6 +6,7 @@ from pliant.model.quantity import Resources
 from pliant.sched.context import Block, Cycle, Kin, Lane
 from pliant.sched.hunt import Hunt
 from pliant.sched.portions import Chunk
+from pliant.sched.queue import Row, job_key
 from pliant.sched.victims import Rules
 
 RulesFor = Callable[[Cycle, Chunk, str, Resources], Rules | None]
@@ -17,12 +18,12 @@ def serve(cycle: Cycle, action: str, rules_for: RulesFor) -> None:
     world = cycle.world
     for lane in cycle.turns():
         pool = lane[1]
-        chunks = list(_useful(cycle, lane, rules_for))
+        rows = list(_useful(cycle, lane, rules_for))
         if action != "shrink":  # bonus may be taken at once
-            chunks = [chunk for chunk in chunks if not cycle.delayed(chunk.workload)]
-        if not chunks:
+            rows = [[chunk for chunk in row if not cycle.delayed(chunk.workload)] for row in rows]
+        if not any(rows):
             continue
-        order = cycle.order(pool, chunks)
+        order = cycle.order(pool, rows)
         failed: set[Kin] = set()
         while (job := order.pop()) is not None and cycle.steps > 0:
             chunk, adding = job
@@ -38,7 +39,8 @@ def serve(cycle: Cycle, action: str, rules_for: RulesFor) -> None:
                 )
             if not served:
                 failed.add(kin)
-                cycle.block(lane, Block(chunk, pool, adding, cycle.refuse(chunk, pool, adding), kin))
+                alike = (chunk, *filter(cycle.asks, order.following()))
+                cycle.block(lane, Block(chunk, pool, adding, cycle.refuse(chunk, pool, adding), kin), alike)
                 continue
             cycle.placed(chunk, pool, action, before)
             following = world.need(wid).chunk
@@ -55,13 +57,9 @@ def _hunted(cycle: Cycle, rules: Rules, failed: set[Kin]) -> bool:
     return True
 
 
-def _useful(cycle: Cycle, lane: Lane, rules_for: RulesFor) -> Iterator[Chunk]:
+def _useful(cycle: Cycle, lane: Lane, rules_for: RulesFor) -> Iterator[Row]:
     """What failed in this lane and is still wanted, if the action may do anything for it."""
-    known: dict[Kin, bool] = {}
-    for chunk, kin in cycle.failures.get(lane, {}).values():
-        if not known.get(kin, True) or not cycle.asks(chunk):
-            continue
-        if kin not in known:
-            known[kin] = rules_for(cycle, chunk, lane[1], cycle.adding(chunk, lane[1])) is not None
-        if known[kin]:
-            yield chunk
+    for alike in cycle.failures.get(lane, {}).values():
+        first = next(filter(cycle.asks, alike.values()), None)
+        if first is not None and rules_for(cycle, first, lane[1], cycle.adding(first, lane[1])) is not None:
+            yield sorted(filter(cycle.asks, alike.values()), key=job_key)
