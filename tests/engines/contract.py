@@ -17,7 +17,7 @@ GPUS = tuple(Gpu(f"GPU-00000000-0000-0000-0000-00000000000{index}", index, 16 * 
 NODE = Node("n0", GPUS, 8000, 64 * GIB)
 A = AttemptId("w-a", "worker-0", 1)
 B = AttemptId("w-b", "worker-0", 1)
-GRACE = 30_000  # ms; far more than any test takes: who ends by it is a failure
+GRACE = 300_000  # ms; far more than any test takes: who ends by it is a failure
 
 
 def place(*indexes: int, portion: int = 1000) -> Placement:

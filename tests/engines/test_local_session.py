@@ -117,12 +117,12 @@ def test_ctrl_c_on_a_terminal(rig):
 
 @pytest.mark.parametrize("tty", [False, True])
 def test_it_ends_with_the_task(rig, tty):
-    session = execute(rig, "sh", "-c", "echo up; trap '' TERM HUP; while :; do sleep 1000; done", tty=tty)
+    session = execute(rig, "sh", "-c", "trap '' TERM HUP; echo up; while :; do sleep 1000; done", tty=tty)
     said(session, "up")
-    before = len(processes(rig.state, A))
+    until(lambda: len(processes(rig.state, A)) >= 3, "the supervisor, the task and the command")
     rig.stop(A)
     assert rig.end(A).stopped  # the rig checks that nothing lives when it is said
-    assert before >= 3 and processes(rig.state, A) == []
+    assert processes(rig.state, A) == []
     assert output(session) == "" and session.exit_code() == 128 + signal.SIGKILL
 
 
@@ -139,7 +139,7 @@ def test_what_it_leaves_behind_ends_with_the_task(rig):
 def test_kill_ends_its_whole_group(rig):
     session = execute(rig, "sh", "-c", "sleep 1000 & echo up; wait")
     said(session, "up\n")
-    assert len(processes(rig.state, A)) == 4
+    until(lambda: len(processes(rig.state, A)) == 4, "all of its group")
     session.kill()
     until(lambda: len(processes(rig.state, A)) == 2, "supervisor and task remain")
     assert session.read(1.0) == b""
@@ -150,7 +150,8 @@ def test_a_closed_engine_takes_its_sessions_with_it(rig):
     session = execute(rig, "sh", "-c", "echo up; exec sleep 1000")
     said(session, "up\n")
     rig.drop()
-    assert len(processes(rig.state, A)) == 2 and session.read(0) == b""
+    assert session.read(0) == b""
+    until(lambda: len(processes(rig.state, A)) == 2, "supervisor and task remain")
     rig.open()
 
 

@@ -2,11 +2,12 @@
 
 import os
 import threading
+from contextlib import contextmanager
 
 import pytest
 
 from pliant.engines.local.watch import Closed, Strands, Watcher
-from tests.engines.local_rig import SECONDS
+from tests.engines.local_rig import SECONDS, until
 
 
 @pytest.fixture
@@ -23,12 +24,26 @@ def strands():
     strands.close()
 
 
+@contextmanager
+def busy(watcher):
+    """The watcher's thread does not come to its deadlines before the block is over."""
+    begun, over = threading.Event(), threading.Event()
+    watcher.after(0.0, lambda: (begun.set(), over.wait(SECONDS)))
+    assert begun.wait(SECONDS)
+    try:
+        yield
+    finally:
+        over.set()
+
+
 def test_deadlines_come_in_their_order(watcher):
     seen, done = [], threading.Event()
-    watcher.after(0.02, lambda: (seen.append("second"), done.set()))
-    watcher.after(0.0, lambda: seen.append("first"))
+    with busy(watcher):
+        watcher.after(0.02, lambda: (seen.append("last"), done.set()))
+        watcher.after(-1.0, lambda: seen.append("second"))
+        watcher.after(-2.0, lambda: seen.append("first"))
     assert done.wait(SECONDS)
-    assert seen == ["first", "second"]
+    assert seen == ["first", "second", "last"]
 
 
 def test_a_descriptor_is_watched_once(watcher):
@@ -56,10 +71,14 @@ def test_a_call_that_fails_stops_nobody_else(watcher, caplog):
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_what_is_due_after_the_end_never_comes(strands):
+def test_what_is_due_after_the_end_never_comes():
     watcher, seen = Watcher(), []
-    watcher.after(0.01, lambda: seen.append(1))
-    watcher.close()
+    closing = threading.Thread(target=watcher.close)
+    with busy(watcher):
+        watcher.after(0.0, lambda: seen.append(1))
+        closing.start()
+        until(watcher._closed.is_set, "it is closed")
+    closing.join(SECONDS)
     assert seen == []
 
 

