@@ -9,7 +9,7 @@ from pliant.model.quantity import Resources
 from pliant.model.workload import Task, Workload
 from pliant.sched.plan import Plan, Verb
 from tests.sched.ledger import Books, Key, missing, overlaid
-from tests.sched.room import Room, core_fit, may_have
+from tests.sched.room import Room, core_fit, may_have, without_bonus
 from tests.sched.worlds import Scene
 
 
@@ -52,12 +52,26 @@ def irreducible(scene: Scene, plan: Plan) -> int:
                     room.give(claims)
             if not all(room.fits(place) and scene.nodes[place.node].ready for place in extra):
                 continue
+            back = {task.key: task for task in given}
+            if any(d.action == "preempt" for d in takes) and _wins(scene, winner, {**after, **back}):
+                continue
             tried += 1
-            kept = {**base, **{task.key: task for task in given}}
+            kept = {**base, **back}
             assert core_fit(scene, kept, winner) is None, (
                 f"{name} need not have lost {[task.key for task in given]} for {winner.name}"
             )
     return tried
+
+
+def _wins(scene: Scene, winner: Workload, after: dict[Key, Task]) -> bool:
+    """True if its project had more then than before and than its quota: no preemption does that."""
+    old, new = (Books.of(scene, without_bonus(scene, tasks).values()) for tasks in (scene.tasks, after))
+    return any(
+        used.gpu > max(old.used[queue, pool].gpu, new.deserved(queue, pool))
+        and new.deserved(queue, pool) >= 0
+        for (queue, pool), used in new.used.items()
+        if queue == winner.project
+    )
 
 
 def needless(scene: Scene, plan: Plan) -> None:
