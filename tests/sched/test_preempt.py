@@ -142,10 +142,3 @@ def test_who_need_not_go_in_the_end_stays():
     t = settled("n1:4 n2:4", "a=1:max=5", "x a g0.5 @n1.0", "y a g0.5 @n1.0", "z a g3 @n2", "w a g1 x1-3 p99")
     assert t.rows() == ["x Running 0.5 n1", "y Running 0.5 n1", "z Pending 0", "w Running 3 n1+n2"]
     assert {d.workload for d in t.decisions(verb="evict")} == {"z"} and t.attempts("x") == 1
-
-
-def test_a_project_beyond_its_due_gets_no_more_by_preempting():
-    """Without one of them big would fit, but then b had 1.3 GPUs of which a is due all: both go."""
-    jobs = ("b1 b g0.5 @n1", "a1 a g0.2 @n1", "b2 b g0.5 @n2", "a2 a g0.4 @n2", "a3 a g1 x2")
-    t = settled("n1:1 n2:1", "a=2 b=0", *jobs, "big b g0.4 x2 p80")
-    assert set(t.running()) == {"a1", "a2", "big"}
