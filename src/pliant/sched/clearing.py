@@ -72,8 +72,9 @@ class Clearing:
             if self._roomy(node, request, [entry[2] for entry in chosen]):
                 return together([entry[0] for entry in chosen])
         plain = whole(request) and request.devices > node.free and not self._entangled(node)
-        units = self._apart(node, request) if plain else None
-        if units is None and plain:
+        part = request.devices == 1 and request.shared and not self._devices_fit(node, request)
+        units = self._apart(node, request) if plain else self._on_one(node, request) if part else None
+        if units is None and (plain or part):
             return None
         if units is None or not self._roomy(node, request, units):
             mark = self._world.checkpoint()
@@ -103,6 +104,11 @@ class Clearing:
             return None
         found.sort(key=lambda entry: entry[:2])
         return [unit for entry in found[:lacks] for unit in entry[2]]
+
+    def _on_one(self, node: NodeState, request: Request) -> list[Unit] | None:
+        """Units that free a part of one device, the cheapest; None if there is none."""
+        priced = self._cheapest(node, request, False) if self.spend(1) else []
+        return self._off(*priced[0]) if priced else None
 
     def _roomy(self, node: NodeState, request: Request, units: list[Unit]) -> bool:
         """True if without these units there are cores and memory enough as well."""
@@ -164,6 +170,8 @@ class Clearing:
             share = fraction.share_on(device.gpu, request)
             if device.gpu.foreign or device.room(share.portion, share.memory):
                 continue
+            if share.portion > GPU or share.memory > device.gpu.memory:
+                continue  # not even if it were empty
             priced = self._priced(device, share)
             if priced is None:
                 continue

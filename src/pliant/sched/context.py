@@ -363,11 +363,19 @@ class Cycle:
         self.failed(lane, block.kin, alike)
         for chunk in alike:
             known = self.blocked.get(chunk.workload.id)
-            if known is None or not _same(known.chunk, chunk) or self._hope(block) > self._hope(known):
+            if known is None or not _same(known.chunk, chunk) or self._more_hope(block, known):
                 self.blocked[chunk.workload.id] = block
 
     def failed(self, lane: Lane, kin: Kin, alike: Iterable[Chunk]) -> None:
-        self.failures.setdefault(lane, {}).setdefault(kin, {}).update({it.workload.id: it for it in alike})
+        """Remember what a lane could not give."""
+        failures = self.failures.setdefault(lane, {}).setdefault(kin, {})
+        for chunk in alike:
+            failures[chunk.workload.id] = chunk
+
+    def _more_hope(self, one: Block, other: Block) -> bool:
+        if one.kin == other.kin and (one.refusal is None) is (other.refusal is None):
+            return False
+        return self._hope(one) > self._hope(other)
 
     def _hope(self, block: Block) -> int:
         if self.never_fits(block.chunk, block.pool):

@@ -165,8 +165,8 @@ class Order:
         assert heap[0][1] == child, "only the queue that was popped last changes its place"
         if adding is None:
             heappop(heap)
-        elif (key := self._key(child, adding)) != heap[0][0]:
-            heapreplace(heap, (key, child))
+        elif len(heap) > 1 and (key := self._key(child, adding)) != heap[0][0]:
+            heapreplace(heap, (key, child))  # the key of one that is alone is never looked at
 
     def _best(self, queue: str) -> Resources:
         """What its next job asks for."""
