@@ -49,6 +49,7 @@ def workload(name: str, **changed: Any) -> dict[str, Any]:
         "command": "",
         "arguments": "",
         "environmentVariables": {},
+        "labels": {},
         "totalPendingTimeSeconds": 3,
         "totalRunningTimeSeconds": 3725,
         "guaranteedRuntimeEndsAt": None,

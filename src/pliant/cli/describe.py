@@ -45,11 +45,20 @@ def job(session: Session, name: str) -> None:
     show_job(session, name)
 
 
-@click.command("get", cls=Command, short_help="The older word for `describe job`.")
+@click.command("get", cls=Command, short_help="`get pods`; the older word for `describe job`.")
 @click.option("-e", "--events", is_flag=True, help="Accepted; events are shown anyway.")
+@click.option("-l", "--selector", metavar="K=V", help="get pods: only of workloads with these labels.")
+@click.option("-n", "--namespace", metavar="NAME", help="get pods: of this project.")
 @_options
-def get(session: Session, name: str, events: bool) -> None:
-    """Everything about a job; the same as `describe job`."""
+def get(session: Session, name: str, events: bool, selector: str | None, namespace: str | None) -> None:
+    """`get pods` lists pods in the columns of kubectl; `get NAME` is the same as `describe job NAME`."""
+    if name in ("pods", "pod", "po"):
+        from pliant.cli.pods import get_pods
+
+        get_pods(session, selector, namespace)
+        return
+    if selector is not None or namespace is not None:
+        raise click.UsageError("-l and -n are for `get pods`.")
     show_job(session, name)
 
 
@@ -62,12 +71,17 @@ def show_job(session: Session, name: str) -> None:
         return
     for label, value in _labels(item, pods):
         click.echo(f"{label}: {value}".rstrip())
-    if said := item.get("progress"):
+    if progress := item.get("progress"):
         click.echo("\nTraining:")
-        for label, value in labels(said):
+        for label, value in labels(progress):
             click.echo(f"{label}: {value}")
     click.echo("\nPods:")
     click.echo(pods_table(pods, item, headers=session.headers))
+    if item["phase"] == "Failed" and item.get("distributedFramework") == "ElasticDL":
+        from pliant.cli.traceback import first_traceback
+
+        if said := first_traceback(session, item["id"], pods):
+            click.echo(f"\nFirst Error:\n{said}")
     if shares := item.get("gpuShares"):
         click.echo(f"\nGPU Shares:\n{shares_table(shares, headers=session.headers)}")
     click.echo("\nEvents:")

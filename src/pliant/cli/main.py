@@ -1,35 +1,52 @@
-"""The program `pliant` (also installed as `runai`): one process, from its command line to its exit code."""
+"""The program `pliant` (also installed as `runai`), and what all our programs share: from a command line to
+an exit code, in one process.
+"""
 
 import gc
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    import click
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; without `arguments` be the program, which ends."""
+    return program(arguments, _pliant, ("pliant", "runai"))
+
+
+def program(
+    arguments: Sequence[str] | None, load: "Callable[[], click.Command]", names: Sequence[str]
+) -> int:
+    """The same for the command that `load` imports; its names are those that it may be called by."""
     if arguments is not None:
-        return _run(list(arguments))
+        return _run(list(arguments), load, names)
     gc.set_threshold(50_000)  # imports make many objects and no garbage
-    code = _run(sys.argv[1:])
+    code = _run(sys.argv[1:], load, names)
     _leave(code)
 
 
-def _run(arguments: list[str]) -> int:
+def _pliant() -> "click.Command":
+    from pliant.cli.commands import cli
+
+    return cli
+
+
+def _run(arguments: list[str], load: "Callable[[], click.Command]", names: Sequence[str]) -> int:
     import click
 
-    from pliant.cli.commands import cli
     from pliant.cli.exits import INTERRUPTED, code_of
     from pliant.cli.session import Session
     from pliant.client.errors import PliantError
 
-    program = os.path.basename(sys.argv[0])
+    called = os.path.basename(sys.argv[0])
     session = Session()
     try:
-        result = cli.main(
+        result = load().main(
             args=arguments,
-            prog_name=program if program in ("pliant", "runai") else "pliant",
+            prog_name=called if called in names else names[0],
             standalone_mode=False,
             obj=session,
         )

@@ -39,9 +39,9 @@ class Session:
 
     @property
     def program(self) -> str:
-        """`pliant` or `runai`, as typed."""
+        """`pliant` or `runai`, as typed; `pliant` for those programs that do one thing only."""
         name = click.get_current_context().find_root().info_name
-        return name or "pliant"
+        return "runai" if name == "runai" else "pliant"
 
     @property
     def config(self) -> Config:

@@ -277,7 +277,30 @@ def finish(session: Session, kind: str, body: dict[str, Any], given: Mapping[str
 def send(session: Session, kind: str, body: dict[str, Any], *, dry_run: bool) -> Mapping[str, Any] | None:
     """Submit, and print the answer; None after a dry run. `kind`: Training, Workspace or Distributed."""
     project = session.current_project
-    body["projectName"] = project
+    try:
+        answer = accepted(session, kind, body, dry_run=dry_run)
+    except Conflict as error:
+        if error.reason not in ("", "name-exists", "conflict") or error.details or "name" not in body:
+            raise
+        delete = f"`{session.program} delete {body['name']} -p {project}`"
+        advice = f"Choose another name, or delete it first: {delete}."
+        raise Conflict(error.message, advice, status=error.status, reason=error.reason) from error
+    if answer is None:
+        return None
+    name = answer["name"]
+    if session.output == "name":
+        click.echo(name)
+    elif not structured(session, answer):
+        noun = session.noun
+        look = f"describe job {name}" if noun == "job" else f"{session.group} describe {name}"
+        click.echo(f"The {noun} '{name}' has been submitted successfully")
+        click.echo(f"You can run `{session.program} {look} -p {project}` to check its status")
+    return answer
+
+
+def accepted(session: Session, kind: str, body: dict[str, Any], *, dry_run: bool) -> Mapping[str, Any] | None:
+    """Submit to the current project, and print what its owner should know; None after a dry run."""
+    body["projectName"] = session.current_project
     body["source"] = "CLI"
     body["submittedBy"] = user()
     try:
@@ -288,22 +311,8 @@ def send(session: Session, kind: str, body: dict[str, Any], *, dry_run: bool) ->
     except NotFound:
         session.check_project()
         raise
-    except Conflict as error:
-        if error.reason not in ("", "name-exists", "conflict") or error.details or "name" not in body:
-            raise
-        delete = f"`{session.program} delete {body['name']} -p {project}`"
-        advice = f"Choose another name, or delete it first: {delete}."
-        raise Conflict(error.message, advice, status=error.status, reason=error.reason) from error
     for notice in answer.get("notices") or []:
         session.note(f"Note: {notice}")
-    name = answer["name"]
-    if session.output == "name":
-        click.echo(name)
-    elif not structured(session, answer):
-        noun = session.noun
-        look = f"describe job {name}" if noun == "job" else f"{session.group} describe {name}"
-        click.echo(f"The {noun} '{name}' has been submitted successfully")
-        click.echo(f"You can run `{session.program} {look} -p {project}` to check its status")
     return answer
 
 

@@ -95,6 +95,8 @@ class Catalogue:
         place, _, last = name.rpartition("/")
         if last in _RELATIVES and f"{place}/quickstart" in _QUICKSTARTS:
             return _relative(_RELATIVES[last])
+        if name == "elasticdl":
+            return Entry((sys.executable, "-m", "pliant.train.elasticdl"))
         if name in _NOTEBOOKS:
             return _notebook(image)
         short = name.removeprefix("docker.io/").removeprefix("library/")

@@ -1,0 +1,110 @@
+"""The flags of ElasticDL's clients, old and new: what each becomes here, and which have no effect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TRAIN, EVALUATE, PREDICT = "train", "evaluate", "predict"
+VERBS = (TRAIN, EVALUATE, PREDICT)
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag in all its spellings; the first is the one that the tasks know, if it is for them."""
+
+    names: tuple[str, ...]
+    about: str
+    kind: str = "text"  # text | count | least0 | path | data | codec
+    passed: bool = False  # to the master and the workers
+    metavar: str = "TEXT"
+
+    @property
+    def key(self) -> str:
+        return self.names[0]
+
+
+def _task(names: str, about: str, kind: str = "text", metavar: str = "N") -> Flag:
+    return Flag(tuple(names.split()), about, kind, True, metavar)
+
+
+def _job(names: str, about: str, metavar: str = "TEXT") -> Flag:
+    return Flag(tuple(names.split()), about, metavar=metavar)
+
+
+FLAGS = (
+    _job("job_name", "Its name: unique in the project.", "NAME"),
+    _job("model_file", "The model file.", "FILE"),
+    _job("model_zoo", "Folder that --model_def is looked for in.", "DIR"),
+    _job("model_def", "The model file as MODULE.SYMBOL inside of --model_zoo.", "NAME"),
+    _task("train_data_dir training_data training_data_dir", "Records to train on.", "data", "DIR|digits:N"),
+    _task(
+        "validation_data_dir validation_data evaluation_data_dir evaluation_data",
+        "Records to evaluate on.",
+        "data",
+        "DIR|digits:N",
+    ),
+    _task("prediction_data_dir prediction_data", "Records to predict from.", "data", "DIR|digits:N"),
+    _task("num_epochs num_epoch", "Passes over the data.", "count"),
+    _task("minibatch_size", "Records of one gradient.", "count"),
+    _task("records_per_task record_per_task", "Records that a worker leases at once.", "count"),
+    Flag(("num_minibatches_per_task",), "The same in minibatches.", "count", metavar="N"),
+    _task("num_workers num_worker", "Workers that it asks for; 1 if not said.", "count"),
+    _task("grads_to_wait", "Gradients of one update.", "count"),
+    _task("codec_type", "How records are written: bytes or tf_example.", "codec", "CODEC"),
+    _task("evaluation_steps", "Updates between two evaluations; 0: none.", "least0"),
+    _task("checkpoint_steps", "Updates between two checkpoints; 0: none.", "least0"),
+    _task("checkpoint_dir", "Folder of the checkpoints.", "path", "DIR"),
+    _task("keep_checkpoint_max", "Checkpoints that are kept.", "count"),
+    _task("output", "Where the result is written.", "path", "PATH"),
+    _task("seed", "Of the order of records and the first weights.", "least0"),
+    *(
+        _task(symbol, f"Name that the model file has for {symbol}.", metavar="NAME")
+        for symbol in (
+            "feature_columns",
+            "label_columns",
+            "loss",
+            "optimizer",
+            "input_fn",
+            "feed",
+            "dataset_fn",
+            "eval_metrics_fn",
+            "callbacks",
+        )
+    ),
+    _job("master_pod_priority", "Priority class of the master.", "CLASS"),
+    _job("worker_pod_priority", "Priority class of the workers.", "CLASS"),
+    _job("master_resource_request", "What the master needs: cpu=1,memory=1024Mi.", "LIST"),
+    _job("worker_resource_request", "What a worker needs: cpu=1,memory=4096Mi,gpu=1.", "LIST"),
+    _job("master_cpu_request", "Cores of the master; 100m if not said.", "CPU"),
+    _job("master_memory_request", "Memory of the master; 1024Mi if not said.", "AMOUNT"),
+    _job("worker_cpu_request", "Cores of a worker; 1000m if not said.", "CPU"),
+    _job("worker_memory_request", "Memory of a worker; 4096Mi if not said.", "AMOUNT"),
+    _job("envs", "Environment variables: A=1,B=2.", "LIST"),
+)
+
+WITHOUT_EFFECT = {
+    "no image is built or pushed": (
+        "image_base", "image_name", "repository", "push_image", "docker_image_prefix",
+        "docker_image_repository", "docker_base_url", "docker_tlscert", "docker_tlskey", "image_pull_policy",
+        "extra_pypi_index", "local_pkg_dir", "cluster_spec", "cluster_spec_json",
+    ),
+    "nothing limits a task on this machine": (
+        "master_cpu_limit", "master_memory_limit", "worker_cpu_limit", "worker_memory_limit",
+        "master_resource_limit", "worker_resource_limit",
+    ),
+    "tasks see this machine's own files": ("volume", "volume_name", "mount_path"),
+    "there are no parameter servers": (
+        "num_ps_pods", "ps_resource_request", "ps_resource_limit", "ps_pod_priority", "use_go_ps",
+        "distribution_strategy", "use_async", "lr_staleness_modulation", "get_model_steps",
+        "sync_version_tolerance",
+    ),
+    "decided here otherwise": (
+        "namespace", "restart_policy", "relaunch_on_worker_failure", "evaluation_start_delay_secs",
+        "evaluation_throttle_secs", "log_level", "log_file_path", "log_loss_steps", "tensorboard_log_dir",
+        "need_pod_manager", "need_task_manager", "need_elasticdl_job_service", "need_tf_config",
+        "populate_env_names", "aux_params", "force_use_kube_config_file", "job_type", "model_params",
+        "custom_data_reader", "data_reader_params", "prediction_outputs_processor", "master_port",
+        "checkpoint_filename_for_init", "checkpoint_dir_for_init", "ps_addrs", "custom_training_loop",
+    ),
+}  # fmt: skip
+"""Flags of ElasticDL that are accepted, by why they do nothing."""
