@@ -61,9 +61,7 @@ def _options() -> list[click.Parameter]:
     ]
     project: dict[str, Any] = {"expose_value": False, "callback": remember}
     made += [
-        click.Option(
-            ["-p", "--project"], metavar="NAME", help="Project to work in.", **project
-        ),
+        click.Option(["-p", "--project"], metavar="NAME", help="Project to work in.", **project),
         click.Option(["--wait"], is_flag=True, help="Follow it; end as it ends."),
         click.Option(["--dry-run"], is_flag=True, help="Ask what would happen; submit nothing."),
     ]
