@@ -60,9 +60,10 @@ def _said(item: WorkloadItem) -> str:
         return f"Completed after {show_duration(item.get('totalRunningTimeSeconds'))}"
     parts = [item["phase"]]
     if item["phase"] == "Running":
-        parts.append(f"{item.get('runningPods', 0)} pods")
+        running = item.get("runningPods", 0)
+        parts.append(f"{running} pod{'' if running == 1 else 's'}")
     reason = item.get("reason")
-    if reason and item.get("pendingPods"):
+    if reason and item.get("queuePosition"):
         parts.append(reason["message"].rstrip("."))
     return ", ".join([*parts, *([bar(item)] if item.get("progress") else [])])
 

@@ -66,7 +66,8 @@ class Jobs:
         def run(draft: Draft) -> tuple[Task, list[str]]:
             task = self._task(attempt)
             if not drained:
-                said = f"{attempt.task} trains on {len(gpus)} GPU{'' if len(gpus) == 1 else 's'}."
+                where = f" on {len(gpus)} GPU{'' if len(gpus) == 1 else 's'}" if gpus else ""
+                said = f"{attempt.task} trains{where}."
                 draft.event(attempt.workload, EventKind.RESIZED, said, who="job", attempt=str(attempt))
                 return task, []
             return task, self._loop.allocations.drained(attempt, version, gpus)
