@@ -58,8 +58,8 @@ class Workers:
         self.state, self.error, self.away = "training", None, False
 
     def hold(self, devices: Sequence[str], *, left_ms: int | None = None) -> None:
-        self.wanted = list(devices)
         self.left_ms.append(left_ms)
+        self.wanted = list(devices)  # last: this is what tests wait for
 
     def poll(self) -> list[Exit]:
         self.lives = [gpu for gpu in self.lives if gpu in self.wanted or gpu in self.slow]
@@ -94,7 +94,7 @@ class Rig:
         self.thread.start()
 
     def ends(self) -> int:
-        self.thread.join(15)
+        self.thread.join(60)
         return self.code[0]
 
 
@@ -104,7 +104,7 @@ def rig() -> Iterator[Rig]:
     yield made
     made.workers.slow.clear()
     made.stop.set()
-    made.thread.join(15)
+    made.thread.join(60)
     assert not made.thread.is_alive()
 
 
@@ -141,7 +141,9 @@ def test_while_it_stops_it_reads_each_document_once(rig: Rig) -> None:
     rig.stop.set()
     until(lambda: rig.workers.wanted == [], "it stops")
     rig.source.tell(2, A, B)
-    until(lambda: len(rig.source.reports) > 3, "some turns")
+    until(lambda: rig.source.told == 2, "it reads")
+    enough = len(rig.source.reports) + 2
+    until(lambda: len(rig.source.reports) > enough, "some turns")
     assert rig.source.told == 2 and rig.workers.wanted == []
 
 
@@ -303,7 +305,7 @@ def test_its_place_in_the_job(folder: Path, more: dict[str, str], leads: bool, s
 def run(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PLIANT_ATTEMPT": ATTEMPT, "PLIANT_ATTEMPT_DIR": str(folder), **more}
     command = [sys.executable, "-m", "pliant.train.agent", *words]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=110)
 
 
 def test_there_is_one_agent_in_a_task(folder: Path) -> None:

@@ -104,7 +104,7 @@ class Running:
     def status(self) -> dict[str, Any]:
         return self.client.call("status")
 
-    def until(self, what: Callable[[dict[str, Any]], Any], seconds: float = 60) -> dict[str, Any]:
+    def until(self, what: Callable[[dict[str, Any]], Any], seconds: float = 100) -> dict[str, Any]:
         """Poll the fleet until the status is as wished."""
         end = time.monotonic() + seconds
         while True:
@@ -120,7 +120,7 @@ class Running:
                 raise AssertionError(f"not within {seconds} s: {json.dumps(status)}\n{self.logs()}")
             time.sleep(0.01)
 
-    def finish(self, seconds: float = 60) -> dict[str, Any]:
+    def finish(self, seconds: float = 100) -> dict[str, Any]:
         """Wait for success, and for the end of all workers."""
         self.slow(False)
         status = self.until(lambda s: s["state"] == "finished" and not self.fleet.devices(), seconds)

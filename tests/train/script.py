@@ -95,7 +95,7 @@ if "fault" in spec:
 if "half_told" in spec:  # rank 0 has all addresses and asks no more, rank 1 has told its own and asks later
     here, ask = os.path.join(spec["out"], ".."), MasterStore._ask
 
-    def slowly(store, wanted):
+    def later(store, wanted):
         waits = job.generation == 1 and job.rank == 1 and not os.path.exists(os.path.join(here, "told"))
         if wanted and waits:
             ask(store, [])
@@ -106,7 +106,7 @@ if "half_told" in spec:  # rank 0 has all addresses and asks no more, rank 1 has
         if wanted and job.rank == 0:
             open(os.path.join(here, "knows"), "w").close()
 
-    MasterStore._ask = slowly
+    MasterStore._ask = later
 data = job.data(
     (x, y), global_batch=spec.get("batch", 32), max_micro_batch=spec.get("micro", 8), seed=spec.get("seed", 0)
 )
@@ -114,6 +114,18 @@ if spec.get("evaluate"):
     job.evaluation(
         (x, y), lambda m, b: {"loss": float(((m(b[0]) - b[1]) ** 2).sum())}, every=spec["evaluate"]
     )
+
+
+def slowly(records):
+    """While the test does things to the job. Its second half takes a second per step, so that it does not end
+    before the test is through."""
+    half = 2 * job.applied > job.settings["steps_total"]
+    seconds = (spec.get("slow_s", 0.05) + half * job.size) * records / spec.get("batch", 32)
+    until = time.monotonic() + seconds
+    while os.path.exists(os.path.join(spec["out"], "..", "slow")) and time.monotonic() < until:
+        time.sleep(min(seconds, 0.05))
+
+
 for _epoch in job.epochs(spec.get("epochs", 2)):
     for batch in data:
         with job.step(batch) as step:
@@ -124,6 +136,5 @@ for _epoch in job.epochs(spec.get("epochs", 2)):
                 plan = step._running.plan
                 loss = loss * plan.count / (job.size * len(plan.parts) * len(batch.ids))
             step.backward(loss)
-        if os.path.exists(os.path.join(spec["out"], "..", "slow")):
-            time.sleep(spec.get("slow_s", 0.05) * len(batch.ids) / spec.get("batch", 32))
+        slowly(len(batch.ids))
 log.write(json.dumps({"end": job.digest(), "evaluations": job.evaluations}) + "\n")

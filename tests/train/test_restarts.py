@@ -15,6 +15,8 @@ from tests.train.test_churn import check
 from tests.train.test_parity import fixed, spec
 from tests.train.zygote import Zygote
 
+pytestmark = pytest.mark.timeout(400)  # real processes: a busy machine is no failure
+
 
 def test_full_restart_on_another_size_gives_the_same_losses(zygote: Zygote, tmp_path: Path) -> None:
     wanted = spec(80, optimizer="adam", logical=4, norm=True)
@@ -60,12 +62,11 @@ def test_all_workers_lost_within_a_job_go_back_to_the_checkpoint(zygote: Zygote,
         assert len(restored) == 2 and restored[1] % 5 == 0 and restored[1] >= 5
 
 
-@pytest.mark.timeout(300)
 def test_the_master_is_killed_ten_times(zygote: Zygote, tmp_path: Path) -> None:
     wanted = {"records": 250, "batch": 32, "micro": 8, "epochs": 80}
     with Running(zygote, tmp_path, wanted, process=True) as job:
         job.hold(2)
-        step = job.until(lambda s: s["step"] >= 2)["step"]
+        step = job.until(lambda s: s["step"] >= 2 and s["world"] == 2)["step"]
         pids = job.pids()
         for kill in range(10):
             assert job.process is not None
@@ -75,9 +76,10 @@ def test_the_master_is_killed_ten_times(zygote: Zygote, tmp_path: Path) -> None:
                 job.hold(3)  # a newcomer while there is no master
             if kill == 7:
                 os.kill(job.pids()[-1], signal.SIGKILL)
-            step = job.until(lambda s, step=step: s["step"] > step, 60)["step"]
+            there = 2 if kill < 4 else 3
+            step = job.until(lambda s, step=step, n=there: s["step"] > step and len(job.pids()) == n)["step"]
         assert set(pids[:2]) <= set(job.pids()), "nobody was restarted for it"
-        job.finish(120)
+        job.finish()
         assert job.process is not None and job.process.restarts == 10
         check(job, 80)
 
@@ -113,7 +115,7 @@ def test_a_kill_in_the_middle_of_each_collective(
     with Running(zygote, tmp_path, wanted) as job:
         job.slow(False)
         job.hold(3)
-        job.until(lambda s: s["generation"] >= 2, 60)
+        job.until(lambda s: s["generation"] >= 2)
         job.finish()
         check(job, 3)
         assert any(w["state"] == "lost" for w in job.status()["workers"])

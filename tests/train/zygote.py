@@ -25,7 +25,7 @@ class Forked:
     def poll(self) -> int | None:
         return self._zygote.exits.get(self.pid)
 
-    def wait(self, timeout: float = 30) -> int:
+    def wait(self, timeout: float = 100) -> int:
         until = time.monotonic() + timeout
         while (code := self.poll()) is None:
             if time.monotonic() > until:
@@ -70,7 +70,7 @@ class Zygote:
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(20)
+        self._process.wait(100)
         assert self._process.stdout is not None
         self._process.stdout.close()
 
