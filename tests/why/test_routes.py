@@ -1,6 +1,7 @@
 """Questions by the API: what unblocks, hidden names, what-if, drains, the record; what is refused."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,23 @@ from fastapi.testclient import TestClient
 
 from pliant.api import shapes
 from pliant.api.audit import Fairness
+from pliant.api.auth import Authority
 from pliant.api.replay import ReplayItem
 from pliant.api.whatif import DrainItem, WhatIfItem
+from pliant.control.clock import SteadyClock
+from pliant.engines.virtual.machines import Machines
+from pliant.engines.virtual.timeline import Timeline
+from pliant.model.machine import Node
 from tests.api.conftest import Api
-from tests.api.stage import TOKEN, stage, until
+from tests.api.stage import TOKEN, behaviour, nodes, stage
+from tests.api.stage import until as until_in
 
 WORKLOADS = "/api/v1/workloads"
+
+
+def until(true: Callable[[], object]) -> None:
+    """Poll for as long as a busy machine may take."""
+    until_in(true, 60)
 
 
 @pytest.fixture
@@ -47,15 +59,50 @@ def test_what_unblocks_it(api: Api) -> None:
     assert api.get(f"{WORKLOADS}/{identity}/why")["unblock"]["remedies"]
 
 
+def logged_in(api: Api, user: str) -> dict[str, str]:
+    """Headers of whoever has logged in under that name."""
+    grant = {"grantType": "password", "username": user, "password": TOKEN}
+    return {"Authorization": f"Bearer {api.call('POST', '/api/v1/token', json=grant)['accessToken']}"}
+
+
+def test_the_account_of_the_server_sees_all_names_whichever_way_it_asks(api: Api) -> None:
+    identity = waiting(api)
+    account = Authority(TOKEN, b"any").owner
+    for headers in ({}, logged_in(api, account)):
+        why = api.call("GET", f"{WORKLOADS}/{identity}/why?full=true", headers=headers)
+        assert "busy of project default ends" in str(why["unblock"])
+        queue = api.call("GET", "/api/v1/queue?remedies=true", headers=headers)["entries"]
+        assert [entry["name"] for entry in queue] == ["patient"]
+        assert "busy" in queue[0]["remedy"]["text"]
+    api.call("GET", "/api/v1/replay/record", 404, headers=logged_in(api, account))
+
+
+def test_what_waits_for_the_same_shares_one_suggestion(api: Api) -> None:
+    first = waiting(api)
+    more = [api.submit(f"patient-{number}", gpus=2)["workloadId"] for number in (2, 3)]
+    until(lambda: all(api.item(it)["reason"] is not None for it in more))
+    queue = api.get("/api/v1/queue", remedies=True)["entries"]
+    shapes.Queue.model_validate({"entries": queue})
+    assert [(entry["name"], entry["like"]) for entry in queue] == [
+        ("patient", None), ("patient-2", "patient"), ("patient-3", "patient"),
+    ]  # fmt: skip
+    assert [entry["remedy"] is not None for entry in queue] == [True, False, False]
+    assert [entry["remedy"] for entry in api.get("/api/v1/queue")["entries"]] == [None] * 3
+    why = api.get(f"{WORKLOADS}/{more[1]}/why")
+    assert (why["aheadCount"], why["aheadGpus"], len(why["ahead"])) == (2, 4.0, 2)
+    assert api.get(f"{WORKLOADS}/{first}/why")["aheadCount"] == 0
+
+
 def test_names_of_others_are_hidden_from_whom_they_are_no_concern(api: Api) -> None:
     identity = waiting(api)
-    grant = {"grantType": "password", "username": "eve", "password": TOKEN}
-    issued = api.call("POST", "/api/v1/token", json=grant)["accessToken"]
-    headers = {"Authorization": f"Bearer {issued}"}
+    headers = logged_in(api, "eve")
     why = api.call("GET", f"{WORKLOADS}/{identity}/why?full=true", headers=headers)
     text = str(why["unblock"])
     assert "busy" not in text and "a workload" in text
     assert "2.00 GPUs get free" in text, "numbers are told"
+    queue = api.call("GET", "/api/v1/queue?remedies=true", headers=headers)["entries"]
+    assert [(entry["name"], entry["project"]) for entry in queue] == [("a workload", "another project")]
+    assert "busy" not in str(queue) and "2.00 GPUs" in queue[0]["remedy"]["text"]
     supposed = {"changes": [{"kind": "end", "workload": "busy"}]}
     found = api.call("POST", "/api/v1/what-if", json=supposed, headers=headers)
     assert {one["name"] for one in found["differences"]} == {"a workload"}
@@ -88,6 +135,8 @@ def test_what_if(api: Api) -> None:
         ([], 400, "Nothing is supposed"),
         ([{"kind": "explode"}], 400, "'explode' cannot be supposed"),
         ([{"kind": "drain", "node": "nowhere"}], 404, "There is no node 'nowhere'"),
+        ([{"kind": "drain", "label": "rack", "value": "r9"}], 404, "No node has the label rack=r9"),
+        ([{"kind": "remove", "label": "rack", "value": ""}], 404, "No node has the label rack="),
         ([{"kind": "fail", "label": "rack", "value": "r9"}], 404, "No node has the label rack=r9"),
         ([{"kind": "quota", "project": "default", "to": -1}], 400, "cannot be negative"),
         ([{"kind": "quota", "project": "nobody", "to": 1}], 404, "There is no project 'nobody'"),
@@ -128,6 +177,37 @@ def test_draining_a_node(tmp_path: Path) -> None:
         until(lambda: name not in str(api.running(identity).get("node")))
         assert name not in str(api.item(identity).get("node"))
         api.call("POST", "/api/v1/nodes/nowhere/drain", 404, json={})
+
+
+def test_draining_all_nodes_of_a_label(tmp_path: Path) -> None:
+    owner = {"Authorization": f"Bearer {TOKEN}"}
+    rack = nodes(2, labels=(("rack", "r1"),))
+    machines = Machines(Timeline(SteadyClock().now()), [*rack, *away()], behaviour=behaviour)
+    with stage(tmp_path, machines=machines) as made, TestClient(made.app(), headers=owner) as http:
+        api = Api(made, http)
+        ids = [api.submit(f"w{number}", gpus=1)["workloadId"] for number in range(2)]
+        for identity in ids:
+            api.running(identity)
+        said = [{"kind": "drain", "label": "rack", "value": "r1"}]
+        supposed = api.call("POST", "/api/v1/what-if", json={"changes": said})
+        body = {"label": "rack", "value": "r1"}
+        seen = api.call("POST", "/api/v1/drains?dryRun=true", json=body)
+        assert seen["nodes"] == ["node-0", "node-1"] and seen["dryRun"]
+        moving = {one["name"] for one in seen["workloads"] if one["what"] == "moves"}
+        assert {one["name"] for one in supposed["differences"]} == moving
+        assert not any(node["draining"] for node in api.get("/api/v1/nodes")["nodes"])
+        done = api.call("POST", "/api/v1/drains", json=body)
+        assert {one["name"] for one in done["workloads"]} == moving
+        until(lambda: {api.running(identity)["node"] for identity in ids} == {"spare"})
+        for wrong, status in (({}, 400), ({"label": "rack", "value": "r9"}, 404), ({"nodes": ["no"]}, 404)):
+            api.call("POST", "/api/v1/drains", status, json=wrong)
+
+
+def away() -> list[Node]:
+    """One node in another rack."""
+    (node,) = nodes(1, labels=(("rack", "r2"),))
+    gpus = tuple(replace(gpu, uuid=f"SPARE-{gpu.index}") for gpu in node.gpus)
+    return [replace(node, name="spare", gpus=gpus)]
 
 
 def test_the_record_and_fairness(api: Api) -> None:

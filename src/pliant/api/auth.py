@@ -40,6 +40,7 @@ class Principal:
 
     user: str
     owner: bool = False  # has the token itself, and may say in whose name it submits
+    admin: bool = False  # the server's account: it is told the names of all projects
     attempt: str = ""  # `<workload>/<task>/<number>`; set for one, which sees nothing but what concerns it
 
 
@@ -84,10 +85,11 @@ class Authority:
                 f"{scheme[:20]!r} is no way to log in here.", "Use: Authorization: Bearer <token>"
             )
         if self.knows(token):
-            return Principal(self.owner, owner=True)
+            return Principal(self.owner, owner=True, admin=True)
         if token.startswith("attempt:"):
             return self._attempt(token)
-        return Principal(self._subject(token, "access"))
+        user = self._subject(token, "access")
+        return Principal(user, admin=user == self.owner)  # only who has the token can have had it issued
 
     def knows(self, token: str) -> bool:
         """True for the token of the state folder."""

@@ -225,6 +225,8 @@ class WhyItem(Shape):
     reason: Reason | None
     position: int | None
     ahead: list[Ahead]
+    aheadCount: int
+    aheadGpus: float
     history: list[EventItem]
     unblock: Numbers | None
 
@@ -236,6 +238,8 @@ class QueueEntry(Shape):
     gpus: float
     reason: Reason | None
     since: str
+    remedy: Numbers | None
+    like: str | None
 
 
 class ServerItem(Shape):

@@ -15,8 +15,8 @@ WORKLOAD, PROJECT = "a workload", "another project"
 
 
 def sight(board: Board, caller: Principal) -> Sees:
-    """The owner of the server sees all; others the projects in which they have submitted something."""
-    if caller.owner:
+    """The account that runs the server sees all; others where they have submitted something."""
+    if caller.admin:
         return lambda project: True
     own = {view.project.id for view in board.workloads.values() if view.workload.user == caller.user}
     return lambda project: project in own

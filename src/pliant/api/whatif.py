@@ -1,6 +1,6 @@
 """What would unblock, what-if, draining nodes: questions that are worked on beside the loop."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -9,12 +9,14 @@ from pydantic import BaseModel, ConfigDict
 
 from pliant.api.amounts import gpus
 from pliant.api.answers import answer, answers
-from pliant.api.auth import Caller
-from pliant.api.context import Here
+from pliant.api.auth import Caller, Principal
+from pliant.api.context import Context, Here
 from pliant.api.shapes import Shape
 from pliant.api.sight import Sees, shown, sight
 from pliant.api.times import stamp
+from pliant.control.errors import BadRequest, NotFound
 from pliant.control.questions import Drained, Supposed, Unblocked
+from pliant.control.supposing import LABELS
 from pliant.sched.remedy import Remedy
 from pliant.sched.whatif import Difference
 
@@ -33,6 +35,14 @@ class Drain(BaseModel):
     stop: bool = False  # stop what cannot move; else it runs to its end
 
 
+class DrainSome(Drain):
+    """Which: by name, or all of a label such as that of a rack."""
+
+    nodes: list[str] = []
+    label: str = ""
+    value: str = ""
+
+
 class WhatIfItem(Shape):
     differences: list[dict[str, Any]]
     gpusBefore: float
@@ -45,6 +55,9 @@ class DrainItem(Shape):
     nodes: list[str]
     workloads: list[dict[str, Any]]
     dryRun: bool
+
+
+DryRun = Annotated[bool, Query(alias="dryRun", description="Only say what would happen.")]
 
 
 @router.post("/what-if", **answers(200, WhatIfItem))
@@ -60,14 +73,34 @@ def drain(
     body: Drain,
     here: Here,
     caller: Caller,
-    dry_run: Annotated[bool, Query(alias="dryRun", description="Only say what would happen.")] = False,
+    dry_run: DryRun = False,
 ) -> Response:
     """Move what can move away from a node; the rest runs to its end or is stopped, and nothing new comes."""
+    return _emptied([name], body.stop, dry_run, here, caller)
+
+
+@router.post("/drains", **answers(200, DrainItem))
+def drain_some(body: DrainSome, here: Here, caller: Caller, dry_run: DryRun = False) -> Response:
+    """The same for several nodes at once: nothing moves from one of them to another."""
+    if bool(body.label) == bool(body.nodes):
+        raise BadRequest(
+            "Name either nodes or a label.", 'Send {"nodes": [...]} or {"label": ..., "value": ...}.'
+        )
+    names = body.nodes
+    if body.label:
+        views = here.service.board.nodes
+        names = [view.node.name for view in views if view.node.label(body.label) == body.value]
+        if not names:
+            raise NotFound(f"No node has the label {body.label}={body.value}.", LABELS)
+    return _emptied(names, body.stop, dry_run, here, caller)
+
+
+def _emptied(names: Sequence[str], stop: bool, dry_run: bool, here: Context, caller: Principal) -> Response:
     questions = here.service.questions
     if dry_run:
-        found = questions.preview([name], stop=body.stop)
+        found = questions.preview(names, stop=stop)
     else:
-        found = questions.drain([name], caller.user, stop=body.stop)
+        found = questions.drain(names, caller.user, stop=stop)
     return answer(_drained(found, dry_run, sight(here.service.board, caller)))
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from pliant.api import shapes
 from pliant.api.amounts import gpus
 from pliant.api.answers import answer, answers
-from pliant.api.auth import Caller
+from pliant.api.auth import Caller, Principal
 from pliant.api.bodies import Batch
 from pliant.api.context import Context, Here
 from pliant.api.errors import STATUS
@@ -17,9 +17,9 @@ from pliant.api.listing import Listing, Window, cut, window
 from pliant.api.render import Item, ended_view, job_type, reason_item, status_of, submitted
 from pliant.api.render_history import event_item, record_item
 from pliant.api.render_progress import points
-from pliant.api.sight import censored, shown, sight
+from pliant.api.sight import Sees, censored, shown, sight
 from pliant.api.times import stamp, stamp_or_none
-from pliant.api.whatif import unblock_item
+from pliant.api.whatif import remedy_item, unblock_item
 from pliant.control.errors import NotFound, Refused
 from pliant.control.view import Board, WorkloadView
 from pliant.model.event import Event
@@ -34,6 +34,9 @@ Deleted = Annotated[bool, Query(description="Those that were deleted, as long as
 
 LATEST = 20
 """Events that `why` tells."""
+
+AHEAD = 100
+"""Of those that are before a workload `why` names so many; the rest it counts."""
 
 
 def _listing(now: int) -> Listing[WorkloadView]:
@@ -211,44 +214,68 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
     place = next((at for at, other in enumerate(waiting) if other.workload.id == identity), None)
     waits = identity in board.workloads and (place is not None or identity in board.queue)
     told = [event_item(view, *entry) for entry in _history(here, identity)[-LATEST:]]
-    ahead = [
-        (shown(Named(other.workload.name, other.project.id, other.project.name), sees), _missing(other))
-        for other in waiting[: place or 0]
-    ]
+    before = waiting[: place or 0]
+    ahead = [(_named(other, sees), _missing(other)) for other in before[:AHEAD]]
     reason = reason_item(view.reason)
     unblock = unblock_item(here.service.questions.unblock(identity, full=full), sees) if waits else None
     return answer(
         {
-            "reason": None if reason is None else censored(reason, board, sees, view.project.id),
+            "reason": _seen(reason, board, caller, sees, view.project.id),
             "position": None if place is None else place + 1,
             "ahead": [
                 {"name": name.name, "project": name.project_name, "gpus": gpus(lacks)}
                 for name, lacks in ahead
             ],
+            "aheadCount": len(before),
+            "aheadGpus": gpus(sum(map(_missing, before))),
             "history": [censored(item, board, sees, view.project.id) for item in told],
             "unblock": unblock,
         }
     )
 
 
+Remedies = Annotated[bool, Query(description="Also what would let each start, one change for each kind.")]
+
+
 @queue_router.get("/queue", **answers(200, shapes.Queue))
-def queue(here: Here) -> Response:
-    """All that wait, in the order in which the scheduler looks at them."""
+def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
+    """All that wait, in the order in which the scheduler looks at them.
+
+    Names of projects in which the caller has nothing are left out; numbers are not.
+    """
+    board = here.service.board
+    sees, waiting = sight(board, caller), _queue(board)
+    found = here.service.questions.suggest() if remedies else ()
+    tried = {it.first: it.remedy for it in found if it.remedy is not None}
+    like = {wid: it.first for it in found for wid in it.like}
+    names = {view.workload.id: _named(view, sees) for view in waiting}
     return answer(
         {
             "entries": [
                 {
                     "position": at,
-                    "name": view.workload.name,
-                    "project": view.project.name,
+                    "name": names[view.workload.id].name,
+                    "project": names[view.workload.id].project_name,
                     "gpus": gpus(_missing(view)),
-                    "reason": reason_item(view.reason),
+                    "reason": _seen(reason_item(view.reason), board, caller, sees, view.project.id),
                     "since": stamp(view.workload.phase_since),
+                    "remedy": None if (it := tried.get(view.workload.id)) is None else remedy_item(it, sees),
+                    "like": names[first].name if (first := like.get(view.workload.id)) in names else None,
                 }
-                for at, view in enumerate(_queue(here.service.board), 1)
+                for at, view in enumerate(waiting, 1)
             ]
         }
     )
+
+
+def _seen(
+    reason: Item | None, board: Board, caller: Principal, sees: Sees, own: str
+) -> dict[str, Any] | None:
+    return reason if reason is None or caller.admin else censored(reason, board, sees, own)
+
+
+def _named(view: WorkloadView, sees: Sees) -> Named:
+    return shown(Named(view.workload.name, view.project.id, view.project.name), sees)
 
 
 def _queue(board: Board) -> list[WorkloadView]:

@@ -24,8 +24,13 @@ Entry = dict[str, Any]
 )
 @click.option("--end", multiple=True, metavar="[PROJECT/]NAME", help="A workload ends.")
 @click.option("--add-nodes", multiple=True, metavar="SPEC", help="count=2,gpus=8[,pool=fast]")
-@click.option("--drain", multiple=True, metavar="NODE", help="A node is emptied; what cannot move stops.")
-@click.option("--remove", multiple=True, metavar="NODE", help="A node is gone, with all that runs there.")
+@click.option(
+    "--drain",
+    multiple=True,
+    metavar="NODE|LABEL=VALUE",
+    help="A node, or all of a label, is emptied; what cannot move stops.",
+)
+@click.option("--remove", multiple=True, metavar="NODE|LABEL=VALUE", help="Likewise gone, with all there.")
 @click.option("--fail", multiple=True, metavar="LABEL=VALUE", help="All nodes of that label are gone.")
 @click.option("--quota", multiple=True, metavar="PROJECT=GPUS", help="The quota of a project is.")
 @click.option("--limit", multiple=True, metavar="PROJECT=GPUS", help="Its limit is.")
@@ -77,7 +82,7 @@ def suppositions(given: Mapping[str, Sequence[str]]) -> list[Entry]:
     for text in given.get("add_nodes", ()):
         found.append({"kind": "add-nodes", **_fields(text, "--add-nodes", ("count", "gpus"))})
     for kind in ("drain", "remove"):
-        found += [{"kind": kind, "node": name} for name in given.get(kind, ())]
+        found += [{"kind": kind, **_nodes(name)} for name in given.get(kind, ())]
     for text in given.get("fail", ()):
         label, separator, value = text.partition("=")
         if not separator:
@@ -93,6 +98,12 @@ def suppositions(given: Mapping[str, Sequence[str]]) -> list[Entry]:
         name, amount = _pair(text, "--priority")
         found.append({"kind": "priority", **_named(name), "to": amount})
     return found
+
+
+def _nodes(text: str) -> Entry:
+    """One by its name, or all of a label."""
+    label, separator, value = text.partition("=")
+    return {"label": label, "value": value} if separator else {"node": text}
 
 
 def _pair(text: str, flag: str) -> tuple[str, float | int]:
@@ -135,17 +146,21 @@ def _seats(seats: Sequence[Mapping[str, Any]]) -> str:
 
 
 @click.command("drain", cls=Command)
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, metavar="NODE|LABEL=VALUE...")
 @click.option("--stop", is_flag=True, help="Stop what cannot move; else it runs to its end.")
 @click.option("--dry-run", is_flag=True, help="Only say what would happen.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before anything is stopped.")
 @output_options
 @pass_session
 def drain(session: Session, names: tuple[str, ...], stop: bool, dry_run: bool, yes: bool) -> None:
-    """Empty nodes: move what can move, let the rest run to its end (or stop it), place nothing new there."""
+    """Empty nodes: move what can move, let the rest run to its end (or stop it), place nothing new there.
+
+    LABEL=VALUE, such as rack=r1, empties all nodes of that label at once.
+    """
     for name in names:
-        path = f"/api/v1/nodes/{segment(name)}/drain"
-        body = {"stop": stop}
+        which = _nodes(name)
+        path = "/api/v1/drains" if "label" in which else f"/api/v1/nodes/{segment(name)}/drain"
+        body = {"stop": stop, **(which if "label" in which else {})}
         before: Any = session.client.call("POST", path, query=[("dryRun", True)], body=body)
         if not (dry_run and structured(session, before)):
             click.echo(_preview(session, name, before), err=session.output in ("json", "yaml"))
@@ -156,7 +171,10 @@ def drain(session: Session, names: tuple[str, ...], stop: bool, dry_run: bool, y
             session.confirm(f"{stopped} workloads on {name} will be stopped. Go on?")
         done: Any = session.client.call("POST", path, body=body)
         if not structured(session, done):
-            click.echo(f"Node {name} drains: nothing new is placed there.")
+            there = (
+                f"{len(done['nodes'])} nodes of {name} drain" if "label" in which else f"Node {name} drains"
+            )
+            click.echo(f"{there}: nothing new is placed there.")
 
 
 def _preview(session: Session, name: str, answer: Mapping[str, Any]) -> str:

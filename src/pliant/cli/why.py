@@ -28,7 +28,7 @@ def why(session: Session, name: str | None, everything: bool, quick: bool) -> No
     if everything == (name is not None):
         raise click.UsageError("Name one workload, or say --all.")
     if name is None:
-        _all(session)
+        _all(session, remedies=True)
         return
     item = session.find(name)
     answer: Any = session.client.why(item["id"], full=not quick)
@@ -38,7 +38,7 @@ def why(session: Session, name: str | None, everything: bool, quick: bool) -> No
     if text := _text(answer.get("reason")) or item.get("phaseMessage"):
         click.echo(f"Reason: {text}")
     if position := answer.get("position"):
-        _ahead(position, answer.get("ahead") or [])
+        _ahead(position, answer)
     if unblock := answer.get("unblock"):
         _unblock(unblock)
     if history := answer.get("history") or []:
@@ -51,11 +51,12 @@ FEW = 5
 """Of those ahead so many are named; the others are counted."""
 
 
-def _ahead(position: int, ahead: list[Any]) -> None:
+def _ahead(position: int, answer: Mapping[str, Any]) -> None:
+    ahead = answer.get("ahead") or []
     named = [f"{one['name']} ({one['project']}, {show_gpus(one['gpus'])})" for one in ahead[:FEW]]
-    if len(ahead) > FEW:
-        rest = sum(one["gpus"] for one in ahead[FEW:])
-        named.append(f"{len(ahead) - FEW} more ({show_gpus(rest)} GPUs)")
+    if (more := answer["aheadCount"] - FEW) > 0:
+        rest = answer["aheadGpus"] - sum(one["gpus"] for one in ahead[:FEW])
+        named.append(f"{more} more ({show_gpus(rest)} GPUs)")
     click.echo(f"Position {position} in the queue" + (f", after {', '.join(named)}" if named else ""))
 
 
@@ -81,9 +82,9 @@ def _unblock(answer: Mapping[str, Any]) -> None:
         click.echo(f"Estimated start: unknown. {start['unknown']}")
 
 
-def _all(session: Session) -> None:
-    entries: list[Any] = session.client.queue()
-    show(session, entries, lambda: _queue_table(session, entries))
+def _all(session: Session, *, remedies: bool = False) -> None:
+    entries: list[Any] = session.client.queue(remedies=remedies)
+    show(session, entries, lambda: _queue_table(session, entries, remedies))
 
 
 @click.command("queue", cls=Command, short_help="Who waits, in which order, for what?")
@@ -94,7 +95,7 @@ def queue(session: Session) -> None:
     _all(session)
 
 
-def _queue_table(session: Session, entries: list[Any]) -> str:
+def _queue_table(session: Session, entries: list[Any], remedies: bool) -> str:
     lines = [
         [
             str(entry["position"]),
@@ -103,13 +104,29 @@ def _queue_table(session: Session, entries: list[Any]) -> str:
             show_gpus(entry["gpus"]),
             show_age(entry.get("since")),
             _text(entry.get("reason")),
+            *([_remedy(entry)] if remedies else []),
         ]
         for entry in entries
     ]
     if not lines:
         return "Nothing waits." if session.headers else ""
-    header = ("POSITION", "NAME", "PROJECT", "GPUS", "WAITING", "REASON")
+    header = (
+        "POSITION",
+        "NAME",
+        "PROJECT",
+        "GPUS",
+        "WAITING",
+        "REASON",
+        *(("STARTS IF",) if remedies else ()),
+    )
     return table(header, lines, headers=session.headers)
+
+
+def _remedy(entry: Mapping[str, Any]) -> str:
+    """What was found for it, or behind whom it waits for the same."""
+    if entry.get("remedy"):
+        return str(entry["remedy"]["text"])
+    return f"after {entry['like']}" if entry.get("like") else ""
 
 
 def _text(reason: Any) -> str:

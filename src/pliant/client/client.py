@@ -162,8 +162,9 @@ class Client:
         query: Query = [("full", full or None)]
         return cast("wire.WhyItem", self._http.call("GET", f"{_workload(workload_id)}/why", query=query))
 
-    def queue(self) -> list[wire.QueueEntry]:
-        return cast("list[wire.QueueEntry]", _entries(self._http.call("GET", "/api/v1/queue")))
+    def queue(self, *, remedies: bool = False) -> list[wire.QueueEntry]:
+        found = self._http.call("GET", "/api/v1/queue", query=[("remedies", remedies or None)])
+        return cast("list[wire.QueueEntry]", _entries(found))
 
     def logs(
         self,

@@ -351,7 +351,9 @@ class WhyItem(TypedDict, total=False):
 
     reason: Reason | None
     position: int | None
-    ahead: list[Ahead]
+    ahead: list[Ahead]  # the first of them
+    aheadCount: int
+    aheadGpus: float
     history: list[EventItem]
     unblock: dict[str, Any] | None  # what would let it start, and when it will
 
@@ -365,6 +367,8 @@ class QueueEntry(TypedDict, total=False):
     gpus: float
     reason: Reason | str | None
     since: str
+    remedy: dict[str, Any] | None  # what would let it start, of the first of its kind
+    like: str | None  # the first of its kind, behind which it waits
 
 
 class Finding(TypedDict):

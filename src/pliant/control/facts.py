@@ -132,6 +132,8 @@ class FactBook:
         """What is due because time has passed: limits on running time, deletion after the end."""
         due: list[int] = []
         for workload in list(self._state.world.workloads.values()):
+            if workload.phase is not Phase.RUNNING and workload.ttl is None:
+                continue  # most of them, in a long history
             if workload.desired is Desired.DELETED:
                 continue
             if workload.phase.final and workload.ttl is not None and workload.completed is not None:

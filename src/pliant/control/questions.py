@@ -1,5 +1,6 @@
 """Why does it wait, what would unblock it, when will it start; what if. Worked on beside the loop."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,12 @@ SMALL = 1_000
 DEEP = 8
 """Places in the queue behind which it is of little use to look whose end would help."""
 
+ALL = 0.4
+"""Seconds for the remedies of all that waits together."""
+
+REMEMBERED = 10_000
+"""Ms after which it is asked for anew what ran in the past."""
+
 LARGE = 3_000
 """Workloads beyond which nothing is played forward by the core."""
 
@@ -56,6 +63,15 @@ class Unblocked:
     remedies: tuple[Remedy, ...]
     estimate: Estimate
     complete: bool  # False: the time was up before all kinds of remedy were looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Suggested:
+    """What would let the first of those start that ask for the same in the same way."""
+
+    first: str  # id
+    like: tuple[str, ...]  # ids of those that wait behind it for the same
+    remedy: Remedy | None  # None: none was found in the time there is
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +95,7 @@ class Questions:
 
     def __init__(self, loop: "Loop") -> None:
         self._loop = loop
+        self._past: tuple[int, Sequence[Workload]] = (0, ())  # when it was read, what had ended then
 
     @property
     def recorder(self) -> Recorder:
@@ -92,10 +109,17 @@ class Questions:
 
     def unblock(self, identity: str, *, full: bool = False) -> Unblocked | None:
         """What would let it start, and when it will; None if it does not wait. `full` takes its time."""
-        ended = self._loop.store.ended()
         cost = max(200, self._loop.board.cycle_us)
         now = self._loop.clock.now()
+        if not 0 <= now - self._past[0] < REMEMBERED:
+            self._past = now, self._loop.store.ended()
+        ended = self._past[1]
         return aside(self._loop, lambda state: _unblock(state, now, identity, ended, cost, full))
+
+    def suggest(self) -> tuple[Suggested, ...]:
+        """One remedy for each kind of what waits, in the order of the queue, as far as `ALL` goes."""
+        now = self._loop.clock.now()
+        return aside(self._loop, lambda state: _suggested(state, now))
 
     def what_if(self, said: Sequence[Mapping[str, Any]]) -> Supposed:
         """What would be different if all of that were so; see control.supposing for the words."""
@@ -192,6 +216,31 @@ def _unblock(
         when = estimate(state.world, now, identity, known)
     impossible = never(state.world, now, state.settings, identity)
     return Unblocked(impossible, remedies, when, search.trial.tries > 0)
+
+
+def _suggested(state: State, now: int) -> tuple[Suggested, ...]:
+    """Those that wait for the same share one search, which is about the first of them."""
+    until = time.monotonic() + ALL
+    world, verdicts = state.world, state.verdicts
+    world.settle()
+    kinds = [
+        sorted(known, key=lambda wid: verdicts[wid].position)
+        for alike in world.kinds.values()
+        if (known := [wid for wid in alike if wid in verdicts])
+    ]
+    kinds.sort(key=lambda wids: verdicts[wids[0]].position)
+    if len(world.workloads) > SMALL:
+        world = narrowed(world, [wids[0] for wids in kinds])
+    found: list[Suggested] = []
+    for wids in kinds:
+        remedy: Remedy | None = None
+        if time.monotonic() < until:
+            verdict = verdicts[wids[0]]
+            deep = verdict.position > DEEP
+            search = Unblocking(world, now, state.settings, wids[0], tries=4, enough=1, deep=deep)
+            remedy = next((_told(it) for it in search.run(verdict.reason)), None)
+        found.append(Suggested(wids[0], tuple(wids[1:]), remedy))
+    return tuple(found)
 
 
 def _told(remedy: Remedy) -> Remedy:

@@ -24,6 +24,7 @@ from pliant.sched.trial import Change, Trial, gone
 from pliant.sched.world import World
 
 MOST_NODES = 1_000
+LABELS = "See them with: pliant node list -o wide"
 KINDS = ("submit", "end", "add-nodes", "drain", "remove", "fail", "quota", "limit", "weight", "priority")
 
 
@@ -64,18 +65,10 @@ def _one(world: World, now: int, settings: Settings, entry: Mapping[str, Any], n
         case "add-nodes":
             return _nodes(world, entry, number)
         case "drain":
-            name = _node(world, entry)
-            return drained(world, now, settings, [name], stop=bool(entry.get("stop", True))).change
-        case "remove":
-            return _lost(world, [_node(world, entry)])
-        case "fail":
-            key, value = str(entry.get("label", "")), str(entry.get("value", ""))
-            names = [name for name, state in world.nodes.items() if state.row.label(key) == value]
-            if not names:
-                raise NotFound(
-                    f"No node has the label {key}={value}.", "See them with: pliant node list -o wide"
-                )
-            return _lost(world, names)
+            stop = bool(entry.get("stop", True))
+            return drained(world, now, settings, _some(world, entry), stop=stop).change
+        case "remove" | "fail":
+            return _lost(world, _some(world, entry))
         case "quota" | "limit" | "weight":
             return _queue(world, str(kind), entry)
         case "priority":
@@ -102,6 +95,17 @@ def _node(world: World, entry: Mapping[str, Any]) -> str:
     if name not in world.nodes:
         raise NotFound(f"There is no node {name!r}.", f"There are: {', '.join(sorted(world.nodes)[:20])}.")
     return name
+
+
+def _some(world: World, entry: Mapping[str, Any]) -> list[str]:
+    """The node that is named, or all of a label, such as that of a rack."""
+    if "label" not in entry:
+        return [_node(world, entry)]
+    key, value = str(entry["label"]), str(entry.get("value", ""))
+    names = sorted(name for name, state in world.nodes.items() if state.row.label(key) == value)
+    if not names:
+        raise NotFound(f"No node has the label {key}={value}.", LABELS)
+    return names
 
 
 def _project(world: World, name: str) -> Project:
@@ -183,18 +187,20 @@ def _nodes(world: World, entry: Mapping[str, Any], number: int) -> Change:
 
 def _lost(world: World, names: Sequence[str]) -> Change:
     """Nodes that are gone with all that runs there: it waits for another place."""
-    puts = [
-        replace(
+    there = [world.tasks[key] for name in names for key in sorted(world.nodes[name].tasks)]
+    lost = frozenset(names)
+    puts = {
+        task.key: replace(
             task,
-            claims=None if task.claims is not None and task.claims.node in names else task.claims,
+            claims=None if task.claims is not None and task.claims.node in lost else task.claims,
             carries=None,
             phase=TaskPhase.WAITING,
             started=None,
         )
-        for task in world.tasks.values()
-        if task.carries is not None and task.carries.node in names
-    ]
-    return Change(tuple(puts), tuple(world.nodes[name].row for name in names))
+        for task in there
+        if task.carries is not None and task.carries.node in lost
+    }
+    return Change(tuple(puts.values()), tuple(world.nodes[name].row for name in names))
 
 
 def _queue(world: World, kind: str, entry: Mapping[str, Any]) -> Change:

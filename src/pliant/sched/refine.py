@@ -33,7 +33,7 @@ def lighter(
     Each try costs the cycle's budget `each`. The world was as it is to be without victims at the mark.
     """
     world, cycle = rules.world, rules.cycle
-    if cycle.refinements < each:
+    if not cycle.settings.refine or cycle.refinements < each:
         return found
     best, price, solution = found, clearing.price(found), world.since(mark)
     overdrawn, denied = set(rules.overdrawn), set(rules.denied)

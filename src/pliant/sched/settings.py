@@ -11,6 +11,7 @@ class Settings:
     consolidation_victims: int = 16  # most workloads one consolidation may move; 0: off; -1: no bound
     victims: str = "least"  # or "youngest": see docs/adr
     search_steps: int = 20_000  # bound on simulated placements per cycle for hypotheses
+    refine: bool = True  # look for lighter victims once some were found; what-fits questions need not
     stale_grace: int = 60_000  # how long a broken gang keeps its remains; -1: for ever
     grow_every: int = 5_000  # between two growths by bonus of a task that must restart for it
     grow_window: int = 600_000  # resizes within this double the wait ...

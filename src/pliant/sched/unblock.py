@@ -42,7 +42,8 @@ class Unblocking:
         enough: int = 20,
         deep: bool = False,
     ) -> None:
-        self.trial = Trial(world, now, settings, tries)  # tries: how often the core may be asked
+        # Who else loses how much does not matter here: only whether it starts.
+        self.trial = Trial(world, now, replace(settings, refine=False), tries)  # tries: how often to ask
         self.world = world
         self.wid = workload
         self.enough = enough  # kinds of answer with which to be content

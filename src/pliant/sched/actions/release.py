@@ -13,7 +13,7 @@ from pliant.sched.world import World
 def release(cycle: Cycle) -> None:
     """Of workloads that shall not run, on nodes that are lost, and of gangs that nothing is left of."""
     world = cycle.world
-    for wid in sorted(world.ending):
+    for wid in sorted(wid for wid in world.ending if world.need(wid).holds):
         workload = world.workloads[wid]
         stopped = workload.desired is not Desired.RUNNING
         _drop(cycle, wid, ByOwner(workload.desired.value) if stopped else Ended(workload.phase.value))
