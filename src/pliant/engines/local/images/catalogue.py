@@ -95,6 +95,8 @@ class Catalogue:
         place, _, last = name.rpartition("/")
         if last in _RELATIVES and f"{place}/quickstart" in _QUICKSTARTS:
             return _relative(_RELATIVES[last])
+        if last == "quickstart-elastic" and f"{place}/quickstart" in _QUICKSTARTS:
+            return Entry((sys.executable, "-m", _QUICKSTART), (("QUICKSTART_LIBRARY", "auto"),))
         if name == "elasticdl":
             return Entry((sys.executable, "-m", "pliant.train.elasticdl"))
         if name in _NOTEBOOKS:

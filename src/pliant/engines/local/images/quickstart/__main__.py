@@ -15,7 +15,8 @@ Environment:
   QUICKSTART_CHECKPOINT_SECONDS=S  a checkpoint every S seconds, besides those of a stop and of the end.
                              Default 10.
   QUICKSTART_LIBRARY=pliant.train  the same training on PyTorch, with the same losses, whose GPUs may change
-                             while it runs. Needs torch.
+                             while it runs. Needs torch. Default numpy; `auto`, which the image
+                             quickstart-elastic sets, is pliant.train where torch is installed.
   PLIANT_CHECKPOINT_DIR      folder of the checkpoint, which is read at the start. Without it there are none.
 
 Exit status: 0 finished or stopped, 1 failed, 2 wrong settings or arguments.
@@ -24,20 +25,31 @@ Exit status: 0 finished or stopped, 1 failed, 2 wrong settings or arguments.
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
 
 from .settings import ONE_THREAD, SettingsError, read_settings
 
 
-def on_library(name: str) -> int:
-    """Replace this process by the training on that library; returns only if that cannot be."""
-    if name != "pliant.train" or find_spec("torch") is None:
-        known = (
-            "there is pliant.train" if name != "pliant.train" else "torch is not installed: pip install torch"
-        )
-        print(f"quickstart: QUICKSTART_LIBRARY={name}: {known}; leave it out for NumPy", file=sys.stderr)
-        return 2
-    training = [sys.executable, "-m", "pliant.train.quickstart"]
+def library(environment: Mapping[str, str]) -> str:
+    """The library that trains: numpy or pliant.train. Raises SettingsError."""
+    name = environment.get("QUICKSTART_LIBRARY") or "numpy"
+    if name not in ("auto", "numpy", "pliant.train"):
+        raise SettingsError(f"QUICKSTART_LIBRARY={name}: there are numpy, pliant.train and auto")
+    if name == "numpy" or find_spec("torch") is not None:  # looks for it only: importing it takes seconds
+        return "numpy" if name == "numpy" else "pliant.train"
+    if name == "auto":
+        return "numpy"
+    raise SettingsError(
+        f"QUICKSTART_LIBRARY={name}: torch is not installed: pip install torch, or leave it out"
+    )
+
+
+def on_library() -> NoReturn:
+    """Replace this process by the training on pliant.train, under an agent if this is a task."""
+    training = [sys.executable, str(Path(__file__).parent / "program" / "elastic.py")]
     inside = "PLIANT_ATTEMPT_DIR" in os.environ
     agent = [sys.executable, "-m", "pliant.train.agent", "--"] if inside else []
     os.execv(sys.executable, [*agent, *training])
@@ -51,6 +63,7 @@ def main(arguments: list[str]) -> int:
         return 0
     try:
         settings = read_settings(os.environ)
+        trains_with = library(os.environ)
     except SettingsError as error:
         print(f"quickstart: {error}", file=sys.stderr)
         return 2
@@ -63,8 +76,8 @@ def main(arguments: list[str]) -> int:
     if arguments:
         print(f"quickstart: takes no arguments, got {' '.join(arguments)!r}; see --help", file=sys.stderr)
         return 2
-    if os.environ.get("QUICKSTART_LIBRARY"):
-        return on_library(os.environ["QUICKSTART_LIBRARY"])
+    if trains_with == "pliant.train":
+        on_library()
     # Blocked, not handled: a stop waits until the loop asks for it, and workers inherit the block, so that a
     # signal to the whole process group ends them through their parent and never in the middle of a step.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may have ignored it

@@ -1,6 +1,7 @@
 """The quickstart's training on pliant.train: same network, records, order and losses; resized while it runs.
 
-The image starts it where QUICKSTART_LIBRARY=pliant.train is set; its other variables mean the same.
+A script such as a user's, run by its path: part of an image, of no layer of the house. The image starts it
+where QUICKSTART_LIBRARY says so; the other variables mean the same.
 """
 
 import os
@@ -70,18 +71,21 @@ def network(seed: int) -> nn.Module:
 def main() -> int:
     settings = read_settings(os.environ)
     torch.set_num_threads(1)
-    job = pliant.train.init(checkpoint_dir=settings.checkpoint_dir)
+    every = max(1, round(settings.checkpoint_seconds / settings.step_seconds))
+    job = pliant.train.init(checkpoint_dir=settings.checkpoint_dir, checkpoint_every=every)
     made = network(settings.seed)
     model, _, _ = job.prepare(made, Descent(made.parameters()))
     data = job.data(Records(settings.seed, settings.steps), global_batch=BATCH, shuffle=False)
     loss = nn.CrossEntropyLoss()
-    due = time.monotonic()
+    due, first = time.monotonic(), True
     for _ in job.epochs(1):
         for batch in data:
             with job.step(batch) as step:
                 step.backward(loss(model(batch.x), batch.y))
             number = job.applied - 1  # as the image counts
-            if job.rank == 0 and (number % settings.print_every == 0 or number == settings.steps - 1):
+            wanted = first or number % settings.print_every == 0 or number == settings.steps - 1
+            first = False
+            if job.rank == 0 and wanted:
                 rate = BATCH / settings.step_seconds
                 line = f"step={number} loss={job.loss:.12f} records/s={rate:.0f} gpus={job.size}"
                 print(line, flush=True)
