@@ -186,7 +186,7 @@ class Stage:
 
     def close(self) -> None:
         self._over.set()
-        self._mover.join(10)
+        self._mover.join(60)
         self.loop.close()
         self.engine.close()
         self.store.close()
@@ -205,7 +205,7 @@ def stage(folder: Path, count: int = 1, gpus: int = 2, machines: Machines | None
         set_up.close()
 
 
-def until(true: Callable[[], object], seconds: float = 10) -> None:
+def until(true: Callable[[], object], seconds: float = 60) -> None:
     """Poll until it holds."""
     deadline = monotonic() + seconds
     while not true():

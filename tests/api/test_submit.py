@@ -454,14 +454,14 @@ def test_many_at_once_with_one_key_make_one_workload(api: Api) -> None:
     start = threading.Barrier(8)
 
     def send() -> None:
-        start.wait(10)
+        start.wait(60)
         answers.append(api.http.post(TRAININGS, json=BODY, **keyed("k")).content)
 
     threads = [threading.Thread(target=send) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert len(answers) == 8
     assert len(set(answers)) == 1
     assert api.get("/api/v1/workloads/count") == {"count": 1}

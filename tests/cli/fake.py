@@ -50,6 +50,7 @@ class Fake:
             {"id": "1", "name": "default", "labelKey": None, "isDefault": True, "minRuntimeSeconds": 0}
         ]
         self.requests: list[Request] = []
+        self.answered: list[str] = []  # paths of the requests whose answers are on the wire
         self.answers: dict[tuple[str, str], Answer] = {}  # (method, path) -> answer
         self.page = 500  # entries of a list at most
         self.break_next = 0  # so many connections are cut instead of answered
@@ -197,6 +198,7 @@ def serving() -> Iterator[Fake]:
                 return
             with suppress(BrokenPipeError, ConnectionResetError):  # clients may hang up
                 self._reply(fake.answer(request))
+            fake.answered.append(parts.path)
 
         def _reply(self, answer: Answer) -> None:
             self.send_response(answer.status)

@@ -7,7 +7,6 @@ crash: ends with a traceback.
 import json
 import os
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -15,9 +14,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.cli.fake import TOKEN, Answer, serving
 
+SHUTDOWN = "/api/v1/server/shutdown"
+
 
 def serve(state: Path, argv: list[str]) -> None:
-    ended = threading.Event()
     with serving() as fake:
         about = {
             "url": fake.url,
@@ -31,22 +31,24 @@ def serve(state: Path, argv: list[str]) -> None:
 
         def shutdown(request):
             (state / "asked.json").write_text(json.dumps(request.body))
-            ended.set()
             return Answer(202, {"status": "stopping"})
 
         routes = fake._routes()
         fake._routes = lambda: (
             ("GET", "/api/v1/server", lambda request: Answer(body=about)),
-            ("POST", "/api/v1/server/shutdown", shutdown),
+            ("POST", SHUTDOWN, shutdown),
             ("GET", "/api/v1/server/debug-bundle", lambda request: Answer(body=b"PK-a-zip")),
             ("POST", "/api/v1/server/backup", lambda request: Answer(body={"path": request.body["path"]})),
             *routes,
         )
         (state / "token").write_text(TOKEN)
         record = {**about, "simulate": ["1x2"], "port": 0, "notice": os.environ.get("STUB_NOTICE", "")}
-        (state / "server.json").write_text(json.dumps(record))
         (state / "argv.json").write_text(json.dumps(argv))
-        ended.wait(60)
+        (state / "new.json").write_text(json.dumps(record))
+        (state / "new.json").rename(state / "server.json")  # last, and whole: who waits looks for it
+        over = time.monotonic() + 600
+        while SHUTDOWN not in fake.answered and time.monotonic() < over:  # not before that answer is out
+            time.sleep(0.01)
         (state / "server.json").unlink()
 
 
@@ -61,4 +63,4 @@ if __name__ == "__main__":
     elif mode == "crash":
         raise RuntimeError("out of luck")
     elif mode == "silent":
-        time.sleep(60)
+        time.sleep(600)

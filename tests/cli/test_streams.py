@@ -101,7 +101,7 @@ class Slow(Chunks):
 
     def __iter__(self):
         yield from super().__iter__()
-        self.go_on.wait(20)
+        self.go_on.wait(200)
 
 
 def sse(kind, item, mark="1"):
@@ -162,7 +162,7 @@ def test_ctrl_c_ends_following_quietly(a1):
     try:
         assert process.stdout.readline() == b"step 1\n"
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
         assert (process.returncode, out, err) == (130, b"", b"\n")
     finally:
         stream.go_on.set()

@@ -115,7 +115,7 @@ def test_logs_come_piece_by_piece(fake, client):
     class Slow(Chunks):
         def __iter__(self):
             yield b"one\n"
-            gate.wait(20)
+            gate.wait(200)
             yield b"two\n"
 
     fake.chunks["/api/v1/workloads/id/logs"] = Slow([b"x"])

@@ -95,7 +95,7 @@ class Stage:
     ) -> subprocess.CompletedProcess[str]:
         words = [str(word) for word in command]
         whole = self.env | (env or {})
-        return subprocess.run(words, env=whole, capture_output=True, text=True, timeout=100, check=False)
+        return subprocess.run(words, env=whole, capture_output=True, text=True, timeout=200, check=False)
 
     def start(self, *command: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         """A program whose `ready` lines the test answers; ended with the stage's `living`."""

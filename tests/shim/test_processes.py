@@ -172,4 +172,4 @@ def test_a_stopped_process_keeps_nobody_waiting(stage: Stage) -> None:
         first.send_signal(signal.SIGSTOP)
         begun = time.monotonic()
         assert stage.probe("soname", "init", "ctx", "alloc:64M", env=env)["alloc"] == [OOM]
-        assert time.monotonic() - begun < 20
+        assert time.monotonic() - begun < 60

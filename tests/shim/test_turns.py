@@ -48,7 +48,7 @@ def run(stage: Stage, program: Path, works: dict[str, str], envs: dict[str, dict
     stage.cards(GIB, virtual_clock=True)
     with started(stage, program, works, envs) as running:
         for process in running.values():
-            assert process.wait(timeout=60) == 0
+            assert process.wait(timeout=200) == 0
     return kernels(stage)
 
 
@@ -153,7 +153,7 @@ def test_a_holder_that_is_gone_is_passed_over(stage: Stage, worker: Path, how: s
         while how == signal.SIGSTOP and in_the_driver(stage, running["a"].pid):
             running["a"].send_signal(signal.SIGCONT)
             running["a"].send_signal(how)
-        assert running["b"].wait(timeout=60) == 0
+        assert running["b"].wait(timeout=200) == 0
     found = kernels(stage)
     gone = max(k.end for k in found if k.tag == "a")
     after = sorted(k.start for k in found if k.tag == "b" and k.end > gone)

@@ -16,7 +16,7 @@ import psycopg
 from tests.house.gaps import gap
 
 ACCOUNT = "postgres"
-DEADLINE = 30  # seconds for the server to answer
+DEADLINE = 60  # seconds for the server to answer
 
 
 class Server:

@@ -281,9 +281,9 @@ def test_loading_takes_time_in_proportion(store: Database) -> None:
     def best() -> float:
         took = []
         for _ in range(5):
-            began = time.perf_counter()
+            began = time.process_time()  # not what else the machine does
             store.load()
-            took.append(time.perf_counter() - began)
+            took.append(time.process_time() - began)
         return min(took)
 
     epoch = store.lead()
