@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from walkthrough import DEADLINE, PAGES, Command, Done, Stage, editions, parse, play, says, table
+from walkthrough import DEADLINE, PAGES, Command, Done, Seen, Stage, editions, parse, play, says, table
 
 PLAYED = ("elasticity:2021", "over-quota:v2", "fractions:v1")
 
@@ -80,11 +80,10 @@ def show_page(name: str, stage: Stage, count: Count, turn_over: int, deadline: f
     text = (PAGES / f"{page}.md").read_text("utf-8")
     commands = parse(text, edition or editions(text)[0])
     states = [place for place, command in enumerate(commands) if _is_state(command)]
-    if 0 < turn_over <= len(states):
-        commands[states[turn_over - 1]] = _turned_over(commands[states[turn_over - 1]])
+    turned = states[turn_over - 1] if 0 < turn_over <= len(states) else None
     count.promised += len(states)
     say(f"\n=== {text.splitlines()[0].lstrip('# ')} (docs/walkthroughs/{page}.md)")
-    for seen in play(commands, stage, read=machine_read, deadline=deadline):
+    for seen in _played(commands, stage, deadline, turned):
         state = _is_state(seen.command)
         done = stage.run(seen.command.text) if state else seen.done
         say(f"\n$ {seen.command.text}\n{_essence(seen.command, done.said)}".rstrip())
@@ -98,6 +97,16 @@ def show_page(name: str, stage: Stage, count: Count, turn_over: int, deadline: f
         elif state:
             count.seen += 1
             say("  ✓ as documented")
+
+
+def _played(commands: Sequence[Command], stage: Stage, deadline: float, turned: int | None) -> Iterator[Seen]:
+    """One after the other; of the one to turn over, the truth is waited for and something else expected."""
+    for place, command in enumerate(commands):
+        for seen in play([command], stage, read=machine_read, deadline=deadline):
+            if place == turned:
+                yield from play([_turned_over(command)], stage, read=machine_read, deadline=0)
+            else:
+                yield seen
 
 
 def _essence(command: Command, said: str) -> str:

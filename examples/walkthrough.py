@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "walkthroughs"
-DEADLINE = 30.0  # seconds in which what a page promises must be seen
+DEADLINE = 60.0  # seconds in which what a page promises must be seen
 _LOOKS = {"describe", "exec", "get", "list", "logs", "queue", "status", "top", "why"}
 _FENCE = re.compile(r"```(\w+)(?: +(.*))?$")
 
@@ -199,7 +199,7 @@ class Stage:
     def state(self) -> Path:
         return self.folder / "state"
 
-    def run(self, command: str, timeout: float = 60.0) -> Done:
+    def run(self, command: str, timeout: float = 120.0) -> Done:
         """Type a command. One that takes longer than `timeout` seconds ends with code -9."""
         try:
             done = subprocess.run(
@@ -231,7 +231,7 @@ class Stage:
                     continue  # it ended while we looked, or it is another user's
         return found
 
-    def close(self, patience: float = 10.0) -> dict[int, str]:
+    def close(self, patience: float = 30.0) -> dict[int, str]:
         """Take the server down and end what is left. Returns what `pliant down` had left behind."""
         if self.state.exists():
             self.run("pliant down --yes")

@@ -162,32 +162,41 @@ class Rig:
         """What must hold whenever the server has settled."""
         doubled = {attempt: count for attempt, count in self.starts().items() if count > 1}
         assert not doubled, f"attempts that ran twice: {doubled}"
-        items = self.items()
-        missing = set(self.submitted) - set(items)
+        missing = set(self.submitted) - set(self.items())
         assert not missing, f"accepted and lost: {missing}"
+        wrong = ["not looked yet"]
 
         def agree() -> bool:
-            return {attempt.split("/")[0] for attempt in self.alive()} == {
-                item["id"] for item in self.items().values() if item["phase"] == "Running"
-            }
+            wrong[:] = self.differences()
+            return not wrong
 
-        self.until(agree, "what lives is what runs", seen=lambda: (self.alive(), self.items()))
-        owners: dict[str, str] = {}
-        for attempt, pids in self.alive().items():
+        # Until it agrees: a job may be resized, late, between one look and the next.
+        self.until(agree, "what lives is what is shown", 60, seen=lambda: (wrong, self.alive(), self.items()))
+
+    def differences(self) -> list[str]:
+        """Between what lives, what is told of workloads and what is told of GPUs, at this moment."""
+        items, alive = self.items(), self.alive()
+        wrong, owners = list[str](), dict[str, str]()
+        runs = {item["id"] for item in items.values() if item["phase"] == "Running"}
+        if (lives := {attempt.split("/")[0] for attempt in alive}) != runs:
+            wrong.append(f"{lives} live, {runs} are said to run")
+        for attempt, pids in alive.items():
             cards = {
                 card for pid in pids for card in environ_of(pid).get("CUDA_VISIBLE_DEVICES", "").split(",")
             }
-            for card in cards - {""}:
-                assert owners.setdefault(card, attempt) == attempt, f"{card}: {owners[card]} and {attempt}"
+            wrong += [f"{owners[card]} and {attempt} have {card}" for card in sorted(cards & set(owners))]
+            owners |= dict.fromkeys(cards - {""}, attempt)
         shown = sum(item["allocatedResources"]["gpu"] for item in items.values())
-        assert shown == len(owners), f"shown {shown} GPUs, in use {sorted(owners)}"
+        if shown != len(owners):
+            wrong.append(f"{shown} GPUs are shown, {sorted(owners)} are in use")
         with self.client() as client:
-            devices = [gpu for node in client.nodes() for gpu in node["gpus"]]
-        assert sum(gpu["allocated"] for gpu in devices) == shown
-        assert all(gpu["allocated"] <= 1 for gpu in devices)
+            devices = [gpu["allocated"] for node in client.nodes() for gpu in node["gpus"]]
+        if sum(devices) != shown or max(devices, default=0) > 1:
+            wrong.append(f"{shown} GPUs are shown, of the devices {devices}")
+        return wrong
 
     def until(
-        self, holds: Callable[[], bool], what: str, seconds: float = 30, seen: Callable[[], Any] | None = None
+        self, holds: Callable[[], bool], what: str, seconds: float = 60, seen: Callable[[], Any] | None = None
     ) -> None:
         """Poll a condition with a deadline."""
         deadline = time.monotonic() + seconds

@@ -9,7 +9,11 @@ STOPPING = ("recorded:stop", "stop-ordered", "stop-signalled", "exited", "report
 RESIZING = ("recorded:resize", "stop-ordered", "stop-signalled", "exited", "reported")
 RESIZED = ("recorded:start", "ordered", "claimed", "forked")
 ENDING = ("exited", "reported")
-BRIEF = 'echo "$PLIANT_ATTEMPT start $CUDA_VISIBLE_DEVICES" >> "$JOURNAL"; sleep 0.2'
+BRIEF = (
+    'echo "$PLIANT_ATTEMPT start $CUDA_VISIBLE_DEVICES" >> "$JOURNAL"; '
+    'until [ -e "$JOURNAL.end" ]; do sleep 0.05; done'
+)
+"""A job that ends by itself once it is let."""
 
 
 def die(rig: Rig) -> None:
@@ -35,6 +39,7 @@ def test_end(rig: Rig, point: str) -> None:
     rig.start(halt=point)
     rig.submit("job", 1, BRIEF)
     rig.submit("next", 4)
+    rig.journal.with_name("journal.end").touch()
     die(rig)
     rig.settled({"job": "Completed", "next": "Running"})
     rig.verify()

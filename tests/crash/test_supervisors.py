@@ -23,8 +23,15 @@ def supervisors(rig: Rig, name: str) -> list[int]:
         if attempt.startswith(rig.submitted[name])
         for pid in pids
     ]
-    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids}
-    return [pid for pid, command in commands.items() if b"supervise" in command.split(b"\0")[0]]
+    return [pid for pid in pids if b"supervise" in program(pid)]
+
+
+def program(pid: int) -> bytes:
+    """The first word of its command line; nothing if it has ended since."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+    except OSError:
+        return b""
 
 
 @pytest.mark.parametrize("script", [JOB, LITTERING], ids=["tidy", "littering"])

@@ -5,6 +5,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ error, context = d.cuDevicePrimaryCtxRetain(device)
 d.cuCtxSetCurrent(context)
 print(d.cuDeviceTotalMem(device)[1], d.cuMemAlloc(6 << 30)[0].name)
 """
+WITHOUT = "outside of its share: it runs without the shim"
 SMI = "nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits"
 
 
@@ -53,7 +55,7 @@ def do(stage: Stage, line: str, code: int = 0) -> str:
 
 
 def until(condition, what: str):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not (value := condition()):
         assert time.monotonic() < deadline, what
         time.sleep(0.1)
@@ -110,9 +112,19 @@ def test_without_the_preload_it_is_the_whole_card(site: Stage) -> None:
     assert inside(site, "left", f"env -u LD_PRELOAD {SMI}") == "16384\n"
     assert inside(site, "left", f"env -u LD_PRELOAD {sys.executable} -c '{PYNVML}'") == f"1 {16 * GIB}\n"
     whole = f"env -u LD_PRELOAD {site.folder}/grow linked init ctx alloc:512M ready"
-    inside(site, "left", f"sh -c '(sleep 4; echo) | {whole}'")
-    history = do(site, "pliant describe job left")
-    assert "outside of its share: it runs without the shim" in history
+    seen = site.folder / "seen"
+    with ThreadPoolExecutor(1) as beside:
+        script = f"(until [ -e {seen} ]; do sleep 0.1; done; echo) | {whole}"
+        outside = beside.submit(inside, site, "left", f"sh -c '{script}'")
+        try:
+            until(
+                lambda: WITHOUT in do(site, "pliant describe job left") or outside.done(),
+                "the node to notice",
+            )
+        finally:
+            seen.touch()
+        outside.result()
+    assert WITHOUT in do(site, "pliant describe job left")
 
 
 def test_an_exact_amount_is_seen_and_gotten(site: Stage) -> None:

@@ -54,12 +54,12 @@ def stretches(snapshots: list[Snapshot]) -> None:
 
 
 def waits_for_its_time(snapshots: list[Snapshot]) -> None:
-    """a1 lost its GPU once it had run for 10 seconds, and soon after."""
+    """a1 lost its GPU, but only once it had run for 20 seconds."""
     events = {
         event["reason"]: datetime.fromisoformat(event["createdAt"]) for event in _events(snapshots, "a1")
     }
     ran = (events["Reclaimed"] - events["Running"]).total_seconds()
-    assert 9.9 <= ran < 20  # its time runs from its start, which is seen a moment later
+    assert ran >= 19.9  # its time runs from its start, which is seen a moment later
 
 
 def says_by_whose_right(snapshots: list[Snapshot]) -> None:
