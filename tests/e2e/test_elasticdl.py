@@ -1,0 +1,185 @@
+"""ElasticDL's test case for elastic scheduling, as its users type it; what ends a job and what does not."""
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.walkthrough import Stage
+from tests.e2e.witness import client, until
+
+PATIENCE = 100.0  # seconds; on a busy machine torch alone takes ten to import
+EXAMPLE = Path(__file__).parents[2] / "examples/elasticdl/elasticdl/python/examples/mnist_functional_api.py"
+PRIORITY = """\
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata:
+  name: {name}
+value: {value}
+globalDefault: false
+"""
+PACED = """
+
+import os, time
+from pathlib import Path
+
+def on_applied(step, record_ids):
+    here = Path(__file__).parent
+    with (here / f"applied-{os.getpid()}").open("a") as log:
+        log.write(f"{step} {','.join(map(str, record_ids))}\\n")
+    if not (here / "hurry").exists():
+        time.sleep(0.3)
+"""
+COMMAND = (
+    "elasticdl --job_name={name} --model_file={name}/model.py --train_data_dir=digits:{records} "
+    "--master_pod_priority=high-priority --worker_pod_priority={priority} --num_epoch=1 --minibatch_size=10 "
+    "--record_per_task=100 --num_worker={workers} --master_cpu_request=1000m --master_cpu_limit=1000m "
+    "--master_memory_request=1024Mi --master_memory_limit=1024Mi --worker_cpu_request=3000m "
+    "--worker_cpu_limit=3000m --worker_memory_request=4096Mi --worker_memory_limit=4096Mi "
+    "--grads_to_wait=2 --codec_type=bytes --repository=gcr.io --image_base=gcr.io/elasticdl/elasticdl:dev"
+)
+
+
+def typed(stage: Stage, command: str) -> str:
+    done = stage.run(command)
+    assert done.code == 0, f"{command}: {done.said}"
+    return done.out
+
+
+@pytest.fixture
+def cluster(stage: Stage) -> Stage:
+    """The three nodes of the seed, as they are once Kubernetes has taken its part, and its two classes."""
+    typed(stage, "pliant up --simulate 3x0:0:cpu=3.92,memory=12.3Gi")
+    (stage.home / "high-prio.yaml").write_text(PRIORITY.format(name="high-priority", value=1000000))
+    (stage.home / "low-prio.yaml").write_text(PRIORITY.format(name="low-priority", value=1000))
+    for file in ("high-prio.yaml", "low-prio.yaml"):
+        assert "created" in typed(stage, f"pliant apply -f {file}")
+    return stage
+
+
+def submit(stage: Stage, name: str, records: int, workers: int, priority: str, more: str = PACED) -> None:
+    folder = stage.home / name
+    folder.mkdir()
+    (folder / "model.py").write_text(EXAMPLE.read_text("utf-8") + more)
+    typed(stage, COMMAND.format(name=name, records=records, workers=workers, priority=priority))
+
+
+def hurry(stage: Stage, *names: str) -> None:
+    """What was to be seen has been seen: no more pauses between the steps."""
+    for name in names:
+        (stage.home / name / "hurry").touch()
+
+
+def pods(stage: Stage, name: str) -> dict[str, str]:
+    """Status by what comes after elasticdl- in the pod's name, without the job's."""
+    lines = typed(stage, f"pliant get pods -l elasticdl_job_name={name} --no-headers").splitlines()
+    cells = [line.split() for line in lines]
+    return {cell[0].removeprefix("elasticdl-").replace(f"-{name}", ""): cell[2] for cell in cells}
+
+
+def item(stage: Stage, name: str) -> Any:
+    with client(stage) as api:
+        return next(one for one in api.workloads() if one["name"] == name)
+
+
+def history(stage: Stage, name: str) -> list[Any]:
+    with client(stage) as api:
+        return api.events(item(stage, name)["id"])
+
+
+def steps(stage: Stage, name: str) -> int:
+    said = item(stage, name)["progress"]
+    return said["step"] if said is not None else 0
+
+
+def applied(stage: Stage, name: str) -> Counter[int]:
+    """How often each record was applied, by the ranks' own logs."""
+    lines = [
+        line for log in (stage.home / name).glob("applied-*") for line in log.read_text("utf-8").splitlines()
+    ]
+    return Counter(int(one) for line in lines for one in line.partition(" ")[2].split(",") if one)
+
+
+def at(events: list[Any], words: str) -> str:
+    """When the first event with these words was recorded."""
+    return next(event["createdAt"] for event in events if words in event["message"])
+
+
+@pytest.mark.timeout(400)
+def test_a_low_worker_is_preempted_for_a_high_one_and_both_jobs_finish(cluster: Stage) -> None:
+    stage, low, high = cluster, "low-prio-job", "high-prio-job"
+    submit(stage, low, 6000, 2, "low-priority")
+    three = {"master": "Running", "worker-0": "Running", "worker-1": "Running"}
+    until(lambda: pods(stage, low) == three, "master and workers run", PATIENCE)
+    until(lambda: steps(stage, low) > 0, "they train", PATIENCE)
+    assert item(stage, low)["progress"]["records"] < 600, "less than a tenth is done"
+
+    submit(stage, high, 600, 1, "high-priority")
+    two = {"master": "Running", "worker-0": "Running"}
+    until(lambda: pods(stage, high) == two, "the other job's worker has its place", PATIENCE)
+    until(
+        lambda: pods(stage, low) == {**two, "worker-2": "Pending"},
+        "one worker waits for another place",
+        PATIENCE,
+    )
+    events = history(stage, low)
+    (taken,) = [event for event in events if event["reason"] == "Preempted"]
+    assert taken["message"] == (
+        "worker-1: It makes room for high-prio-job of the same project, whose priority 1000000 is above 1000."
+    )
+    others = history(stage, high)
+    begins = [at(others, "master-0 runs"), at(events, "worker-1 stopped"), at(others, "worker-0 runs")]
+    assert begins == sorted(begins), "the master started alone, the worker once it had the other's place"
+
+    hurry(stage, low, high)
+    for name in (high, low):
+        until(lambda name=name: item(stage, name)["phase"] == "Completed", f"{name} is over", PATIENCE)
+    assert pods(stage, high) == {"master": "Completed", "worker-0": "Completed"}
+    assert "[Preempted] worker-1: It makes room for high-prio-job" in typed(
+        stage, f"pliant describe job {low}"
+    )
+    for name, records in ((low, 6000), (high, 600)):
+        found = applied(stage, name)
+        assert found == Counter(range(records)), f"{name}: each record once, {found.total()} in all"
+
+
+@pytest.mark.timeout(300)
+def test_who_is_killed_comes_back_as_another_pod(cluster: Stage) -> None:
+    stage = cluster
+    submit(stage, "job", 1200, 2, "low-priority")
+    until(lambda: steps(stage, "job") > 0, "it trains", PATIENCE)
+    victim = next(
+        pid
+        for pid, line in stage.processes().items()
+        if "pliant.train.elasticdl worker" in line and "supervise" not in line and _is(pid, "worker-1")
+    )
+    os.kill(victim, signal.SIGKILL)
+    again = {"master": "Running", "worker-0": "Running", "worker-2": "Running"}
+    until(lambda: pods(stage, "job") == again, "another worker", PATIENCE)
+    hurry(stage, "job")
+    until(lambda: item(stage, "job")["phase"] == "Completed", "it is over", PATIENCE)
+
+
+def _is(pid: int, task: str) -> bool:
+    return f"/{task}/".encode() in (Path("/proc") / str(pid) / "environ").read_bytes()
+
+
+@pytest.mark.timeout(300)
+def test_a_user_s_error_ends_the_job_and_is_shown(cluster: Stage) -> None:
+    folder = cluster.home / "bad"
+    folder.mkdir()
+    text = (
+        EXAMPLE.read_text("utf-8") + '\n\ndef loss(output, labels):\n    raise ValueError("no loss today")\n'
+    )
+    (folder / "model.py").write_text(text)
+    line = COMMAND.format(name="bad", records=600, workers=2, priority="low-priority")
+    done = cluster.run(f"{line} --wait")
+    assert done.code == 1
+    assert "Error: Job bad has failed" in done.err
+    for said in (done.err, typed(cluster, "pliant describe job bad")):
+        assert "Traceback (most recent call last):" in said
+        assert "ValueError: no loss today" in said
+    assert pods(cluster, "bad")["master"] == "Error"
