@@ -145,7 +145,7 @@ def in_the_driver(stage: Stage, pid: int) -> bool:
 def test_a_holder_that_is_gone_is_passed_over(stage: Stage, worker: Path, how: signal.Signals) -> None:
     stage.cards(GIB, virtual_clock=True)
     envs = grants(stage, {"a": 500, "b": 500}, "fair")
-    works = {"a": "2000 4 0 0 100000", "b": "2000 4 0 0 3000"}
+    works = {"a": "2000 4 0 0 100000", "b": "2000 4 0 0 100000"}  # no test is so slow that it misses them
     with started(stage, worker, works, envs) as running:
         while len(kernels(stage)) < 300:
             assert running["b"].poll() is None
@@ -153,12 +153,13 @@ def test_a_holder_that_is_gone_is_passed_over(stage: Stage, worker: Path, how: s
         while how == signal.SIGSTOP and in_the_driver(stage, running["a"].pid):
             running["a"].send_signal(signal.SIGCONT)
             running["a"].send_signal(how)
-        assert running["b"].wait(timeout=200) == 0
-    found = kernels(stage)
-    gone = max(k.end for k in found if k.tag == "a")
-    after = sorted(k.start for k in found if k.tag == "b" and k.end > gone)
-    assert after[0] - gone < 200 * MS
-    assert after[-1] - gone > 500 * MS  # and it went on
+        after = [0]
+        while after[-1] <= 500 * MS:  # until it has gone on for a while
+            assert running["b"].poll() is None
+            found = kernels(stage)
+            gone = max(k.end for k in found if k.tag == "a")
+            after = sorted(k.start - gone for k in found if k.tag == "b" and k.end > gone) or [0]
+    assert after[0] < 200 * MS
 
 
 def test_alone_nothing_is_in_the_way(stage: Stage, worker: Path) -> None:
