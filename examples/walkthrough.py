@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-PAGES = Path(__file__).resolve().parents[1] / "docs" / "walkthroughs"
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ROOT / "docs" / "walkthroughs"
 DEADLINE = 60.0  # seconds in which what a page promises must be seen
 _LOOKS = {"describe", "exec", "get", "list", "logs", "queue", "status", "top", "why"}
 _FENCE = re.compile(r"```(\w+)(?: +(.*))?$")
@@ -40,6 +41,11 @@ class Command:
     line: int
     expected: Expected | None = None
     notice: str = ""  # what to notice in what is seen
+
+    @property
+    def open(self) -> bool:
+        """True if the next line belongs to it."""
+        return self.text.endswith("\\")
 
     @property
     def looks(self) -> bool:
@@ -102,9 +108,12 @@ def parse(text: str, edition: str = "") -> list[Command]:
         kind, words = fence[1], (fence[2] or "").split()
         if kind == "console" and (not words or edition in words):
             for at, typed in body:
-                if not typed.startswith("$ "):
+                if commands and commands[-1].open:
+                    commands[-1] = replace(commands[-1], text=f"{commands[-1].text}\n{typed}")
+                elif not typed.startswith("$ "):
                     raise PageError(f"line {at}: a console block holds lines that begin with `$ `")
-                commands.append(Command(typed[2:], at))
+                else:
+                    commands.append(Command(typed[2:], at))
         elif kind in ("rows", "says") and (not words or edition in words):
             _expect(commands, Expected(kind, number, tuple(inside for _, inside in body)))
         elif kind == "fails":
@@ -171,9 +180,11 @@ class Stage:
     folder: Path
     programs: Path = Path(sys.executable).parent  # where `pliant` and `runai` are installed
     env: dict[str, str] = field(init=False)
+    where: Path = field(init=False)  # the folder in which commands are typed
 
     def __post_init__(self) -> None:
         self.folder = self.folder.resolve()
+        self.where = self.home
         for folder in (self.home, self.run_folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         others = ("PLIANT_", "RUNAI_", "XDG_", "QUICKSTART_")
@@ -205,7 +216,7 @@ class Stage:
             done = subprocess.run(
                 ["sh", "-c", command],
                 check=False,
-                cwd=self.home,
+                cwd=self.where,
                 env=self.env,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -216,6 +227,13 @@ class Stage:
         except subprocess.TimeoutExpired:
             return Done(-9, "", f"it did not end within {timeout:g} s")
         return Done(done.returncode, done.stdout, done.stderr)
+
+    def enter(self, folder: str) -> Done:
+        """`cd`, for all commands that follow; a page means folders of this repository."""
+        if not (ROOT / folder).is_dir():
+            return Done(1, "", f"cd: there is no folder {ROOT / folder}")
+        self.where = ROOT / folder
+        return Done(0, "", "")
 
     def processes(self) -> dict[int, str]:
         """Command line by process id of what was started from here and lives: server, supervisors, tasks."""
@@ -273,7 +291,8 @@ def _once(command: Command, stage: Stage, read: Reader) -> Seen:
         found, done = read(stage, command.text, header)
         good = done.code == 0 and matches(rows, found)
         return Seen(command, done, "" if good else _difference("\n".join(expected.lines), done))
-    done = stage.run(command.text)
+    where = command.text.removeprefix("cd ")
+    done = stage.run(command.text) if where == command.text else stage.enter(where)
     code = expected.code if expected else 0
     missing = [line for line in expected.lines if not says(line, done.said)] if expected else []
     if done.code == code and not missing:

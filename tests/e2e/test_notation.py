@@ -1,8 +1,21 @@
 """The notation of the walk-throughs: what it accepts, and that a difference is seen."""
 
+from pathlib import Path
+
 import pytest
 
-from examples.walkthrough import Done, PageError, editions, fits, matches, parse, says, table
+from examples.walkthrough import (
+    Done,
+    PageError,
+    Stage,
+    editions,
+    fits,
+    matches,
+    parse,
+    play,
+    says,
+    table,
+)
 
 PAGE = """
 # Page
@@ -31,6 +44,18 @@ $ runai submit x
 exists
 ```
 """
+
+
+def test_a_command_of_several_lines_is_one() -> None:
+    (long, short) = parse("```console\n$ run \\\n    --fast \\\n    --far\n$ list\n```")
+    assert (long.text, long.line, short.text) == ("run \\\n    --fast \\\n    --far", 2, "list")
+
+
+def test_a_folder_of_the_repository_is_entered(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    entered, seen, lost = play(parse("```console\n$ cd examples\n$ ls\n$ cd moon\n```"), stage)
+    assert not entered.problem and "walkthrough.py" in seen.done.out
+    assert "there is no folder" in lost.problem
 
 
 def test_an_edition_has_its_own_blocks_and_those_of_all() -> None:

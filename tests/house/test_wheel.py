@@ -83,6 +83,7 @@ def test_it_works_in_a_fresh_environment(wheel: Path, tmp_path: Path) -> None:
     for name in ("pliant", "runai"):
         said = subprocess.check_output([home / "bin" / name, "--version"], text=True, cwd=tmp_path)
         assert pliant.__version__ in said
+    subprocess.run([home / "bin" / "elasticdl", "--help"], check=True, cwd=tmp_path)
     assert (site / SUPERVISOR).stat().st_mode & 0o111
 
 
