@@ -26,7 +26,9 @@ POLL_S = 0.05
 STATUS_S = 1.0  # between two looks at how the job is
 NEWS_S = 0.2  # the same while newcomers are waited for
 KILL_MS = 5000  # from SIGTERM to SIGKILL for a worker that does not leave in time
+KILLED = 128 + signal.SIGKILL
 LINGER_S = 10.0  # for the workers of other tasks to hear that the job is over
+AWAY_S = 60.0  # without a word from the master of another task and without a worker: the job is over
 
 
 def take_over() -> None:
@@ -79,12 +81,13 @@ class Agent:
         stop: threading.Event | None = None,
         grace_ms: int = 30_000,
         reports: bool = True,
+        mortal: bool = False,
     ) -> None:
         """`master`: of this agent, if it leads; `grace_ms`: what a stop of all leaves; `reports`: to the
-        scheduler, for the whole job."""
+        scheduler, for the whole job; `mortal`: it ends as killed when a worker of it is."""
         self._source, self._fleet, self._client, self._master = source, fleet, client, master
         self._stop = stop or threading.Event()
-        self._grace_ms, self._reports = grace_ms, reports
+        self._grace_ms, self._reports, self._mortal = grace_ms, reports, mortal
         self._held = Holding(-1, (), ())
         self._read = -1  # version of the newest document
         self._joined: set[str] = set()  # devices that were last said to be worked on
@@ -93,10 +96,11 @@ class Agent:
         self._status: dict[str, Any] = {}
         self._closing = False  # the job is over
         self._looked = 0.0
+        self._heard = time.monotonic()
 
     def run(self) -> int:
         """The exit code: 0 if the job has finished, or this task was told to stop."""
-        stopping = False
+        stopping, code_then = False, 0
         while True:
             if self._stop.is_set() and not stopping:
                 stopping = True
@@ -111,10 +115,13 @@ class Agent:
             for exit in self._fleet.poll():
                 if exit.left and exit.device in self._held.devices:
                     self._ended[exit.device] = exit
+                if self._mortal and exit.signal == signal.SIGKILL and not exit.left:
+                    code_then = KILLED  # by whom, the scheduler knows: perhaps for want of memory
+                    self._stop.set()
                 self._look(force=True)  # it may have been the end of the job
             if stopping and not self._fleet.devices():
                 self._look(force=True)
-                return 0
+                return code_then
             self._acknowledge()
             self._look()
             code = self._over()
@@ -151,6 +158,7 @@ class Agent:
             self._status = self._client.call("status", {}, patience_s=0.0)
         except (MasterAway, Refused):
             return
+        self._heard = time.monotonic()
         if self._reports:
             self._source.progress(self._status)
 
@@ -163,6 +171,9 @@ class Agent:
         if self._fleet.devices() or not self._held.devices:
             return None
         if not self._closing and not set(self._held.devices) <= set(self._ended):
+            if self._master is None and time.monotonic() - self._heard > AWAY_S:
+                print(f"pliant.train: the master at {self._client.address} is gone", file=sys.stderr)
+                return 1
             return None
         self._look(force=True)
         state = self._status.get("state")
@@ -192,24 +203,27 @@ class Agent:
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
+    mortal = words[:1] == ["--mortal"]
+    words = words[mortal:]
     command = words[1:] if words[:1] == ["--"] else words
     if not command:
-        print("usage: python -m pliant.train.agent -- COMMAND...", file=sys.stderr)
+        print("usage: python -m pliant.train.agent [--mortal] -- COMMAND...", file=sys.stderr)
         return 2
     if os.environ.get("CUDA_VISIBLE_DEVICES"):
-        again = [sys.executable, "-m", "pliant.train.agent", "--", *command]
+        option = ["--mortal"] if mortal else []
+        again = [sys.executable, "-m", "pliant.train.agent", *option, "--", *command]
         os.execve(sys.executable, again, _without_devices(os.environ))
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
     try:
-        return _serve(command, stop)
+        return _serve(command, stop, mortal)
     except (TrainError, PliantError, OSError) as error:
         print(f"pliant.train: {' '.join(str(part) for part in error.args)}", file=sys.stderr, flush=True)
         return 1
 
 
-def _serve(command: Sequence[str], stop: threading.Event) -> int:
+def _serve(command: Sequence[str], stop: threading.Event, mortal: bool) -> int:
     link = Link.from_environment()
     place = Place.from_environment(os.environ)
     lead = _take_lead(place.attempt_dir)
@@ -224,6 +238,7 @@ def _serve(command: Sequence[str], stop: threading.Event) -> int:
         env=place.worker_environment(client.address),
         grace_ms=KILL_MS,
         prefix=place.prefix,
+        renew=not mortal,
     )
     try:
         return Agent(
@@ -234,6 +249,7 @@ def _serve(command: Sequence[str], stop: threading.Event) -> int:
             stop=stop,
             grace_ms=_grace(place.attempt_dir),
             reports=master is not None,
+            mortal=mortal,
         ).run()
     finally:
         fleet.close()

@@ -127,7 +127,10 @@ class Fleet:
         prefix: str = "w",
         logs: bool = False,
         start: Callable[..., Any] = subprocess.Popen,
+        renew: bool = True,
     ) -> None:
+        """`renew`: have another worker for one that was killed by SIGKILL."""
+        self._renew = renew
         self._command = list(command)
         self._client = client
         self._folder = folder
@@ -167,7 +170,8 @@ class Fleet:
             exit_code, killed_by = (code, None) if code >= 0 else (None, -code)
             left = process.asked or code in (0, EX_TEMPFAIL)
             exits.append(Exit(process.worker, process.device, exit_code, killed_by, left))
-            if code in (0, EX_TEMPFAIL) and not process.asked:
+            ends = code in (0, EX_TEMPFAIL) or (code == -signal.SIGKILL and not self._renew)
+            if ends and not process.asked:
                 self._given_up.add(process.device)
         self._owed += exits
         while self._owed:

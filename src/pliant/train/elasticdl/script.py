@@ -26,8 +26,8 @@ SAY_EVERY = 100  # steps between two lines of the first rank
 
 def run(flags: Flags) -> None:
     """Raises TrainError; the job has been told of it then."""
-    if "OMP_NUM_THREADS" not in os.environ:  # workers on one machine share its cores
-        torch.set_num_threads(max((os.cpu_count() or 1) // flags.workers, 1))
+    if "OMP_NUM_THREADS" not in os.environ:  # workers on one machine share its cores, with others
+        torch.set_num_threads(max((os.cpu_count() or 1) // (flags.workers + 1), 1))
     hooks: list[Callable[[int, list[int]], None]] = []  # known once the file is read
 
     def tell(step: int, ids: Sequence[int]) -> None:

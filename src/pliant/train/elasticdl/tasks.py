@@ -26,6 +26,7 @@ from pliant.train.link import Link
 POLL_S = 0.2
 STATUS_S = 1.0
 LINGER_S = 10.0  # for workers to hear that the job is over
+TELL_S = 3.0  # for their agents to ask once more how it has ended
 
 
 def worker_command(words: Sequence[str]) -> list[str]:
@@ -63,8 +64,9 @@ def lead(flags: Flags, _words: Sequence[str]) -> int:
 
 
 def work(_flags: Flags, words: Sequence[str]) -> int:
-    """A task that trains, until the job is over or it is told to leave."""
-    return agent.main(["--", *worker_command(words)])
+    """A task that trains, until the job is over or it is told to leave. A worker that the kernel kills is not
+    begun again in here: the scheduler knows whether memory was short."""
+    return agent.main(["--mortal", "--", *worker_command(words)])
 
 
 def local(flags: Flags, words: Sequence[str]) -> int:
@@ -127,6 +129,7 @@ class Leader:
         (self._folder / "status.json").write_text(json.dumps(self._status, indent=1), "utf-8")
         if self._status["state"] == "failed":
             self._linger()
+            time.sleep(TELL_S)
             raise TrainError(f"the job has failed. {self._status['error']}")
         if not self._over():
             raise TrainError("the workers have ended and the job is not done: see what they said")

@@ -1,7 +1,7 @@
 """A small convolutional network for MNIST, as a model file for `elasticdl`.
 
-There is no dropout and no batch normalization in it: what they do depends on how a batch is divided, and this example
-shows that the result does not depend on how many workers there are.
+No dropout and no batch normalization: what they do depends on how a batch is divided among the workers, and
+this example shows a result that does not depend on that.
 """
 
 import numpy as np

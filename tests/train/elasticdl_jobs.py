@@ -1,0 +1,122 @@
+"""Checks of an ElasticDL job from outside of its ledger: what its ranks logged, and one process for all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import runpy
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pliant.train.batches import positions, steps_per_epoch
+from pliant.train.checkpoint import read
+from pliant.train.elasticdl.columns import BytesCodec
+from pliant.train.elasticdl.source import open_records
+from pliant.train.order import Order
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "elasticdl"
+MNIST = EXAMPLES / "elasticdl" / "python" / "examples" / "mnist_functional_api.py"
+
+# Appended to a model file: each rank logs the records of its own share of each step that it has applied.
+LOGGING = """
+
+import json as _json
+import os as _os
+import time as _time
+
+
+def on_applied(step, record_ids):
+    path = _os.path.join({folder!r}, _os.environ["PLIANT_TRAIN_WORKER"])
+    with open(path, "a") as log:
+        log.write(_json.dumps([step, record_ids]) + "\\n")
+    if _os.path.exists({slow!r}):
+        _time.sleep({pause})
+"""
+
+
+def logging_file(
+    target: Path, folder: Path, *, model_file: Path = MNIST, slow: Path | None = None, pause: float = 0.05
+) -> Path:
+    """A copy of a model file that logs to `folder`, a file for each worker, and takes `pause` seconds for
+    each step while the file `slow` is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    added = LOGGING.format(folder=str(folder), slow=str(slow or ""), pause=pause)
+    target.write_text(model_file.read_text("utf-8") + added, "utf-8")
+    return target
+
+
+def logs(folder: Path) -> dict[str, dict[int, list[int]]]:
+    """By worker: records by step. A line that a killed worker did not finish is left out."""
+    found: dict[str, dict[int, list[int]]] = {}
+    for path in sorted(folder.iterdir()):
+        steps = found.setdefault(path.name, {})
+        for line in path.read_text("utf-8").splitlines():
+            with contextlib.suppress(ValueError):
+                step, ids = json.loads(line)
+                steps[step] = ids
+    return found
+
+
+def check_exactly_once(
+    folder: Path, records: int, batch: int, *, epochs: int = 1, seed: int = 0, killed: Collection[str] = ()
+) -> None:
+    """Every record of every epoch was consumed once. Of a rank that was killed the last share may not be
+    logged: then it is what (seed, epoch, step) gives it. What it logged and the others redid counts as theirs."""
+    found = logs(folder)
+    unlogged = 0
+    consumed: dict[int, Counter[int]] = {epoch: Counter() for epoch in range(epochs)}
+    for step in range(1, epochs * steps_per_epoch(records, batch) + 1):
+        epoch, start, stop = positions(step - 1, records, batch)
+        wanted = Order(records, seed, epoch).indices(start, stop).tolist()
+        alive = [i for worker, steps in found.items() if worker not in killed for i in steps.get(step, ())]
+        missing = Counter(wanted) - Counter(alive)
+        if missing:
+            dead = [i for worker in killed for i in found.get(worker, {}).get(step, ())]
+            assert missing == Counter(dead) or not dead, (
+                f"step {step}: {missing} is nobody's, {dead} the dead's"
+            )
+            unlogged += not dead
+        assert not Counter(alive) - Counter(wanted), (
+            f"step {step}: {Counter(alive) - Counter(wanted)} too many"
+        )
+        consumed[epoch].update(alive)
+        consumed[epoch].update(missing)
+    assert unlogged <= len(killed), "a rank that is killed leaves one step unlogged at most"
+    for counts in consumed.values():
+        assert len(counts) == records and set(counts.values()) == {1}
+
+
+def replay(
+    model_file: Path, data: str, batch: int, *, epochs: int = 1, seed: int = 0
+) -> dict[str, torch.Tensor]:
+    """The weights after the same training in this process, by plain torch."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    file: dict[str, Any] = runpy.run_path(str(model_file))
+    model = file["model"] if isinstance(file["model"], torch.nn.Module) else file["model"]()
+    optimizer = file["optimizer"](model.parameters())
+    source = open_records(data, "train_data_dir")
+    codec = BytesCodec(file["feature_columns"](), file["label_columns"](), data)
+    for step in range(epochs * steps_per_epoch(len(source), batch)):
+        epoch, start, stop = positions(step, len(source), batch)
+        ids: Sequence[int] = Order(len(source), seed, epoch).indices(start, stop).tolist()
+        features, labels = file["input_fn"]([codec.decode(source[i], i) for i in ids])
+        optimizer.zero_grad()
+        inputs = [torch.from_numpy(np.asarray(value)) for value in features.values()]
+        file["loss"](model(*inputs), torch.from_numpy(labels)).backward()
+        optimizer.step()
+    torch.set_num_threads(threads)
+    return dict(model.state_dict())
+
+
+def difference(checkpoints: Path, weights: dict[str, torch.Tensor]) -> float:
+    """The largest between a job's final weights and these."""
+    final, _ = read(checkpoints / "final")
+    assert final.keys() == weights.keys()
+    return max(float((final[name] - weights[name]).abs().max()) for name in final)
