@@ -43,7 +43,8 @@ class Membership:
 
     def note(self, wid: str, workload: Workload | None, need: Need | None) -> None:
         """Where a workload with this need belongs now; None: it is gone."""
-        self._note_kind(wid, workload, need)
+        if wid in self._kind or (need is not None and need.chunk is not None):
+            self._note_kind(wid, workload, need)
         now = 0
         if workload is not None and need is not None:
             now = (

@@ -187,7 +187,8 @@ class World(Claims):
 
     def _put_workload(self, row: Workload) -> None:
         known = self.workloads.get(row.id)
-        self._charge_workload(row.id, -1)
+        if known is not None:
+            self._charge_workload(row.id, -1)
         if known is not None and known.project != row.project:
             self._of_project[known.project].pop(row.id)
             self._sets.let_go(known)
