@@ -107,7 +107,7 @@ def test_a_record_goes_on_after_a_restart(stage, tmp_path):
     before = ring.held()
     ring.close()
     with open(max(folder.iterdir()), "ab") as last:
-        last.write(b'{"v":1,"torn')
+        last.write(b'{"v":2,"torn')
     again = Ring(folder)
     assert again.held().last == before.last
     assert rerun(lines_of(again.record()))["same"] > 0
@@ -148,7 +148,8 @@ def test_a_bundle_without_names_replays_as_before(stage, tmp_path):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b'{"v":99,"program":"9.9"}\n', "newer Pliant .9.9.; this one reads version 1"),
+        (b'{"v":99,"program":"9.9"}\n', "a newer Pliant .9.9.; this one reads version 2"),
+        (b'{"v":1,"program":"0.1"}\n', "an older Pliant .0.1.; this one reads version 2"),
         (b"[1]\n", "line 1 is no line of a record"),
     ],
 )

@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pliant.store.rerun import Replay, digest, lines_of, plan_text
+from pliant.store.rerun import Replay, digest, lines_of
 
 LEFT_OUT = ("server.log", "history/")
 """Beginnings of the names of files in a bundle that are free text."""
@@ -44,8 +44,8 @@ def _sealed(record: Iterable[dict[str, Any]], names: Mapping[str, str]) -> Itera
         before.follow(entry)
         after.follow(other)
         if before.world is not None:
-            good = digest(plan_text(before.plan(entry["now"]))) == entry["plan"]
-            other["plan"] = digest(plan_text(after.plan(entry["now"]))) if good else "differs"
+            good = digest(before.plan(entry["now"])) == entry["plan"]
+            other["plan"] = digest(after.plan(entry["now"])) if good else "differs"
         yield json.dumps(other, separators=(",", ":")) + "\n"
 
 

@@ -13,16 +13,16 @@ import json
 import sys
 import zipfile
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-VERSION = 1
-"""Of the form of the lines; a higher one cannot be read."""
+VERSION = 2
+"""Of the form of the lines and of what the checksum of a plan is made of; others cannot be compared."""
 
 ROWS = {
     "NodePool": "machine",
@@ -47,8 +47,12 @@ def canonical(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return value
-    if is_dataclass(kind):
-        return [kind.__name__, *map(canonical, _values(kind)(value))]
+    parts = _values(cast(Hashable, kind))
+    if parts is not None:
+        found = parts(value)
+        if _PLAIN.issuperset(map(type, found)):
+            return [kind.__name__, *found]
+        return [kind.__name__, *map(canonical, found)]
     if isinstance(value, Enum):
         return value.value
     return [canonical(item) for item in value]
@@ -58,37 +62,35 @@ _PLAIN = frozenset({int, str, bool, type(None)})
 
 
 @cache
-def _values(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
-    """All fields of a dataclass, as a tuple."""
+def _values(kind: Any) -> Callable[[Any], tuple[Any, ...]] | None:
+    """Gives all fields of a dataclass as a tuple; None for other classes."""
+    if not is_dataclass(kind):
+        return None
     names = [field.name for field in fields(kind)]
     get = attrgetter(*names) if names else lambda value: ()
     return get if len(names) != 1 else lambda value: (get(value),)
 
 
-def plan_text(plan: Any) -> str:
-    """All of a plan, byte for byte the same for equal plans; reasons that verdicts share are told once."""
-    reasons = list(map(attrgetter("reason"), plan.verdicts))
-    distinct = dict(zip(map(id, reasons), reasons, strict=True))
+def digest(plan: Any) -> str:
+    """Of all of a plan, the same for equal plans; reasons that verdicts share are told once."""
+    waiting, reasons, places = zip(*plan.verdicts, strict=True) if plan.verdicts else ((),) * 3
+    which = list(map(id, reasons))
+    distinct = dict(zip(which, reasons, strict=True))
     number = {key: at for at, key in enumerate(distinct)}
-    rest = {
-        field.name: canonical(getattr(plan, field.name)) for field in fields(plan) if field.name != "verdicts"
-    }
-    told = json.dumps([rest, [canonical(reason) for reason in distinct.values()]], separators=(",", ":"))
-    places = array("q", map(attrgetter("position"), plan.verdicts))
-    which = array("q", map(number.__getitem__, map(id, reasons)))
-    lines = (told, "\n".join(map(attrgetter("workload"), plan.verdicts)), _hex(places), _hex(which))
-    return "\n\n".join(lines)
+    rest = [canonical(getattr(plan, field.name)) for field in fields(plan) if field.name != "verdicts"]
+    told = json.dumps([rest, list(map(canonical, distinct.values()))], separators=(",", ":"))
+    found = hashlib.sha256("\n".join((told, "", *waiting, "")).encode())
+    found.update(_bytes(places))
+    found.update(_bytes(map(number.__getitem__, which)))
+    return found.hexdigest()
 
 
-def _hex(numbers: "array[int]") -> str:
+def _bytes(numbers: Iterable[int]) -> bytes:
     """The same on every machine; thousands of numbers in no time."""
+    packed = array("q", numbers)
     if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers.tobytes().hex()
-
-
-def digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+        packed.byteswap()
+    return packed.tobytes()
 
 
 # ---------------------------------------------------------------------- reading
@@ -108,9 +110,11 @@ def lines_of(data: bytes) -> Iterator[dict[str, Any]]:
             return  # torn: the server ended while it wrote
         if not isinstance(entry, dict) or "v" not in entry:
             raise Unreadable(f"line {number} is no line of a record")
-        if entry["v"] > VERSION:
-            newer = entry.get("program", "?")
-            raise Unreadable(f"it was recorded by a newer Pliant ({newer}); this one reads version {VERSION}")
+        if entry["v"] != VERSION:
+            other = (
+                f"{'a newer' if entry['v'] > VERSION else 'an older'} Pliant ({entry.get('program', '?')})"
+            )
+            raise Unreadable(f"it was recorded by {other}; this one reads version {VERSION}")
         yield entry
 
 
@@ -174,14 +178,14 @@ def rerun(entries: Iterable[Mapping[str, Any]], only: tuple[str, int] | None = N
             continue  # before the first whole world
         if only is not None and only[0] == "cycle" and entry["cycle"] != only[1]:
             continue
-        text = plan_text(plan := replay.plan(entry["now"]))
+        told = digest(plan := replay.plan(entry["now"]))
         cycles += 1
-        if digest(text) == entry["plan"]:
+        if told == entry["plan"]:
             same += 1
         else:
             differ.append(entry["cycle"])
         if only is not None:
-            chosen = _shown(entry, plan, text, digest(text) == entry["plan"])
+            chosen = _shown(entry, plan, told)
             if only[0] == "cycle":
                 break
     if only is not None and chosen is None:
@@ -190,14 +194,14 @@ def rerun(entries: Iterable[Mapping[str, Any]], only: tuple[str, int] | None = N
     return {**found, "chosen": chosen}
 
 
-def _shown(entry: Mapping[str, Any], plan: Any, text: str, same: bool) -> dict[str, Any]:
+def _shown(entry: Mapping[str, Any], plan: Any, told: str) -> dict[str, Any]:
     return {
         "epoch": entry["epoch"],
         "cycle": entry["cycle"],
         "now": entry["now"],
-        "same": same,
+        "same": told == entry["plan"],
         "recorded": entry["plan"],
-        "digest": digest(text),
+        "digest": told,
         "decisions": [
             {
                 "verb": canonical(it.verb),

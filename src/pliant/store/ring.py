@@ -6,10 +6,11 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from pliant import __version__
 from pliant.control.errors import NotFound
 from pliant.control.recording import Cycled, Held
 from pliant.sched.settings import Settings
-from pliant.store.rerun import VERSION, digest, plan_text
+from pliant.store.rerun import VERSION, digest
 
 log = logging.getLogger(__name__)
 
@@ -36,33 +37,39 @@ SECRETS: Mapping[str, Any] = {"launch": {"image": ""}, "annotations": None, "env
 
 def lean(value: Any) -> Any:
     """A row as JSON without what has its default; what starts a task is left out."""
-    if is_dataclass(value):
-        found: dict[str, Any] = {}
-        for name, default in _fields(cast(Hashable, type(value))):
-            if name in SECRETS:
-                if SECRETS[name] is not None and getattr(value, name) is not None:
-                    found[name] = SECRETS[name]
-                continue
-            part = getattr(value, name)
-            if part is not default and part != default:
-                found[name] = part if type(part) in _PLAIN else lean(part)
-        return found
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, tuple):
-        return [item if type(item) in _PLAIN else lean(item) for item in value]
-    return value
+    return _lean(cast(Hashable, type(value)))(value)
 
 
 _PLAIN = frozenset({int, str, bool, type(None)})
 
 
 @cache
-def _fields(kind: Hashable) -> list[tuple[str, Any]]:
-    return [
-        (field.name, field.default if field.default_factory is MISSING else field.default_factory())
-        for field in fields(cast(Any, kind))
-    ]
+def _lean(kind: Any) -> Callable[[Any], Any]:
+    """What writes values of a class. It is made once: looking at a class costs more than writing a row."""
+    if is_dataclass(kind):
+        return _lean_row(kind)
+    if issubclass(kind, Enum):
+        return lambda value: value.value
+    if issubclass(kind, tuple):
+        return lambda value: [it if type(it) in _PLAIN else lean(it) for it in value]
+    return lambda value: value
+
+
+def _lean_row(kind: Any) -> Callable[[Any], dict[str, Any]]:
+    told = [field for field in fields(kind) if SECRETS.get(field.name, "") is not None]
+    names = [field.name for field in told]
+    defaults = [it.default if it.default_factory is MISSING else it.default_factory() for it in told]
+    get = attrgetter(*names, names[0])  # twice, so that it is a tuple however many there are
+
+    def write(value: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, part, default in zip(names, get(value), defaults, strict=False):
+            if part is not default and part != default:
+                secret = part if type(part) in _PLAIN else SECRETS.get(name)
+                found[name] = lean(part) if secret is None else secret
+        return found
+
+    return write
 
 
 class Ring:
@@ -73,6 +80,7 @@ class Ring:
         self._most = most
         self._every = every
         self._queue: queue.SimpleQueue[Cycled | None] = queue.SimpleQueue()
+        self._taken = self._done = 0  # cycles; each is counted by one thread
         self._lock = threading.Lock()  # around files and what is known of them
         self._files: list[_File] = []
         self._open: Any = None
@@ -90,6 +98,7 @@ class Ring:
     def take(self, cycled: Cycled) -> None:
         if cycled.base is not None:
             self.due = False
+        self._taken += 1
         self._queue.put(cycled)
 
     def held(self) -> Held:
@@ -126,10 +135,9 @@ class Ring:
     def drained(self, seconds: float = 30.0) -> bool:
         """True once all that was taken is written."""
         end = time.monotonic() + seconds
-        while not self._queue.empty() and time.monotonic() < end:
+        while self._done < self._taken and time.monotonic() < end:  # what left the queue is not yet written
             time.sleep(0.005)
-        with self._lock:
-            return self._queue.empty()
+        return self._done >= self._taken
 
     def close(self) -> None:
         self._queue.put(None)
@@ -146,6 +154,7 @@ class Ring:
                 log.warning("a cycle could not be recorded: %s", error)
                 self.due = True
             self.spent += time.thread_time_ns() - began
+            self._done += 1
         with self._lock:
             if self._open is not None:
                 self._open.close()
@@ -153,7 +162,7 @@ class Ring:
     def _write(self, cycled: Cycled) -> None:
         entry: dict[str, Any] = {
             "v": VERSION, "epoch": cycled.epoch, "cycle": cycled.cycle, "now": cycled.now,
-            "took": cycled.took, "plan": digest(plan_text(cycled.plan)),
+            "took": cycled.took, "plan": digest(cycled.plan),
         }  # fmt: skip
         if cycled.base is not None:
             self._turn(cycled)
