@@ -1,7 +1,13 @@
 """Who is next: among departments and projects, and among the jobs of one project."""
 
+import random
+
+import pytest
+
+from pliant.sched.context import Cycle
+from pliant.sched.settings import Settings
 from tests.sched.ticker import Ticker, settled
-from tests.sched.worlds import world
+from tests.sched.worlds import NOW, world
 
 
 def test_priority_then_age():
@@ -74,3 +80,23 @@ def test_names_decide_nothing():
         t = settled("n1:2 n2:2", "a=2 b=2", *(job.format(*(f"job-{n}" for n in names)) for job in jobs))
         shapes.append([row.split(maxsplit=1)[1] for row in t.rows()])
     assert shapes[0] == shapes[1] == shapes[2]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_equal_jobs_that_are_looked_at_together_have_the_turns_they_had_alone(seed):
+    dice = random.Random(seed)
+    shapes, few = ("g1", "g2", "g0.5", "g1 x2"), ("g1", "g2")
+    jobs = [
+        f"j{i} {dice.choice('abc')} {dice.choice(few if seed < 3 else shapes)} {dice.choice(('p50', 'p80'))}"
+        for i in range(40)
+    ]
+    cycle = Cycle(world("n1:8", "d/=3 d/a=1 d/b=2 c=0:w=2", *jobs).world(), NOW, Settings())
+    ((lane, rows),) = cycle.lanes().items()
+    alone = cycle.order(lane[1], [[chunk] for row in rows for chunk in row])
+    turns = [job[0].workload.id for job in iter(alone.pop, None)]
+    order, together, longest = cycle.order(lane[1], rows), [], 0
+    while (job := order.pop()) is not None:
+        alike = (job[0], *order.following())
+        together += [chunk.workload.id for chunk in alike]
+        longest = max(longest, len(alike))
+    assert together == turns and len(turns) == 40 and longest > 1
