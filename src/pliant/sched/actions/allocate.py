@@ -25,13 +25,13 @@ def allocate(cycle: Cycle) -> None:
                 fits = cycle.try_place(chunk, pool, adding)
                 if fits or cycle.reserving.backfilled(chunk, pool, adding):
                     cycle.placed(chunk, pool, "allocate", before)
-                    following = world.need(wid).chunk
-                    if following is not None and not cycle.rests(following):
-                        order.push(following, cycle.adding(following, pool))
+                    more = world.need(wid).chunk
+                    if more is not None and not cycle.rests(more):
+                        order.push(more, cycle.adding(more, pool))
                     continue
                 hopeless[kin] = cycle.refuse(chunk, pool, adding)
                 cycle.reserving.consider(chunk, pool, adding, hopeless[kin])
-            alike = (chunk, *order.following())
-            for each in alike:
+            following = order.following()
+            for each in following:
                 cycle.looked_at(each.workload.id)
-            cycle.block(lane, Block(chunk, pool, adding, hopeless[kin], kin), alike)
+            cycle.block(lane, Block(chunk, pool, adding, hopeless[kin], kin), (chunk, *following))
