@@ -101,7 +101,7 @@ def test_the_command_of_the_seed(elasticdl: Elasticdl, fake: Fake, model: Path, 
 def test_the_later_spellings(elasticdl: Elasticdl, fake: Fake, model: Path) -> None:
     line = (
         f"train --job_name job --model_zoo={model.parents[1]} --model_def=mnist.mnist_functional_api.custom"
-        " --training_data=digits:600 --validation_data=digits:60 --num_epochs=2 --num_workers 3"
+        " --training_data=digits:600 --validation_data=digits:test --num_epochs=2 --num_workers 3"
         " --minibatch_size=10 --num_minibatches_per_task=8 --evaluation_steps=100 --checkpoint_steps=50"
         " --checkpoint_dir=ckpt --output=out --master_resource_request=cpu=0.5,memory=1Gi"
         ' --worker_resource_request="cpu=2, memory=4096Mi,gpu=1" --envs=A=1,B=x=y --loss=my_loss'
@@ -115,7 +115,7 @@ def test_the_later_spellings(elasticdl: Elasticdl, fake: Fake, model: Path) -> N
     found = flags(spec)
     assert (found["model_file"], found["model"], found["loss"]) == (str(model), "custom", "my_loss")
     assert (found["num_workers"], found["records_per_task"]) == ("3", "80")
-    assert (found["train_data_dir"], found["validation_data_dir"]) == ("digits:600", "digits:60")
+    assert (found["train_data_dir"], found["validation_data_dir"]) == ("digits:600", "digits:test")
     assert (found["checkpoint_dir"], found["output"]) == (
         str(Path("ckpt").absolute()),
         str(Path("out").absolute()),

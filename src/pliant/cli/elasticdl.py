@@ -147,8 +147,9 @@ def _checked(flag: Flag, text: str) -> str:
 
 def _data(named: str, text: str) -> str:
     if text.startswith("digits:"):
-        if not text.removeprefix("digits:").isdecimal() or int(text.removeprefix("digits:")) < 1:
-            raise click.UsageError(f"{named} {text}: write digits:N, with N records or more, 1 or more.")
+        count = text.removeprefix("digits:")
+        if count != "test" and (not count.isdecimal() or int(count) < 1):
+            raise click.UsageError(f"{named} {text}: write digits:N, N records from 1 on, or digits:test.")
         return text
     path = Path(text).expanduser().absolute()
     if not path.exists():
