@@ -400,6 +400,8 @@ def test_why(fake, run):
             "reason": fake.workloads[0]["reason"],
             "position": 2,
             "ahead": [{"name": "b2", "project": "team-b", "gpus": 1.0}],
+            "aheadCount": 1,
+            "aheadGpus": 1.0,
             "history": [EVENT],
         }
     )

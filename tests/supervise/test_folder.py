@@ -323,7 +323,11 @@ class SmallDisk:
 
     def close(self) -> None:
         if self.mounted:
-            subprocess.run(["umount", str(self.folder)], check=True)
+            # A process that ends lets go of its memory before its files.
+            unmount = ["umount", str(self.folder)]
+            until(
+                lambda: not subprocess.run(unmount, capture_output=True, check=False).returncode, "the disk"
+            )
 
 
 @pytest.fixture
