@@ -182,7 +182,7 @@ def test_workers_of_a_distributed_job_join_and_leave(ready: Stage) -> None:
     """A master and one worker are its core; what is free beyond that comes and goes."""
     stage, steps = ready, 300
     typed(stage, "pliant down --yes")
-    typed(stage, "pliant up --simulate 1x3")
+    typed(stage, "pliant up --simulate 3x1")
     line = f"{sys.executable} {stage.home}/train.py {steps} 0.2"
     typed(
         stage,
