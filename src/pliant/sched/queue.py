@@ -155,18 +155,16 @@ class Order:
         heappush(self._jobs[chunk.workload.project], (job_key(chunk, self._aged), 0, (chunk,), adding))
 
     def _refresh(self, project: str) -> None:
+        """Give the queues above the last job, each the first of its heap, the keys that they have now."""
         for child, parent in self._links(project):
-            empty = not (self._jobs[child] if child in self._jobs else self._heaps[child])
-            self._replace(parent, child, None if empty else self._best(child))
-
-    def _replace(self, parent: str, child: str, adding: Resources | None) -> None:
-        """Give the first child of a heap the key that it has now; without a job it leaves."""
-        heap = self._heaps[parent]
-        assert heap[0][1] == child, "only the queue that was popped last changes its place"
-        if adding is None:
-            heappop(heap)
-        elif len(heap) > 1 and (key := self._key(child, adding)) != heap[0][0]:
-            heapreplace(heap, (key, child))  # the key of one that is alone is never looked at
+            heap = self._heaps[parent]
+            assert heap[0][1] == child, "only the queue that was popped last changes its place"
+            if not (self._jobs[child] if child in self._jobs else self._heaps[child]):
+                heappop(heap)
+            elif len(heap) > 1:  # the key of one that is alone is never looked at
+                key = self._key(child, self._best(child))
+                if key != heap[0][0]:
+                    heapreplace(heap, (key, child))
 
     def _best(self, queue: str) -> Resources:
         """What its next job asks for."""
