@@ -53,7 +53,7 @@ def pods(fake: Fake) -> Fake:
             [
                 pod("elasticdl-master-over", "Succeeded"),
                 pod("elasticdl-worker-over-0", "Failed"),
-                pod("elasticdl-worker-over-1", "Pending"),
+                pod("elasticdl-worker-over-1", "Stopped"),
             ],
         ),
     ):

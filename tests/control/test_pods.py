@@ -1,5 +1,7 @@
 """What pods are called."""
 
+from dataclasses import replace
+
 import pytest
 
 from pliant.control.pods import pod_names
@@ -9,6 +11,7 @@ from pliant.model.workload import (
     AttemptId,
     Kind,
     Launch,
+    Phase,
     Request,
     Task,
     TaskGroup,
@@ -64,6 +67,12 @@ def test_a_worker_that_is_started_again_is_another_pod(
     names = pod_names(workload("ElasticDL"), [task("master-0", 2), *tasks], [*BEGUN, *later])
     assert names.pop("master-0") == "elasticdl-master-job"
     assert list(names.values()) == [f"elasticdl-worker-job-{number}" for number in expected]
+
+
+def test_in_a_job_that_is_over_nobody_waits_for_another_number() -> None:
+    over = replace(workload("ElasticDL"), phase=Phase.COMPLETED)
+    names = pod_names(over, [task("worker-1", 1, TaskPhase.WAITING)], BEGUN)
+    assert names == {"worker-1": "elasticdl-worker-job-1"}
 
 
 def test_those_that_have_not_begun_have_the_numbers_that_they_will_get() -> None:

@@ -228,7 +228,7 @@ class Renderer:
         return (before + present) // 1000
 
     def pods(self, view: WorkloadView, attempts: Iterable[Attempt]) -> list[Item]:
-        """Its wire.PodItems: every task that was asked for or has ever been started."""
+        """Its wire.PodItems: every task that has ever been started, or was asked for and may still be."""
         rows = sorted(attempts, key=lambda row: row.id.number)
         newest = {row.id.task: row for row in rows}
         names = pod_names(view.workload, view.tasks, rows)
@@ -236,7 +236,7 @@ class Renderer:
         return [
             self._pod(view.workload, task, newest.get(task.name), names[task.name])
             for task in view.tasks
-            if task.index < wanted[task.group] or task.attempt
+            if task.attempt or (task.index < wanted[task.group] and not view.workload.phase.final)
         ]
 
     def _pod(self, workload: Workload, task: Task, attempt: Attempt | None, name: str) -> Item:
@@ -248,6 +248,8 @@ class Renderer:
         status = _POD_STATUS[task.phase]
         if _backs_off(task, self.now):
             status = "CrashLoopBackOff" if workload.kind is Kind.WORKSPACE else "Error"
+        if workload.phase.final and task.phase is TaskPhase.WAITING:  # it had been stopped, or was at the end
+            status = "Succeeded" if end is not None and end.code == 0 else "Stopped"
         return {
             "name": name,
             "status": status,

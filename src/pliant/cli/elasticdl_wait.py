@@ -52,7 +52,8 @@ def _line(item: WorkloadItem) -> str:
     """What a new line is printed for: another phase, number of pods or tenth of the work."""
     said = item.get("progress")
     tenths = said["step"] * _TENTHS // said["stepsTotal"] if said and said["stepsTotal"] else 0
-    return f"{item['phase']} {item.get('runningPods')} {tenths}"
+    pods = item.get("runningPods") if item["phase"] == "Running" else 0
+    return f"{item['phase']} {pods} {tenths}"
 
 
 def _said(item: WorkloadItem) -> str:

@@ -33,7 +33,7 @@ def get_pods(session: Session, selector: str | None, namespace: str | None) -> N
         for item in workloads
         if chosen(item.get("labels") or {})
         for pod in session.client.pods(item["id"])
-        if not (item["phase"] in _FINAL and pod["status"] == "Pending")  # nothing waits for what is over
+        if not (item["phase"] in _FINAL and pod["status"] == "Stopped")  # Kubernetes would have deleted it
     ]
     if not found and session.output in ("table", "wide"):
         click.echo(f"No resources found in {namespace or project} namespace.", err=True)

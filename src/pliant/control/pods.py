@@ -24,7 +24,8 @@ def pod_names(workload: Workload, tasks: Sequence[Task], attempts: Iterable[Atte
             names[task.name] = f"elasticdl-master-{workload.name}"
             continue
         number = numbers.get((task.name, task.attempt))
-        if number is None or (not task.phase.live and not task.phase.over):
+        goes_on = not (task.phase.live or task.phase.over or workload.phase.final)
+        if number is None or goes_on:
             number, following = following, following + 1
         names[task.name] = f"elasticdl-worker-{workload.name}-{number}"
     return names
