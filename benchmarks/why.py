@@ -159,14 +159,25 @@ def rack(count: int, rounds: int) -> None:
     loop = loop_over(hall(count))
     loop.start()
     questions = Questions(loop)
-    said = [{"kind": "fail", "label": "rack", "value": "r01"}]
-    took = times(lambda: questions.what_if(said), rounds)
-    found = questions.what_if(said).found
+    rack = {"label": "rack", "value": "r01"}
     cycle = statistics.median(times(lambda: loop.look(lambda s: decide(s.world, small.NOW, s.settings)), 3))
-    median = statistics.median(took)
+    for kind, words in (("fail", "fails"), ("drain", "is drained")):
+        took = times(lambda said=[{"kind": kind, **rack}]: questions.what_if(said), rounds)
+        found = questions.what_if([{"kind": kind, **rack}]).found
+        median = statistics.median(took)
+        print(
+            f"what-if, a rack of 20 of {count:,} nodes {words}: median {median:.0f} ms (goal 2000),"
+            f" {len(found.differences)} workloads fare otherwise; {median / cycle:.0f} x a cycle ({cycle:.1f} ms)"
+        )
+    names = [name for name, node in loop.world.nodes.items() if node.row.label("rack") == "r01"]
+    seen = statistics.median(times(lambda: questions.preview(names, stop=False), rounds))
+    moves = sum(what == "moves" for _, what in questions.preview(names, stop=False).workloads)
+    print(f"  preview of its drain: {seen:.0f} ms, {moves} workloads move")
+    alone = during(loop, lambda: None, rounds)
+    beside = during(loop, lambda: questions.what_if([{"kind": "drain", **rack}]), rounds)
     print(
-        f"what-if, a rack of 20 of {count:,} nodes fails: median {median:.0f} ms (goal 2000),"
-        f" {len(found.differences)} workloads fare otherwise; {median / cycle:.0f} x a cycle ({cycle:.1f} ms)"
+        f"  cycles: {statistics.median(alone):.1f} ms alone (worst {max(alone):.1f}),"
+        f" {statistics.median(beside):.1f} ms (worst {max(beside):.1f}) while that is asked without a pause"
     )
     empty = statistics.median(times(lambda: aside(loop, bool), 5))
     print(f"  an empty question beside the loop: {empty:.1f} ms")

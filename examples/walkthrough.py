@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "walkthroughs"
 DEADLINE = 60.0  # seconds in which what a page promises must be seen
-_LOOKS = {"describe", "exec", "get", "list", "logs", "queue", "status", "top", "why"}
+_LOOKS = {"describe", "exec", "get", "list", "logs", "queue", "status", "top", "what-if", "why"}
 _FENCE = re.compile(r"```(\w+)(?: +(.*))?$")
 
 
@@ -50,7 +50,8 @@ class Command:
     @property
     def looks(self) -> bool:
         """True if it changes nothing, so that it may be repeated until it shows what is expected."""
-        return not _LOOKS.isdisjoint(self.text.split()[1:4])
+        words = self.text.split()
+        return not _LOOKS.isdisjoint(words[1:4]) or "--dry-run" in words
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,9 @@ def test_what_if(api: Api) -> None:
     }
     assert told["patient"] == ("starts", [], [2.0])
     assert found["gpusAfter"] > found["gpusBefore"] == 2.0
+    ended = api.call("POST", "/api/v1/what-if", json={"changes": [{"kind": "end", "workload": "busy"}]})
+    gone = next(one for one in ended["differences"] if one["what"] == "gone")
+    assert (gone["name"], gone["project"], gone["after"]) == ("busy", "default", [])
     assert len(api.get("/api/v1/nodes")["nodes"]) == 1, "nothing was changed"
 
 

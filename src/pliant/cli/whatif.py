@@ -57,7 +57,14 @@ def what_if(session: Session, file: Any, **given: tuple[str, ...]) -> None:
     if structured(session, answer):
         return
     rows = [
-        [one["name"], one["project"], one["what"], _seats(one["before"]), _seats(one["after"]), one["reason"]]
+        [
+            one["name"],
+            one["project"],
+            one["what"],
+            "" if one["what"] == "new" else _seats(one["before"]),
+            "" if one["what"] == "gone" else _seats(one["after"]),
+            one["reason"],
+        ]
         for one in answer["differences"]
     ]
     if rows:

@@ -170,14 +170,12 @@ def _what_if(state: State, now: int, said: Sequence[Mapping[str, Any]]) -> Suppo
     world = state.world
     change = suppose(world, now, state.settings, said)
     found = what_if(world, now, state.settings, change)
+    ended = {row.id: named(world, row.id) for row in change.drops if isinstance(row, Workload)}
     Trial(world, now, state.settings).apply(change)  # so that what is new has its name
     names = {
         it.workload: named(world, it.workload) for it in found.differences if it.workload in world.workloads
     }
-    for row in change.drops:
-        if isinstance(row, Workload):
-            names.setdefault(row.id, Named(row.name, row.project, row.project))
-    return Supposed(found, names)
+    return Supposed(found, {**ended, **names})
 
 
 def named(world: World, wid: str) -> Named:
