@@ -66,7 +66,7 @@ def check_exactly_once(
     folder: Path, records: int, batch: int, *, epochs: int = 1, seed: int = 0, killed: Collection[str] = ()
 ) -> None:
     """Every record of every epoch was consumed once. Of a rank that was killed the last share may not be
-    logged: then it is what (seed, epoch, step) gives it. What it logged and the others redid counts as theirs."""
+    logged: then it is what (seed, epoch, step) gives it. What it logged and others redid counts as theirs."""
     found = logs(folder)
     unlogged = 0
     consumed: dict[int, Counter[int]] = {epoch: Counter() for epoch in range(epochs)}

@@ -1,4 +1,4 @@
-"""Jobs of a model file: workers leave and die, each record counts once, one process gives the same weights."""
+"""Jobs of a model file: workers leave and die, each record counts once, one process repeats the weights."""
 
 from __future__ import annotations
 
@@ -121,6 +121,22 @@ def by_blocks(zygote: Zygote, folder: Path, mode: str, flag: str, weights: Path)
         job.until(lambda s: s["queues"][mode]["finished"] and not job.fleet.devices())
     flags = parse([f"--model_file={MNIST}", *words])
     return finish(flags, folder / mode / "job", 297, weights), out
+
+
+def test_a_worker_that_is_told_to_leave_hands_its_blocks_on(zygote: Zygote, tmp_path: Path) -> None:
+    weights = trained(zygote, tmp_path)
+    file = tmp_path / "slowly.py"
+    slowly = "def input_fn(records):\n    import time\n    time.sleep(0.1)"
+    file.write_text(MNIST.read_text().replace("def input_fn(records):", slowly))
+    words = ["--mode=predict", "--prediction_data_dir=digits:test", f"--checkpoint_dir={weights}"]
+    with running(zygote, tmp_path / "predict", file, "--records_per_task=1", *words, process=True) as job:
+        job.hold(1)
+        job.until(lambda s: s["queues"].get("predict", {}).get("waiting", 999) <= 295)
+        job.hold(0)  # it is asked to leave and has half a minute; 297 blocks would take as long
+        status = job.until(lambda s: not job.fleet.devices())
+        assert not status["queues"]["predict"]["finished"]
+        job.hold(2)
+        job.until(lambda s: s["queues"]["predict"]["waiting"] < status["queues"]["predict"]["waiting"])
 
 
 def test_evaluate_and_predict_count_each_record_once(zygote: Zygote, tmp_path: Path) -> None:

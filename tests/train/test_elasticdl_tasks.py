@@ -94,7 +94,7 @@ class Tasks:
 
 @pytest.fixture
 def tasks(tmp_path: Path) -> Iterator[Tasks]:
-    file = logging_file(tmp_path / "mnist.py", tmp_path / "applied", slow=tmp_path / "slow", pause=0.2)
+    file = logging_file(tmp_path / "mnist.py", tmp_path / "applied", slow=tmp_path / "slow", pause=1.0)
     (tmp_path / "slow").touch()
     words = [f"--model_file={file}", f"--train_data_dir=digits:{RECORDS}", "--minibatch_size=10"]
     words += ["--grads_to_wait=2", "--num_workers=2", f"--output={tmp_path / 'model'}", "--job_name=j"]

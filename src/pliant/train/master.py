@@ -340,6 +340,8 @@ class Master:
         def route(call: Call) -> Answer:
             with self._lock:
                 name = self._known(call)
+                if what == "lease" and self.members.workers[name].leaving:
+                    return {"what": "leave"}
                 answer = self.queues.call(what, name, call, self._clock())
                 self.server.bell.ring()
                 return answer

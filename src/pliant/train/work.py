@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pliant.train.calls import MasterClient
-from pliant.train.errors import BadData, Refused
+from pliant.train.errors import BadData, Left, Refused
 from pliant.train.shards import ShardQueue
 
 LEASE_WAIT_MS = 2_000
@@ -30,12 +30,14 @@ def work(
     """Call function(range) until every record of every epoch is done by somebody; how many were skipped.
 
     Raises BadData if more than max_skipped_records could not be done by anybody: the job has not succeeded
-    then.
+    then. Raises Left between two shards if this worker is to leave.
     """
     shape = {"records": records, "size": size, "epochs": epochs, "seed": seed, "shuffle": shuffle}
     ask = _remote(client, worker, name, shape) if client is not None else _local(shape)
     while True:
         answer = ask("lease", {})
+        if answer["what"] == "leave":
+            raise Left(0)
         if answer["what"] == "end":
             skipped = int(answer["skipped"])
             if skipped > max_skipped_records:

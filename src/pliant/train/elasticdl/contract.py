@@ -61,10 +61,14 @@ def read(path: Path) -> str:
 
 def check(path: Path, mode: str, names: Mapping[str, str]) -> None:
     """Raises BadModelFile for what can be seen to be missing in a file without running it."""
-    tree = ast.parse(read(path))
-    found = list(_bound(tree.body))
+    found = defined(read(path))
     if not any(one.name == "*" for one in found):
         require(path, mode, names, found)
+
+
+def defined(text: str) -> list[Found]:
+    """What a file binds at its top; "*" for an import of everything."""
+    return list(_bound(ast.parse(text).body))
 
 
 def require(path: Path, mode: str, names: Mapping[str, str], found: list[Found]) -> None:
@@ -88,7 +92,7 @@ def _missing(path: Path, symbol: str, names: Mapping[str, str], found: list[Foun
     lines = {one.name: one.line for one in found if not one.name.startswith("_")}
     near = difflib.get_close_matches(name, lines, 1, 0.6)
     if near:
-        instead = f"Did you mean {near[0]}, in line {lines[near[0]]}?"
+        instead = f"Did you mean {near[0]}{f', in line {lines[near[0]]}' if lines[near[0]] else ''}?"
     elif lines:
         instead = f"It defines {', '.join(sorted(lines))}."
     else:
@@ -98,7 +102,7 @@ def _missing(path: Path, symbol: str, names: Mapping[str, str], found: list[Foun
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[Found]:
-    """Names that statements at the top of a module bind; "*" for an import of everything."""
+    """Names that these statements bind, in whatever branch."""
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield Found(node.name, node.lineno)

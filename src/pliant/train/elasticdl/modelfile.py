@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pliant.train.elasticdl.columns import BytesCodec, Column, columns_of
-from pliant.train.elasticdl.contract import SIGNATURES, BadModelFile, Found, read, require
+from pliant.train.elasticdl.contract import SIGNATURES, BadModelFile, Found, defined, read, require
 from pliant.train.elasticdl.example_proto import ExampleCodec
 from pliant.train.errors import GenerationOver, TrainError
 
@@ -27,9 +27,10 @@ class ModelFile:
         """Run the file. `mode`: train, evaluate or predict; `names`: what it calls each part."""
         self.path = path
         self._names = names
-        self._module = _run(path, read(path))
-        lines = [Found(name, _line(value)) for name, value in vars(self._module).items()]
-        require(path, mode, names, lines)
+        text = read(path)
+        self._module = _run(path, text)
+        lines = {one.name: one.line for one in defined(text)}
+        require(path, mode, names, [Found(name, lines.get(name, 0)) for name in vars(self._module)])
 
     def has(self, symbol: str) -> bool:
         """Whether the file defines that part of the contract."""
@@ -213,8 +214,3 @@ def _blame(path: Path, what: str, error: Exception) -> BadModelFile:
     return BadModelFile(
         f"{place}{', in ' + what if what else ''}: {last}\nTraceback (most recent call last):\n{shown}{last}"
     )
-
-
-def _line(value: Any) -> int:
-    code = getattr(value, "__code__", None)
-    return int(getattr(code, "co_firstlineno", 0))
