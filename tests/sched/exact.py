@@ -70,7 +70,7 @@ class Exact:
             if bonus:
                 known = bare.get(row.project, asked.get(row.project, type(world.use("", "").claimed)()))
                 bare[row.project] = known._replace(gpu=known.gpu - bonus)
-        self.bare = standings(world, DEFAULT_POOL, bare)
+        self.bare = standings(world, DEFAULT_POOL, bare, lend=True)
         self.used = {pid: world.use(pid, DEFAULT_POOL).claimed.gpu for pid in scene.projects}
         self.lent = {
             pid: sum(world.need(w.id).bonus_gpu for w in scene.workloads.values() if w.project == pid)
@@ -177,7 +177,8 @@ class Exact:
         elif action == "reclaim":
             standing, own = self.standing[row.project], row.project != self.winner.project
             have = self.used[row.project]
-            fair = have > standing.allocatable.gpu
+            mine = self.standing[self.winner.project].rank
+            fair = standing.rank <= mine and have > standing.allocatable.gpu
             quota = self._below() and have > standing.deserved.gpu
             may = may and own and (fair or quota)
         else:

@@ -34,11 +34,13 @@ def test_shares(case):
         assert floor[c.key] <= given[c.key] <= c.wants, "quota first, never more than asked for"
     hungry = [c for c in siblings if given[c.key] < c.wants]
     if sum(given.values()) < total:
-        assert not hungry, "nothing stays unshared that somebody may have"
+        assert not any(c.weight != 0 for c in hungry), "nothing stays unshared that somebody may have"
+    for c in siblings:
+        assert c.weight != 0 or given[c.key] == floor[c.key], "weight 0 has its quota and no more"
     for c in hungry:
         for other in siblings:
             lent = given[other.key] - floor[other.key]
-            if other.rank < c.rank:
+            if other.rank < c.rank and c.weight != 0:
                 assert not lent, "a lower rank waits until the higher one has all it wants"
             if other.rank == c.rank and _weight(c) and not _weight(other):
                 assert not lent, "without weight only what the others leave"

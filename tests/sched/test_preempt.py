@@ -63,6 +63,11 @@ def test_a_small_job_in_quota_is_no_door_for_a_large_one_beyond_it():
     assert t.running() == {"a1": 1, "b1": 1}
 
 
+def test_weight_0_preempts_into_what_nobody_is_due():
+    """With high it has two GPUs more than its quota, but the second one is idle and nobody is due it."""
+    assert settled("n1:2", "a=1:w=0", "low a g1 p25 @n1", "high a g2 p80").running() == {"high": 2}
+
+
 def test_a_gang_goes_as_a_whole():
     t = settled("n1:1 n2:1", "a=2", "pair a g1 x2 p25 @n1,n2", "high a g1 p80")
     assert t.rows()[0] == "pair Pending 0" and t.running() == {"high": 1}

@@ -263,6 +263,33 @@ def test_own_bonus_does_not_count_against_what_is_due():
     assert t.rows("a1", "b2") == ["a1 Pending 0", "b2 Running 2 n1"]
 
 
+@pytest.mark.parametrize(
+    ("queues", "expected"),
+    [
+        ("a=0:w=1 b=0:w=0", {"a1": 1, "b1": 1}),  # beyond its quota weight 0 is due nothing
+        ("a=0:w=1 b=0:w=0:rank=200", {"b1": 1, "b2": 1}),  # yet a lower rank takes from a higher one
+        ("a=1:w=1 b=0:w=0:rank=200", {"a1": 1, "b1": 1}),  # for its quota alone
+        ("a=0:w=1 b=1:w=1:rank=25", {"a1": 1, "b1": 1}),
+    ],
+)
+def test_weight_0_and_rank(queues, expected):
+    assert settled("n1:2", queues, "b1 b g1 @n1", "b2 b g1 @n1", "a1 a g1").running() == expected
+
+
+@pytest.mark.parametrize(
+    ("ranks", "victim"),
+    [(("", ":rank=25"), "c1"), ((":rank=25", ""), "b3"), (("", ""), "b3")],
+)
+def test_the_department_s_rank_comes_before_its_projects_excess(ranks, victim):
+    """b is further above its due than c, but what is in the department of the lower rank goes first."""
+    b, c = ranks
+    t = settled(
+        "n1:4", f"x/=1 y/=0{b} z/=0{c} x/a=1 y/b=0 z/c=0",
+        "b1 b g1 @n1", "b2 b g1 @n1", "b3 b g1 @n1", "c1 c g1 @n1", "a1 a g1",
+    )  # fmt: skip
+    assert {d.workload for d in t.decisions(verb="evict")} == {victim}
+
+
 def test_a_limit_stops_reclaim():
     t = settled("n1:2", "a=0 b=2:max=1", "a1 a g1 @n1", "a2 a g1 @n1", "b1 b g1", "b2 b g1")
     assert t.split() == {"a": 1, "b": 1}

@@ -23,6 +23,7 @@ CASES = {
     "no quota takes what is left": (8, "p1=4 p2=0", {"p1": 5, "p2": 8}, "5 3"),
     "nobody has quota": (8, "p1=0 p2=0", {"p1": 8, "p2": 8}, "4 4"),
     "weight 0 beside a weight": (8, "p1=2:w=1 p2=2:w=0", {"p1": 8, "p2": 8}, "6 2"),
+    "weight 0 uses what nobody is due": (8, "p1=2:w=1 p2=2:w=0", {"p1": 3, "p2": 8}, "3 5"),
     "unused quota is lent": (8, "p1=6 p2=2", {"p1": 1, "p2": 8}, "1 7"),
     "a limit gives the rest to others": (12, "p1=2:max=3 p2=2", {"p1": 12, "p2": 12}, "3 9"),
     "rank before weight": (12, "p1=2:rank=200:w=1 p2=2:w=9", {"p1": 12, "p2": 12}, "10 2"),

@@ -194,15 +194,18 @@ class Cycle:
                 workload, bonus = self.world.workloads[wid], self.world.need(wid).bonus_gpu
                 if bonus and pool in self.choices(workload):
                     bare[workload.project] = bare.get(workload.project, NOTHING).minus(Resources(bonus))
-            if bare != asked:
-                self._bare[pool] = self._shares(pool, bare)
+            queues = (*self.world.projects.values(), *self.world.departments.values())
+            if bare != asked or any(queue.quota(pool).weight == 0 for queue in queues):
+                self._bare[pool] = self._shares(pool, bare, lend=True)
         return self._standing[pool]
 
-    def _shares(self, pool: str, asked: Mapping[str, Resources]) -> Mapping[str, Standing]:
-        return standings(self.world, pool, asked, self.settings.past_use)
+    def _shares(
+        self, pool: str, asked: Mapping[str, Resources], lend: bool = False
+    ) -> Mapping[str, Standing]:
+        return standings(self.world, pool, asked, self.settings.past_use, lend)
 
     def bare(self, pool: str) -> Mapping[str, Standing]:
-        """The same as if nobody held a bonus: what is lent is nobody's due."""
+        """The same as if nobody held a bonus, and what is nobody's due were lent to those of weight 0."""
         self.standing(pool)
         return self._bare[pool]
 

@@ -31,19 +31,22 @@ class Claimant:
     past: int = 0  # what it used of late of what there was, in parts of ALL
 
 
-def divide(total: int, claimants: Iterable[Claimant], unit: int, past_use: int = 0) -> dict[str, int]:
+def divide(
+    total: int, claimants: Iterable[Claimant], unit: int, past_use: int = 0, lend: bool = False
+) -> dict[str, int]:
     """How much of `total` each may have. Nobody gets more than it wants; quotas may add up to more.
 
-    The rest goes by rank, then by weight in whole units (the last one may be smaller). Weight 0 shares evenly
-    what the others of its rank leave, before a lower rank has any. `past_use` (thousandths) is how strongly
-    weights follow the past: see _corrected().
+    The rest goes by rank, then by weight in whole units (the last one may be smaller). Weight 0 gets none
+    of it. Who has neither weight nor quota shares evenly what the others of its rank leave, and with `lend`
+    so does weight 0. `past_use` (thousandths) is how strongly weights follow the past: see _corrected().
     """
     order = sorted(claimants, key=lambda c: (c.created, c.key))
     given = {c.key: min(total if c.deserved >= INFINITE else c.deserved, c.wants) for c in order}
     rest = total - sum(given.values())
     for rank in sorted({c.rank for c in order}, reverse=True):
         level = [(c, _weight(c, total)) for c in order if c.rank == rank]
-        for some in ([entry for entry in level if entry[1]], [(c, 1) for c, weight in level if not weight]):
+        last = [(c, 1) for c, weight in level if not weight and (lend or c.weight is None)]
+        for some in ([entry for entry in level if entry[1]], last):
             if rest > 0:
                 hungry = [entry for entry in some if entry[0].wants > given[entry[0].key]]
                 rest = _pour(rest, hungry, given, unit, past_use)
@@ -147,15 +150,17 @@ class Member(NamedTuple):
     past: int = 0  # what it used of late of what the pool had, in parts of ALL
 
 
-def share_out(total: Resources, members: Iterable[Member], past_use: int = 0) -> Mapping[str, Standing]:
-    """Fair shares of a whole queue tree of one pool, by key; past use counts for GPUs alone."""
+def share_out(
+    total: Resources, members: Iterable[Member], past_use: int = 0, lend: bool = False
+) -> Mapping[str, Standing]:
+    """Fair shares of a whole queue tree of one pool, by key; past use counts for GPUs alone. See divide()."""
     found: dict[str, Standing] = {}
-    _share_level(total, tuple(members), found, past_use)
+    _share_level(total, tuple(members), found, past_use, lend)
     return found
 
 
 def _share_level(
-    total: Resources, members: tuple[Member, ...], found: dict[str, Standing], past_use: int
+    total: Resources, members: tuple[Member, ...], found: dict[str, Standing], past_use: int, lend: bool
 ) -> None:
     columns = []
     for at, unit in enumerate(UNITS):
@@ -176,6 +181,7 @@ def _share_level(
                 ],
                 unit,
                 past_use if at == 0 else 0,
+                lend,
             )
         )
     for m in members:
@@ -184,4 +190,4 @@ def _share_level(
             m.deserved, m.limit, fair, m.rank, m.created, reachable(m.deserved, m.limit, fair), m.past
         )
         if m.children:
-            _share_level(fair, m.children, found, past_use)
+            _share_level(fair, m.children, found, past_use, lend)

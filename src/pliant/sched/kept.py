@@ -7,7 +7,7 @@ from pliant.model.workload import Request
 from pliant.sched.machines import NodeClass, NodeState
 from pliant.sched.prices import Heaps
 from pliant.sched.singles import Singles
-from pliant.sched.victims import Cost, Rules, excess
+from pliant.sched.victims import Cost, Rules, turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ def taken_over(
 ) -> Heaps | None:
     """The prices for a chunk of the same kind; None if those who give stand in another order now."""
     before = kept.rules
-    now = {project: excess(rules, project) for project in before.over}
-    if _places(now) != _places(before.over):
+    now = {project: turn(rules, project) for project in before.turns}
+    if _places(now) != _places(before.turns):
         return None
-    rules.over, rules.ranks, rules.singles = before.over, before.ranks, before.singles
+    rules.turns, rules.ranks, rules.singles = before.turns, before.ranks, before.singles
     rules.fresh, rules.least = before.fresh, before.least
     for name in rules.world.nodes_since(kept.mark):
         for (request, spec), heap in kept.heaps.items():
@@ -41,7 +41,7 @@ def taken_over(
     return kept.heaps
 
 
-def _places(over: dict[str, int]) -> dict[str, int]:
+def _places(turns: dict[str, tuple[int, ...]]) -> dict[str, int]:
     """The place of each by its number; equal ones share theirs."""
-    order = sorted(set(over.values()))
-    return {project: order.index(value) for project, value in over.items()}
+    order = sorted(set(turns.values()))
+    return {project: order.index(value) for project, value in turns.items()}

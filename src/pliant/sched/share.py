@@ -54,11 +54,11 @@ def _left_over(world: "World", project: Project, pool: str) -> int:
 
 
 def standings(
-    world: "World", pool: str, pending: Mapping[str, Resources], past_use: int = 0
+    world: "World", pool: str, pending: Mapping[str, Resources], past_use: int = 0, lend: bool = False
 ) -> Mapping[str, Standing]:
     """Fair shares in a pool, by key; `pending` is what each project's workloads still ask for there.
 
-    `past_use` is the setting of that name.
+    `past_use` is the setting of that name, `lend` as in divide().
     """
     below: dict[str | None, list[str]] = {}  # department, or None for the top -> keys of its children
     for pid, project in sorted(world.projects.items()):
@@ -78,7 +78,7 @@ def standings(
         return _member(world, key, pool, wants, children)
 
     total = world.capacity.get(pool, NOTHING)
-    return share_out(total, [member(key) for key in below.get(None, ())], past_use)
+    return share_out(total, [member(key) for key in below.get(None, ())], past_use, lend)
 
 
 def _member(

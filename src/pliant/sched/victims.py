@@ -15,10 +15,10 @@ from pliant.sched.portions import Chunk, Part, Step, core_priority, priority_of,
 from pliant.sched.subgroups import spare_part
 from pliant.sched.world import World
 
-Rank = tuple[int, int, int, int, str]
+Rank = tuple[tuple[int, ...], int, int, str]
 """Smaller is lost first: see rank()."""
 
-UnitRank = tuple[int, int, int, int, int, int, str]
+UnitRank = tuple[tuple[int, ...], int, int, int, int, str]
 """The same with what is lost (bonus before core) and the place of a surplus task in its group."""
 
 Cost = tuple[int, int, tuple[UnitRank, ...]]
@@ -52,9 +52,7 @@ class Rules:
         self.chunk = chunk
         self.pool = pool
         self.adding = adding
-        self.over: dict[
-            str, int
-        ] = {}  # project -> how far above its due it was when first looked at, times 2**32
+        self.turns: dict[str, tuple[int, ...]] = {}  # project -> its turn() when it was first looked at
         self.spared: dict[str, int] = {}  # workloads that may still run a while, and until when (ms)
         self.patient = True  # False: search as if nobody had a minimum run time
         self.ranks: dict[str, Rank] = {}  # what rank() has answered
@@ -161,27 +159,29 @@ def protected_until(cycle: Cycle, victim: Workload, least: int) -> int:
     return begun + least if begun else 0
 
 
-def excess(rules: Rules, project: str) -> int:
-    """How far a project is above its due, times 2**32."""
-    have = rules.world.use(project, rules.pool).claimed.gpu
-    due = rules.cycle.standing(rules.pool)[project].allocatable.gpu
-    return (have << 32) // due if due > 0 else have << 32
+def turn(rules: Rules, project: str) -> tuple[int, ...]:
+    """Where a project stands among those that lose: level by level, by rank and excess over its due."""
+    standing, found = rules.cycle.standing(rules.pool), []
+    for key in reversed(rules.world.path(project)):
+        have, due = rules.world.use(key, rules.pool).claimed.gpu, standing[key].allocatable.gpu
+        found += [standing[key].rank, -((have << 32) // due if due > 0 else have << 32)]
+    return tuple(found)
 
 
 def rank(rules: Rules, wid: str) -> Rank:
     """Who goes first when nothing else decides.
 
-    The queue of the lowest rank, then the one most above its due, then the lowest priority, the youngest.
+    On each level the queue of the lowest rank, then the one most above its due; then the lowest priority, the
+    youngest.
     """
     known = rules.ranks.get(wid)
     if known is not None:
         return known
     workload = rules.world.workloads[wid]
-    standing = rules.cycle.standing(rules.pool)[workload.project]
-    over = rules.over.get(workload.project)
-    if over is None:
-        over = rules.over[workload.project] = excess(rules, workload.project)
-    found = (standing.rank, -over, core_priority(workload), -workload.serial, wid)
+    queue = rules.turns.get(workload.project)
+    if queue is None:
+        queue = rules.turns[workload.project] = turn(rules, workload.project)
+    found = (queue, core_priority(workload), -workload.serial, wid)
     rules.ranks[wid] = found
     return found
 
@@ -306,8 +306,8 @@ def core_cost(rules: Rules, unit: Unit) -> Cost:
     """As cost() of the core of one workload; `rules.fresh` must know it."""
     if rules.fresh[unit.workload]:
         return (0, 0, ())
-    queue, over, _, age, wid = rank(rules, unit.workload)
-    order = ((queue, over, unit.priority, -unit.step, age, 0, wid),)
+    queue, _, age, wid = rank(rules, unit.workload)
+    order = ((queue, unit.priority, -unit.step, age, 0, wid),)
     return (0, 0, order) if rules.cycle.settings.victims == "youngest" else (1, unit.gpu, order)
 
 
@@ -324,8 +324,8 @@ def cost(rules: Rules, units: Iterable[Unit]) -> Cost:
             is_fresh = rules.fresh[unit.workload] = fresh(world, unit.workload)
         if is_fresh:
             continue
-        queue, over, _, age, wid = rank(rules, unit.workload)
-        ranks.add((queue, over, unit.priority, -unit.step, age, _tail(world, unit), wid))
+        queue, _, age, wid = rank(rules, unit.workload)
+        ranks.add((queue, unit.priority, -unit.step, age, _tail(world, unit), wid))
         gpu += unit.gpu
         if unit.step is Step.CORE and (rules.moves or unit.again is None):
             cores.add(unit.workload)

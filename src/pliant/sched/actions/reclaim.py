@@ -53,7 +53,7 @@ class BelowDue(Rules):
         """Our queue and theirs where they differ, and what theirs has; None: it may keep that."""
         mine, theirs = self._level(project)
         have, standing = self.world.use(theirs, self.pool).claimed, self._standing[theirs]
-        fair = self._exceeds(have, standing.allocatable)
+        fair = standing.rank <= self._standing[mine].rank and self._exceeds(have, standing.allocatable)
         if not fair and not (self._below_quota(mine) and self._exceeds(have, standing.deserved)):
             return None
         return mine, theirs, have
