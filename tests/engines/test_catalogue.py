@@ -47,6 +47,12 @@ def test_its_relatives_are_built_in(catalogue, place, last):
         catalogue.resolve(Launch(f"example.com/quickstart-{last}"))
 
 
+def test_elasticdl_is_our_own_runner(catalogue):
+    entry, argv = catalogue.resolve(Launch("elasticdl", args=("master", "--job_name=j")))
+    assert entry.known
+    assert argv == (sys.executable, "-m", "pliant.train.elasticdl", "master", "--job_name=j")
+
+
 def test_a_notebook_is_the_machines_own(catalogue, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CatalogueError, match="there is none: pip install jupyterlab"):

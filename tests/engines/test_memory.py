@@ -1,10 +1,13 @@
 """Kills for want of memory, told from other kills by the kernel's count."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pliant.engines.local.memory import Kills
+from tests.engines.contract import A
+from tests.engines.local_rig import LocalRig
 
 
 @pytest.fixture
@@ -50,3 +53,23 @@ def test_without_control_groups_the_machine_counts(kernel: Path) -> None:
 
 def test_a_kernel_that_does_not_count(tmp_path: Path) -> None:
     assert not kills(tmp_path).fresh(None, 9)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[LocalRig]:
+    rig = LocalRig(tmp_path)
+    rig.open()
+    yield rig
+    rig.clean()
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_task_that_was_killed_says_whether_memory_ran_out(
+    rig: LocalRig, kernel: Path, monkeypatch: pytest.MonkeyPatch, counted: bool
+) -> None:
+    monkeypatch.setattr(rig.engine._living, "_kills", kills(kernel))
+    if counted:
+        count(kernel, 1)
+    rig.start(A, rig.shell("kill -9 $$"))
+    end = rig.end(A)
+    assert (end.signal, end.oom) == (9, counted)
