@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,13 @@ import pytest
 
 from examples.walkthrough import Stage
 from tests.e2e.witness import client, until
+from tests.train.elasticdl_jobs import check_exactly_once, difference, replay
 
+BATCH = 20  # two gradients of ten records
 PATIENCE = 100.0  # seconds; on a busy machine torch alone takes ten to import
-EXAMPLE = Path(__file__).parents[2] / "examples/elasticdl/elasticdl/python/examples/mnist_functional_api.py"
+PATHS = Path(__file__).parents[2] / "examples" / "elasticdl" / "elasticdl" / "python"
+CLIENT = PATHS / "elasticdl" / "client" / "client.py"
+EXAMPLE = PATHS / "examples" / "mnist_functional_api.py"
 PRIORITY = """\
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
@@ -23,18 +27,20 @@ globalDefault: false
 """
 PACED = """
 
-import os, time
+import json, os, time
 from pathlib import Path
 
 def on_applied(step, record_ids):
     here = Path(__file__).parent
-    with (here / f"applied-{os.getpid()}").open("a") as log:
-        log.write(f"{step} {','.join(map(str, record_ids))}\\n")
+    (here / "applied").mkdir(exist_ok=True)
+    with (here / "applied" / str(os.getpid())).open("a") as log:
+        log.write(json.dumps([step, record_ids]) + "\\n")
     if not (here / "hurry").exists():
         time.sleep(0.3)
 """
 COMMAND = (
-    "elasticdl --job_name={name} --model_file={name}/model.py --train_data_dir=digits:{records} "
+    f"python {CLIENT} "
+    "--job_name={name} --model_file={name}/model.py --train_data_dir=digits:{records} "
     "--master_pod_priority=high-priority --worker_pod_priority={priority} --num_epoch=1 --minibatch_size=10 "
     "--record_per_task=100 --num_worker={workers} --master_cpu_request=1000m --master_cpu_limit=1000m "
     "--master_memory_request=1024Mi --master_memory_limit=1024Mi --worker_cpu_request=3000m "
@@ -95,12 +101,11 @@ def steps(stage: Stage, name: str) -> int:
     return said["step"] if said is not None else 0
 
 
-def applied(stage: Stage, name: str) -> Counter[int]:
-    """How often each record was applied, by the ranks' own logs."""
-    lines = [
-        line for log in (stage.home / name).glob("applied-*") for line in log.read_text("utf-8").splitlines()
-    ]
-    return Counter(int(one) for line in lines for one in line.partition(" ")[2].split(",") if one)
+def check(stage: Stage, name: str, records: int, *, killed: Collection[int] = ()) -> None:
+    """Each record was applied once, by the ranks' own logs; one process alone gets the same weights."""
+    check_exactly_once(stage.home / name / "applied", records, BATCH, killed={str(pid) for pid in killed})
+    weights = stage.state / "checkpoints" / item(stage, name)["id"]
+    assert difference(weights, replay(EXAMPLE, f"digits:{records}", BATCH)) <= 1e-5
 
 
 def at(events: list[Any], words: str) -> str:
@@ -141,9 +146,8 @@ def test_a_low_worker_is_preempted_for_a_high_one_and_both_jobs_finish(cluster: 
     assert "[Preempted] worker-1: It makes room for high-prio-job" in typed(
         stage, f"pliant describe job {low}"
     )
-    for name, records in ((low, 6000), (high, 600)):
-        found = applied(stage, name)
-        assert found == Counter(range(records)), f"{name}: each record once, {found.total()} in all"
+    check(stage, low, 6000)
+    check(stage, high, 600)
 
 
 @pytest.mark.timeout(300)
@@ -151,20 +155,26 @@ def test_who_is_killed_comes_back_as_another_pod(cluster: Stage) -> None:
     stage = cluster
     submit(stage, "job", 1200, 2, "low-priority")
     until(lambda: steps(stage, "job") > 0, "it trains", PATIENCE)
-    victim = next(
-        pid
-        for pid, line in stage.processes().items()
-        if "pliant.train.elasticdl worker" in line and "supervise" not in line and _is(pid, "worker-1")
-    )
-    os.kill(victim, signal.SIGKILL)
+    until(lambda: item(stage, "job")["progress"]["world"] == 2, "two workers train", PATIENCE)
+    agent, worker = (_pid(stage, "worker-1", role) for role in ("worker", "run"))
+    os.kill(agent, signal.SIGKILL)
     again = {"master": "Running", "worker-0": "Running", "worker-2": "Running"}
     until(lambda: pods(stage, "job") == again, "another worker", PATIENCE)
     hurry(stage, "job")
     until(lambda: item(stage, "job")["phase"] == "Completed", "it is over", PATIENCE)
+    check(stage, "job", 1200, killed={worker})
 
 
-def _is(pid: int, task: str) -> bool:
-    return f"/{task}/".encode() in (Path("/proc") / str(pid) / "environ").read_bytes()
+def _pid(stage: Stage, task: str, role: str) -> int:
+    """The process of that role in a task."""
+    return next(
+        pid
+        for pid, line in stage.processes().items()
+        if f"pliant.train.elasticdl {role}" in line
+        and "supervise" not in line
+        and "--mortal" not in line
+        and f"/{task}/".encode() in (Path("/proc") / str(pid) / "environ").read_bytes()
+    )
 
 
 @pytest.mark.timeout(300)
