@@ -70,7 +70,7 @@ def test_elastic_jobs_beside_gangs(tmp_path: Path) -> None:
     """Minutes on a busy machine: eight processes import torch, twice."""
     lines = run("elastic_jobs", tmp_path, seconds=500).splitlines()
     assert sum(RESULT.match(line) is not None for line in lines) == 4, "\n".join(lines)
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("torchinductor")] == []
     assert carriers(tmp_path) == []
 
 

@@ -165,6 +165,14 @@ def test_a_broken_one_is_named_and_the_one_before_is_used(tmp_path: Path, file: 
     assert used is not None and used[2]["step"] == 1
 
 
+def test_a_manifest_that_says_something_else_is_named(tmp_path: Path) -> None:
+    stored(tmp_path, 1)
+    file = tmp_path / "step-000000000001" / "manifest.json"
+    file.write_text(file.read_text().replace('"step": 1', '"step": 7'))
+    with pytest.raises(BadCheckpoint, match=r"manifest\.json was damaged"):
+        load(file.parent)
+
+
 def test_all_broken_is_an_error_and_so_is_another_model(tmp_path: Path) -> None:
     found = stored(tmp_path, 1)
     with pytest.raises(BadCheckpoint, match=r"holds another model.*a folder of its own"):
