@@ -7,6 +7,7 @@ import pytest
 
 from pliant.model.machine import Gpu, Placement, Share
 from pliant.model.quantity import GPU, Resources
+from pliant.model.tenancy import Quota
 from pliant.model.workload import TaskPhase
 from pliant.sched.cycle import decide
 from pliant.sched.settings import Settings
@@ -121,6 +122,82 @@ def test_contradictions_are_named_and_kept_apart(claims, named):
     plan = decide(found, 100_000_000, Settings())
     assert "free" in {start.attempt.workload for start in plan.starts}, "the rest is scheduled"
     assert not {start.attempt.workload for start in plan.starts} & {"good"}
+
+
+def _asks(**amounts):
+    return lambda x: replace(
+        x, groups=(replace(x.groups[0], request=replace(x.groups[0].request, **amounts)),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "flaw"),
+    [
+        (lambda x: replace(x, groups=()), "no task group"),
+        (lambda x: replace(x, groups=x.groups * 2), "same name"),
+        (lambda x: replace(x, groups=(replace(x.groups[0], min=5),)), "needs 5 tasks and may have 1"),
+        (lambda x: replace(x, groups=(replace(x.groups[0], min=-1),)), "less than no tasks"),
+        (_asks(devices=-1), "-1 of devices"),
+        (_asks(cpu=-5000), "-5000 of cpu"),
+        (_asks(memory=-1), "-1 of memory"),
+        (_asks(gpu_memory=-4), "-4 of gpu memory"),
+        (_asks(portion=1500), "1500 thousandths"),
+        (_asks(portion=0), "0 thousandths"),
+    ],
+)
+def test_a_workload_that_contradicts_itself_is_set_aside(change, flaw):
+    """It says so, and the rest is scheduled; put right, it runs."""
+    scene = world("n1:2", "a=2", "x a g1", "y a g1")
+    plain = scene.workloads["x"]
+    scene.workloads["x"] = change(plain)
+    found = scene.world()
+    assert [fault for fault in found.faults if "workload x contradicts itself" in fault and flaw in fault]
+    plan = decide(found, 100_000_000, Settings())
+    assert {start.attempt.workload for start in plan.starts} == {"y"}
+    assert [flaw in verdict.reason.text for verdict in plan.verdicts if verdict.workload == "x"] == [True]
+    found.put(plain)
+    assert not found.faults
+    plan = decide(found, 100_000_000, Settings())
+    assert {start.attempt.workload for start in plan.starts} == {"x", "y"}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (
+            lambda it: it.put(replace(it.projects["a"], department="gone")),
+            "department gone, which is unknown",
+        ),
+        (
+            lambda it: it.put(replace(it.nodes["n2"], gpus=it.nodes["n1"].gpus)),
+            "GPU n1.0 is on node n1 and on node n2",
+        ),
+        (
+            lambda it: it.put(replace(it.nodes["n2"], gpus=it.nodes["n2"].gpus * 2)),
+            "node n2 names 2 GPUs, of which only 1 differ",
+        ),
+    ],
+)
+def test_other_rows_that_contradict_the_rest(change, named):
+    scene = world("n1:1 n2:1", "a=2", "x a g1", "y a g1")
+    change(scene)
+    found = scene.world()
+    assert any(named in fault for fault in found.faults), found.faults
+    plan = decide(found, 100_000_000, Settings())
+    assert {start.placement.node for start in plan.starts} == {"n1", "n2"}
+
+
+def test_a_weight_below_nothing_counts_as_none():
+    scene = world("n1:2", "a=0:w=1 b=0:w=1", "a1 a g1", "b1 b g1")
+    for name, weight in (("a", -1000), ("b", 1000)):
+        quota = Quota(weight=weight)
+        scene.put(replace(scene.projects[name], quotas=(("default", quota),)))
+    assert len(decide(scene.world(), 100_000_000, Settings()).starts) == 2
+
+
+def test_a_pool_that_is_gone_is_named():
+    scene = world("n1:1", "a=1:pools=gone", "x a g1")
+    assert decide(scene.world(), 100_000_000, Settings()).verdicts[0].reason.pool == "gone"
 
 
 def test_a_workload_of_an_unknown_project_is_named():

@@ -55,7 +55,7 @@ def divide(
 
 def _weight(claimant: Claimant, total: int) -> int:
     if claimant.weight is not None:
-        return claimant.weight
+        return max(0, claimant.weight)
     return min(claimant.deserved, total)
 
 

@@ -46,7 +46,7 @@ class NodeState:
         self.row = row
         self.pool = pool
         self.devices = {gpu.uuid: Device(gpu) for gpu in sorted(row.gpus, key=lambda gpu: gpu.index)}
-        self.usable = sum(1 for gpu in row.gpus if not gpu.foreign)
+        self.usable = sum(1 for device in self.devices.values() if not device.gpu.foreign)
         self.free = self.usable  # devices nobody claims
         self.idle = self.usable  # devices nobody claims or carries
         self.room = self.usable * GPU  # unclaimed thousandths of all its devices together

@@ -11,6 +11,7 @@ from pliant.model.reason import (
     NotEntitled,
     OverLimit,
     Reason,
+    SetAside,
     Suspended,
     UnknownProject,
     WaitingForGang,
@@ -26,6 +27,7 @@ from pliant.sched.division import ALL, INFINITE
 from pliant.sched.intents import Outcome
 from pliant.sched.machines import NodeClass, TaskKey
 from pliant.sched.plan import Verdict
+from pliant.sched.portions import workload_open
 from pliant.sched.share import level_of, queue_of
 
 
@@ -52,11 +54,15 @@ def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
     for wid, key in outcome.apart.items():
         if wid not in found:
             found[wid] = _gang(cycle, key)
+    world.settle()  # who got something in this cycle and lacks nothing any more
     unseen: dict[Kin, Reason] = {}
     for wid in sorted(wid for wid in world.wanting if wid not in found):
         workload = world.workloads[wid]
         known_project = workload.project in world.projects
         found[wid] = _unseen(cycle, workload, unseen) if known_project else UnknownProject(workload.project)
+    for wid, text in sorted(world.flaws.items()):
+        if workload_open(world.workloads[wid]):
+            found[wid] = SetAside(text)
     for wid in sorted(world.ending):
         if world.workloads[wid].desired is Desired.STOPPED:
             found[wid] = Suspended()
@@ -206,7 +212,8 @@ def _unseen(cycle: Cycle, workload: Workload, known: dict[Kin, Reason]) -> Reaso
     chunk = cycle.world.need(workload.id).chunk
     pools = cycle.choices(workload)
     if not pools or chunk is None:
-        return NoMatchingNode(", ".join(workload.pools), workload.node_type, 0)
+        named = workload.pools or cycle.world.projects[workload.project].default_pools
+        return NoMatchingNode(", ".join(named), workload.node_type, 0)
     kin = cycle.kin(chunk, pools[0])
     found = known.get(kin)
     if found is None:

@@ -13,14 +13,14 @@ from pliant.model.quantity import Resources
 from pliant.model.tenancy import UNLIMITED, Department, Project, Queue
 from pliant.model.topology import Topology
 from pliant.model.workload import Desired, Task, TaskPhase, Workload
-from pliant.sched import share
+from pliant.sched import sanity, share
 from pliant.sched.claims import Claims
 from pliant.sched.demands import demands_of, puts_off
 from pliant.sched.division import INFINITE
 from pliant.sched.machines import NodeState, TaskKey
 from pliant.sched.membership import Membership
-from pliant.sched.portions import Need, need_of
-from pliant.sched.tree import NOTHING, department_key, parent_of
+from pliant.sched.portions import NOTHING_MORE, Need, need_of
+from pliant.sched.tree import NOTHING, department_key
 
 Row = Department | Project | NodePool | Topology | Node | Workload | Task | PastUse | Disruptions
 
@@ -33,6 +33,7 @@ class World(Claims):
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
         self.elastic, self.holders, self.kinds = sets.elastic, sets.holders, sets.kinds
+        self.flaws: dict[str, str] = {}  # workloads that contradict themselves, and how
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
         self._needs: dict[str, Need] = {}
@@ -64,7 +65,11 @@ class World(Claims):
         """What it misses and could have, as of now."""
         need = self._needs.get(workload)
         if need is None:
-            need = self._needs[workload] = need_of(self, self.workloads[workload])
+            need = self._needs[workload] = (
+                need_of(self, self.workloads[workload])
+                if workload not in self.flaws
+                else NOTHING_MORE._replace(holds=any(map(self.claim_of, self.keys_of(workload))))
+            )
         return need
 
     @property
@@ -75,23 +80,7 @@ class World(Claims):
     @property
     def faults(self) -> list[str]:
         """Rows that contradict the rest, one sentence each. Everything else is scheduled as ever."""
-        found = []
-        for key in self.strays:
-            row, claim = self.tasks[key], self._claims.get(key)
-            where = next(p for p in (claim, row.carries) if p is not None and not self._known(p))
-            lacks = "a GPU that it does not have" if where.node in self.nodes else "but that node is unknown"
-            found.append(f"task {key[1]} of workload {key[0]} sits on node {where.node}, {lacks}")
-        for wid in sorted(self._members):
-            if wid not in self.workloads:
-                found.append(f"tasks belong to workload {wid}, which is unknown")
-        for wid, workload in sorted(self.workloads.items()):
-            if workload.project not in self.projects:
-                found.append(f"workload {wid} belongs to project {workload.project}, which is unknown")
-        for did, department in sorted(self.departments.items()):
-            if department.parent in self.departments and parent_of(self.departments, did) is None:
-                found.append(f"department {did} is above itself; it counts as one at the top")
-        found += [text for name in sorted(self.nodes) if (text := self.nodes[name].overfull())]
-        return found
+        return list(sanity.faults(self))
 
     # ------------------------------------------------------------------ facts
     def put(self, row: Row) -> None:
@@ -197,6 +186,9 @@ class World(Claims):
         self._charge_workload(row.id, 1)
         if known is None or known.groups != row.groups:
             self._sort_members(row.id)
+            self.flaws.pop(row.id, None)
+            if text := sanity.flaw(row):
+                self.flaws[row.id] = text
         self._demands[row.id] = demands_of(row)
         if row.desired is Desired.RUNNING and not row.phase.final:
             self.ending.pop(row.id, None)
@@ -211,6 +203,7 @@ class World(Claims):
         self._charge_workload(wid, -1)
         del self.workloads[wid]
         self._demands.pop(wid, None)
+        self.flaws.pop(wid, None)
         self._of_project[known.project].pop(wid)
         self._sets.let_go(known)
         self.ending.pop(wid, None)
@@ -332,7 +325,8 @@ class World(Claims):
         else:
             self.adrift[key] = None
 
-    def _known(self, placement: Placement) -> bool:
+    def knows(self, placement: Placement) -> bool:
+        """True if its node and all its devices are there."""
         node = self.nodes.get(placement.node)
         return node is not None and node.knows(placement)
 

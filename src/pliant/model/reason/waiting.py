@@ -228,6 +228,18 @@ class Suspended(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class SetAside(Reason):
+    """Its own numbers contradict each other: nothing is decided about it."""
+
+    code: ClassVar[str] = "set-aside"
+    flaw: str
+
+    @property
+    def text(self) -> str:
+        return f"It is set aside, for {self.flaw}; submit it anew with other numbers."
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownProject(Reason):
     code: ClassVar[str] = "unknown-project"
     project: str  # id
