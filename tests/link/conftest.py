@@ -1,6 +1,7 @@
 """A server that says what a test says, and an attempt's folder beside it."""
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -123,9 +124,12 @@ class Scheduler:
 
 @pytest.fixture
 def scheduler() -> Iterator[Scheduler]:
-    made = Scheduler()
-    yield made
-    made.close()
+    with socket.socket() as held:  # bound, not listening: the port is nobody else's while the server is gone
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        made = Scheduler(held.getsockname()[1])
+        yield made
+        made.close()
 
 
 @pytest.fixture
