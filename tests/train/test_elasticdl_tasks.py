@@ -16,7 +16,11 @@ from typing import Any
 import pytest
 
 from pliant.train.calls import MasterClient
+from pliant.train.checkpoint import save
+from pliant.train.elasticdl.flags import SYMBOLS
+from pliant.train.elasticdl.modelfile import ModelFile
 from pliant.train.errors import TrainError
+from pliant.train.state import fingerprint
 from tests.train.elasticdl_jobs import MNIST, check_exactly_once, difference, logging_file, logs, replay
 
 PATIENCE = 90.0  # seconds; torch alone takes ten to import on a busy machine
@@ -116,6 +120,7 @@ def test_the_master_waits_alone_and_the_job_outlives_its_workers(tasks: Tasks) -
     tasks.until(lambda s: s["state"] == "parked" and s["world"] == 0, "no worker is left")
     assert master.poll() is None, "the master waits without any worker"
 
+    (folder / "mnist.py").write_text("import changed_meanwhile\n")  # the job goes on with what it began with
     others = [tasks.start("worker", "worker-1", 2), tasks.start("worker", "worker-2")]
     tasks.until(lambda s: s["world"] == 2, "two others go on")
     before = len(logs(folder / "applied"))
@@ -172,6 +177,30 @@ def test_what_is_wrong_with_a_job_is_said_before_any_worker_is_there(tasks: Task
     said = tasks.log("master-0")
     assert f"elasticdl: {file} does not define loss. Needed is loss(output, labels)" in said
     assert "Did you mean lose, in line " in said
+
+
+@pytest.mark.timeout(300)
+def test_predictions_by_a_task(tasks: Tasks) -> None:
+    file = ModelFile(MNIST, "predict", {symbol: symbol for symbol in SYMBOLS})
+    model = file.model()
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    save(tasks.folder / "weights" / "final", weights, {"version": 1, "step": 1, "model": fingerprint(model)})
+    tasks.flags += ["--mode=predict", "--prediction_data_dir=digits:test", "--records_per_task=50"]
+    tasks.flags += [f"--checkpoint_dir={tasks.folder / 'weights'}", f"--output={tasks.folder / 'out'}"]
+    master, worker = tasks.start("master", "master-0"), tasks.start("worker", "worker-1")
+    assert (master.wait(PATIENCE), worker.wait(PATIENCE)) == (0, 0), tasks.log("master-0")
+    rows = (tasks.folder / "out" / "predictions.csv").read_text().splitlines()
+    assert len(rows) == 1 + 297
+    assert f"j: done; 297 predictions are in {tasks.folder / 'out' / 'predictions.csv'}" in tasks.log(
+        "master-0"
+    )
+
+
+def test_more_workers_than_records_of_an_update(tasks: Tasks) -> None:
+    tasks.flags += ["--minibatch_size=1", "--grads_to_wait=1"]
+    assert tasks.start("master", "master-0").wait(PATIENCE) == 1
+    said = "An update of 1 records (--grads_to_wait=1 times --minibatch_size=1) cannot be shared by 2 workers"
+    assert said in tasks.log("master-0")
 
 
 @pytest.mark.timeout(300)

@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ SIGNATURES = {
 }
 READERS = ("input_fn", "feed", "dataset_fn")  # one of them is needed
 NEEDED = {"train": ("model", "loss", "optimizer"), "evaluate": ("model", "loss"), "predict": ("model",)}
+
+
+_KEPT = "model_file.py"
 
 
 class BadModelFile(TrainError):
@@ -57,6 +61,22 @@ def read(path: Path) -> str:
         what = error.msg if isinstance(error, SyntaxError) else str(error)
         raise BadModelFile(f"{path}{line}: {what}{shown}") from error
     return text
+
+
+def keep(path: Path, folder: Path) -> None:
+    """Have the file in the job's folder as it is at the begin: later workers run what the first ran."""
+    kept = folder / _KEPT
+    if not kept.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        aside = kept.with_name(f".{kept.name}.{os.getpid()}")
+        aside.write_text(read(path), "utf-8")
+        aside.rename(kept)
+
+
+def kept(path: Path, folder: Path | None) -> str:
+    """The text that the job in `folder` began with; that of the file if none was kept."""
+    found = folder / _KEPT if folder is not None else path
+    return read(found if found.exists() else path)
 
 
 def check(path: Path, mode: str, names: Mapping[str, str]) -> None:

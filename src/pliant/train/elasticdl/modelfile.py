@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pliant.train.elasticdl.columns import BytesCodec, Column, columns_of
-from pliant.train.elasticdl.contract import SIGNATURES, BadModelFile, Found, defined, read, require
+from pliant.train.elasticdl.contract import SIGNATURES, BadModelFile, Found, defined, kept, require
 from pliant.train.elasticdl.example_proto import ExampleCodec
 from pliant.train.errors import GenerationOver, TrainError
 
@@ -23,11 +23,12 @@ _MODEL = ("model", "net", "module")
 class ModelFile:
     """The contract of one file. Its methods raise BadModelFile for what the file's own code does wrong."""
 
-    def __init__(self, path: Path, mode: str, names: Mapping[str, str]) -> None:
-        """Run the file. `mode`: train, evaluate or predict; `names`: what it calls each part."""
+    def __init__(self, path: Path, mode: str, names: Mapping[str, str], folder: Path | None = None) -> None:
+        """Run the file, or what a job in `folder` has kept of it. `mode`: train, evaluate or predict;
+        `names`: what it calls each part."""
         self.path = path
         self._names = names
-        text = read(path)
+        text = kept(path, folder)
         self._module = _run(path, text)
         lines = {one.name: one.line for one in defined(text)}
         require(path, mode, names, [Found(name, lines.get(name, 0)) for name in vars(self._module)])

@@ -41,7 +41,8 @@ def run(flags: Flags) -> None:
         on_applied=tell,
     )
     torch.manual_seed(flags.seed)
-    file = ModelFile(flags.model_file, flags.mode, flags.names)
+    folder = os.environ.get("PLIANT_TRAIN_DIR")
+    file = ModelFile(flags.model_file, flags.mode, flags.names, Path(folder) if folder else None)
     if flags.mode == "train":
         if file.has("on_applied"):
             hooks.append(lambda step, ids: file.call("on_applied", step, ids))

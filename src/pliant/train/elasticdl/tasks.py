@@ -45,6 +45,7 @@ def lead(flags: Flags, _words: Sequence[str]) -> int:
         raise TrainError(f"{error} A whole job here: `python -m pliant.train.elasticdl local`.") from error
     if not place.leads or place.address is None:
         raise TrainError("The task of the master has MASTER_ADDR and MASTER_PORT, and RANK=0.")
+    contract.keep(flags.model_file, place.folder)
     link.start()
     master, client = begin(place, stop)
     assert master is not None, "this task leads"
@@ -73,6 +74,7 @@ def local(flags: Flags, words: Sequence[str]) -> int:
     """A whole job on this machine."""
     records = _checked(flags)
     folder = Path(flags.folder or tempfile.mkdtemp(prefix="pliant-elasticdl-"))
+    contract.keep(flags.model_file, folder)
     stop = _stop_event()
     checkpoints = Path(flags.checkpoint_dir) if flags.checkpoint_dir else folder / "checkpoints"
     master = MasterProcess(folder, flags.job_name)
@@ -192,6 +194,12 @@ class Leader:
 def _checked(flags: Flags) -> int:
     """What can be known before a worker is there; how many records there are."""
     contract.check(flags.model_file, flags.mode, flags.names)
+    if flags.mode == "train" and flags.workers > flags.global_batch:
+        raise TrainError(
+            f"An update of {flags.global_batch} records (--grads_to_wait={flags.grads_to_wait} times "
+            f"--minibatch_size={flags.minibatch}) cannot be shared by {flags.workers} workers: make one of "
+            "them larger, or --num_workers smaller."
+        )
     return len(open_records(*flags.records(MODES[flags.mode])))
 
 
