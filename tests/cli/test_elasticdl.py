@@ -142,13 +142,16 @@ def test_what_is_asked_for_where_nothing_is_said(elasticdl: Elasticdl, fake: Fak
 @pytest.mark.parametrize(
     ("verb", "more"),
     [
-        ("evaluate", "--validation_data_dir=digits:9"),
-        ("predict", "--prediction_data_dir=digits:9 --output=rows"),
+        ("evaluate", "--validation_data_dir=digits:9 --checkpoint_dir=trained"),
+        ("evaluate", "--validation_data_dir=digits:9 --checkpoint_dir_for_init=trained"),
+        ("predict", "--prediction_data_dir=digits:9 --output=rows --checkpoint_dir=trained"),
     ],
 )
 def test_other_verbs(elasticdl: Elasticdl, fake: Fake, model: Path, verb: str, more: str) -> None:
-    assert elasticdl(f"{verb} --job_name=j --model_file={model} {more}").code == 0
-    assert flags(sent(fake)["spec"])["mode"] == verb
+    done = elasticdl(f"{verb} --job_name=j --model_file={model} {more}")
+    assert (done.code, done.err) == (0, "")
+    found = flags(sent(fake)["spec"])
+    assert (found["mode"], found["checkpoint_dir"]) == (verb, str(Path("trained").absolute()))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +181,8 @@ def test_other_verbs(elasticdl: Elasticdl, fake: Fake, model: Path, verb: str, m
         ("--job_name=j --train_data_dir=digits:0", "--train_data_dir digits:0: write digits:N"),
         ("--job_name=j --train_data_dir=/no/such", "--train_data_dir /no/such: there is no /no/such."),
         ("evaluate --job_name=j", "--validation_data_dir must be set"),
-        ("predict --job_name=j --prediction_data_dir=digits:9", "--output must be set"),
+        ("evaluate --job_name=j --validation_data_dir=digits:9", "--checkpoint_dir must be set"),
+        ("predict --job_name=j --prediction_data_dir=digits:9 --checkpoint_dir=c", "--output must be set"),
         ("--job_name=j --num_minibatches_per_task=3", "--num_minibatches_per_task needs --minibatch_size."),
         ("--job_name=j --envs=A", "--envs A: expected NAME=VALUE."),
         (

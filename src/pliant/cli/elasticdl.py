@@ -17,6 +17,9 @@ from pliant.cli.session import Session, pass_session
 from pliant.client.errors import Conflict
 
 IMAGE = "elasticdl"
+WEIGHTS = "checkpoint_dir_for_init"
+"""As ElasticDL calls the folder of the weights that are evaluated."""
+
 _NEEDS = {"train": "train_data_dir", "evaluate": "validation_data_dir", "predict": "prediction_data_dir"}
 _CPU, _MEMORY = {"master": "100m", "worker": "1000m"}, {"master": "1024Mi", "worker": "4096Mi"}
 
@@ -73,7 +76,7 @@ def _verb(verb: str) -> click.Command:
     def run(session: Session, wait: bool, dry_run: bool, **given: Any) -> int | None:
         said = {name: str(value) for name, value in given.items() if value is not None}
         body = request(verb, said)
-        if vain := without_effect(said):
+        if vain := without_effect(verb, said):
             session.note(f"Note: no effect here: {vain}.")
         return _send(session, body, wait=wait, dry_run=dry_run)
 
@@ -85,11 +88,11 @@ for _name in VERBS:
     cli.add_command(_verb(_name))
 
 
-def without_effect(said: Mapping[str, str]) -> str:
+def without_effect(verb: str, said: Mapping[str, str]) -> str:
     """The flags that are accepted and do nothing, with why."""
     parts = []
     for why, names in WITHOUT_EFFECT.items():
-        if found := [f"--{name}" for name in names if name in said]:
+        if found := [f"--{name}" for name in names if name in said and (verb == TRAIN or name != WEIGHTS)]:
             parts.append(f"{', '.join(found)} ({why})")
     return "; ".join(parts)
 
@@ -103,6 +106,8 @@ def request(verb: str, said: Mapping[str, str]) -> dict[str, Any]:
     passed |= _model(said) | _shard(said)
     if _NEEDS[verb] not in passed:
         raise click.UsageError(f"--{_NEEDS[verb]} must be set: what to {verb} on, DIR or digits:N.")
+    if verb != TRAIN:
+        passed |= _weights(passed, said)
     if verb == PREDICT and "output" not in passed:
         raise click.UsageError("--output must be set: the folder that predictions are written to.")
     workers = int(passed.setdefault("num_workers", "1"))
@@ -184,6 +189,17 @@ def _model(said: Mapping[str, str]) -> dict[str, str]:
     if not path.is_file():
         raise click.UsageError(f"{flag}: {path.absolute()} is not a file; name one file of Python.")
     return {"model_file": str(path.absolute()), **found}
+
+
+def _weights(passed: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
+    """What is evaluated, or predicted with."""
+    if "checkpoint_dir" in passed:
+        return {}
+    if WEIGHTS not in said:
+        raise click.UsageError(
+            "--checkpoint_dir must be set: the folder of the job that trained the weights."
+        )
+    return {"checkpoint_dir": str(Path(said[WEIGHTS]).expanduser().absolute())}
 
 
 def _shard(said: Mapping[str, str]) -> dict[str, str]:

@@ -60,6 +60,7 @@ FLAGS = (
     *(
         _task(symbol, f"Name that the model file has for {symbol}.", metavar="NAME")
         for symbol in (
+            "model",
             "feature_columns",
             "label_columns",
             "loss",
@@ -69,6 +70,7 @@ FLAGS = (
             "dataset_fn",
             "eval_metrics_fn",
             "callbacks",
+            "on_applied",
         )
     ),
     _job("master_pod_priority", "Priority class of the master.", "CLASS"),
