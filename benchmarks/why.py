@@ -167,7 +167,7 @@ def rack(count: int, rounds: int) -> None:
         median = statistics.median(took)
         print(
             f"what-if, a rack of 20 of {count:,} nodes {words}: median {median:.0f} ms (goal 2000),"
-            f" {len(found.differences)} workloads fare otherwise; {median / cycle:.0f} x a cycle ({cycle:.1f} ms)"
+            f" {len(found.differences)} workloads fare otherwise; {median / cycle:.0f} x a cycle"
         )
     names = [name for name, node in loop.world.nodes.items() if node.row.label("rack") == "r01"]
     seen = statistics.median(times(lambda: questions.preview(names, stop=False), rounds))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import attrgetter
 
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Node, NodePool
@@ -151,36 +150,30 @@ def narrowed(world: World, keep: Iterable[str]) -> World:
 
 def _beyond(world: World, keep: frozenset[str]) -> set[str]:
     """Waiting workloads behind others of their kind that ask for all there is together."""
-    alike: dict[tuple[object, ...], list[Chunk]] = {}
-    for wid in world.wanting:
-        need = world.need(wid)
-        chunk = need.chunk
-        if chunk is None or need.holds or need.lacks_memory or not chunk.resources.gpu:
-            continue
-        row, keys = chunk.workload, world.keys_of(wid)
-        if len(chunk.parts) < len(keys) or len(row.groups) > 1 or row.groups[0].elastic:
-            continue  # what it asks for later may differ
-        if any(world.tasks[key].attempt or world.tasks[key].failures for key in keys):
-            continue
-        alike.setdefault((chunk.shape, chunk.priority, *_LIKENESS(row)), []).append(chunk)
     left_out: set[str] = set()
-    for chunks in alike.values():
-        enough = _enough(world, chunks[0].workload.project)
-        if sum(chunk.resources.gpu for chunk in chunks) <= enough:
+    for alike in world.kinds.values():
+        first = next(iter(alike.values()))
+        gpu, need = first.resources.gpu, world.need(first.workload.id)
+        enough = _enough(world, first.workload.project)
+        if not gpu or gpu * len(alike) <= enough or need.holds or need.lacks_memory:
             continue
         asked = 0
-        for chunk in sorted(chunks, key=job_key):
+        for chunk in sorted(alike.values(), key=job_key):
+            if not _plain(world, chunk):
+                continue
             if asked > enough and chunk.workload.id not in keep:
                 left_out.add(chunk.workload.id)
-            asked += chunk.resources.gpu
+            asked += gpu
     return left_out
 
 
-_LIKENESS = attrgetter(
-    "project", "kind", "preemptible", "node_type", "pools", "affinity", "tolerations", "apart",
-    "within", "preemption_delay", "max_runtime",
-)  # fmt: skip
-"""What a workload has in common with others that the core treats alike."""
+def _plain(world: World, chunk: Chunk) -> bool:
+    """True for what asks for all at once: what it asks for later cannot differ from others of its kind."""
+    workload = chunk.workload
+    only = workload.groups[0]
+    if len(workload.groups) > 1 or only.elastic:
+        return False
+    return only.max == len(chunk.parts) or len(world.keys_of(workload.id)) == len(chunk.parts)
 
 
 def _enough(world: World, project: str) -> int:
