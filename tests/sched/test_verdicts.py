@@ -6,6 +6,8 @@ import pytest
 
 from pliant.model.reason import NonPreemptibleOverQuota, OverLimit
 from pliant.model.workload import TaskPhase
+from pliant.sched.cycle import decide
+from pliant.sched.settings import Settings
 from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import NOW, world
 
@@ -174,3 +176,8 @@ def test_a_lost_task_that_keeps_its_place_waits_for_nobody_but_its_pause():
     t.occupied.clear()
     t.cycle()
     assert t.verdict("x").reason.text == "Its task main-0 was lost; it is started again after a pause."
+
+
+def test_who_was_just_placed_is_told_nothing_whatever_the_actions():
+    plan = decide(world("n1:1", "a=1", "x a g1", "y a g1").world(), NOW, Settings(actions=("allocate",)))
+    assert [d.workload for d in plan.decisions] == ["x"] and [v.workload for v in plan.verdicts] == ["y"]
