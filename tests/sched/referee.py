@@ -172,7 +172,8 @@ def _places(scene: Scene, after: Mapping[Key, Task]) -> None:
             f"{node.name}: {sums}"
         )
     for name, found in pools.items():
-        assert len(found) == 1, f"{name} lies in several pools: {sorted(found)}"
+        independent = all(group.at_once for group in scene.workloads[name].groups)
+        assert independent or len(found) == 1, f"{name} lies in several pools: {sorted(found)}"
 
 
 def _allowed(scene: Scene, workload: Workload, place: Placement) -> None:
@@ -256,21 +257,21 @@ def _decisions(scene: Scene, after: Mapping[Key, Task], plan: Plan) -> None:
 
 def _victims(scene: Scene, after: Mapping[Key, Task], plan: Plan, now: int) -> None:
     books = Books.of(scene, scene.tasks.values())
-    released = {decision.workload for decision in plan.decisions if decision.action == "release"}
-    verbs = Counter((d.workload, d.verb) for d in plan.decisions)
-    replaced = any(
-        d.verb is Verb.PLACE and (d.workload in released or verbs[d.workload, Verb.EVICT])
-        for d in plan.decisions
-    )  # it changed its pool, perhaps: what was whose is not told
+    only = next(pool.name for pool in scene.pools.values()) if len(scene.pools) == 1 else ""
+    known = {task.workload for task in (*scene.tasks.values(), *after.values()) if task.claims}
+    # What is given and taken again in one plan does not tell in which pool, unless there is but one.
+    told = bool(only) or all(d.verb is not Verb.PLACE or d.workload in known for d in plan.decisions)
     for decision in plan.decisions:
         victim = scene.workloads[decision.workload]
         tasks = [t for t in scene.tasks.values() if t.workload == victim.id]
-        placed = [t.claims for t in (*tasks, *after.values()) if t.workload == victim.id and t.claims]
-        before = placed[0] if placed else None
+        news = [t for t in after.values() if t.workload == victim.id]
+        found = (*news, *tasks) if decision.verb is Verb.PLACE else (*tasks, *news)
+        before = next((t.claims for t in found if t.claims), None)
         lost = decision.gpu_before - decision.gpu_after
-        pool = books.pool(before.node) if before and before.node in scene.nodes else ""
+        pool = books.pool(before.node) if before and before.node in scene.nodes else only
         if decision.verb in (Verb.SHRINK, Verb.MOVE, Verb.EVICT) and decision.action in TAKING:
-            bonus = max(0, decision.gpu_before - wanted(victim, tasks))
+            may_grow = any(group.elastic or group.wanted < group.max for group in victim.groups)
+            bonus = max(0, decision.gpu_before - wanted(victim, tasks)) if may_grow else 0
             only_bonus = decision.verb is Verb.SHRINK and 0 < lost <= bonus
             assert victim.preemptible or only_bonus, f"non-preemptible {victim.name} is a victim: {decision}"
             assert decision.beneficiary and decision.beneficiary != victim.id, f"{decision} is for nobody"
@@ -284,7 +285,7 @@ def _victims(scene: Scene, after: Mapping[Key, Task], plan: Plan, now: int) -> N
             if decision.action in ("shrink", "consolidate"):
                 assert only_bonus or decision.verb is Verb.MOVE, f"{decision} costs more than bonus"
             lost_core = not only_bonus and decision.verb is not Verb.MOVE
-            if decision.action == "reclaim" and lost_core and not replaced:
+            if decision.action == "reclaim" and lost_core and told:
                 _over(books, victim, winner, pool, min(lost, bonus), decision)
         amount = Resources(gpu=-lost)
         if pool and victim.id in scene.workloads:

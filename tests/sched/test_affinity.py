@@ -6,8 +6,10 @@ import pytest
 
 from pliant.model.affinity import Effect, Taint
 from pliant.model.reason import NotApart
+from pliant.sched.cycle import decide
+from pliant.sched.settings import Settings
 from tests.sched.ticker import Ticker, settled
-from tests.sched.worlds import world
+from tests.sched.worlds import NOW, world
 
 LABELS = [
     # nodes, what the job says, where it runs (none: it waits)
@@ -198,6 +200,16 @@ APART = [
 @pytest.mark.parametrize(("nodes", "jobs", "rows"), APART)
 def test_tasks_that_lie_apart(nodes, jobs, rows):
     assert settled(nodes, "a=9", *jobs).rows() == rows
+
+
+@pytest.mark.parametrize(("apart", "started"), [("", {"j"}), ("apart=rack", set())])
+def test_who_lies_apart_waits_until_the_other_has_left(apart, started):
+    """The first task still runs on n1 of the rack that the second is to have, on another device."""
+    scene = world("n1:2:rack=a n2:1:rack=b", "a=9", f"j a g1 x1-2 {apart} ~n1.0 >n1.1")
+    plan = decide(scene.world(), NOW, Settings())
+    assert {start.attempt.workload for start in plan.starts} == started
+    if apart:
+        assert plan.verdicts[0].reason.code == "waiting-for-release"
 
 
 WHY = [

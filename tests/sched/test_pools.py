@@ -1,8 +1,11 @@
 """Node pools: the ordered list of a workload or of its project, and quotas of their own."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.sched.ticker import settled
+from tests.sched.ticker import Ticker, settled
+from tests.sched.worlds import world
 
 NODES = "n1:1 n2:1:pool=fast n3:1:pool=slow"
 
@@ -40,6 +43,16 @@ FULL = [
 @pytest.mark.parametrize(("jobs", "row"), FULL)
 def test_a_full_pool_is_followed_by_the_next(jobs, row):
     assert settled(NODES, "a=1+fast=1+slow=1 b=0", *jobs, pools="fast slow").rows("j") == [row]
+
+
+@pytest.mark.parametrize(("at_once", "rows"), [(0, "j Running 1 n1"), (2, "j Running 2 n1+n2")])
+def test_runs_by_themselves_may_lie_in_several_pools(at_once, rows):
+    scene = world("n1:1 n2:1:pool=fast", "a=1+fast=1", "j a g1 x0-2", pools="fast")
+    j = scene.workloads["j"]
+    scene.put(replace(j, groups=(replace(j.groups[0], at_once=at_once),)))
+    t = Ticker(scene)
+    t.settle()
+    assert t.rows() == [rows]
 
 
 def test_quotas_of_pools_have_nothing_to_do_with_one_another():

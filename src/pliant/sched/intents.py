@@ -7,6 +7,7 @@ from pliant.model.machine import Placement
 from pliant.model.quantity import GPU
 from pliant.model.reason import ByOwner, Ended, Reason, Restarted
 from pliant.model.workload import AttemptId, Task, TaskPhase, Workload
+from pliant.sched import suited
 from pliant.sched.context import Cycle
 from pliant.sched.machines import TaskKey
 from pliant.sched.plan import Decision, ResizeIntent, StartIntent, StopIntent, Verb
@@ -176,7 +177,7 @@ class Deriver:
             row = self._row(key)
             if row.retry_at is not None and row.retry_at > self._cycle.now:
                 self._cycle.wake_at(row.retry_at)
-            elif self._free_now(key, claim):
+            elif self._free_now(key, claim) and suited.left(self._world, key, self._world.nodes[claim.node]):
                 ready.append((key, row, claim))
                 self._ordered.setdefault(claim.node, {})[key] = claim
             else:

@@ -23,8 +23,12 @@ def all_pools(world: "World") -> list[str]:
 
 
 def choices(world: "World", workload: Workload) -> list[str]:
-    """Pools to try, in order; just one where it already holds something. Its project must be known."""
-    for key in world.keys_of(workload.id):
+    """Pools to try, in order; just one where it already holds something. Its project must be known.
+
+    Runs that have nothing to do with one another may lie in several.
+    """
+    independent = workload.groups and all(group.at_once for group in workload.groups)
+    for key in world.keys_of(workload.id) if not independent else ():
         claim = world.claim_of(key)
         if claim is not None and claim.node in world.nodes:
             return [world.pool_of(claim.node)]

@@ -77,6 +77,20 @@ def taken(world: "World", apart: Apart, wid: str, but: TaskKey | None = None) ->
     return found
 
 
+def left(world: "World", key: TaskKey, node: NodeState) -> bool:
+    """False while a task from which this one must lie apart still runs where that would be too near."""
+    demand = world.demand(key)
+    for apart in demand.apart if demand is not None else ():
+        value = place_of(apart.key, node.row)
+        for other in world.keys_of(key[0]):
+            row = world.tasks[other]
+            near = other != key and (not apart.group or row.group == apart.group)
+            at = world.nodes.get(row.carries.node) if near and row.carries is not None else None
+            if at is not None and place_of(apart.key, at.row) == value:
+                return False
+    return True
+
+
 def allowed(node: NodeState, taken_by_others: Bars) -> bool:
     for key, values in taken_by_others:
         value = place_of(key, node.row)

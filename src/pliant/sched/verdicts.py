@@ -251,7 +251,7 @@ def _release(cycle: Cycle, key: TaskKey) -> Reason:
             other != key
             and carries is not None
             and carries.node == claim.node
-            and wanted & set(carries.uuids)
+            and (other[0] == key[0] or wanted & set(carries.uuids))
         ):
             owner = world.workloads.get(other[0])
             holders[owner.name if owner is not None else other[0]] = None
