@@ -56,6 +56,7 @@ def build(state: State, now: int, epoch: int) -> Built:
     """A world built fresh; `epoch` (ms) is when the scenario began, from which ages count."""
     case = state.case
     refuse(case)
+    _named_once(case)
     built = Built(World())
     put = built.world.put
     put(pool(case))
@@ -70,6 +71,19 @@ def build(state: State, now: int, epoch: int) -> Built:
     return built
 
 
+def _named_once(case: Json) -> None:
+    for what, rows in (
+        ("nodes", case["nodes"]),
+        ("jobs", case["jobs"]),
+        ("queues", [*case["departments"], *case["projects"]]),
+    ):
+        seen: set[str] = set()
+        for row in rows:
+            if row["name"] in seen:
+                raise ContradictionError(f"two {what} are called {row['name']}")
+            seen.add(row["name"])
+
+
 def pool(case: Json) -> NodePool:
     config = case.get("config", {})
     placement = config.get("plugin_args", {}).get("nodeplacement", {})
@@ -81,15 +95,24 @@ def pool(case: Json) -> NodePool:
 def queues(case: Json) -> Iterator[Department | Project]:
     """Leaves are projects, all above them are departments."""
     rows = [*case["departments"], *case["projects"]]
-    names = {row["name"] for row in rows}
+    names = {row["name"]: row for row in rows}
     above = {row["name"] for row in case["departments"]} | {row.get("parent") for row in rows}
     free = "proportion" not in case.get("config", {}).get("plugins", ("proportion",))
     for row in rows:
         if free:  # no rule of quota is loaded
             row = {**row, "deserved_gpus": "unlimited", "gpu_limit": None}
+        if row in case["departments"]:  # its weight is its quota unless it says another
+            deserved = row.get("deserved_gpus", 0)
+            row = {"over_quota_weight": 1 if deserved == "unlimited" else deserved, **row}
         name, parent = row["name"], row.get("parent") or ""
         if parent and parent not in names:
             raise ContradictionError(f"project {name} belongs to {parent}, which is unknown")
+        above_it, now = {name}, parent
+        while now in names:
+            if now in above_it:
+                raise ContradictionError(f"queue {name} is below itself")
+            above_it.add(now)
+            now = names[now].get("parent") or ""
         if name in above:
             yield Department(name, name, _quotas(row), created=_created(row), parent=parent)
         else:

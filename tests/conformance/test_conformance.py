@@ -108,6 +108,13 @@ def test_later_cycles_are_compared():
         (lambda case: case["projects"][0].update(parent="lost"), "belongs to lost, which is unknown"),
         (lambda case: case["jobs"][1].update(tasks=case["jobs"][0]["tasks"]), "two tasks are called"),
         (lambda case: case.update(mode="backwards"), "unknown mode 'backwards'"),
+        (lambda case: case["nodes"].append(case["nodes"][0]), "two nodes are called node0"),
+        (
+            lambda case: case["jobs"].append({**case["jobs"][0], "tasks": []}),
+            "two jobs are called victim_job",
+        ),
+        (lambda case: case["projects"].append(case["projects"][0]), "two queues are called queue0"),
+        (lambda case: case["departments"][0].update(parent="queue0"), "is below itself"),
         (lambda case: case["nodes"][0].update(taints=[{}]), "not supported: the word 'taints' of a node"),
         (lambda case: case["jobs"][0].update(colour="red"), "not supported: the word 'colour' of a job"),
         (lambda case: case.update(actions=["dance"]), "not supported: the action 'dance'"),

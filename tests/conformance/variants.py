@@ -1,0 +1,127 @@
+"""Changes of a scenario after which no verdict may be another: functions, None where they do not apply."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+from tests.conformance.state import Json
+
+SIZE = {"gpus": 8, "cpu": 16, "memory_bytes": 8 * 10**9}
+
+
+def _filtered(case: Json) -> bool:
+    return bool(case.get("config", {}).get("predicates_plugin", True))
+
+
+def _project(case: Json, deserved: int, weight: int) -> None:
+    """One more project, in the department that has no bounds or in a department of its own."""
+    row: Json = {"created_order": 90, "deserved_gpus": deserved, "over_quota_weight": weight}
+    wide = next((row["name"] for row in case["departments"] if row.get("implicit")), None)
+    if wide is None:
+        case["departments"].append({"name": "zz-department", **row})
+    case["projects"].append({"name": "zz", "parent": wide or "zz-department", **row})
+
+
+def _job(case: Json, name: str, per_task: Json, *tasks: Json, **more: Json | int | bool) -> None:
+    rows = [{"id": f"{name}-{at}", **task} for at, task in enumerate(tasks)]
+    shape: Json = {"name": name, "project": "zz", "priority": 50, "preemptible": True, "per_task": per_task}
+    case["jobs"].append({**shape, "created_minutes_ago": 9999, **more, "tasks": rows})
+
+
+def full_node(case: Json) -> Json:
+    """One more node, full of another project's work that is inside its quota and never stopped."""
+    _project(case, 8, 1)
+    case["nodes"].append({"name": "zz-node", "gpu_memory_mib": 100, **SIZE})
+    _job(case, "zz-runs", SIZE, {"status": "running", "node": "zz-node"}, preemptible=False, priority=100)
+    return case
+
+
+def empty_queue(case: Json) -> Json:
+    """A project with quota and without work."""
+    _project(case, 5, 1)
+    return case
+
+
+def hopeless(case: Json) -> Json | None:
+    """A job for which there is no node, one that waits for a gate, and one that is over."""
+    if not _filtered(case):
+        return None
+    _project(case, 0, 0)
+    one = {"gpus": 1}
+    _job(case, "zz-nowhere", one, {"status": "pending", "node_affinity": ["nowhere"]})
+    _job(case, "zz-gated", one, {"status": "gated"}, {"status": "pending"})
+    _job(case, "zz-over", one, {"status": "succeeded"}, {"status": "failed"})
+    return case
+
+
+def deeper(case: Json) -> Json:
+    """A queue with the same numbers around each project, and one without bounds around all departments."""
+    inner = {row.get("parent") for row in case["projects"]}
+    for row in [row for row in case["projects"] if row["name"] not in inner]:
+        case["projects"].append({**row, "name": f"around-{row['name']}"})
+        row["parent"] = f"around-{row['name']}"
+    for row in (*case["departments"], *case["projects"]):
+        row["parent"] = row.get("parent") or "zz-root"
+    root = {"name": "zz-root", "parent": None, "deserved_gpus": "unlimited", "over_quota_weight": 1}
+    case["departments"].append(root)
+    return case
+
+
+def trees(case: Json) -> Json:
+    """Each job's minimum said of a podset in a group."""
+    for job in case["jobs"]:
+        if "subgroups" not in job and job["tasks"]:
+            least = job.pop("min_members", None)
+            pods = {"name": "pods", "min_members": len(job["tasks"]) if least is None else least}
+            job["subgroups"] = {"name": "root", "groups": [{"name": "group", "podsets": [pods]}]}
+            for task in job["tasks"]:
+                task["subgroup"] = "pods"
+    return case
+
+
+def one_zone(case: Json) -> Json:
+    """All nodes in one zone, in which every job must lie."""
+    case.setdefault("topologies", []).append({"name": "zz", "levels": ["zz/zone"]})
+    for node in case["nodes"]:
+        node.setdefault("labels", {})["zz/zone"] = "only"
+    for job in case["jobs"]:
+        tree = job.get("subgroups", job)
+        if not tree.get("topology") and not job.get("topology"):
+            tree["topology"] = {"topology": "zz", "required_level": "zz/zone"}
+    return case
+
+
+def any_node(case: Json) -> Json | None:
+    """Every task may go to every node, in so many words; ages and priorities on another scale."""
+    if not _filtered(case):
+        return None
+    names = [node["name"] for node in case["nodes"]]
+    for job in case["jobs"]:
+        job["created_minutes_ago"] = 7 * job.get("created_minutes_ago", 0)
+        job["priority"] *= 3
+        for task in job["tasks"]:
+            task["node_affinity"] = task.get("node_affinity") or names
+    return case
+
+
+def backwards(case: Json) -> Json:
+    """All lists the other way round, and more cycles."""
+    for rows in (case["nodes"], case["departments"], case["projects"], case["jobs"]):
+        rows.reverse()
+    for job in case["jobs"]:
+        job["tasks"].reverse()
+    if case["mode"] == "rounds":
+        rounds = case.setdefault("rounds", {})
+        rounds.update(until_match=rounds.get("until_match", 2) + 3, after_match=9)
+    return case
+
+
+VARIANTS: tuple[Callable[[Json], Json | None], ...] = (
+    full_node, empty_queue, hopeless, deeper, trees, one_zone, any_node, backwards,
+)  # fmt: skip
+
+
+def varied(case: Json, by: Callable[[Json], Json | None]) -> Json | None:
+    """The scenario with that change; its own rows stay as they are."""
+    return by(copy.deepcopy(case))
