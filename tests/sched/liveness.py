@@ -100,22 +100,21 @@ def _due(
             return False
     for mine, other in zip(ours, theirs, strict=True):
         deserved = books.deserved(other, pool)
-        # What its workloads hold above their cores goes first, and may be all that goes.
-        have = books.used[other, pool].gpu - _surplus(books, bare, other)
+        # What it holds above its core goes first, and may be all that goes.
+        have = books.used[other, pool].gpu - _surplus(victim, bare)
         if mine != other and (deserved == UNLIMITED or have <= deserved):
             return False
     return True
 
 
-def _surplus(books: Books, tasks: dict[Key, Task], queue: str) -> int:
-    """Milli-GPUs that the workloads of a queue claim above their cores."""
+def _surplus(workload: Workload, tasks: dict[Key, Task]) -> int:
+    """Milli-GPUs that it claims above its core."""
     total = 0
-    for workload in books.scene.workloads.values():
-        for group in workload.groups if queue in books.path(workload) else ():
-            mine = [t for t in tasks.values() if (t.workload, t.group) == (workload.id, group.name)]
-            places = [task.claims for task in mine if task.claims]
-            if group.elastic:
-                total += sum(place.gpu - place.shares[0].portion for place in places)
-            else:
-                total += sum(place.gpu for place in places[group.min :])
+    for group in workload.groups:
+        mine = [t for t in tasks.values() if (t.workload, t.group) == (workload.id, group.name)]
+        places = [task.claims for task in mine if task.claims]
+        if group.elastic:
+            total += sum(place.gpu - place.shares[0].portion for place in places)
+        else:
+            total += sum(place.gpu for place in places[group.min :])
     return total

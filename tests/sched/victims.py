@@ -32,15 +32,14 @@ def irreducible(scene: Scene, plan: Plan) -> int:
     before = [task for task in scene.tasks.values() if task.workload == winner.id]
     gained = [after[task.key] for task in before if after[task.key].claims != task.claims]
     devices = sum(len(task.claims.shares) for task in gained if task.claims)
-    if any(d.action == "release" and d.workload in victims for d in plan.decisions):
-        return 0  # some of what it lost was void
     if changed - victims - moved - {winner.id} or len(gained) != missing(winner, before):
         return 0
     if any(group.elastic for group in winner.groups) and devices != 1:
         return 0
     base = {key: scene.tasks[key] if key[0] == winner.id else task for key, task in after.items()}
     tried = 0
-    for name in sorted(victims):
+    released = {decision.workload for decision in plan.decisions if decision.action == "release"}
+    for name in sorted(victims - released):  # of what these lost some was void
         for given in _portions_back(scene, scene.workloads[name], after):
             if not {task.key for task in given} <= taken:
                 continue
