@@ -100,3 +100,9 @@ def test_equal_jobs_that_are_looked_at_together_have_the_turns_they_had_alone(se
         together += [chunk.workload.id for chunk in alike]
         longest = max(longest, len(alike))
     assert together == turns and len(turns) == 40 and longest > 1
+
+
+def test_who_has_its_core_only_goes_before_who_has_more():
+    """Of equal priority the younger gets the last GPU, for the older has one above its core."""
+    t = settled("n1:2 n2:2", "a=4", "old a g1 x1-4 @n1,n1", "young a g1 x1-4 @n2")
+    assert t.running() == {"old": 2, "young": 2}

@@ -68,6 +68,11 @@ def test_weight_0_preempts_into_what_nobody_is_due():
     assert settled("n1:2", "a=1:w=0", "low a g1 p25 @n1", "high a g2 p80").running() == {"high": 2}
 
 
+def test_equal_priority_is_not_taken_from_where_a_lower_one_is_of_no_use():
+    t = settled("n1:2 n2:1", "a=3", "same a g2 @n1", "low a g1 p25 @n2", "j a g2")
+    assert t.running() == {"same": 2, "low": 1}
+
+
 def test_a_gang_goes_as_a_whole():
     t = settled("n1:1 n2:1", "a=2", "pair a g1 x2 p25 @n1,n2", "high a g1 p80")
     assert t.rows()[0] == "pair Pending 0" and t.running() == {"high": 1}
