@@ -175,6 +175,10 @@ def test_other_verbs(elasticdl: Elasticdl, fake: Fake, model: Path, verb: str, m
             "--job_name=j --worker_resource_request=cpu=1 --worker_cpu_request=1",
             "--worker_cpu_request and --worker_resource_request both say how much cpu.",
         ),
+        (
+            "--job_name=j --worker_pod_priority=0.5",
+            "--worker_pod_priority 0.5: all workers have one priority",
+        ),
         ("--job_name=j --codec_type=json", "--codec_type json: one of bytes, tf_example."),
         ("--job_name=J", "'J' is no name for a job"),
         ("", "--job_name must be set."),

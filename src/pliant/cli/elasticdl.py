@@ -129,8 +129,17 @@ def request(verb: str, said: Mapping[str, str]) -> dict[str, Any]:
         spec["environmentVariables"] = submission.pairs([e for e in envs.split(",") if e], "--envs")
     for part, key in ((spec, "worker_pod_priority"), (master, "master_pod_priority")):
         if key in said:
-            part["priorityClass"] = said[key]
+            part["priorityClass"] = _class(key, said[key])
     return {"name": name, "spec": spec, "masterSpecSameAsWorker": False, "masterSpec": master}
+
+
+def _class(flag: str, text: str) -> str:
+    """A priority class; ElasticDL's last clients also took a part of the workers."""
+    if "." in text and text.replace(".", "").isdecimal():
+        raise click.UsageError(
+            f"--{flag} {text}: all workers have one priority here; name a class, or a number."
+        )
+    return text
 
 
 def _checked(flag: Flag, text: str) -> str:
