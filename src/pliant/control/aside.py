@@ -11,6 +11,7 @@ import os
 import pickle
 import select
 import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,19 +26,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATIENCE = 60.0
-"""Seconds for which a child may work."""
+"""Seconds for which a child may work, and for which a question may wait for its turn."""
+
+_turns = threading.BoundedSemaphore(max(1, (os.cpu_count() or 2) - 1))
+"""So many children at once: one core stays for the loop, whoever asks."""
 
 
 def aside(loop: "Loop", work: Callable[[State], T], patience: float = PATIENCE) -> T:
     """What `work` says about the loop's state, of which it has a copy. Raises what `work` refuses."""
-    pid, reader = loop.look(lambda state: _fork(state, work, patience))
+    if not _turns.acquire(timeout=patience):
+        raise Unavailable(
+            f"Others have asked so much that no turn came within {patience:g} s.", "Ask again later."
+        )
     try:
-        data = _read(reader, time.monotonic() + patience)
+        data = _asked(loop, work, patience)
     finally:
-        os.close(reader)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)  # it has answered, or it is too late
-        os.waitpid(pid, 0)
+        _turns.release()
     if not data:
         raise Unavailable(
             f"The question could not be answered within {patience:g} s.", "Nothing was changed; ask for less."
@@ -48,6 +52,18 @@ def aside(loop: "Loop", work: Callable[[State], T], patience: float = PATIENCE) 
         raise kind(result, hint)
     answer: T = result
     return answer
+
+
+def _asked(loop: "Loop", work: Callable[[State], Any], patience: float) -> bytes:
+    """What the child has written; nothing if it was not done in time."""
+    pid, reader = loop.look(lambda state: _fork(state, work, patience))
+    try:
+        return _read(reader, time.monotonic() + patience)
+    finally:
+        os.close(reader)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)  # it has answered, or it is too late
+        os.waitpid(pid, 0)
 
 
 def _fork(state: State, work: Callable[[State], Any], patience: float) -> tuple[int, int]:
