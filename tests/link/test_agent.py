@@ -56,6 +56,7 @@ class Workers:
         self.left_ms: list[int | None] = []
         self.exits: list[Exit] = []
         self.state, self.error, self.away = "training", None, False
+        self.address = "127.0.0.1:1"  # of the master
 
     def hold(self, devices: Sequence[str], *, left_ms: int | None = None) -> None:
         self.left_ms.append(left_ms)
@@ -85,10 +86,12 @@ class Workers:
 
 
 class Rig:
-    def __init__(self) -> None:
+    def __init__(self, *, mortal: bool = False) -> None:
         self.source, self.workers, self.stop = Source(), Workers(), threading.Event()
         made: Any = self.workers
-        self.agent = Agent(self.source, made, made, master=None, stop=self.stop, grace_ms=10_000)
+        self.agent = Agent(
+            self.source, made, made, master=None, stop=self.stop, grace_ms=10_000, mortal=mortal
+        )
         self.code: list[int] = []
         self.thread = threading.Thread(target=lambda: self.code.append(self.agent.run()))
         self.thread.start()
@@ -99,8 +102,8 @@ class Rig:
 
 
 @pytest.fixture
-def rig() -> Iterator[Rig]:
-    made = Rig()
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    made = Rig(mortal=getattr(request, "param", False))
     yield made
     made.workers.slow.clear()
     made.stop.set()
@@ -132,6 +135,32 @@ def test_a_stop_is_a_leave_of_all(rig: Rig) -> None:
     rig.source.tell(2, A, B)
     assert rig.ends() == 0
     assert rig.workers.wanted == [] and rig.workers.left_ms[-1] == 6000
+
+
+@pytest.mark.parametrize("rig", [True], indirect=True)
+@pytest.mark.parametrize(("asked", "code"), [(False, 137), (True, None)])
+def test_a_mortal_agent_ends_as_killed_when_its_worker_is(rig: Rig, asked: bool, code: int | None) -> None:
+    rig.source.tell(1, A, B)
+    until(lambda: rig.workers.lives == [A, B], "they train")
+    rig.workers.exits = [Exit(f"w-{A}", A, None, 9, asked)]
+    until(lambda: not rig.workers.exits, "it knows")
+    if code is not None:
+        assert rig.ends() == code
+        assert rig.workers.wanted == [], "the other has left"
+    else:  # it had been asked to leave and did not in time
+        rig.stop.set()
+        assert rig.ends() == 0
+
+
+def test_without_worker_and_master_it_is_over(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.source.tell(1, A)
+    until(lambda: rig.workers.lives == [A], "it trains")
+    monkeypatch.setattr("pliant.train.agent.AWAY_S", 0.1)
+    until(lambda: rig.agent._status != {}, "it has heard of the job before")
+    rig.workers.away = True
+    rig.workers.state = "over"  # in this double nobody is started then
+    rig.workers.end(1)
+    assert rig.ends() == 1
 
 
 def test_while_it_stops_it_reads_each_document_once(rig: Rig) -> None:
@@ -322,7 +351,7 @@ def test_there_is_one_agent_in_a_task(folder: Path) -> None:
 
 
 def test_outside_of_a_task_and_without_a_command_it_says_what_to_do(folder: Path) -> None:
-    assert "usage: python -m pliant.train.agent -- COMMAND" in run(folder).stderr
+    assert "usage: python -m pliant.train.agent [--mortal] -- COMMAND" in run(folder).stderr
     done = run(folder, "--", "true", PLIANT_ATTEMPT="")
     assert done.returncode == 1 and "no task of the scheduler" in done.stderr
     assert "Traceback" not in done.stderr
