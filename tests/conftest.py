@@ -3,6 +3,8 @@
 import signal
 
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture.providers import HypothesisProvider
+from hypothesis.internal.constants_ast import Constants
 
 pytest_plugins = ["tests.house.gaps"]
 
@@ -12,6 +14,10 @@ CALM = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCh
 settings.register_profile("pliant", settings(**CALM, derandomize=True, database=None))
 settings.register_profile("explore", settings(**CALM, derandomize=False))
 settings.load_profile("pliant")
+
+# Otherwise it tries numbers from our sources, of whatever is loaded by then: a test that is run alone would
+# have other examples, and so would all after a constant is changed somewhere.
+HypothesisProvider._local_constants = Constants()
 
 # In the background of a shell it is ignored, and so it would be by every program that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
