@@ -32,7 +32,8 @@ class ResizingRig(LocalRig):
 
     def agent(self, worker: str = "sleep 1000", **more: object) -> Launch:
         script = AGENT.format(notes=self.notes, worker=worker)
-        return Launch("ubuntu", ("sh", "-c", script), **{"grace": GRACE, **more})
+        # A short grace: a child that is told to end between its fork and its exec does not hear of it.
+        return Launch("ubuntu", ("sh", "-c", script), **{"grace": 5_000, **more})
 
     def begin(self, worker: str = "sleep 1000") -> None:
         self.run(A, self.agent(worker), place(0, 1))
