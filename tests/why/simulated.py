@@ -134,8 +134,8 @@ class Cluster:
         self.world.put(replace(self.world.workloads[wid], phase=Phase.COMPLETED, completed=self.now))
         return True
 
-    def play(self, jobs: int, ask: float = 0.3) -> list[Asked]:
-        """Submit so many workloads, then ask about some that wait, run until all is over."""
+    def play(self, jobs: int, ask: float = 0.3, meanwhile: float = 0.0) -> list[Asked]:
+        """Submit so many workloads, ask about some that wait then and `meanwhile`, run until all is over."""
         mean = 1.9 * 27 * MINUTE  # GPU time of one workload, about
         gap = mean / (self.nodes * self.gpus) / self.load
         arrival = self.now
@@ -153,7 +153,8 @@ class Cluster:
                 if not self._end(wid, attempts):
                     continue
             self.cycle()
-            if self.waiting and not left and self.dice.random() < ask:
+            chance = meanwhile if left else ask
+            if self.waiting and chance and self.dice.random() < chance:
                 wid = self.dice.choice(self.waiting)
                 if self.world.need(wid).holds or self.world.need(wid).chunk is None:
                     continue

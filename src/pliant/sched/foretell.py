@@ -17,6 +17,12 @@ from pliant.sched.world import World
 EARLY, LATE = 850, 2_000
 """Thousandths of what was played by which a true start may differ; calibrated on simulated clusters."""
 
+LATELY, STOPPED = 10, 5
+"""So many of the youngest workloads tell the pace of submissions; after so many of their gaps it is over."""
+
+MOST_PACE = 2_000
+"""Thousandths of the machines: a faster pace makes a range no wider, for it would say nothing any more."""
+
 ROUNDS = 12
 """Cycles after one event, at most."""
 
@@ -105,7 +111,10 @@ class Play:
 def foretell(
     world: World, now: int, settings: Settings, workload: str, lasting: Known, cycles: int
 ) -> Estimate | None:
-    """The range in which it starts if nothing is submitted meanwhile; None if `cycles` run out."""
+    """The range in which it starts; None if `cycles` run out.
+
+    What is submitted later is not played: as long as it comes, the late end is later by what came lately.
+    """
     world.settle()
     running = [wid for holders in world.holders.values() for wid in holders if wid != workload]
     lasts = [it for wid in running if (it := lasting(wid)) is not None]
@@ -122,8 +131,26 @@ def foretell(
         if all(it.short == it.long for it in lasts):
             break  # the other would be the same
     typical = sorted(it.long for it in lasts)[len(lasts) // 2]
-    latest = now + (max(ends) - now) * LATE // 1000 + typical // 5 + SLACK
+    pace = min(MOST_PACE, _pace(world, now, lasting))
+    latest = now + (max(ends) - now) * (LATE + pace) // 1000 + (typical if pace else typical // 5) + SLACK
     return Estimate(now + (min(ends) - now) * EARLY // 1000, latest, basis_of(lasts))
+
+
+def _pace(world: World, now: int, lasting: Known) -> int:
+    """Thousandths of the machines that what is being submitted asks for; 0 once nothing comes any more."""
+    young = sorted(world.workloads.values(), key=lambda row: (-row.created, row.id))[:LATELY]
+    if len(young) < LATELY:
+        return 0
+    first, last = young[-1].created, young[0].created
+    if now - last > STOPPED * max(1, (last - first) // (LATELY - 1)):
+        return 0
+    asked = 0
+    for row in young:
+        it = lasting(row.id)
+        devices = sum(group.request.devices * group.request.portion * group.wanted for group in row.groups)
+        asked += devices * it.long if it is not None else 0
+    capacity = sum(size.gpu for size in world.capacity.values())
+    return asked * 1000 // max(1, (now - first) * capacity)
 
 
 def _memory(lasting: Known) -> Known:
