@@ -284,7 +284,7 @@ def test_the_department_s_rank_comes_before_its_projects_excess(ranks, victim):
     """b is further above its due than c, but what is in the department of the lower rank goes first."""
     b, c = ranks
     t = settled(
-        "n1:4", f"x/=1 y/=0{b} z/=0{c} x/a=1 y/b=0 z/c=0",
+        "n1:4", f"x/=1 y/=0:w=0{b} z/=0:w=0{c} x/a=1 y/b=0 z/c=0",
         "b1 b g1 @n1", "b2 b g1 @n1", "b3 b g1 @n1", "c1 c g1 @n1", "a1 a g1",
     )  # fmt: skip
     assert {d.workload for d in t.decisions(verb="evict")} == {victim}
