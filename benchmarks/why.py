@@ -8,6 +8,7 @@ under 2 % of the time of a cycle, and cycles no slower while questions are asked
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import tempfile
@@ -19,12 +20,14 @@ from pathlib import Path
 import cycle as small
 from measure import tiny
 
+from pliant.api.workloads import _missing, _queue
 from pliant.control.aside import aside
 from pliant.control.draft import Draft
 from pliant.control.loop import Loop
 from pliant.control.ports import Batch, Saved
 from pliant.control.questions import Questions
 from pliant.control.recording import Cycled
+from pliant.control.view import Board
 from pliant.model.machine import Gpu, Node, NodePool, Placement, Share
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Kind, Launch, Request, Task, TaskGroup, TaskPhase, Workload
@@ -98,18 +101,36 @@ def whys(pending: int, rounds: int) -> None:
         f" (goal {goal}); {statistics.median(took) / cycle:.2f} x a cycle of {cycle:.1f} ms;"
         f" {1000 * spent / rounds:.0f} ms of processor time each"
     )
-    alone = during(loop, lambda: None, rounds)
-    beside = during(loop, lambda: questions.unblock(chosen[3]), rounds)
+    alone, own = during(loop, lambda: None, rounds)
+    beside, shared = during(loop, lambda: questions.unblock(chosen[3]), rounds)
+    routed(loop.board)
     print(
         f"  cycles: {statistics.median(alone):.1f} ms alone (worst {max(alone):.1f}),"
         f" {statistics.median(beside):.1f} ms (worst {max(beside):.1f}) while questions are asked without a"
-        f" pause: {statistics.median(beside) / statistics.median(alone):.2f} x"
+        f" pause: {statistics.median(beside) / statistics.median(alone):.2f} x; processor time of the loop a"
+        f" cycle, forks included: {own:.1f} and {shared:.1f} ms"
     )
     loop.close()
 
 
-def during(loop: Loop, ask, rounds: int) -> list[float]:
-    """Times of cycles as the board tells them, while another thread asks all the time."""
+def routed(board: Board) -> None:
+    """What the route does besides, for the last in the queue: who is before it, and the answer as JSON."""
+
+    def run() -> None:
+        waiting = _queue(board)
+        ahead = [(it.workload.name, it.project.name, _missing(it)) for it in waiting[:100]]
+        json.dumps([ahead, len(waiting)])
+
+    print(f"  the route besides: {min(times(run, 5)):.1f} ms")
+
+
+def spent(loop: Loop) -> float:
+    """Processor time of the loop's thread so far, in ms: a busy machine makes it no larger."""
+    return time.clock_gettime(time.pthread_getcpuclockid(loop._thread.ident)) * 1000
+
+
+def during(loop: Loop, ask, rounds: int) -> tuple[list[float], float]:
+    """Times of cycles as the board tells them while another thread asks, and their processor time."""
     going = True
 
     def asking() -> None:
@@ -120,6 +141,7 @@ def during(loop: Loop, ask, rounds: int) -> list[float]:
     thread = threading.Thread(target=asking)
     thread.start()
     found = []
+    began = spent(loop)
     for _ in range(max(10, rounds)):
         before = loop.board.cycles
         loop.wake()
@@ -127,9 +149,10 @@ def during(loop: Loop, ask, rounds: int) -> list[float]:
             time.sleep(0.001)
         found.append(loop.board.cycle_us / 1000)
         time.sleep(0.01)
+    each = (spent(loop) - began) / len(found)
     going = False
     thread.join()
-    return found
+    return found, each
 
 
 def hall(count: int) -> list:
@@ -173,8 +196,8 @@ def rack(count: int, rounds: int) -> None:
     seen = statistics.median(times(lambda: questions.preview(names, stop=False), rounds))
     moves = sum(what == "moves" for _, what in questions.preview(names, stop=False).workloads)
     print(f"  preview of its drain: {seen:.0f} ms, {moves} workloads move")
-    alone = during(loop, lambda: None, rounds)
-    beside = during(loop, lambda: questions.what_if([{"kind": "drain", **rack}]), rounds)
+    alone, _ = during(loop, lambda: None, rounds)
+    beside, _ = during(loop, lambda: questions.what_if([{"kind": "drain", **rack}]), rounds)
     print(
         f"  cycles: {statistics.median(alone):.1f} ms alone (worst {max(alone):.1f}),"
         f" {statistics.median(beside):.1f} ms (worst {max(beside):.1f}) while that is asked without a pause"

@@ -217,7 +217,7 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
     before = waiting[: place or 0]
     ahead = [(_named(other, sees), _missing(other)) for other in before[:AHEAD]]
     reason = reason_item(view.reason)
-    unblock = unblock_item(here.service.questions.unblock(identity, full=full), sees) if waits else None
+    found = here.service.questions.unblock(identity, full=full) if waits else None
     return answer(
         {
             "reason": _seen(reason, board, caller, sees, view.project.id),
@@ -227,9 +227,9 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
                 for name, lacks in ahead
             ],
             "aheadCount": len(before),
-            "aheadGpus": gpus(sum(map(_missing, before))),
+            "aheadGpus": gpus(found.ahead if found is not None else 0),
             "history": [censored(item, board, sees, view.project.id) for item in told],
-            "unblock": unblock,
+            "unblock": unblock_item(found, sees),
         }
     )
 

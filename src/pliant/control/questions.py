@@ -63,6 +63,7 @@ class Unblocked:
     remedies: tuple[Remedy, ...]
     estimate: Estimate
     complete: bool  # False: the time was up before all kinds of remedy were looked at
+    ahead: int = 0  # milli-GPUs that those before it in the queue wait for
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +214,9 @@ def _unblock(
     if when is None:
         when = estimate(state.world, now, identity, known)
     impossible = never(state.world, now, state.settings, identity)
-    return Unblocked(impossible, remedies, when, search.trial.tries > 0)
+    before = (wid for wid, other in state.verdicts.items() if other.position < verdict.position)
+    ahead = sum(state.world.need(wid).lacks.gpu for wid in before if wid in state.world.wanting)
+    return Unblocked(impossible, remedies, when, search.trial.tries > 0, ahead)
 
 
 def _suggested(state: State, now: int) -> tuple[Suggested, ...]:
