@@ -32,7 +32,7 @@ def training(zygote: Zygote, folder: Path, model_file: Path, *more: str) -> Runn
 
 
 def test_one_leaves_and_one_is_killed(zygote: Zygote, tmp_path: Path) -> None:
-    file = logging_file(tmp_path / "mnist.py", tmp_path / "applied", slow=tmp_path / "slow")
+    file = logging_file(tmp_path / "mnist.py", tmp_path / "applied", slow=tmp_path / "slow", pause=0.2)
     with training(zygote, tmp_path, file) as job:
         job.hold(2)
         job.until(lambda s: s["world"] == 2 and s["step"] >= 5)

