@@ -149,6 +149,7 @@ class Stage:
         cluster = Cluster(CLUSTER, created=clock.now(), version="1.2.3")
         self.loop.call(lambda draft: draft.put(cluster))
         self.asked: list[object] = []  # what the API wanted of the process
+        self.frozen = threading.Event()  # set by a test: nothing happens to tasks meanwhile
         self._over = threading.Event()
         self._mover = threading.Thread(target=self._move, daemon=True)
         self._mover.start()
@@ -182,6 +183,8 @@ class Stage:
         """Virtual time keeps up with the clock."""
         while not self._over.wait(0.002):
             with self.engine.guard:
+                if self.frozen.is_set():
+                    continue
                 self.machines.timeline.advance(self.clock.now())
 
     def close(self) -> None:

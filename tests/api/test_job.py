@@ -55,8 +55,11 @@ def test_a_job_that_can_is_resized_live_and_hears_of_it_at_once(api: Api, wide: 
     heard: list[Any] = []
     listener = threading.Thread(target=lambda: heard.append(job.told(before["version"], wait=20)))
     listener.start()
+    with api.stage.engine.guard:
+        api.stage.frozen.set()  # it does not leave its GPU before the listener has heard that it is to
     other = api.submit("other")["workloadId"]
     listener.join(60)
+    api.stage.frozen.clear()
     assert states(heard[0]) == [("active", 1), ("draining", 1)]
     going = heard[0]["tasks"][1]
     assert going["deadline"] > heard[0]["now"], "the time that is left can be told without one's own clock"
