@@ -331,3 +331,11 @@ def test_what_this_very_cycle_gave_makes_nobody_above_its_due():
         "pair a g1 x2", "new b g1",
     )  # fmt: skip
     assert {d.workload for d in Ticker(scene).cycle().decisions} == {"new"}
+
+
+def test_a_bonus_makes_nobodys_due_smaller():
+    """With e's bonus counted as asked for, a's due would fall below what it has: e and big took turns."""
+    t = settled("n1:2 n2:2 n3:1", "a=1 d=3:w=2", "part a m3Gi @n3", "pair d g1 x2 @n1,n1", "big d g2")
+    t.submit("e a g1 elastic live")
+    t.settle()
+    assert t.rows()[-2:] == ["big Pending 0", "e Running 2 n2"]

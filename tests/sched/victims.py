@@ -88,6 +88,8 @@ def needless(scene: Scene, plan: Plan) -> None:
         if decision.workload in released:
             continue
         workload = scene.workloads[decision.workload]
+        if missing(workload, [task for task in scene.tasks.values() if task.workload == workload.id]):
+            continue  # what is left of a gang has no reason to stay
         keys = [
             key
             for key, task in after.items()
@@ -113,6 +115,8 @@ def _portions_back(scene: Scene, victim: Workload, after: dict[Key, Task]) -> It
     """Each smallest thing that could be given back to it where it was: its core, or one portion above."""
     mine = [(scene.tasks[key], task) for key, task in after.items() if key[0] == victim.id]
     if not any(new.claims for _, new in mine):
+        if missing(victim, [old for old, _ in mine]):
+            return  # it had lost a part of its gang before: the rest alone is no core
         core: list[Task] = []
         for group in victim.groups:
             had = [(old, new) for old, new in mine if old.group == group.name and old.claims]

@@ -22,7 +22,7 @@ class BelowDue(Rules):
 
     def __init__(self, cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> None:
         super().__init__(cycle, chunk, pool, adding)
-        self._standing = cycle.standing(pool)
+        self._standing = cycle.bare(pool)  # what anybody holds as bonus makes no due smaller or larger
         self._path = tuple(reversed(self.world.path(chunk.workload.project)))
         # The claimant's own numbers count as they were before the search, what it holds as bonus left out.
         lent = Resources(cycle.lent(chunk.workload.project, pool))
@@ -164,7 +164,7 @@ def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | 
     refusal = cycle.refuse(chunk, pool, adding)
     if (refusal is not None and refusal.quota) or cycle.never_fits(chunk, pool):
         return None
-    mine = cycle.standing(pool)[project]
+    mine = cycle.bare(pool)[project]
     have = world.use(project, pool).claimed.minus(Resources(cycle.lent(project, pool)))
     if any(asked and held + asked > due for held, asked, due in zip(have, adding, mine.fair, strict=True)):
         cycle.unentitled.add(cycle.kin(chunk, pool))
