@@ -102,7 +102,7 @@ def explain(cycle: Cycle, block: Block) -> Reason:
     if apart is not None and getattr(block.adding, short) <= _all(cls, short):
         return apart
     if short == "gpu" and block.kin in cycle.unentitled and _others_hold(cycle, block):
-        standing = cycle.standing(block.pool)[workload.project]
+        standing = cycle.bare(block.pool)[workload.project]
         quota = standing.deserved.gpu
         return NotEntitled(
             world.projects[workload.project].name,
