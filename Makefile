@@ -39,7 +39,7 @@ check: $(STAMP) ## style, types and layers
 	$(BIN)/lint-imports
 
 test: setup ## all tests that a build machine can run in 15 minutes; ends with what it left out
-	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile $(PYTEST_ARGS)
 
 test-long: setup ## the tests that take minutes each, and new examples for all properties; PLIANT_SEED repeats
 	@export PLIANT_SEED=$${PLIANT_SEED:-$$(( RANDOM * 32768 + RANDOM ))}; echo "PLIANT_SEED=$$PLIANT_SEED"; \

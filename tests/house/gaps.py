@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NoReturn
 
 import pytest
 
 ALLOWED = frozenset({"no GPU"})  # what a build machine may lack
+_LONG = pytest.StashKey[int]()  # of a run: tests that were left out for their length
 _TEXT = re.compile(r"gap \[(?P<reason>[^\]]+)\] (?P<hint>.+)")
 
 
@@ -35,11 +36,27 @@ def left_out(stats: dict[str, list[Any]]) -> Counter[tuple[str, str]]:
     return found
 
 
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """In a process that collects tests: the only one, or each of those that share them."""
+    stash = items[0].config.stash
+    stash[_LONG] = stash.get(_LONG, 0) + sum(1 for item in items if item.get_closest_marker("long"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """One of those that share the tests has ended; all of them leave out the same."""
+    node.config.stash[_LONG] = getattr(node, "workeroutput", {}).get("long", 0)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
     """Outermost wrapper, so that nothing is printed after it."""
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None or session.config.option.collectonly:
+    config = session.config
+    long = config.stash.get(_LONG, 0)
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["long"] = long
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or config.option.collectonly:
         return (yield)
     gaps = left_out(reporter.stats)
     bad = sorted({reason for reason, _ in gaps} - ALLOWED)
@@ -48,8 +65,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     result = yield
     count = {name: len(reporter.stats.get(name, [])) for name in ("passed", "failed", "error", "skipped")}
-    writer = session.config.get_terminal_writer()
-    long = sum(1 for item in reporter.stats.get("deselected", []) if item.get_closest_marker("long"))
+    writer = config.get_terminal_writer()
     writer.line()
     if long:
         writer.line(f"left out: long tests ({_tests(long)}): run `make test-long`")

@@ -11,24 +11,31 @@ ROOT = Path(__file__).resolve().parents[2]
 HEAD = "import pytest\nfrom tests.house.gaps import gap\n"
 
 
-def run_inner(folder: Path, body: str, *, strict: bool = False) -> tuple[int, list[str]]:
+def run_inner(folder: Path, body: str, *more: str, strict: bool = False) -> tuple[int, list[str]]:
     """Runs body as a test file of its own; returns the exit status and the lines of output."""
     (folder / "test_inner.py").write_text(HEAD + body)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    long: as in the real configuration\n")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PLIANT_STRICT_GAPS": "1" if strict else "0"}
-    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # quicker; none of them is needed
-    command = [sys.executable, "-m", "pytest", "-p", "tests.house.gaps", "-m", "not long", "."]
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # quicker; what is needed is named
+    command = [sys.executable, "-m", "pytest", "-p", "tests.house.gaps", "-m", "not long", *more, "."]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout.splitlines()
 
 
-def test_the_last_line_counts_and_the_lines_before_name_the_gaps(tmp_path: Path) -> None:
+TWO = ("-p", "xdist", "-n", "2")  # processes, as `make test` has them
+
+
+@pytest.mark.parametrize("more", [(), TWO], ids=["one process", "two"])
+def test_the_last_line_counts_and_the_lines_before_name_the_gaps(
+    tmp_path: Path, more: tuple[str, ...]
+) -> None:
     code, lines = run_inner(
         tmp_path,
         "def test_a(): pass\n"
         "def test_b(): gap('no GPU', 'needs an NVIDIA GPU')\n"
         "def test_c(): gap('no GPU', 'needs an NVIDIA GPU')\n"
         "@pytest.mark.long\ndef test_d(): pass\n",
+        *more,
         strict=True,
     )
     assert code == 0
@@ -39,6 +46,7 @@ def test_the_last_line_counts_and_the_lines_before_name_the_gaps(tmp_path: Path)
     ]
 
 
+@pytest.mark.parametrize("more", [(), TWO], ids=["one process", "two"])
 @pytest.mark.parametrize(
     ("body", "named"),
     [
@@ -48,12 +56,14 @@ def test_the_last_line_counts_and_the_lines_before_name_the_gaps(tmp_path: Path)
     ],
     ids=["another gap", "a plain skip", "a whole module"],
 )
-def test_strict_runs_fail_on_what_is_not_allowed(tmp_path: Path, body: str, named: str) -> None:
+def test_strict_runs_fail_on_what_is_not_allowed(
+    tmp_path: Path, body: str, named: str, more: tuple[str, ...]
+) -> None:
     body += "def test_z(): pass\n"
-    code, lines = run_inner(tmp_path, body, strict=True)
+    code, lines = run_inner(tmp_path, body, *more, strict=True)
     assert code == 1
     assert lines[-2] == f"failed: PLIANT_STRICT_GAPS=1 does not allow: {named}"
-    code, lines = run_inner(tmp_path, body)
+    code, lines = run_inner(tmp_path, body, *more)
     assert code in (0, 5)  # 5: the only module was left out, nothing ran
     assert lines[-2].startswith(f"left out: {named} (1 test): ")
 

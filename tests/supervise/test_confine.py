@@ -32,7 +32,7 @@ def user(request: pytest.FixtureRequest) -> int | None:
 
 @pytest.fixture
 def folder(tmp_path: Path, user: int | None) -> Path:
-    for part in (tmp_path, *tmp_path.parents[:2]):
+    for part in (tmp_path, *tmp_path.parents[:3]):
         if user is not None:
             part.chmod(0o755)
     folder = tmp_path / "limits"
