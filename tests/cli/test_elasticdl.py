@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pliant.cli.elasticdl import main
-from pliant.cli.elasticdl_flags import FLAGS, WITHOUT_EFFECT
+from pliant.cli.elasticdl_flags import FLAGS, REFUSED, WITHOUT_EFFECT
 from tests.cli.conftest import Result
 from tests.cli.fake import Answer, Chunks, Fake, problem
 from tests.cli.items import POD, workload
@@ -157,6 +157,11 @@ def test_other_verbs(elasticdl: Elasticdl, fake: Fake, model: Path, verb: str, m
 @pytest.mark.parametrize(
     ("line", "said"),
     [
+        ("--job_name=j --model_params=units=9", "--model_params is not taken here: write the values into"),
+        (
+            "--job_name=j --checkpoint_dir_for_init=old",
+            "--checkpoint_dir_for_init is not taken here: training",
+        ),
         ("--job_name=j --num_worker=0", "--num_workers 0: a whole number, 1 or more."),
         ("--job_name=j --num_worker=-1", "--num_workers -1: a whole number, 1 or more."),
         ("--job_name=j --grads_to_wait=0", "--grads_to_wait 0: a whole number, 1 or more."),
@@ -224,7 +229,7 @@ def test_model_files_that_are_none(elasticdl: Elasticdl, fake: Fake, flags: str,
 
 def test_every_spelling_stands_once() -> None:
     names = [name for flag in FLAGS for name in flag.names]
-    names += [name for group in WITHOUT_EFFECT.values() for name in group]
+    names += [name for group in (*WITHOUT_EFFECT.values(), REFUSED) for name in group]
     assert len(names) == len(set(names))
 
 

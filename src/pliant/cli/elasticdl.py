@@ -10,15 +10,13 @@ import click
 
 from pliant.cli import submission
 from pliant.cli.amounts import checked_name, whole
-from pliant.cli.elasticdl_flags import FLAGS, PREDICT, TRAIN, VERBS, WITHOUT_EFFECT, Flag
+from pliant.cli.elasticdl_flags import FLAGS, PREDICT, REFUSED, TRAIN, VERBS, WEIGHTS, WITHOUT_EFFECT, Flag
 from pliant.cli.lazy import Command, remember
 from pliant.cli.main import program
 from pliant.cli.session import Session, pass_session
 from pliant.client.errors import Conflict
 
 IMAGE = "elasticdl"
-WEIGHTS = "checkpoint_dir_for_init"
-"""As ElasticDL calls the folder of the weights that are evaluated."""
 
 _NEEDS = {"train": "train_data_dir", "evaluate": "validation_data_dir", "predict": "prediction_data_dir"}
 _CPU, _MEMORY = {"master": "100m", "worker": "1000m"}, {"master": "1024Mi", "worker": "4096Mi"}
@@ -59,7 +57,7 @@ def _options() -> list[click.Parameter]:
     ]
     made += [
         click.Option([f"--{name}"], hidden=True, metavar="TEXT")
-        for names in WITHOUT_EFFECT.values()
+        for names in (*WITHOUT_EFFECT.values(), REFUSED)
         for name in names
     ]
     project: dict[str, Any] = {"expose_value": False, "callback": remember}
@@ -76,7 +74,7 @@ def _verb(verb: str) -> click.Command:
     def run(session: Session, wait: bool, dry_run: bool, **given: Any) -> int | None:
         said = {name: str(value) for name, value in given.items() if value is not None}
         body = request(verb, said)
-        if vain := without_effect(verb, said):
+        if vain := without_effect(said):
             session.note(f"Note: no effect here: {vain}.")
         return _send(session, body, wait=wait, dry_run=dry_run)
 
@@ -88,11 +86,11 @@ for _name in VERBS:
     cli.add_command(_verb(_name))
 
 
-def without_effect(verb: str, said: Mapping[str, str]) -> str:
+def without_effect(said: Mapping[str, str]) -> str:
     """The flags that are accepted and do nothing, with why."""
     parts = []
     for why, names in WITHOUT_EFFECT.items():
-        if found := [f"--{name}" for name in names if name in said and (verb == TRAIN or name != WEIGHTS)]:
+        if found := [f"--{name}" for name in names if name in said]:
             parts.append(f"{', '.join(found)} ({why})")
     return "; ".join(parts)
 
@@ -101,6 +99,9 @@ def request(verb: str, said: Mapping[str, str]) -> dict[str, Any]:
     """The body of the submission. Raises UsageError for what cannot be; asks no server."""
     if "job_name" not in said:
         raise click.UsageError("--job_name must be set.")
+    for flag, instead in REFUSED.items():
+        if flag in said and (verb == TRAIN or flag != WEIGHTS):
+            raise click.UsageError(f"--{flag} is not taken here: {instead}.")
     name = checked_name(said["job_name"], "name for a job")
     passed = {flag.key: _checked(flag, said[flag.key]) for flag in FLAGS if flag.passed and flag.key in said}
     passed |= _model(said) | _shard(said)

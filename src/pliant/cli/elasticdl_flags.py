@@ -104,9 +104,20 @@ WITHOUT_EFFECT = {
         "namespace", "restart_policy", "relaunch_on_worker_failure", "evaluation_start_delay_secs",
         "evaluation_throttle_secs", "log_level", "log_file_path", "log_loss_steps", "tensorboard_log_dir",
         "need_pod_manager", "need_task_manager", "need_elasticdl_job_service", "need_tf_config",
-        "populate_env_names", "aux_params", "force_use_kube_config_file", "job_type", "model_params",
-        "custom_data_reader", "data_reader_params", "prediction_outputs_processor", "master_port",
-        "checkpoint_filename_for_init", "checkpoint_dir_for_init", "ps_addrs", "custom_training_loop",
+        "populate_env_names", "aux_params", "force_use_kube_config_file", "job_type", "master_port",
+        "ps_addrs",
     ),
 }  # fmt: skip
 """Flags of ElasticDL that are accepted, by why they do nothing."""
+
+WEIGHTS = "checkpoint_dir_for_init"  # as ElasticDL calls the folder of the weights to begin with
+REFUSED = {
+    "model_params": "write the values into the model file",
+    "custom_data_reader": "read the records in feed() or dataset_fn() of the model file",
+    "data_reader_params": "read the records in feed() or dataset_fn() of the model file",
+    "custom_training_loop": "write a script with pliant.train and submit that",
+    "prediction_outputs_processor": "read the rows that are written to --output",
+    "checkpoint_filename_for_init": "name a folder with --checkpoint_dir",
+    WEIGHTS: "training goes on from what is in --checkpoint_dir: name that",
+}
+"""Flags without which the job would be another one, and what to do instead. The last one: of train."""
