@@ -67,9 +67,9 @@ static uint32_t find_tag(void) {
 
 static void take_slot(void) {
     struct card_proc *procs = card_procs();
+    card_lock(); /* first: a dead one's row that is locked by its heir would count as living until it is cleared */
     for (int i = 0; i < MAX_PROCS; i++) {
         if (!lock_byte(card_fd, F_OFD_SETLK, F_WRLCK, PROC_LOCK + i)) continue;
-        card_lock();
         card_me = i;
         if (procs[i].pid) card_reap();
         memset(&procs[i], 0, sizeof procs[i]);
@@ -81,9 +81,9 @@ static void take_slot(void) {
             procs[i].name[strcspn(procs[i].name, "\n")] = 0;
             fclose(f);
         }
-        card_unlock();
-        return;
+        break;
     }
+    card_unlock();
 }
 
 bool card_attach(bool as_process) {

@@ -36,7 +36,7 @@ def on_applied(step, record_ids):
     with (here / "applied" / str(os.getpid())).open("a") as log:
         log.write(json.dumps([step, record_ids]) + "\\n")
     if not (here / "hurry").exists():
-        time.sleep(0.3)
+        time.sleep(1)
 """
 COMMAND = (
     f"python {CLIENT} "
@@ -145,7 +145,8 @@ def test_a_low_worker_is_preempted_for_a_high_one_and_both_jobs_finish(cluster: 
     hurry(stage, low, high)
     for name in (high, low):
         until(lambda name=name: item(stage, name)["phase"] == "Completed", f"{name} is over", PATIENCE)
-    assert pods(stage, high) == {"master": "Completed", "worker-0": "Completed"}
+    both = {"master": "Completed", "worker-0": "Completed"}
+    until(lambda: pods(stage, high) == both, "the tasks of the job to be gone", PATIENCE)
     assert "[Preempted] worker-1: It makes room for high-prio-job" in typed(
         stage, f"pliant describe job {low}"
     )
@@ -195,4 +196,9 @@ def test_a_user_s_error_ends_the_job_and_is_shown(cluster: Stage) -> None:
     for said in (done.err, typed(cluster, "pliant describe job bad")):
         assert "Traceback (most recent call last):" in said
         assert "ValueError: no loss today" in said
-    assert pods(cluster, "bad")["master"] == "Error"
+    # The first task that ends so ends the job; who was stopped then is no pod any more.
+    until(
+        lambda: set(pods(cluster, "bad").values()) == {"Error"},
+        "what failed to be all that is left",
+        PATIENCE,
+    )

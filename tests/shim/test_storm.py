@@ -11,11 +11,16 @@ from pliant.devices import ledger
 from tests.shim.stage import DRIVERS, GIB, HERE, MIB, OOM, Stage, compile_c
 
 
-def storm(stage: Stage, tools: Path, processes: int, ops: int, limit: int, unit: int) -> int:
-    """Returns how many allocations were refused to those that lived."""
+def built(tools: Path) -> Path:
     program = tools / "storm"
     if not program.exists():
         compile_c(program, HERE / "storm.c", DRIVERS / "libcuda.so.1")
+    return program
+
+
+def storm(stage: Stage, tools: Path, processes: int, ops: int, limit: int, unit: int) -> int:
+    """Returns how many allocations were refused to those that lived."""
+    program = built(tools)
     env = stage.env | stage.grant(limit)
     random.seed(processes * ops)
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
@@ -47,6 +52,23 @@ def verdict(stage: Stage, limit: int) -> None:
     assert said["info"] == [0, limit, limit]  # nothing leaked
     assert said["fill"] == [OOM, limit]
     assert stage.count().peak == limit
+
+
+def test_who_was_killed_counts_no_more_once_another_has_its_place(stage: Stage, tools: Path) -> None:
+    stage.cards(4 * GIB)
+    env = stage.env | stage.grant(2 * MIB)
+    program, quiet = built(tools), {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    chosen = random.Random(7)
+    alive: list[subprocess.Popen[bytes]] = []
+    for number in range(1500):
+        alive.append(subprocess.Popen([program, "4000", str(number), "8192"], env=env, **quiet))
+        while len(alive) >= 8:
+            chosen.choice(alive).kill()
+            alive = [process for process in alive if process.poll() is None]
+    for process in alive:
+        process.kill()
+        process.wait()
+    verdict(stage, 2 * MIB)
 
 
 def test_a_short_storm(stage: Stage, tools: Path) -> None:
