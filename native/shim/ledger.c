@@ -342,8 +342,8 @@ static void holders(char *to, size_t room, const struct ledger *l, int k, int *p
     *processes = 0;
     to[0] = 0;
     for (uint32_t i = 0; i < l->high && i < SLOTS; i++) {
-        uint64_t bytes = l->charged[k][i] + l->extra[k][i];
-        if (!l->slot[i].live || !bytes) continue;
+        uint64_t bytes = __atomic_load_n(&l->charged[k][i], __ATOMIC_RELAXED) + __atomic_load_n(&l->extra[k][i], __ATOMIC_RELAXED);
+        if (!__atomic_load_n(&l->slot[i].live, __ATOMIC_ACQUIRE) || !bytes) continue;
         if (++*processes > 6) continue; /* the line stays one line */
         int more = snprintf(to + n, room - n, "%spid %u %.15s %s", n ? ", " : "", l->slot[i].pid, l->slot[i].name, amount(a, sizeof a, bytes));
         if (more > 0 && (size_t)more < room - n) n += (size_t)more;
