@@ -198,6 +198,7 @@ class Link:
                     f"{self._base}/allocation",
                     query=[("after", after)],
                     headers={"Prefer": f"wait={POLL_S:.0f}"},
+                    repeatable=False,  # a connection that broke may mean another server: say again who asks
                 )
                 self._take(answer, int(answer["now"]))
                 pause = AGAIN_S[0]
