@@ -175,9 +175,9 @@ class Exact:
         if action == "shrink":
             may = False
         elif action == "reclaim":
-            standing, own = self.standing[row.project], row.project != self.winner.project
+            standing, own = self.bare[row.project], row.project != self.winner.project
             have = self.used[row.project]
-            mine = self.standing[self.winner.project].rank
+            mine = self.bare[self.winner.project].rank
             fair = standing.rank <= mine and have > standing.allocatable.gpu
             quota = self._below() and have > standing.deserved.gpu
             may = may and own and (fair or quota)
@@ -190,16 +190,16 @@ class Exact:
     def _below(self) -> bool:
         project = self.winner.project
         own = self.used[project] - self.lent[project]
-        return own + self.asks <= self.standing[project].deserved.gpu
+        return own + self.asks <= self.bare[project].deserved.gpu
 
     def _entitled(self) -> bool:
         project = self.winner.project
-        return self.used[project] - self.lent[project] + self.asks <= self.standing[project].fair.gpu
+        return self.used[project] - self.lent[project] + self.asks <= self.bare[project].fair.gpu
 
     def _donors(self, model: cp_model.CpModel, holders: list[_Holder]) -> None:
         """Whoever gives more than bonus is above its due before the last thing that it gives."""
         for pid in self.scene.projects:
-            standing = self.standing[pid]
+            standing = self.bare[pid]
             due = (
                 min(standing.deserved.gpu, standing.allocatable.gpu)
                 if self._below()
