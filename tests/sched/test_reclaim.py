@@ -238,6 +238,14 @@ def test_equal_splits_do_not_swing():
     assert all(plan.empty for plan in t.plans[plans:])
 
 
+def test_what_the_quota_would_take_straight_back_is_not_taken():
+    """b2 and b1 would leave b below its quota with b2 waiting, which then has a right to a2's place."""
+    b = ("b0 b m12Gi @n2.1", "b1 b g1 @n1.0", "b2 b m12Gi @n1.1")
+    t = settled("n1:2:mem=80 n2:2", "a=2 b=1", "a1 a g1 np @n2.0", *b, "a2 a g2")
+    assert t.running() == {"a1": 1, "a2": 2, "b1": 1}
+    assert [d.workload for d in t.decisions() if d.verb == "evict"] == ["b0", "b2"]
+
+
 def test_departments_that_are_due_nothing_do_not_take_from_one_another():
     """b and c have quota, their departments none: the idle GPU stays with whoever has it."""
     t = settled(

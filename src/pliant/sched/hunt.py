@@ -182,7 +182,11 @@ class Hunt:
 
     def _kept_to(self) -> bool:
         """True if what stands now keeps all limits and rules."""
-        return self._admitted() and self._rules.holds() and self._rules.bearable(self._units)
+        return (
+            self._admitted()
+            and self._rules.holds(self._units, self._clearing.before)
+            and self._rules.bearable(self._units)
+        )
 
     # ------------------------------------------------------------------ one task
     def _served(self) -> bool:
@@ -355,7 +359,7 @@ class Hunt:
             and self._clearing.spend(len(self._chunk.parts))
             and fit.place(world, self._cls, self._chunk, self._pool)
             and self._moved(self._units)
-            and self._rules.holds()
+            and self._rules.holds(self._units, self._clearing.before)
         )
 
     def _restore(self) -> None:

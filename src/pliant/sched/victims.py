@@ -1,6 +1,6 @@
 """Victims: what may be taken from whom, in which pieces, and what it costs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -26,6 +26,10 @@ Cost = tuple[int, int, tuple[UnitRank, ...]]
 moved, they count as lost; where both happens, a move costs its milli-GPUs alone."""
 
 
+Before = Mapping[str, Mapping[TaskKey, Placement | None]]
+"""Workload -> what its tasks claimed before the first unit was taken of it."""
+
+
 class Unit(NamedTuple):
     """One thing taken from a workload: a device, a task, or all it has."""
 
@@ -36,6 +40,12 @@ class Unit(NamedTuple):
     cause: tuple[TaskKey, str | None]  # the task and device that had to make room
     priority: int  # of the group, or of the core
     again: Part | None = None  # what must be placed again elsewhere: a move
+
+    def lost(self, before: Before) -> Resources:
+        """What its workload no longer has."""
+        gone = [before[self.workload][key] for key, after in self.changes if after is None]
+        cpu = sum(claim.cpu for claim in gone if claim is not None)
+        return Resources(self.gpu, cpu, sum(claim.memory for claim in gone if claim is not None))
 
 
 class Rules:
@@ -105,8 +115,8 @@ class Rules:
         """False if whatever may be taken leaves too few GPUs: a bound for which nothing has to be tried."""
         return True
 
-    def holds(self) -> bool:
-        """True if the whole outcome, chunk placed and victims gone, keeps the rules."""
+    def holds(self, units: Sequence["Unit"], before: "Before") -> bool:
+        """True if the whole outcome, chunk placed and these taken, keeps the rules."""
         return True
 
     def lacking(self) -> Refusal | None:

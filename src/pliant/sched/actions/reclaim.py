@@ -1,5 +1,7 @@
 """Reclaim: a project that is below its due takes back from projects above theirs."""
 
+from collections.abc import Sequence
+
 from pliant.model.quantity import Resources
 from pliant.model.reason import Reason, Reclaimed
 from pliant.model.workload import Workload
@@ -10,7 +12,7 @@ from pliant.sched.division import INFINITE
 from pliant.sched.portions import Chunk, Step
 from pliant.sched.share import queue_of
 from pliant.sched.tree import NOTHING
-from pliant.sched.victims import Rules
+from pliant.sched.victims import Before, Rules, Unit
 
 
 class BelowDue(Rules):
@@ -93,7 +95,26 @@ class BelowDue(Rules):
                 room += min(have.gpu - fixed.gpu, have.gpu - due.gpu + max(0, most - 1))
         return room >= self.adding.gpu
 
-    def holds(self) -> bool:
+    def holds(self, units: Sequence[Unit], before: Before) -> bool:
+        """What is taken is not claimed straight back, and the order of siblings is kept."""
+        return self._lasts(units, before) and self._in_order()
+
+    def _lasts(self, units: Sequence[Unit], before: Before) -> bool:
+        """Beyond our own quota we take nothing that theirs would give back: each had to be the last to go."""
+        for unit in units:
+            project = self.world.workloads[unit.workload].project
+            if unit.step is Step.BONUS or unit.again is not None or project == self.chunk.workload.project:
+                continue
+            mine, theirs = self._level(project)
+            if self._below_quota(mine):
+                continue
+            lost = unit.lost(before)
+            had, quota = self.world.use(theirs, self.pool).claimed.plus(lost), self._standing[theirs].deserved
+            if not any(gone and have > due for gone, have, due in zip(lost, had, quota, strict=True)):
+                return False
+        return True
+
+    def _in_order(self) -> bool:
         """Once we are above our fair share, no sibling that gave may be relatively worse off than we are."""
         lent = Resources(self.cycle.lent(self.chunk.workload.project, self.pool))
         for theirs, (mine, _) in self._donors.items():
