@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypedDict
 
 from pliant.model.quantity import GPU
 from pliant.model.tenancy import Department, Project
@@ -10,15 +9,13 @@ from pliant.model.workload import Request, Workload
 from pliant.sched import reach
 from pliant.sched.changes import machine, raised, sizes, with_group
 from pliant.sched.portions import Chunk, whole
-from pliant.sched.remedy import Named, Remedy
+from pliant.sched.remedy import Remedy, named, sized
+from pliant.sched.search import Search
 from pliant.sched.share import queue_of
 from pliant.sched.trial import Change
 
-if TYPE_CHECKING:
-    from pliant.sched.unblock import Unblocking
 
-
-def elastic(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+def elastic(search: Search, row: Workload, chunk: Chunk) -> None:
     group = row.groups[0]
     if len(row.groups) > 1 or group.max > 1 or group.elastic or not whole(group.request):
         return
@@ -29,7 +26,7 @@ def elastic(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
         search.add(Remedy("elastic", change=change))
 
 
-def tasks(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+def tasks(search: Search, row: Workload, chunk: Chunk) -> None:
     """A smaller core: the group with the most tasks without which it does not run."""
     at = max(range(len(row.groups)), key=lambda i: row.groups[i].min)
     group = row.groups[at]
@@ -44,7 +41,7 @@ def tasks(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
         search.add(Remedy("tasks", count, before=group.min, **sized(fewer, count)))
 
 
-def request(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+def request(search: Search, row: Workload, chunk: Chunk) -> None:
     """Smaller tasks, of the group that asks for most."""
     if chunk.extends or any(search.world.claim_of(key) for key in search.world.keys_of(row.id)):
         return
@@ -68,7 +65,7 @@ def _size(row: Workload, at: int) -> tuple[int, int]:
     return asked.devices, asked.cpu
 
 
-def placement(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+def placement(search: Search, row: Workload, chunk: Chunk) -> None:
     choices = [(f"node type {row.node_type}", replace(row, node_type=""))] if row.node_type else []
     if row.pools:
         choices.append((f"node pool {', '.join(row.pools)}", replace(row, pools=())))
@@ -83,13 +80,13 @@ def placement(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
             return
 
 
-def preemptible(search: "Unblocking", row: Workload, chunk: Chunk | None = None) -> None:
+def preemptible(search: Search, row: Workload, chunk: Chunk | None = None) -> None:
     change = Change((replace(row, preemptible=True),))
     if not row.preemptible and search.works(change):
         search.add(Remedy("preemptible", change=change))
 
 
-def quota(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+def quota(search: Search, row: Workload, chunk: Chunk) -> None:
     """Of its project; with it of the departments above, where they have too little for that."""
     world = search.world
     adding = chunk.resources.gpu or GPU
@@ -120,7 +117,7 @@ def quota(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
             return
 
 
-def priority(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+def priority(search: Search, row: Workload, chunk: Chunk) -> None:
     """Above the others of its project, as far as that helps."""
     others = (other.priority for other in search.world.workloads.values() if other.project == row.project)
     highest = max(others, default=0)
@@ -137,7 +134,7 @@ def priority(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
         search.add(Remedy("priority", count, before=row.priority, **sized(higher, count)))
 
 
-def reopened(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+def reopened(search: Search, row: Workload, chunk: Chunk) -> None:
     """A node takes work again."""
     shut = [node.row for node in search.world.nodes.values() if not node.open]
     for node in sorted(shut, key=lambda node: (not node.ready, node.name))[:4]:
@@ -147,7 +144,7 @@ def reopened(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
             return
 
 
-def machines(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
+def machines(search: Search, row: Workload, chunk: Chunk) -> None:
     """One node more, as small as it can be."""
     asked = max(-(-chunk.resources.gpu // GPU), sum(part.request.devices for part in chunk.parts), 1)
     for pool in reach.choices(search.world, row):
@@ -159,25 +156,6 @@ def machines(search: "Unblocking", row: Workload, chunk: Chunk) -> None:
         if count:
             search.add(Remedy("machines", count * GPU, GPU, where=pool, **sized(more, count)))
             return
-
-
-class Tried(TypedDict):
-    """Fields of a Remedy."""
-
-    change: Change
-    less: tuple[Change, ...]
-
-
-def sized(change: Callable[[int], Change], count: int) -> Tried:
-    """A change of so many units, and of one less."""
-    return {"change": change(count), "less": (change(count - 1),) if count > 1 else ()}
-
-
-def named(queue: Project | Department) -> Named:
-    """A queue as a remedy names it."""
-    if isinstance(queue, Project):
-        return Named(queue.name, queue.id, "")
-    return Named(f"department {queue.name}")
 
 
 OFFERS = (placement, elastic, tasks, request, quota, priority, preemptible, reopened, machines)

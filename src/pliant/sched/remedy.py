@@ -1,9 +1,12 @@
 """What would let a workload start: one or several small changes, in words and numbers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from pliant.model.quantity import format_duration, format_gpus
 from pliant.model.reason.base import amount
+from pliant.model.tenancy import Department, Project
 from pliant.sched.trial import Change
 
 
@@ -92,3 +95,22 @@ class Remedy:
                 return f"{format_duration(self.count)} pass"
             case _:
                 return "its owner resumes it"
+
+
+class Tried(TypedDict):
+    """Fields of a Remedy."""
+
+    change: Change
+    less: tuple[Change, ...]
+
+
+def sized(change: Callable[[int], Change], count: int) -> Tried:
+    """A change of so many units, and of one less."""
+    return {"change": change(count), "less": (change(count - 1),) if count > 1 else ()}
+
+
+def named(queue: Project | Department) -> Named:
+    """A queue as a remedy names it."""
+    if isinstance(queue, Project):
+        return Named(queue.name, queue.id, "")
+    return Named(f"department {queue.name}")

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from pliant.model.quantity import GPU
 from pliant.model.tenancy import Department, Project
-from pliant.sched import offers, reach
+from pliant.sched import reach
 from pliant.sched.changes import amount_of, machine, raised
-from pliant.sched.remedy import Remedy
+from pliant.sched.remedy import Remedy, named
 from pliant.sched.share import queue_of
 from pliant.sched.trial import Change, Trial, started, together
 
@@ -71,7 +71,7 @@ def _dials(trial: Trial, workload: str, pool: str, unit: int) -> list[Dial]:
             before = amount_of(world, queue, pool, kind, "gpu")
             if before < 0 or (kind == "quota" and isinstance(queue, Department) and queue.derived):
                 continue
-            remedy = Remedy(kind, unit, unit, before, "gpu", pool, (offers.named(queue),))
+            remedy = Remedy(kind, unit, unit, before, "gpu", pool, (named(queue),))
             found.append(Dial(much * GPU // unit, _raised(trial, key, pool, kind, unit), remedy))
 
     def more(count: int) -> Change:

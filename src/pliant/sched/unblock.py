@@ -15,130 +15,30 @@ from pliant.sched import offers, reach
 from pliant.sched.changes import amount_of, raised
 from pliant.sched.machines import NodeState
 from pliant.sched.plan import Plan
-from pliant.sched.portions import Chunk, whole
-from pliant.sched.remedy import Named, Remedy
-from pliant.sched.settings import Settings
+from pliant.sched.portions import Chunk
+from pliant.sched.remedy import Named, Remedy, Tried, named, sized
+from pliant.sched.search import Search
 from pliant.sched.several import at_once
 from pliant.sched.share import queue_of
-from pliant.sched.trial import Change, Trial, gone, started, together
-from pliant.sched.world import Row, World
+from pliant.sched.trial import Change, gone, together
 
-UNITS = {"gpu": GPU, "cpu": 1000, "memory": 2**30}
 MOST_ENDING = 64
 """Workloads that may have to end in one answer."""
 
 
-class Unblocking:
+class Unblocking(Search):
     """One search for one workload. The world is as before when it is over."""
 
-    def __init__(
-        self,
-        world: World,
-        now: int,
-        settings: Settings,
-        workload: str,
-        *,
-        tries: int = 400,
-        enough: int = 20,
-        deep: bool = False,
-    ) -> None:
-        # Who else loses how much does not matter here: only whether it starts.
-        self.trial = Trial(world, now, replace(settings, refine=False), tries)  # tries: how often to ask
-        self.world = world
-        self.wid = workload
-        self.enough = enough  # kinds of answer with which to be content
-        self.deep = deep  # many are before it: what ends serves them first, so that comes last
-        self.found: list[Remedy] = []
-        self.after: tuple[Remedy, ...] = ()  # changes that are made in the world, for they are needed anyhow
-        self._undo: list[Change] = []  # what takes them back
-
-    # ------------------------------------------------------------------ asking
-    def works(self, change: Change, now: int | None = None) -> bool:
-        """True if the workload gets places, or starts on those that it has."""
-        if self.trial.tries <= 0:
-            return False
-        return started(self.world, self.trial.decide(change, now), self.wid)
-
-    def least(self, most: int, change: Callable[[int], Change], guess: int = 0) -> int:
-        """The smallest count from 1 to `most` of which one less does not do; 0 if even `most` does not.
-
-        `guess` is tried first. That a count of 0 does not do is known.
-        """
-        low, high = 0, most
-        if 0 < guess < most:
-            if self.works(change(guess)):
-                if guess == 1 or (not self.works(change(guess - 1)) and self.trial.tries > 0):
-                    return guess
-                high = guess - 1
-            else:
-                low = guess
-        if high == most and (most <= low or not self.works(change(most))):
-            return 0
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.works(change(middle)):
-                high = middle
-            else:
-                low = middle
-        return high if self.trial.tries > 0 else 0
-
-    def unit(self, resource: str) -> int:
-        """In which steps quotas and limits are raised: finer ones where a part of a GPU is asked for."""
-        groups = self.world.workloads[self.wid].groups
-        coarse = all(whole(group.request) or not group.request.devices for group in groups)
-        return UNITS[resource] if coarse else UNITS[resource] // 10
-
-    def add(self, remedy: Remedy) -> None:
-        """Take it, together with what has to be changed besides."""
-        if self.after:
-            first = together(step.change for step in self.after)
-            less = tuple(first.and_then(other) for other in remedy.less) or (first,)
-            if not self._needed(remedy):
-                return
-            remedy = replace(remedy, change=first.and_then(remedy.change), less=less, after=self.after)
-        self.found.append(remedy)
-
-    def _needed(self, remedy: Remedy) -> bool:
-        """True if no change before it could be left out; one of the same row is part of it."""
-        mine = {_identity(row) for row in remedy.change.puts}
-        undone = [self.trial.apply(undo) for undo in reversed(self._undo)]
-        try:
-            for left in self.after:
-                if mine & {_identity(row) for row in left.change.puts}:
-                    continue
-                rest = together(other.change for other in self.after if other is not left)
-                if self.works(rest.and_then(remedy.change)):
-                    return False
-            return True
-        finally:
-            for done in reversed(undone):
-                self.trial.apply(done)
-
-    def keep(self, remedy: Remedy) -> None:
-        """Make a change for all that is tried from now on."""
-        self._undo.append(self.trial.apply(remedy.change))
-        self.after = (*self.after, remedy)
-
-    @property
-    def done(self) -> bool:
-        return len({remedy.kind for remedy in self.found}) >= self.enough or self.trial.tries <= 0
-
-    # ------------------------------------------------------------------ the search
     def run(self, reason: Reason | None, wake: int | None = None) -> list[Remedy]:
         """`reason` and `wake` are what the last plan says."""
         try:
             self._run(reason, wake)
         finally:
-            self._restore()
+            self.restore()
         if not self.found and not self.done:
             several = at_once(self.trial, self.wid, self.unit("gpu"))
             self.found += [several] if several is not None else []
         return self.found
-
-    def _restore(self) -> None:
-        while self._undo:
-            self.trial.apply(self._undo.pop())
-        self.after = ()
 
     def _run(self, reason: Reason | None, wake: int | None) -> None:
         row = self.world.workloads[self.wid]
@@ -165,9 +65,7 @@ class Unblocking:
                 return
             look(row, chunk)
 
-    def _look(
-        self, offer: Callable[["Unblocking", Workload, Chunk], None]
-    ) -> Callable[[Workload, Chunk], None]:
+    def _look(self, offer: Callable[[Search, Workload, Chunk], None]) -> Callable[[Workload, Chunk], None]:
         return lambda row, chunk: offer(self, row, chunk)
 
     def _reason(self, plan: Plan) -> Reason | None:
@@ -209,8 +107,8 @@ class Unblocking:
             guess = -(-short // unit)
             count = self.least(guess + 16 * GPU // unit, change, guess)
             before = amount_of(self.world, queue, pool, kind, resource)
-            amount, whom = (count or guess) * unit, (offers.named(queue),)
-            tried = offers.sized(change, count or guess)
+            amount, whom = (count or guess) * unit, (named(queue),)
+            tried = sized(change, count or guess)
             step = Remedy(kind, amount, unit, before, resource, pool, whom, **tried)
             if count:
                 self.add(step)
@@ -286,7 +184,7 @@ class Unblocking:
         return Named(row.name, row.project, project.name if project is not None else row.project)
 
 
-def _without_one(parts: dict[str, Change], chosen: list[str]) -> offers.Tried:
+def _without_one(parts: dict[str, Change], chosen: list[str]) -> Tried:
     rests = [[other for other in chosen if other != wid] for wid in chosen if len(chosen) > 1]
     less = tuple(together(parts[wid] for wid in rest) for rest in rests)
     return {"change": together(parts[wid] for wid in chosen), "less": less}
@@ -294,10 +192,3 @@ def _without_one(parts: dict[str, Change], chosen: list[str]) -> offers.Tried:
 
 def _prefix(parts: dict[str, Change], order: list[str]) -> Callable[[int], Change]:
     return lambda count: together(parts[wid] for wid in order[:count])
-
-
-def _identity(row: Row) -> tuple[str, object]:
-    return (
-        type(row).__name__,
-        getattr(row, "key", None) or getattr(row, "id", None) or getattr(row, "name", ""),
-    )
