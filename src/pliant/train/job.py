@@ -15,12 +15,12 @@ from pliant.train.calls import MasterClient
 from pliant.train.data import Rows
 from pliant.train.errors import EX_TEMPFAIL, BadData, BadSettings, Refused
 from pliant.train.evaluate import Evaluation
-from pliant.train.loop import Loop
+from pliant.train.loop import Loop, Step
 from pliant.train.model import ElasticModel, Trained
 from pliant.train.runtime import Runtime
 from pliant.train.snapshot import Keeper
 from pliant.train.state import digest, fingerprint
-from pliant.train.steps import Batch, Step
+from pliant.train.steps import Batch
 from pliant.train.work import work
 
 

@@ -3,6 +3,8 @@ happen."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from pliant.train.evaluate import Evaluation
 from pliant.train.model import Trained
 from pliant.train.runtime import Hooks, Runtime
 from pliant.train.snapshot import Keeper
-from pliant.train.steps import Batch, Part, Running, plan_step
+from pliant.train.steps import Batch, Part, Running, plan_step, random_seed, seed_all
 
 REPORT_S = 0.5
 
@@ -238,3 +240,58 @@ class Loop:
         self.runtime.report(body)
         self._step_s.clear()
         self._reported = time.monotonic()
+
+
+class Step:
+    """`with job.step(batch) as step: step.backward(loss)`. An error of the communicator ends the block
+    silently: the loop goes on with the first micro-batch of the same step, for whoever is there then."""
+
+    def __init__(self, loop: Loop, running: Running, batch: Batch) -> None:
+        self._loop = loop
+        self._running = running
+        self._batch = batch
+        self._scope: AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> "Step":
+        part, running = self._batch.part, self._running
+        running.backward = False
+        if part.first:
+            seed_all(random_seed(self._loop.settings["seed"], running.plan.step, part.lane))
+        if not part.last:
+            self._scope = self._loop.parts().model.accumulate()
+            self._scope.__enter__()
+        return self
+
+    def backward(self, loss: torch.Tensor, *, reduction: str = "mean") -> None:
+        """Add this micro-batch's gradients. `loss` is the mean over its records (or their sum:
+        reduction="sum")."""
+        if reduction not in ("mean", "sum"):
+            raise BadSettings(f"reduction is 'mean' or 'sum', not {reduction!r}")
+        if loss.dim() != 0:
+            raise BadSettings(f"backward() takes one number, the loss has the shape {tuple(loss.shape)}")
+        running, batch = self._running, self._batch
+        own = len(batch.ids)
+        records = batch.size if reduction == "mean" else 1
+        total = loss * (records if own else 0)
+        lane = batch.part.lane
+        value = total.detach().to(torch.float64)
+        running.losses[lane] = running.losses[lane] + value if lane in running.losses else value
+        running.counted += own
+        running.backward = True
+        (total / running.plan.count).backward()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self._scope is not None:
+            self._scope.__exit__(None, None, None)
+        if kind is None and not self._running.backward:
+            raise BadSettings("A micro-batch went by without step.backward(loss)")
+        if isinstance(error, GenerationOver) or (
+            isinstance(error, RuntimeError) and self._loop.runtime.group.failed()
+        ):
+            self._loop.discard()
+            return True
+        if error is not None:
+            return False
+        return self._loop.part_done(self._batch.part)

@@ -2,19 +2,13 @@
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from pliant.train.batches import micro_batches, owned, positions, share
-from pliant.train.errors import BadSettings, GenerationOver
 from pliant.train.order import Order
-
-if TYPE_CHECKING:
-    from pliant.train.loop import Loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,58 +109,3 @@ class Running:
     gradients: dict[int, torch.Tensor] = field(default_factory=dict)  # by logical worker
     kept: list[torch.Tensor] | None = None  # buffers after logical worker 0
     backward: bool = False  # in the part of now
-
-
-class Step:
-    """`with job.step(batch) as step: step.backward(loss)`. An error of the communicator ends the block
-    silently: the loop goes on with the first micro-batch of the same step, for whoever is there then."""
-
-    def __init__(self, loop: "Loop", running: Running, batch: Batch) -> None:
-        self._loop = loop
-        self._running = running
-        self._batch = batch
-        self._scope: AbstractContextManager[None] | None = None
-
-    def __enter__(self) -> "Step":
-        part, running = self._batch.part, self._running
-        running.backward = False
-        if part.first:
-            seed_all(random_seed(self._loop.settings["seed"], running.plan.step, part.lane))
-        if not part.last:
-            self._scope = self._loop.parts().model.accumulate()
-            self._scope.__enter__()
-        return self
-
-    def backward(self, loss: torch.Tensor, *, reduction: str = "mean") -> None:
-        """Add this micro-batch's gradients. `loss` is the mean over its records (or their sum:
-        reduction="sum")."""
-        if reduction not in ("mean", "sum"):
-            raise BadSettings(f"reduction is 'mean' or 'sum', not {reduction!r}")
-        if loss.dim() != 0:
-            raise BadSettings(f"backward() takes one number, the loss has the shape {tuple(loss.shape)}")
-        running, batch = self._running, self._batch
-        own = len(batch.ids)
-        records = batch.size if reduction == "mean" else 1
-        total = loss * (records if own else 0)
-        lane = batch.part.lane
-        value = total.detach().to(torch.float64)
-        running.losses[lane] = running.losses[lane] + value if lane in running.losses else value
-        running.counted += own
-        running.backward = True
-        (total / running.plan.count).backward()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if self._scope is not None:
-            self._scope.__exit__(None, None, None)
-        if kind is None and not self._running.backward:
-            raise BadSettings("A micro-batch went by without step.backward(loss)")
-        if isinstance(error, GenerationOver) or (
-            isinstance(error, RuntimeError) and self._loop.runtime.group.failed()
-        ):
-            self._loop.discard()
-            return True
-        if error is not None:
-            return False
-        return self._loop.part_done(self._batch.part)
