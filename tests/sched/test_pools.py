@@ -74,3 +74,17 @@ def test_a_weight_counts_in_each_pool():
     many = [line.replace("g1", "g1 x0-4") for line in jobs]
     t = settled("n1:4 n2:4:pool=fast", "a=0+fast=0:w=3 b=0+fast=0:w=1", *many, pools="fast")
     assert t.split() == {"a": 6, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("asks", "row", "attempts"), [("x1-2", "j Running 0.5 n2", 1), ("", "j Running 0.5 n1", 2)]
+)
+def test_who_may_stay_in_the_end_is_not_moved_to_a_pool_that_it_prefers(asks, row, attempts):
+    """At the limit of fast j goes for w; for two tasks big goes as well, and there is room for j again."""
+    jobs = [
+        "j a g0.5 p25 @n2.4 pool=default,fast",
+        "big a g3 p25 @n2 pool=fast",
+        f"w a g1 {asks} p80 pool=fast",
+    ]
+    t = settled("n1:1 n2:5:pool=fast", "a=1+fast=4:max=4", *jobs, pools="fast")
+    assert t.rows("j") == [row] and t.attempts("j") == attempts

@@ -283,8 +283,7 @@ class Cycle:
         if not chunk.extends and shape in self._unfit:
             return False
         mark = world.checkpoint()
-        stays = chunk.parts[0].task not in self.void and stay(world, chunk, pool)
-        placed = stays or fit.place(world, cls, chunk, self.pool(pool))
+        placed = stay(self, chunk) or fit.place(world, cls, chunk, self.pool(pool))
         if not placed and not self._relocated(chunk, cls, pool):
             if not chunk.extends:
                 self._unfit.add(shape)
@@ -344,6 +343,7 @@ class Cycle:
         after = world.gpu_of(workload.id)
         reason: Reason
         if chunk.step is Step.CORE:
+            pool = world.pool_of(nodes[0])  # it may have stayed in another
             standing = self.standing(pool)[workload.project]
             quota = standing.deserved.gpu
             reason = Placed(

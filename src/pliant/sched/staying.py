@@ -1,12 +1,16 @@
 """Staying: whoever lost a place in a cycle and finds it free again in that cycle keeps it and runs on."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from pliant.model.machine import Placement
 from pliant.sched import suited
 from pliant.sched.machines import TaskKey
 from pliant.sched.portions import Chunk
 from pliant.sched.world import World
+
+if TYPE_CHECKING:
+    from pliant.sched.context import Cycle
 
 
 def given_back(world: World, claims: Iterable[tuple[TaskKey, Placement | None]]) -> bool:
@@ -33,12 +37,23 @@ def _free(world: World, key: TaskKey, claim: Placement) -> bool:
     )
 
 
-def stay(world: World, chunk: Chunk, pool: str) -> bool:
-    """Place a chunk that lost its places in this cycle where it was, if they are all free again."""
+def stay(cycle: "Cycle", chunk: Chunk) -> bool:
+    """Place a chunk that lost its places in this cycle where it was, if they are all free again.
+
+    Whatever pool it is tried in: one that it prefers is no reason to restart what runs.
+    """
+    world = cycle.world
     mine = {part.task: world.tasks[part.task].claims for part in chunk.parts}
-    if any(claim is None or world.pool_of(claim.node) != pool for claim in mine.values()):
+    if chunk.extends or any(claim is None or key in cycle.void for key, claim in mine.items()):
         return False
     rest = (key for key in world.keys_of(chunk.workload.id) if key not in mine)
     if any(world.claim_of(key) not in (None, world.tasks[key].claims) for key in rest):
         return False
-    return not chunk.extends and given_back(world, mine.items())
+    mark = world.checkpoint()
+    if not given_back(world, mine.items()):
+        return False
+    pools = {world.pool_of(claim.node) for claim in mine.values() if claim is not None}
+    if any(cycle.exceeded(chunk, pool, cycle.adding(chunk, pool)) for pool in pools):
+        world.undo(mark)
+        return False
+    return True
