@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from pliant.cli.elasticdl_flags import FLAGS
 from pliant.train.elasticdl import numeric_column
 from pliant.train.elasticdl.__main__ import main
 from pliant.train.elasticdl.columns import BytesCodec, columns_of
@@ -508,3 +509,11 @@ def test_no_role_and_no_task(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert main(["master", f"--model_file={MNIST}", "--train_data_dir=digits:20"]) == 1
     said = capsys.readouterr().err
     assert "This is no task of the scheduler" in said and "python -m pliant.train.elasticdl local" in said
+
+
+def test_the_runner_knows_each_flag_that_the_client_passes_on() -> None:
+    values = {"codec": "tf_example", "count": "3", "least0": "0"}
+    passed = [f"--{flag.key}={values.get(flag.kind, 'some')}" for flag in FLAGS if flag.passed]
+    parse_flags(["--model_file=model.py", *passed])
+    symbols = {flag.key for flag in FLAGS if flag.about == f"Name that the model file has for {flag.key}."}
+    assert symbols == set(SYMBOLS)

@@ -86,6 +86,11 @@ class Job:
         return self._runtime.number
 
     @property
+    def interrupted(self) -> bool:
+        """True once the communicator of now has failed: this step is redone, whatever error it raises."""
+        return self._runtime.group.failed()
+
+    @property
     def applied(self) -> int:
         """Global steps that are in the weights."""
         return self._loop.applied

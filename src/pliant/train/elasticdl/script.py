@@ -65,11 +65,10 @@ def _train(flags: Flags, file: ModelFile, job: Job) -> None:
         every = flags.evaluation_steps or steps
         validation = rows_of(file, flags, EVALUATION)
         job.evaluation(validation, sums_of(file), every=every, batch=flags.minibatch)
-    group = job._runtime.group
     for epoch in job.epochs(flags.epochs):
         for batch in data:
             with job.step(batch) as step:
-                with file.blamed("model", unless=lambda: job.size > 1 or group.failed()):
+                with file.blamed("model", unless=lambda: job.size > 1 or job.interrupted):
                     output = forward(model, network, batch.x)
                 step.backward(loss(output, batch.y))
             told.step()
