@@ -246,6 +246,13 @@ def test_what_the_quota_would_take_straight_back_is_not_taken():
     assert [d.workload for d in t.decisions() if d.verb == "evict"] == ["b0", "b2"]
 
 
+def test_a_bonus_on_a_draining_node_is_no_reason_to_take_what_comes_straight_back():
+    """a has 4 of 3, but one is e's bonus: without it a1's loss would leave a below its quota."""
+    running = ("e a g1 elastic @n2*2", "a1 a g1 type=y @n1", "a2 a g1 @n3", "b1 b g1 @n3")
+    t = settled("n1:1:type=y n2:2:drain n3:2 n4:2", "a=3 b=1", *running, "b2 b g1 type=y")
+    assert t.rows("b2") == ["b2 Pending 0"] and t.split() == {"a": 4, "b": 1}
+
+
 def test_departments_that_are_due_nothing_do_not_take_from_one_another():
     """b and c have quota, their departments none: the idle GPU stays with whoever has it."""
     t = settled(

@@ -108,8 +108,9 @@ class BelowDue(Rules):
             mine, theirs = self._level(project)
             if self._below_quota(mine):
                 continue
-            lost = unit.lost(before)
-            had, quota = self.world.use(theirs, self.pool).claimed.plus(lost), self._standing[theirs].deserved
+            lost, quota = unit.lost(before), self._standing[theirs].deserved
+            lent = Resources(self.cycle.lent(project, self.pool))  # as little theirs as our bonus is ours
+            had = self.world.use(theirs, self.pool).claimed.minus(lent).plus(lost)
             if not any(gone and have > due for gone, have, due in zip(lost, had, quota, strict=True)):
                 return False
         return True
