@@ -233,6 +233,32 @@ class Exact:
             model.add_max_equality(any_, deep)
             model.add(sum(lasts) == any_)
             model.add(self.used[pid] - lost + sum(sizes) >= due + 1).only_enforce_if(any_)
+            if not self._below():
+                self._lasts(model, pid, mine, deep, lost)
+
+    def _lasts(
+        self,
+        model: cp_model.CpModel,
+        pid: str,
+        mine: list[_Holder],
+        deep: list[cp_model.IntVar],
+        lost: cp_model.LinearExprT,
+    ) -> None:
+        """Nothing beyond bonus is taken that its project's quota, bonus left out, has room for again."""
+        lent = []
+        for holder in mine:
+            still = model.new_int_var(0, holder.bonus, f"{holder.row.id} still has bonus")
+            gives = holder.total - sum(holder.kept.values())
+            model.add_max_equality(still, [0, holder.bonus - gives])
+            lent.append(holder.size * still)
+        left = self.used[pid] - lost - sum(lent)
+        quota = self.bare[pid].deserved.gpu
+        for holder, beyond in zip(mine, deep, strict=True):
+            group = holder.row.groups[0]
+            one = 1 if group.elastic else group.request.devices
+            core = 1 if group.elastic else group.request.devices * group.min
+            smallest = one if holder.total - holder.bonus > core else core
+            model.add(left + holder.size * smallest >= quota + 1).only_enforce_if(beyond)
 
     def _bounded(self, model: cp_model.CpModel, holders: list[_Holder]) -> None:
         """A preemption lifts its project to no more than its fair share, or than what it had."""

@@ -74,8 +74,8 @@ MUTANTS = (
         (
             (
                 "hunt:Hunt.run",
-                "self._tidy()",
-                "self._tidy(); self._take(unit_for(self._rules, ('y', 'main-0'), 'n1.1'))",
+                "self._resettle()",
+                "self._resettle(); self._take(unit_for(self._rules, ('y', 'main-0'), 'n1.1'))",
             ),
             ("hunt:Hunt._resettle", "if not self._rules.resettles:", "if self._rules:"),
             ("context:Cycle.room_freed", "self.released = True", "self.released = False"),

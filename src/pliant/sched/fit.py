@@ -178,6 +178,17 @@ def place(world: World, cls: NodeClass, chunk: Chunk, pool: NodePool) -> bool:
     return done
 
 
+def tidy(world: World, cls: NodeClass, chunk: Chunk, pool: NodePool) -> None:
+    """Place a chunk that has places once more, as if there had been room for all of it from the start."""
+    if len(chunk.parts) < 2:
+        return
+    mark = world.checkpoint()
+    for part in chunk.parts:
+        world.claim(part.task, None)
+    if not place(world, cls, chunk, pool):
+        world.undo(mark)
+
+
 def place_again(world: World, cls: NodeClass, part: Part, pool: NodePool) -> bool:
     """Claim a place for a task that lost its own, as close to the rest of its workload as it must be."""
     workload = world.workloads[part.task[0]]

@@ -63,7 +63,7 @@ class Hunt:
         if not found:
             self._withheld(mark)
             return False
-        self._tidy()
+        fit.tidy(self._world, self._cls, self._chunk, self._pool)
         self._resettle()
         tell(self._rules, self._units, self._clearing.before)
         return True
@@ -85,17 +85,6 @@ class Hunt:
             cycle.withheld[cycle.kin(self._chunk, rules.pool)] = project
             cycle.wake_at(cycle.churn.until(project))
 
-    def _tidy(self) -> None:
-        """Place the chunk once more, as the allocator does with the victims gone."""
-        world = self._world
-        if len(self._chunk.parts) < 2:
-            return
-        mark = world.checkpoint()
-        for part in self._chunk.parts:
-            world.claim(part.task, None)
-        if not fit.place(world, self._cls, self._chunk, self._pool):
-            world.undo(mark)
-
     def _search(self, mark: int) -> bool:
         """Find a set of victims and place the chunk; on failure the world is as at the mark.
 
@@ -112,6 +101,15 @@ class Hunt:
         return True
 
     def _sought(self, mark: int) -> bool:
+        """What would come straight back is avoided from the start only where it was found otherwise."""
+        rules = self._rules
+        rules.wary = rules.fleeting = False
+        if self._found(mark):
+            return True
+        rules.wary = rules.fleeting
+        return rules.wary and self._found(mark)
+
+    def _found(self, mark: int) -> bool:
         rules = self._rules
         if self._tried(mark, False) or (rules.lacking() is not None and self._tried(mark, True)):
             return True
@@ -135,7 +133,7 @@ class Hunt:
         if not (Relief(self._clearing, self._rules, own_rule).taken(self._units) and self._served()):
             return False
         self._minimise(mark)
-        return self._kept_to()
+        return self._kept_to() and self._rules.lasts(self._units, self._clearing.before)
 
     def _refine(self, mark: int) -> None:
         """Put a lighter set of victims in the place of the one that was found, if there is one."""
@@ -182,11 +180,11 @@ class Hunt:
 
     def _kept_to(self) -> bool:
         """True if what stands now keeps all limits and rules."""
-        return (
-            self._admitted()
-            and self._rules.holds(self._units, self._clearing.before)
-            and self._rules.bearable(self._units)
-        )
+        return self._admitted() and self._rightful() and self._rules.bearable(self._units)
+
+    def _rightful(self) -> bool:
+        rules = self._rules
+        return rules.holds() and (not rules.wary or rules.lasts(self._units, self._clearing.before))
 
     # ------------------------------------------------------------------ one task
     def _served(self) -> bool:
@@ -295,7 +293,7 @@ class Hunt:
         if most < 0 or not (self._rules.moves or self._rules.relocates):
             return True
         moved = {unit.workload for unit in self._units if unit.again is not None}
-        return most < 0 or len(moved) <= most
+        return len(moved) <= most
 
     def _seated(self, node: NodeState, part: Part) -> bool:
         if part.extends:
@@ -359,7 +357,7 @@ class Hunt:
             and self._clearing.spend(len(self._chunk.parts))
             and fit.place(world, self._cls, self._chunk, self._pool)
             and self._moved(self._units)
-            and self._rules.holds(self._units, self._clearing.before)
+            and self._rightful()
         )
 
     def _restore(self) -> None:

@@ -1,6 +1,6 @@
 """Victims: what may be taken from whom, in which pieces, and what it costs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -71,6 +71,8 @@ class Rules:
         self.unbounded = False  # True: search as if there were no budget
         self.spare = ""  # a workload whose core the present search leaves alone
         self.relocates = False  # True: a core that may not be taken may be moved
+        self.wary = False  # True: lasts() is asked from the start, not only once nothing can be left out
+        self.fleeting = False  # some outcome does not last
         self.shelter = cycle.churn.spent()  # projects whose work may not be disturbed any more
         self.denied: set[str] = set()  # those of them that were asked for something
         self.overdrawn: set[str] = set()  # projects of which some outcome took more than they have left
@@ -115,8 +117,12 @@ class Rules:
         """False if whatever may be taken leaves too few GPUs: a bound for which nothing has to be tried."""
         return True
 
-    def holds(self, units: Sequence["Unit"], before: "Before") -> bool:
-        """True if the whole outcome, chunk placed and these taken, keeps the rules."""
+    def holds(self) -> bool:
+        """True if the whole outcome, chunk placed and victims gone, keeps the rules."""
+        return True
+
+    def lasts(self, units: Iterable[Unit], before: Before) -> bool:
+        """True if nothing of what was taken comes straight back; asked once nothing more can be left out."""
         return True
 
     def lacking(self) -> Refusal | None:

@@ -1,7 +1,5 @@
 """Preempt: inside a project, higher priority takes from strictly lower."""
 
-from collections.abc import Sequence
-
 from pliant.model.quantity import Resources
 from pliant.model.reason import Preempted, Reason
 from pliant.model.workload import Workload
@@ -10,7 +8,7 @@ from pliant.sched.admission import RESOURCES, Refusal
 from pliant.sched.context import Cycle
 from pliant.sched.portions import Chunk, Step
 from pliant.sched.share import queue_of
-from pliant.sched.victims import Before, Rules, Unit
+from pliant.sched.victims import Rules
 
 
 class LowerPriority(Rules):
@@ -35,7 +33,7 @@ class LowerPriority(Rules):
             and (step is not Step.CORE or self.unprotected(victim))
         )
 
-    def holds(self, units: Sequence[Unit], before: Before) -> bool:
+    def holds(self) -> bool:
         """The project gets no more by it than its fair share: others would take that back, and so on."""
         return all(
             not asked or now <= max(due, before)

@@ -1,6 +1,6 @@
 """Reclaim: a project that is below its due takes back from projects above theirs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from pliant.model.quantity import Resources
 from pliant.model.reason import Reason, Reclaimed
@@ -95,11 +95,7 @@ class BelowDue(Rules):
                 room += min(have.gpu - fixed.gpu, have.gpu - due.gpu + max(0, most - 1))
         return room >= self.adding.gpu
 
-    def holds(self, units: Sequence[Unit], before: Before) -> bool:
-        """What is taken is not claimed straight back, and the order of siblings is kept."""
-        return self._lasts(units, before) and self._in_order()
-
-    def _lasts(self, units: Sequence[Unit], before: Before) -> bool:
+    def lasts(self, units: Iterable[Unit], before: Before) -> bool:
         """Beyond our own quota we take nothing that theirs would give back: each had to be the last to go."""
         for unit in units:
             project = self.world.workloads[unit.workload].project
@@ -112,10 +108,11 @@ class BelowDue(Rules):
             lent = Resources(self.cycle.lent(project, self.pool))  # as little theirs as our bonus is ours
             had = self.world.use(theirs, self.pool).claimed.minus(lent).plus(lost)
             if not any(gone and have > due for gone, have, due in zip(lost, had, quota, strict=True)):
+                self.fleeting = True
                 return False
         return True
 
-    def _in_order(self) -> bool:
+    def holds(self) -> bool:
         """Once we are above our fair share, no sibling that gave may be relatively worse off than we are."""
         lent = Resources(self.cycle.lent(self.chunk.workload.project, self.pool))
         for theirs, (mine, _) in self._donors.items():
