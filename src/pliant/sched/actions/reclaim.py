@@ -97,6 +97,7 @@ class BelowDue(Rules):
 
     def lasts(self, units: Iterable[Unit], before: Before) -> bool:
         """Beyond our own quota we take nothing that theirs would give back: each had to be the last to go."""
+        left: dict[str, Resources] = {}  # project -> what its queue beside ours keeps, its bonus left out
         for unit in units:
             project = self.world.workloads[unit.workload].project
             if unit.step is Step.BONUS or unit.again is not None or project == self.chunk.workload.project:
@@ -104,10 +105,13 @@ class BelowDue(Rules):
             mine, theirs = self._level(project)
             if self._below_quota(mine):
                 continue
+            if project not in left:
+                lent = Resources(self.cycle.lent(project, self.pool))
+                left[project] = self.world.use(theirs, self.pool).claimed.minus(lent)
             lost, quota = unit.lost(before), self._standing[theirs].deserved
-            lent = Resources(self.cycle.lent(project, self.pool))  # as little theirs as our bonus is ours
-            had = self.world.use(theirs, self.pool).claimed.minus(lent).plus(lost)
-            if not any(gone and have > due for gone, have, due in zip(lost, had, quota, strict=True)):
+            if not any(
+                gone and have + gone > due for gone, have, due in zip(lost, left[project], quota, strict=True)
+            ):
                 self.fleeting = True
                 return False
         return True
