@@ -70,7 +70,8 @@ class Exact:
             if bonus:
                 known = bare.get(row.project, asked.get(row.project, type(world.use("", "").claimed)()))
                 bare[row.project] = known._replace(gpu=known.gpu - bonus)
-        self.bare = standings(world, DEFAULT_POOL, bare, lend=True)
+        self.bare = standings(world, DEFAULT_POOL, bare)
+        self.lending = standings(world, DEFAULT_POOL, bare, lend=True)
         self.used = {pid: world.use(pid, DEFAULT_POOL).claimed.gpu for pid in scene.projects}
         self.lent = {
             pid: sum(world.need(w.id).bonus_gpu for w in scene.workloads.values() if w.project == pid)
@@ -264,7 +265,7 @@ class Exact:
         """A preemption lifts its project to no more than its fair share, or than what it had."""
         project = self.winner.project
         before = self.used[project] - self.lent[project]
-        most = max(before, self.bare[project].fair.gpu)
+        most = max(before, self.lending[project].fair.gpu)
         kept = []
         for holder in holders:
             if holder.row.project == project:

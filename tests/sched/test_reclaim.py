@@ -278,6 +278,12 @@ def test_own_bonus_does_not_count_against_what_is_due():
     assert t.rows("a1", "b2") == ["a1 Pending 0", "b2 Running 2 n1"]
 
 
+def test_weight_0_has_no_claim_to_what_nobody_is_due():
+    """A third GPU is nobody's due: who came first to it keeps it, though the older project asks for it."""
+    t = settled("n1:3", "b=1:w=0 a=1:w=0", "a1 a g1 @n1", "a2 a g1 @n1", "b1 b g1 @n1", "b2 b g1")
+    assert t.running() == {"a1": 1, "a2": 1, "b1": 1}
+
+
 @pytest.mark.parametrize(
     ("queues", "expected"),
     [

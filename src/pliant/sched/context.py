@@ -75,7 +75,7 @@ class Cycle:
         self.released = False  # some hypothesis succeeded: others may profit from what is left
         self.pools = reach.all_pools(world)
         self._standing: dict[str, Mapping[str, Standing]] = {}
-        self._bare: dict[str, Mapping[str, Standing]] = {}
+        self._bare: dict[tuple[str, bool], Mapping[str, Standing]] = {}
         self._pending: dict[str, dict[str, Resources]] | None = None
         self._choices: dict[tuple[str, tuple[str, ...]], list[str]] = {}  # of those that hold nothing
         self._nodes: dict[tuple[object, ...], NodeClass] = {}
@@ -188,15 +188,18 @@ class Cycle:
             if self._pending is None:
                 self._pending = pending(self.world, now=self.now)
             asked = self._pending.get(pool, {})
-            self._standing[pool] = self._bare[pool] = self._shares(pool, asked)
-            bare = dict(asked)
+            self._standing[pool] = bare = self._shares(pool, asked)
+            less = dict(asked)
             for wid in self.world.stretched:
                 workload, bonus = self.world.workloads[wid], self.world.need(wid).bonus_gpu
                 if bonus and pool in self.choices(workload):
-                    bare[workload.project] = bare.get(workload.project, NOTHING).minus(Resources(bonus))
+                    less[workload.project] = less.get(workload.project, NOTHING).minus(Resources(bonus))
+            if less != asked:
+                bare = self._shares(pool, less)
             queues = (*self.world.projects.values(), *self.world.departments.values())
-            if bare != asked or any(queue.quota(pool).weight == 0 for queue in queues):
-                self._bare[pool] = self._shares(pool, bare, lend=True)
+            weightless = any(queue.quota(pool).weight == 0 for queue in queues)
+            self._bare[pool, False] = bare
+            self._bare[pool, True] = self._shares(pool, less, lend=True) if weightless else bare
         return self._standing[pool]
 
     def _shares(
@@ -204,10 +207,10 @@ class Cycle:
     ) -> Mapping[str, Standing]:
         return standings(self.world, pool, asked, self.settings.past_use, lend)
 
-    def bare(self, pool: str) -> Mapping[str, Standing]:
-        """The same as if nobody held a bonus, and what is nobody's due were lent to those of weight 0."""
+    def bare(self, pool: str, lend: bool = False) -> Mapping[str, Standing]:
+        """The same as if nobody held a bonus; with `lend` what is nobody's due goes to those of weight 0."""
         self.standing(pool)
-        return self._bare[pool]
+        return self._bare[pool, lend]
 
     def lent(self, project: str, pool: str) -> int:
         """Milli-GPUs that the project's workloads hold as bonus in a pool now."""

@@ -17,7 +17,8 @@ class LowerPriority(Rules):
 
     def __init__(self, cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> None:
         super().__init__(cycle, chunk, pool, adding)
-        self._fair = cycle.bare(pool)[chunk.workload.project].fair  # as it was before the search
+        # As it was before the search. What is nobody's due may be had: nobody takes that back.
+        self._fair = cycle.bare(pool, lend=True)[chunk.workload.project].fair
         self._before = self._own()
 
     def may(self, victim: Workload, step: Step, priority: int) -> bool:
