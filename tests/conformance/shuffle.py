@@ -13,9 +13,18 @@ def shuffled(case: Json, seed: int) -> Json:
 
     Ties go by name, so the new names sort as the old ones do; nothing else about them stays.
     """
-    rng = random.Random(f"{seed}/{case.get('id')}")
-    nodes = _names(rng, [node["name"] for node in case["nodes"]], "n")
-    jobs = _names(rng, [job["name"] for job in case["jobs"]], "j")
+    return _shuffled(case, random.Random(f"{seed}/{case.get('id')}"), ordered=True)[0]
+
+
+def renamed(case: Json, seed: int) -> tuple[Json, dict[str, str]]:
+    """Names that sort in another way too; and how each new name of a job was called."""
+    found, jobs = _shuffled(case, random.Random(f"{seed}/{case.get('id')}"), ordered=False)
+    return found, {new: old for old, new in jobs.items()}
+
+
+def _shuffled(case: Json, rng: random.Random, ordered: bool) -> tuple[Json, dict[str, str]]:
+    nodes = _names(rng, [node["name"] for node in case["nodes"]], "n", ordered)
+    jobs = _names(rng, [job["name"] for job in case["jobs"]], "j", ordered)
     tasks = {
         task["id"]: f"{jobs[job['name']]}-{number:04d}"
         for job in case["jobs"]
@@ -27,12 +36,12 @@ def shuffled(case: Json, seed: int) -> Json:
     rng.shuffle(found["nodes"])
     rng.shuffle(found["jobs"])
     found["expected"] = _expected(case.get("expected", {}), nodes, jobs, tasks)
-    return found
+    return found, jobs
 
 
-def _names(rng: random.Random, names: list[str], prefix: str) -> dict[str, str]:
-    fresh = sorted(f"{prefix}{number:06d}" for number in rng.sample(range(10**6), len(names)))
-    return dict(zip(sorted(names), fresh, strict=True))
+def _names(rng: random.Random, names: list[str], prefix: str, ordered: bool) -> dict[str, str]:
+    fresh = [f"{prefix}{number:06d}" for number in rng.sample(range(10**6), len(names))]
+    return dict(zip(sorted(names), sorted(fresh) if ordered else fresh, strict=True))
 
 
 def _node(node: Json, nodes: dict[str, str]) -> Json:

@@ -1,5 +1,7 @@
 """Consolidation: jobs are moved, none is lost, so that a pending one fits."""
 
+from itertools import permutations
+
 import pytest
 
 from pliant.sched.settings import Settings
@@ -73,6 +75,29 @@ def test_a_gang_is_served_by_moves():
     t = settled("n1:2 n2:2 n3:2 n4:2", "a=9", *jobs, "gang a g2 x2")
     assert t.running()["gang"] == 4 and len(t.running()) == 5
     assert len(t.decisions(verb="move")) == 2
+
+
+@pytest.mark.parametrize("nodes", list(permutations(("n1", "n2", "n3"))))
+def test_who_moves_for_a_gang_does_not_depend_on_what_nodes_are_called(nodes):
+    """All three fit on one node; nobody is moved to a node that the gang takes next."""
+    jobs = [
+        f"{name} a {size} @{node}"
+        for name, size, node in zip("xyz", ("g0.25", "g0.3", "g0.35"), nodes, strict=True)
+    ]
+    t = settled("n1:1 n2:1 n3:1", "a=3", *jobs, "gang a g0.85 x2")
+    assert {d.workload for d in t.decisions(verb="move")} == {"x", "y"} and len(t.running()) == 4
+
+
+@pytest.mark.parametrize("nodes", ["n1,n1,n2", "n2,n2,n1"])
+@pytest.mark.parametrize("victims", ["least", "youngest"])
+def test_of_a_gang_the_fewest_gpus_move(nodes, victims):
+    t = Ticker(
+        world("n1:3 n2:3", "a=6", f"gang a g1 x3 @{nodes}", "big a g3"), settings=Settings(victims=victims)
+    )
+    t.settle()
+    assert t.running() == {"gang": 3, "big": 3}
+    (move,) = t.decisions(verb="move")
+    assert move.tasks == ("main-2",)
 
 
 def test_moves_before_evictions():

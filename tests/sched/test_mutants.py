@@ -74,10 +74,10 @@ MUTANTS = (
         (
             (
                 "hunt:Hunt.run",
-                "self._resettle()",
-                "self._resettle(); self._take(unit_for(self._rules, ('y', 'main-0'), 'n1.1'))",
+                "tell(self._rules,",
+                "self._take(unit_for(self._rules, ('y', 'main-0'), 'n1.1')); tell(self._rules,",
             ),
-            ("hunt:Hunt._resettle", "if not self._rules.resettles:", "if self._rules:"),
+            ("moving:resettle", "if not rules.resettles:", "if rules:"),
             ("context:Cycle.room_freed", "self.released = True", "self.released = False"),
         ),
         World(

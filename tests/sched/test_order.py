@@ -106,3 +106,12 @@ def test_who_has_its_core_only_goes_before_who_has_more():
     """Of equal priority the younger gets the last GPU, for the older has one above its core."""
     t = settled("n1:2 n2:2", "a=4", "old a g1 x1-4 @n1,n1", "young a g1 x1-4 @n2")
     assert t.running() == {"old": 2, "young": 2}
+
+
+@pytest.mark.parametrize(("first", "then"), [("v", "w"), ("w", "v")])
+def test_who_was_given_what_is_free_starts_before_who_waits_for_a_victim(first, then):
+    """Three cores are free. The first takes one of them; the second has three when low is gone."""
+    t = Ticker(world("n1:1:cpu=4", "a=1", "low a c1 p25 @n1", f"{first} a c1 p90", f"{then} a c3 p80"))
+    assert [start.attempt.workload for start in t.cycle().starts] == [first]
+    t.settle()
+    assert t.rows() == ["low Pending 0", f"{first} Running 0 n1", f"{then} Running 0 n1"]

@@ -14,6 +14,7 @@ from pliant.sched.context import Cycle
 from pliant.sched.domains import spec_of
 from pliant.sched.kept import Kept, taken_over
 from pliant.sched.machines import NodeClass, NodeState
+from pliant.sched.moving import placed_again, resettle
 from pliant.sched.nearby import Nearby
 from pliant.sched.portions import Chunk, Part, Step
 from pliant.sched.prices import Heaps, Prices
@@ -43,6 +44,7 @@ class Hunt:
         self._clearing = Clearing(cycle, rules)
         self._kept: Kept | None = None
         self._last: Part | None = None  # with it the whole outcome can be judged
+        self._puts_off = False  # who moves is placed again when there is room for all of the chunk
         self._heaps: Heaps = {}  # prices that may serve the next chunk of the same kind
 
     def run(self) -> bool:
@@ -64,7 +66,7 @@ class Hunt:
             self._withheld(mark)
             return False
         fit.tidy(self._world, self._cls, self._chunk, self._pool)
-        self._resettle()
+        resettle(self._rules, self._units)
         tell(self._rules, self._units, self._clearing.before)
         return True
 
@@ -188,6 +190,26 @@ class Hunt:
 
     # ------------------------------------------------------------------ one task
     def _served(self) -> bool:
+        """Place the chunk, making room for it; on failure the caller undoes."""
+        moves = self._rules.moves or self._rules.relocates
+        return (moves and len(self._chunk.parts) > 1 and self._cleared_first()) or self._all_served()
+
+    def _cleared_first(self) -> bool:
+        """Make room for all before those who move are placed again; False, and nothing changed, if it fails.
+
+        So nobody is moved to where room is made next: who moves does not depend on what nodes are called.
+        """
+        mark, known = self._world.checkpoint(), len(self._units)
+        self._puts_off = True
+        done = self._all_served()
+        self._puts_off = False
+        if done and self._settled(self._units[known:]):
+            return True
+        self._world.undo(mark)
+        del self._units[known:]
+        return False
+
+    def _all_served(self) -> bool:
         if constrained(self._chunk.workload):
             nearby = Nearby(self._world, self._units, self._clearing.price, self._serve)
             return nearby.place(self._cls, tree(self._chunk.workload), self._chunk.parts)
@@ -282,7 +304,7 @@ class Hunt:
             world.undo(mark)
             return price
         self._units += units
-        if not self._few() or not self._seated(node, part) or not self._moved(units):
+        if not self._few() or not self._seated(node, part) or not self._settled(units):
             world.undo(mark)
             del self._units[known:]
         return price
@@ -295,21 +317,15 @@ class Hunt:
         moved = {unit.workload for unit in self._units if unit.again is not None}
         return len(moved) <= most
 
+    def _settled(self, units: list[Unit]) -> bool:
+        """True if those of them that must not be lost have another place, or get theirs later."""
+        return self._puts_off or placed_again(self._rules, self._clearing, units)
+
     def _seated(self, node: NodeState, part: Part) -> bool:
         if part.extends:
             return fit.place_part(self._world, (self._cls,), part, self._pool)
         self._world.claim(part.task, fit.seat(node, part.request, self._pool))
         return True
-
-    def _moved(self, units: list[Unit]) -> bool:
-        """Place again what must not be lost, large before small."""
-        parts = tuple(unit.again for unit in units if unit.again is not None)
-        return all(self._clearing.spend(1) and self._replaced(part) for part in fit.by_size(parts))
-
-    def _replaced(self, part: Part) -> bool:
-        victim = self._world.workloads[part.task[0]]
-        cls = self._cycle.nodes_for(victim, self._rules.pool)
-        return fit.place_again(self._world, cls, part, self._pool)
 
     def _take(self, unit: Unit) -> None:
         self._clearing.apply(unit)
@@ -356,7 +372,7 @@ class Hunt:
             self._cycle.refuse(self._chunk, self._rules.pool, self._rules.adding) is None
             and self._clearing.spend(len(self._chunk.parts))
             and fit.place(world, self._cls, self._chunk, self._pool)
-            and self._moved(self._units)
+            and placed_again(self._rules, self._clearing, self._units)
             and self._rightful()
         )
 
@@ -376,19 +392,3 @@ class Hunt:
             else:
                 world.undo(mark)
         self._units = [unit for unit in self._units if unit.workload not in kept]
-
-    def _resettle(self) -> None:
-        """Place victims that lost their core on what is left, the most valuable first."""
-        if not self._rules.resettles:
-            return
-        world = self._world
-        self._cycle.room_freed()
-        hopeless: set[object] = set()  # claims only grow here
-        victims = {unit.workload for unit in self._units if unit.step is Step.CORE and unit.again is None}
-        for wid in sorted(victims, key=partial(rank, self._rules), reverse=True):
-            chunk = world.need(wid).chunk
-            if chunk is not None and chunk.step is Step.CORE and not self._cycle.rests(chunk):
-                kin = self._cycle.kin(chunk, self._rules.pool)
-                adding = self._cycle.adding(chunk, self._rules.pool)
-                if kin not in hopeless and not self._cycle.try_place(chunk, self._rules.pool, adding):
-                    hopeless.add(kin)

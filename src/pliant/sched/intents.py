@@ -75,7 +75,8 @@ class Deriver:
                 self._live(self._noted(key), key in changed_now)
             else:
                 self._noted(key)
-        for wid, waiting in starting.items():
+        for wid in sorted(starting, key=self._turn):
+            waiting = starting[wid]
             self._start(wid, waiting)
             for key in waiting:
                 if key not in self.outcome.rows:
@@ -188,13 +189,22 @@ class Deriver:
             for key, _, claim in ready:
                 del self._ordered[claim.node][key]
             return
-        cause = self._places.get(wid, self._decisions.get(wid, -1))
+        cause = self._cause(wid)
         for key, row, claim in ready:
             number = row.attempt + 1
             self.outcome.rows[key] = replace(
                 row, phase=TaskPhase.ORDERED, attempt=number, claims=claim, carries=claim, started=None
             )
             self.outcome.starts.append(StartIntent(AttemptId(wid, row.name, number), claim, cause))
+
+    def _turn(self, wid: str) -> tuple[int, int, str]:
+        """Who starts before whom where not all can yet: places that were given first, then the oldest."""
+        workload = self._world.workloads.get(wid)
+        return self._cause(wid), workload.serial if workload is not None else 0, wid
+
+    def _cause(self, wid: str) -> int:
+        """Index of the decision by which it starts; -1: decided in an earlier cycle."""
+        return self._places.get(wid, self._decisions.get(wid, -1))
 
     def _core_up(self, workload: Workload, ready: set[str]) -> bool:
         up: dict[str, int] = {}

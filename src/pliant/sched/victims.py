@@ -333,6 +333,10 @@ def cost(rules: Rules, units: Iterable[Unit]) -> Cost:
     cores: set[str] = set()
     gpu = 0
     ranks: set[UnitRank] = set()
+    moved: dict[str, int] = {}
+    for unit in units:
+        if unit.again is not None:
+            moved[unit.workload] = moved.get(unit.workload, 0) + unit.gpu
     for unit in units:
         if unit.workload in rules.fresh:
             is_fresh = rules.fresh[unit.workload]
@@ -341,7 +345,8 @@ def cost(rules: Rules, units: Iterable[Unit]) -> Cost:
         if is_fresh:
             continue
         queue, _, age, wid = rank(rules, unit.workload)
-        ranks.add((queue, unit.priority, -unit.step, age, _tail(world, unit), wid))
+        tail = _tail(world, unit) if unit.again is None else moved[wid]
+        ranks.add((queue, unit.priority, -unit.step, age, tail, wid))
         gpu += unit.gpu
         if unit.step is Step.CORE and (rules.moves or unit.again is None):
             cores.add(unit.workload)

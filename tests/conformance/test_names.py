@@ -1,0 +1,55 @@
+"""What nodes and jobs are called decides nothing but which of equal nodes is taken."""
+
+from collections import Counter
+
+import pytest
+
+from tests.conformance.play import EPOCH
+from tests.conformance.session import carry, session, starts
+from tests.conformance.shuffle import renamed
+from tests.conformance.state import begin, by_age
+from tests.conformance.test_conformance import RUN
+
+
+def _aged(case):
+    """The scenario with no two jobs of one age: of equal ones the name decides who is first, as it should."""
+    oldest_first = [job["name"] for job in reversed(by_age(case))]
+    ages = {name: 0.001 * at for at, name in enumerate(oldest_first)}  # minutes
+    jobs = [
+        {**job, "created_minutes_ago": job.get("created_minutes_ago", 0) + ages[job["name"]]}
+        for job in case["jobs"]
+    ]
+    return {**case, "jobs": jobs}
+
+
+def _trail(case, called):
+    """What the tasks of each job are doing after each cycle, and how many were evicted in it."""
+    once = case["mode"] != "rounds"
+    rounds = {"until_match": 1, "after_match": 0} if once else case.get("rounds", {})
+    jobs = {job["name"]: job for job in case["jobs"]}
+    state, now, found = begin(case, EPOCH), EPOCH, []
+    for _ in range(rounds.get("until_match", 2) + rounds.get("after_match", 5)):
+        outcome = session(state, now, EPOCH)
+        doing = Counter((called[task.job], task.status) for task in outcome.state.tasks.values())
+        found.append((doing, outcome.evict))
+        state, now = carry(outcome, jobs), now + 1000
+        starts(state, now)
+    return found
+
+
+def _differ(names, seeds):
+    found = []
+    for name in names:
+        case = _aged(RUN[name])
+        same = _trail(case, {job["name"]: job["name"] for job in case["jobs"]})
+        found += [(name, seed) for seed in seeds if _trail(*renamed(case, seed)) != same]
+    return found
+
+
+def test_names_do_not_matter():
+    assert not _differ([name for name in RUN if len(RUN[name]["jobs"]) < 20], [1])
+
+
+@pytest.mark.long
+def test_names_do_not_matter_however_they_are_given():
+    assert not _differ(RUN, range(2, 22))
