@@ -56,6 +56,14 @@ WAITING = [
     ("n1:2", "a=9", ["w a g1 x3"], "", "never-fits", {"asked": 3000, "tasks": 3}),
     ("n1:2:type=x", "a=9", ["w a g1 type=y"], "", "no-matching-node", {"pool": "default", "node_types": "y"}),
     ("n1:2", "a=9", ["w a g1 pool=fast"], "fast", "no-matching-node", {"pool": "fast", "nodes": 0}),
+    (  # in one pool nothing suits, in the other a taint is all that keeps it away
+        "n1:2 n2:2:zone=x:taint=k.v/NoSchedule:pool=fast",
+        "a=9",
+        ["w a g1 on=zone:x"],
+        "fast",
+        "unsuited",
+        {"pool": "fast", "nodes": 1, "unlike": 0, "tainted": 1, "taint": "k=v:NoSchedule"},
+    ),
     (
         "n1:4",
         "a=2",
@@ -87,6 +95,22 @@ WAITING = [
         "",
         "over-limit",
         {"level": "department", "queue": "d1", "limit": 2000, "used": 1000, "asked": 2000},
+    ),
+    (  # x would go for it, so the limit is not what it waits for
+        "n1:4",
+        "a=1:max=2",
+        ["x a g2 @n1", "w a g2 np"],
+        "",
+        "non-preemptible-over-quota",
+        {"level": "project", "queue": "a", "quota": 1000, "used": 0, "asked": 2000, "resource": "gpu"},
+    ),
+    (
+        "n1:4",
+        "d1/=1 d1/a=4:max=4",
+        ["x a g3 @n1", "w a g2 np"],
+        "",
+        "non-preemptible-over-quota",
+        {"level": "department", "queue": "d1", "quota": 1000, "used": 0, "asked": 2000, "resource": "gpu"},
     ),
     (
         "n1:4",

@@ -63,7 +63,11 @@ def refuse(
     request: Resources,
     preemptible: bool,
 ) -> Refusal | None:
-    """The first bound on the path to the root that `request` more would break; None if it may be admitted."""
+    """The first bound on the path to the root that `request` more would break; None if it may be admitted.
+
+    A quota goes before a limit: what others lose may bring a project below its limit, never into its quota.
+    """
+    over: Refusal | None = None
     for key in world.path(project):
         mine = standing[key]
         if preemptible and mine.limit == UNLIMITED:
@@ -71,10 +75,12 @@ def refuse(
         use = world.use(key, pool)
         for at, resource in enumerate(RESOURCES):
             if request[at] and use.claimed[at] + request[at] > mine.limit[at]:
-                return Refusal(key, resource, use.claimed[at], request[at], mine.limit[at], False)
+                over = over or Refusal(key, resource, use.claimed[at], request[at], mine.limit[at], False)
         if preemptible:
+            if over is not None:
+                return over
             continue
         for at, resource in enumerate(RESOURCES):
             if request[at] and use.non_preemptible[at] + request[at] > mine.deserved[at]:
                 return Refusal(key, resource, use.non_preemptible[at], request[at], mine.deserved[at], True)
-    return None
+    return over

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from pliant.model.affinity import Taint
 from pliant.model.quantity import GPU
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Request, Workload
-from pliant.sched import reach
+from pliant.sched import demands, reach, suited
 from pliant.sched.changes import machine, raised, sizes, with_group
 from pliant.sched.portions import Chunk, whole
-from pliant.sched.remedy import Remedy, named, sized
+from pliant.sched.remedy import Named, Remedy, named, sized
 from pliant.sched.search import Search
 from pliant.sched.share import queue_of
 from pliant.sched.trial import Change
@@ -144,6 +145,28 @@ def reopened(search: Search, row: Workload, chunk: Chunk) -> None:
             return
 
 
+def untainted(search: Search, row: Workload, chunk: Chunk) -> None:
+    """A node loses the taints that keep it away."""
+    wheres = suited.wheres_of(search.world, row)
+    tried = 0
+    for state in sorted(search.world.nodes.values(), key=lambda state: state.row.name):
+        clean = state.row
+        gone: list[Taint] = []
+        for where in wheres:
+            while (taint := demands.blocking(where.tolerations, clean)) is not None:
+                gone.append(taint)
+                clean = replace(clean, taints=tuple(other for other in clean.taints if other != taint))
+        if not gone or not state.open or tried == 4:
+            continue
+        tried += 1
+        if search.works(Change((clean,))):
+            whom = tuple(Named(demands.text_of(taint)) for taint in gone)
+            back = [replace(clean, taints=(*clean.taints, taint)) for taint in gone] if gone[1:] else []
+            less = tuple(Change((node,)) for node in back)
+            search.add(Remedy("taint", where=clean.name, whom=whom, change=Change((clean,)), less=less))
+            return
+
+
 def machines(search: Search, row: Workload, chunk: Chunk) -> None:
     """One node more, as small as it can be."""
     asked = max(-(-chunk.resources.gpu // GPU), sum(part.request.devices for part in chunk.parts), 1)
@@ -158,8 +181,8 @@ def machines(search: Search, row: Workload, chunk: Chunk) -> None:
             return
 
 
-OFFERS = (placement, elastic, tasks, request, quota, priority, preemptible, reopened, machines)
+OFFERS = (placement, elastic, tasks, request, quota, priority, preemptible, reopened, untainted, machines)
 """In the order in which they are looked at: first what the owner of the workload can do alone."""
 
-DEEP = (placement, priority, quota, machines, elastic, tasks, request, preemptible, reopened)
+DEEP = (placement, priority, quota, machines, elastic, tasks, request, preemptible, reopened, untainted)
 """The order for what stands far behind in the queue: what brings it before the others."""

@@ -34,6 +34,7 @@ class Remedy:
     elastic, preemptible   it is
     placement it does not insist on `where`: a node type or pools
     open      the node `where` takes work again
+    taint     the node `where` has the taints `whom` no longer
     machines  a node with `count` milli-GPUs more in pool `where`
     wait      `count` ms pass
     resume    its owner resumes it
@@ -80,7 +81,8 @@ class Remedy:
                 less = amount(self.resource, self.before - self.count)
                 return f"it asks for {less} a task instead of {amount(self.resource, self.before)}"
             case "tasks":
-                return f"it starts with {self.before - self.count} tasks instead of {self.before}"
+                left = self.before - self.count
+                return f"it starts with {left} task{'' if left == 1 else 's'} instead of {self.before}"
             case "elastic":
                 return "it is elastic: it starts with fewer GPUs and grows"
             case "preemptible":
@@ -89,6 +91,8 @@ class Remedy:
                 return f"it does not insist on {self.where}"
             case "open":
                 return f"node {self.where} takes work again"
+            case "taint":
+                return f"node {self.where} loses the taint{'' if len(self.whom) == 1 else 's'} {names}"
             case "machines":
                 return f"there is a node more in pool {self.where}, with {format_gpus(self.count)} GPUs"
             case "wait":

@@ -80,15 +80,18 @@ class Search:
             if not self._needed(remedy):
                 return
             remedy = replace(remedy, change=first.and_then(remedy.change), less=less, after=self.after)
-        self.found.append(remedy)
+        if all(remedy.text != other.text for other in self.found):  # two ways may lead to one answer
+            self.found.append(remedy)
 
     def _needed(self, remedy: Remedy) -> bool:
-        """True if no change before it could be left out; one of the same row is part of it."""
-        mine = {_identity(row) for row in remedy.change.puts}
+        """True if no change before it could be left out; one of a row that changes again is kept."""
         undone = [self.trial.apply(undo) for undo in reversed(self._undo)]
         try:
-            for left in self.after:
-                if mine & {_identity(row) for row in left.change.puts}:
+            for at, left in enumerate(self.after):
+                later = {
+                    _identity(row) for step in (*self.after[at + 1 :], remedy) for row in step.change.puts
+                }
+                if later & {_identity(row) for row in left.change.puts}:
                     continue
                 rest = together(other.change for other in self.after if other is not left)
                 if self.works(rest.and_then(remedy.change)):

@@ -76,7 +76,7 @@ def explain(cycle: Cycle, block: Block) -> Reason:
     world, chunk, workload = cycle.world, block.chunk, block.chunk.workload
     cls = cycle.nodes_for(workload, block.pool)
     if not cls.nodes:
-        return _unsuited(cycle, block, cls) or _no_node(cycle, workload, block.pool)
+        return _barred(cycle, block, cls) or _no_node(cycle, workload, block.pool)
     if cycle.never_fits(chunk, block.pool):
         return _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, True) or _never(cycle, block, cls)
     refusal = block.refusal
@@ -153,6 +153,16 @@ def _crowded(cycle: Cycle, block: Block, cls: NodeClass, ever: bool) -> NotApart
         return None
     found = suited.crowded(cycle.world, block.chunk, cls, empty=ever)
     return NotApart(*found, ever=not ever) if found is not None else None
+
+
+def _barred(cycle: Cycle, block: Block, cls: NodeClass) -> Unsuited | None:
+    """What rules out all nodes: of several pools the one where only taints keep it away."""
+    found = _unsuited(cycle, block, cls)
+    for pool in cycle.choices(block.chunk.workload) if found is None or not found.tainted else ():
+        other = _unsuited(cycle, block._replace(pool=pool), cycle.nodes_for(block.chunk.workload, pool))
+        if other is not None and other.tainted:
+            return other
+    return found
 
 
 def _unsuited(cycle: Cycle, block: Block, cls: NodeClass) -> Unsuited | None:
