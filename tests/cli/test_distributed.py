@@ -187,3 +187,10 @@ def test_a_master_with_a_priority_of_its_own(run, fake):
     body = fake.last.body
     assert body["masterSpec"] == {"priorityClass": "high"}
     assert (body["masterSpecSameAsWorker"], "priorityClass" in body["spec"]) == (False, False)
+
+
+def test_a_priority_of_ones_own_is_for_the_server_to_know(run, fake):
+    for line in ("training pytorch submit d --workers 2", "training submit d"):
+        result = run(f"pliant {line} -i I -p team-a -g 1 --priority urgent")
+        assert result.code == 0, result.err
+        assert fake.last.body["spec"]["priorityClass"] == "urgent"

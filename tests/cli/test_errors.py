@@ -91,7 +91,6 @@ USAGE = [
         "Several GPUs can be shared by portion only: use --gpu-portion-request.",
     ),
     (f"training submit t {IMAGE} -c", "-c, --command: the command follows after `--`"),
-    (f"training submit t {IMAGE} --priority urgent", "Invalid value for '--priority'"),
     (f"training submit t {IMAGE} --type workspace", "--type workspace contradicts `training submit`."),
     ("training delete t", "Without a terminal to ask on, delete needs -y."),
     ("delete", "Name what to delete, or say --all."),

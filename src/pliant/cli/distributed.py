@@ -75,11 +75,7 @@ def _master(function: _Function) -> _Function:
             "--master-command", metavar="TEXT", help="The master's command, if another than the workers'."
         ),
         click.option("--master-args", metavar="TEXT", help="The master's arguments."),
-        click.option(
-            "--master-priority",
-            type=click.Choice(submission.PRIORITIES),
-            help="Its priority, if another than the workers'.",
-        ),
+        click.option("--master-priority", metavar="NAME", help="Its priority, if another than the workers'."),
         click.option("--master-gpu-devices-request", metavar="N", help="The master's GPUs."),
         click.option("--master-gpu-portion-request", metavar="PART", help="Part of each of them."),
         click.option("--master-gpu-memory-request", metavar="AMOUNT", help="Memory of each of them."),

@@ -20,8 +20,6 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 LEAST_GPU_MEMORY = 100 * 10**6
 """Bytes; less is refused, as in Run:ai."""
 
-PRIORITIES = ("very-low", "low", "medium-low", "medium", "medium-high", "high", "very-high")
-
 
 def user() -> str:
     """Who submits, for the USER column."""

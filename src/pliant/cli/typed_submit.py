@@ -37,7 +37,9 @@ def options(function: _Function) -> _Function:
             click.option("--cpu-core-request", metavar="CORES", help="CPU cores: 2, 0.5, 500m."),
             click.option("--cpu-memory-request", metavar="AMOUNT", help="Main memory: 4G, 4Gi."),
             click.option(
-                "--priority", type=click.Choice(submission.PRIORITIES), help="Order within the project."
+                "--priority",
+                metavar="NAME",
+                help="Order within the project: very-low ... very-high, or a class of one's own.",
             ),
             click.option(
                 "--preemptibility",
