@@ -83,7 +83,8 @@ class Placement:
     @property
     def gpu(self) -> int:
         """Milli-GPUs."""
-        return sum(share.portion for share in self.shares)
+        shares = self.shares
+        return shares[0].portion if len(shares) == 1 else sum([share.portion for share in shares])
 
     @property
     def resources(self) -> Resources:

@@ -33,6 +33,8 @@ ELASTICDL = "ElasticDL"
 
 
 class Kind(StrEnum):
+    __hash__ = str.__hash__  # an Enum's own is a call in Python, and the core hashes kinds all the time
+
     TRAINING = "Training"
     WORKSPACE = "Workspace"
     INFERENCE = "Inference"
@@ -59,7 +61,10 @@ class Phase(StrEnum):
 
     @property
     def final(self) -> bool:
-        return self in (Phase.COMPLETED, Phase.FAILED)
+        return self in _FINAL
+
+
+_FINAL = (Phase.COMPLETED, Phase.FAILED)
 
 
 class Desired(StrEnum):
@@ -94,7 +99,8 @@ class Request:
 
     @property
     def resources(self) -> Resources:
-        return Resources(self.gpu, self.cpu, self.memory)
+        gpu = 0 if self.gpu_memory else self.devices * self.portion
+        return Resources(gpu, self.cpu, self.memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +265,24 @@ class Task:
     @property
     def key(self) -> tuple[str, str]:
         return (self.workload, self.name)
+
+    def ordered(self, place: Placement) -> "Task":
+        """Its row once its next attempt is ordered there; said field by field, which is twice as fast."""
+        return Task(
+            self.workload,
+            self.name,
+            self.group,
+            self.index,
+            TaskPhase.ORDERED,
+            claims=place,
+            carries=place,
+            attempt=self.attempt + 1,
+            started=None,
+            first_started=self.first_started,
+            failures=self.failures,
+            retry_at=self.retry_at,
+            resizes=self.resizes,
+        )
 
 
 class AttemptId(NamedTuple):

@@ -1,7 +1,6 @@
 """What is claimed and carried where: tasks, nodes and queues with their sums, and a journal with undo."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
@@ -12,21 +11,11 @@ from pliant.model.workload import Task, Workload
 from pliant.sched.demands import NO_DEMANDS, Demand
 from pliant.sched.domains import PLAIN, Domain, Spec, spec_of
 from pliant.sched.machines import NodeClass, NodeState, TaskKey
+from pliant.sched.tally import Tally, Use
 from pliant.sched.tree import NOTHING, ancestry, department_key
 
 KEPT = "\0kept"
 """In place of a workload: what is kept free."""
-
-
-class Use(NamedTuple):
-    """What the tasks of a queue claim in one pool."""
-
-    claimed: Resources
-    non_preemptible: Resources
-
-
-Link = tuple[tuple[str, str], list[int]]
-"""(queue, pool) and its sums: as in Use, one after the other."""
 
 
 class Claims:
@@ -45,11 +34,10 @@ class Claims:
         self.capacity: dict[str, Resources] = {}  # of ready nodes, by pool
         self._members: dict[str, list[TaskKey]] = {}
         self._claims: dict[TaskKey, Placement] = {}
-        self._use: dict[tuple[str, str], list[int]] = {}
+        self._tallies: dict[tuple[str, str], Tally] = {}  # by queue and pool
         self._shapes: dict[tuple[object, ...], int] = {}
         self._paths: dict[str, tuple[str, ...]] = {}  # what path() has answered since the tree changed
-        self._chains: dict[tuple[str, str], tuple[Link, ...]] = {}  # (project, pool) -> sums up to the root
-        self._uses: dict[tuple[str, str], Use] = {}  # what use() has answered since the sums changed
+        self._chains: dict[tuple[str, str], list[Tally]] = {}  # (project, pool) -> those up to the root
         self._classes: dict[tuple[object, ...], NodeClass] = {}
         self.places: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}  # see topology.paths
         self._journal: list[tuple[TaskKey, Placement | None]] = []
@@ -75,9 +63,8 @@ class Claims:
 
     def gpu_of(self, workload: str) -> int:
         """Milli-GPUs that it claims now."""
-        return sum(
-            claim.gpu for key in self.keys_of(workload) if (claim := self._claims.get(key)) is not None
-        )
+        held = [self._claims.get(key) for key in self._members.get(workload, ())]
+        return sum([claim.gpu for claim in held if claim is not None])
 
     def pool_of(self, node: Node | str) -> str:
         """The pool that a node is in; the default pool for an unknown one."""
@@ -93,13 +80,20 @@ class Claims:
             found = self._paths[project] = (project, *(department_key(did) for did in above))
         return found
 
+    def tally(self, key: str, pool: str) -> Tally:
+        """Sums of what a queue's tasks claim in a pool, by key of the queue tree; they follow the claims."""
+        found = self._tallies.get((key, pool))
+        if found is None:
+            found = self._tallies[key, pool] = Tally()
+        return found
+
+    def claimed(self, key: str, pool: str) -> Resources:
+        """What they claim now."""
+        return self.tally(key, pool).claimed
+
     def use(self, key: str, pool: str) -> Use:
-        """As usage(), by key of the queue tree."""
-        use = self._uses.get((key, pool))
-        if use is None:
-            sums = self._use.get((key, pool), [0] * 6)
-            use = self._uses[key, pool] = Use(Resources(*sums[:3]), Resources(*sums[3:]))
-        return use
+        """The same with the non-preemptible part of it."""
+        return self.tally(key, pool).use
 
     def usage(self, queue: str, pool: str = DEFAULT_POOL) -> Use:
         """(claimed, non-preemptible part of it) of a project or department by id."""
@@ -245,23 +239,13 @@ class Claims:
         node = self.nodes.get(claims.node)
         if workload is None or node is None:
             return
-        shares = claims.shares
-        gpu = sign * (shares[0].portion if len(shares) == 1 else claims.gpu)
-        cpu, memory = sign * claims.cpu, sign * claims.memory
+        gpu, cpu, memory = sign * claims.gpu, sign * claims.cpu, sign * claims.memory
         chain = self._chains.get((workload.project, node.pool))
         if chain is None:
-            keys = [(queue, node.pool) for queue in self.path(workload.project)]
-            chain = tuple((at, self._use.setdefault(at, [0] * 6)) for at in keys)
+            chain = [self.tally(queue, node.pool) for queue in self.path(workload.project)]
             self._chains[workload.project, node.pool] = chain
-        for at, sums in chain:
-            self._uses.pop(at, None)
-            sums[0] += gpu
-            sums[1] += cpu
-            sums[2] += memory
-            if not workload.preemptible:
-                sums[3] += gpu
-                sums[4] += cpu
-                sums[5] += memory
+        for tally in chain:
+            tally.add(gpu, cpu, memory, not workload.preemptible)
 
     def _charge_workload(self, wid: str, sign: int) -> None:
         for key in self._members.get(wid, ()):

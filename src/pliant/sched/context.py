@@ -4,16 +4,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import gt
 from typing import TYPE_CHECKING, NamedTuple
 
-from pliant.model.machine import NodePool
 from pliant.model.quantity import Resources
 from pliant.model.reason import Grown, Placed, Reason
 from pliant.model.workload import Workload
-from pliant.sched import fit, reach, suited
+from pliant.sched import fit, reach
 from pliant.sched.admission import Refusal, asked, exceeded, refuse
 from pliant.sched.ageing import aged
 from pliant.sched.churn import Churn
 from pliant.sched.division import INFINITE, Standing
 from pliant.sched.domains import spec_of
+from pliant.sched.kin import Destinations, Kin
 from pliant.sched.machines import NodeClass, TaskKey
 from pliant.sched.plan import Decision, Verb
 from pliant.sched.portions import Chunk, Step, priority_of, waiting_since
@@ -27,10 +27,6 @@ from pliant.sched.world import World
 
 if TYPE_CHECKING:
     from pliant.sched.kept import Kept
-
-Kin = int
-"""What chunks have in common that every action treats alike in one pool; see Cycle.kin."""
-
 
 Lane = tuple[int, str]
 """A pool as the first (0), second, ... choice of workloads."""
@@ -50,11 +46,10 @@ REFINEMENTS = 2_000
 """Nodes times tasks that a cycle may look at for lighter sets of victims than those it found first."""
 
 
-class Cycle:
+class Cycle(Destinations):
     def __init__(self, world: World, now: int, settings: Settings) -> None:
-        self.world = world
+        super().__init__(world, settings)
         self.now = now
-        self.settings = settings
         self.decisions: list[Decision] = []
         self.blocked: dict[str, Block] = {}  # by workload: what it could not get
         # What each lane could not give: kin -> workload -> what it asked for.
@@ -77,66 +72,12 @@ class Cycle:
         self._standing: dict[str, Mapping[str, Standing]] = {}
         self._bare: dict[tuple[str, bool], Mapping[str, Standing]] = {}
         self._pending: dict[str, dict[str, Resources]] | None = None
-        self._choices: dict[tuple[str, tuple[str, ...]], list[str]] = {}  # of those that hold nothing
-        self._nodes: dict[tuple[object, ...], NodeClass] = {}
-        self._never: dict[Kin, bool] = {}
         self._unfit: set[tuple[object, ...]] = set()
         self._over: dict[str, tuple[int, tuple[str, ...]]] = {}  # pool -> (version, queues above quota)
         self._largest: dict[str, int] = {}
-        self._kinds: dict[tuple[object, ...], Kin] = {}
-        self._kins: dict[str, tuple[Chunk, str, Kin]] = {}  # workload -> what kin() has answered last
         self.kept: dict[Kin, Kept] = {}  # prices from the last hunt for chunks of a kind
 
-    # ------------------------------------------------------------------ where a workload may go
-    def kin(self, chunk: Chunk, pool: str) -> Kin:
-        """Equal for chunks of one project that ask for the same under the same conditions."""
-        it = chunk.workload
-        known = self._kins.get(it.id)
-        if known is not None and known[0] is chunk and known[1] == pool:
-            return known[2]
-        fills = it.max_runtime if self.settings.reservation else None  # it tells who may fill in
-        owner = (it.project, it.kind, chunk.priority, it.preemptible, it.node_type, fills)
-        kind = (pool, owner, chunk.step, chunk.shape, chunk.parts[0].task if chunk.extends else None)
-        kin = self._kinds.setdefault(kind, len(self._kinds))
-        self._kins[it.id] = chunk, pool, kin
-        return kin
-
-    def placeable(self, workload: str) -> bool:
-        """True if the workload and its project are known."""
-        row = self.world.workloads.get(workload)
-        return row is not None and row.project in self.world.projects
-
-    def choices(self, workload: Workload) -> list[str]:
-        """Pools to try, in order."""
-        if self.world.need(workload.id).holds:
-            return reach.choices(self.world, workload)
-        key = (workload.project, workload.pools)
-        found = self._choices.get(key)
-        if found is None:
-            found = self._choices[key] = reach.choices(self.world, workload)
-        return found
-
-    def nodes_for(self, workload: Workload, pool: str) -> NodeClass:
-        wheres = suited.wheres_of(self.world, workload)
-        key = (pool, workload.project, workload.kind, workload.node_type, wheres)
-        found = self._nodes.get(key)
-        if found is None:
-            found = self._nodes[key] = reach.nodes_for(self.world, workload, pool)
-        return found
-
-    def pool(self, name: str) -> NodePool:
-        return self.world.pools.get(name) or NodePool(name, name)
-
-    def never_fits(self, chunk: Chunk, pool: str) -> bool:
-        """True if even an empty pool could not hold it."""
-        kin = self.kin(chunk, pool)
-        found = self._never.get(kin)
-        if found is None:
-            found = self._never[kin] = reach.never_fits(
-                self.world, chunk, self.nodes_for(chunk.workload, pool)
-            )
-        return found
-
+    # ------------------------------------------------------------------ who waits
     def lanes(self) -> dict[Lane, list[Row]]:
         """What wanting workloads ask for next, by lane, in the order in which lanes are served."""
         world = self.world
@@ -231,7 +172,7 @@ class Cycle:
             over = tuple(
                 key
                 for key, it in self.standing(pool).items()
-                if any(map(gt, self.world.use(key, pool).claimed, it.deserved))
+                if any(map(gt, self.world.claimed(key, pool), it.deserved))
             )
             self._over[pool] = (version, over)
         own = self.world.path(project)
@@ -281,7 +222,7 @@ class Cycle:
         world = self.world
         if self.refuse(chunk, pool, adding) is not None:
             return False
-        cls = self.nodes_for(chunk.workload, pool)
+        cls = self.class_for(chunk, pool)
         shape = (pool, cls.types, chunk.shape)
         if not chunk.extends and shape in self._unfit:
             return False
@@ -340,9 +281,8 @@ class Cycle:
     def placed(self, chunk: Chunk, pool: str, action: str, before: int, bonus: bool = False) -> None:
         """Record that a chunk got its place."""
         world, workload = self.world, chunk.workload
-        nodes = sorted(
-            {claim.node for part in chunk.parts if (claim := world.claim_of(part.task)) is not None}
-        )
+        claims = [world.claim_of(part.task) for part in chunk.parts]
+        nodes = sorted({claim.node for claim in claims if claim is not None})
         after = world.gpu_of(workload.id)
         reason: Reason
         if chunk.step is Step.CORE:
@@ -353,14 +293,14 @@ class Cycle:
                 ", ".join(nodes),
                 after - before,
                 world.projects[workload.project].name,
-                world.use(workload.project, pool).claimed.gpu,
+                world.tally(workload.project, pool).gpu,
                 -1 if quota >= INFINITE else quota,
             )
         else:
             asks = sum(group.request.devices * group.wanted for group in workload.groups)
             reason = Grown(after - before, ", ".join(nodes), asks * 1000)
         verb = Verb.PLACE if chunk.step is Step.CORE else Verb.GROW
-        tasks = tuple(part.task[1] for part in chunk.parts)
+        tasks = tuple([part.task[1] for part in chunk.parts])
         self.record(Decision(verb, action, workload.id, tasks, before, after, reason))
         self.blocked.pop(workload.id, None)
 

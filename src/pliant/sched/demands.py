@@ -43,10 +43,13 @@ NO_DEMANDS: Mapping[str, Demand] = {}
 
 def demands_of(workload: Workload) -> Mapping[str, Demand]:
     """By group; empty for workloads that ask for nothing of the kind: nearly all."""
-    whole = (workload.affinity, workload.tolerations, workload.apart)
-    if whole == (None, (), "") and not any(g.affinity or g.tolerations or g.apart for g in workload.groups):
+    if not (_asks(workload) or any(map(_asks, workload.groups))):
         return NO_DEMANDS
     return {group.name: _demand(workload, group) for group in workload.groups}
+
+
+def _asks(it: Workload | TaskGroup) -> bool:
+    return bool(it.affinity or it.tolerations or it.apart)
 
 
 def _demand(workload: Workload, group: TaskGroup) -> Demand:

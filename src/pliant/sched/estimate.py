@@ -187,7 +187,7 @@ class _Cluster:
         self.due: dict[str, int] = {}
         self.most: dict[str, int] = {}
         for pid in world.projects:
-            uses = [world.use(pid, pool).claimed.gpu for pool in world.pools]
+            uses = [world.claimed(pid, pool).gpu for pool in world.pools]
             self.used[pid] = sum(uses)
             dues = [world.deserved(pid, pool).gpu for pool in world.pools]
             self.due[pid] = INFINITE if min(dues) < 0 else sum(dues)

@@ -15,10 +15,11 @@ from pliant.sched.world import World
 
 def fits(node: NodeState, request: Request) -> bool:
     """True if the node has this much unclaimed."""
-    if node.row.max_tasks is not None and node.claimants >= node.row.max_tasks:
+    row = node.row
+    if row.max_tasks is not None and node.claimants >= row.max_tasks:
         return False
-    if (request.cpu and request.cpu > node.free_cpu) or (
-        request.memory and request.memory > node.free_memory
+    if (request.cpu and request.cpu > row.cpu - node.claimed_cpu) or (
+        request.memory and request.memory > row.memory - node.claimed_memory
     ):
         return False
     if whole(request):
@@ -45,7 +46,8 @@ def seat(node: NodeState, request: Request, pool: NodePool) -> Placement:
     """The placement of a request on a node on which it fits."""
     if whole(request):
         devices = fraction.whole_devices(node, request.devices) or []
-        devices.sort(key=_index)
+        if len(devices) > 1:
+            devices.sort(key=_index)
         shares = tuple([device.whole() for device in devices])
         return Placement(node.row.name, shares, request.cpu, request.memory)
     spread = pool.device_strategy is Strategy.SPREAD
@@ -71,12 +73,16 @@ def find(
         tiers = score.for_fraction(cls, pool.gpu_strategy)
     else:
         tiers = score.for_cores(cls, request, pool.cpu_strategy)
-    waits = whole(request) and max(cls.idle, default=0) < request.devices  # nowhere can it start now
+    waits: bool | None = None  # nowhere can it start now
     for nodes in tiers:
         later = None
         for node in nodes:
             if fits(node, request) and (not bars or suited.allowed(node, bars)):
-                if waits or fits_now(node, request):
+                if fits_now(node, request):
+                    return node
+                if waits is None:
+                    waits = whole(request) and max(cls.idle, default=0) < request.devices
+                if waits:
                     return node
                 later = later or node
         if later is not None:
@@ -89,7 +95,10 @@ def choose(
 ) -> NodeState | None:
     """The best node for a task in the first class that has one, among those that suit it."""
     if not world.shunned and world.demand(key) is None:  # nothing to choose by
-        return next((node for cls in classes if (node := find(cls, request, pool, most)) is not None), None)
+        for cls in classes:
+            if (node := find(cls, request, pool, most)) is not None:
+                return node
+        return None
     bars = suited.bars(world, key)
     for cls in suited.best_first(world, classes, key):
         node = find(cls, request, pool, most, bars)
@@ -170,9 +179,10 @@ def place(world: World, cls: NodeClass, chunk: Chunk, pool: NodePool) -> bool:
     mark = world.checkpoint()
     if constrained(chunk.workload):
         done = _place_branch(world, topology.NodeSet(cls), tree(chunk.workload), chunk.parts, pool)
+    elif len(chunk.parts) == 1:
+        done = place_part(world, (cls,), chunk.parts[0], pool)
     else:
-        parts = by_size(chunk.parts) if len(chunk.parts) > 1 else chunk.parts
-        done = all(place_part(world, (cls,), part, pool) for part in parts)
+        done = all(place_part(world, (cls,), part, pool) for part in by_size(chunk.parts))
     if not done:
         world.undo(mark)
     return done

@@ -35,10 +35,11 @@ def whole_devices(node: NodeState, count: int) -> list[Device] | None:
     found: list[Device] = []
     waiting: list[Device] = []
     for device in node.devices.values():
-        if device.free:
-            (found if device.idle else waiting).append(device)
-            if len(found) == count:
-                return found
+        if device.claimed or device.claimed_memory or device.gpu.foreign:
+            continue
+        (waiting if device.held or device.held_memory else found).append(device)
+        if len(found) == count:
+            return found
     return (found + waiting)[:count]
 
 

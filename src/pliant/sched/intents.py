@@ -47,6 +47,26 @@ def unconfirmed(workload: Workload, task: Task) -> Placement | None:
     return replace(claims, shares=kept) if live and kept and kept != carries.shares else None
 
 
+class Coming:
+    """What starts or grows by this plan on one node: of each device, and of the node's cores and memory."""
+
+    __slots__ = ("cpu", "memory", "shares")
+
+    def __init__(self) -> None:
+        self.shares: dict[str, tuple[int, int]] = {}  # device -> thousandths and bytes of it
+        self.cpu = self.memory = 0
+
+    def add(self, place: Placement, sign: int = 1) -> None:
+        self.cpu += sign * place.cpu
+        self.memory += sign * place.memory
+        for share in place.shares:
+            portion, memory = self.shares.get(share.gpu, (0, 0))
+            self.shares[share.gpu] = portion + sign * share.portion, memory + sign * share.memory
+
+
+NOTHING_COMES = Coming()
+
+
 class Deriver:
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
@@ -57,7 +77,7 @@ class Deriver:
             self._decisions[decision.workload] = at
             if decision.verb is Verb.PLACE:
                 self._places[decision.workload] = at
-        self._ordered: dict[str, dict[TaskKey, Placement]] = {}  # by node: what starts or grows by this plan
+        self._coming: dict[str, Coming] = {}  # by node
         self.outcome = Outcome()
 
     def run(self, changed: list[TaskKey]) -> Outcome:
@@ -145,9 +165,14 @@ class Deriver:
         added = replace(
             claim, shares=tuple(s for s in claim.shares if s not in carry.shares), cpu=0, memory=0
         )
-        self._ordered.setdefault(claim.node, {})[row.key] = added
+        self._order(added)
         attempt = AttemptId(row.workload, row.name, row.attempt)
         self.outcome.resizes.append(ResizeIntent(attempt, claim, self._decisions.get(row.workload, -1)))
+
+    def _order(self, place: Placement) -> None:
+        if place.node not in self._coming:
+            self._coming[place.node] = Coming()
+        self._coming[place.node].add(place)
 
     def _why(self, row: Task, claim: Placement | None) -> Reason:
         at = self._decisions.get(row.workload)
@@ -180,22 +205,19 @@ class Deriver:
                 self._cycle.wake_at(row.retry_at)
             elif self._free_now(key, claim) and suited.left(self._world, key, self._world.nodes[claim.node]):
                 ready.append((key, row, claim))
-                self._ordered.setdefault(claim.node, {})[key] = claim
+                self._order(claim)
             else:
                 self.outcome.held_back.setdefault(wid, key)
-        if not self._core_up(workload, {row.name for _, row, _ in ready}):
+        if not self._core_up(workload, [row for _, row, _ in ready]):
             if wid not in self.outcome.held_back:
                 self.outcome.apart[wid] = waiting[0]
-            for key, _, claim in ready:
-                del self._ordered[claim.node][key]
+            for _, _, claim in ready:
+                self._coming[claim.node].add(claim, -1)
             return
         cause = self._cause(wid)
         for key, row, claim in ready:
-            number = row.attempt + 1
-            self.outcome.rows[key] = replace(
-                row, phase=TaskPhase.ORDERED, attempt=number, claims=claim, carries=claim, started=None
-            )
-            self.outcome.starts.append(StartIntent(AttemptId(wid, row.name, number), claim, cause))
+            ordered = self.outcome.rows[key] = row.ordered(claim)
+            self.outcome.starts.append(StartIntent(AttemptId(wid, row.name, ordered.attempt), claim, cause))
 
     def _turn(self, wid: str) -> tuple[int, int, str]:
         """Who starts before whom where not all can yet: places that were given first, then the oldest."""
@@ -206,11 +228,14 @@ class Deriver:
         """Index of the decision by which it starts; -1: decided in an earlier cycle."""
         return self._places.get(wid, self._decisions.get(wid, -1))
 
-    def _core_up(self, workload: Workload, ready: set[str]) -> bool:
+    def _core_up(self, workload: Workload, ready: list[Task]) -> bool:
+        """True if these, which can start, make up its core together with those that run or are done."""
         up: dict[str, int] = {}
-        for task in self._world.tasks_of(workload.id):
-            row = self._row(task.key)
-            if row.name in ready or row.phase in (TaskPhase.RUNNING, TaskPhase.ORDERED, TaskPhase.SUCCEEDED):
+        for row in ready:
+            up[row.group] = up.get(row.group, 0) + 1
+        for key in self._world.keys_of(workload.id) if not core_met(workload, up) else ():
+            row = self._row(key)  # of those that can start it is as before
+            if row.phase in (TaskPhase.RUNNING, TaskPhase.ORDERED, TaskPhase.SUCCEEDED):
                 up[row.group] = up.get(row.group, 0) + 1
         return core_met(workload, up)
 
@@ -220,33 +245,24 @@ class Deriver:
         if node is None or (not node.open and self._world.tasks[key].carries is None):
             return False
         own = self._world.tasks[key].carries
-        mine = (
-            {share.gpu: share for share in own.shares} if own is not None and own.node == claim.node else {}
-        )
-        ordered = [p for k, p in self._ordered.get(claim.node, {}).items() if k != key]
+        if own is not None and own.node != claim.node:
+            own = None
+        mine = {share.gpu: share for share in own.shares} if own is not None else {}
+        coming = self._coming.get(claim.node, NOTHING_COMES)
         for share in claim.shares:
             device = node.devices.get(share.gpu)
             if device is None:
                 return False
-            held = mine.get(share.gpu)
-            portion = device.carried - (held.portion if held else 0)
-            memory = device.carried_memory - (held.memory if held else 0)
-            for placement in ordered:
-                before = self._carried_part(placement, share.gpu)
-                portion += before[0]
-                memory += before[1]
+            portion, memory = coming.shares.get(share.gpu, (0, 0))
+            portion += device.carried
+            memory += device.carried_memory
+            if (held := mine.get(share.gpu)) is not None:
+                portion -= held.portion
+                memory -= held.memory
             if portion + share.portion > GPU or memory + share.memory > device.gpu.memory:
                 return False
-        on = own is not None and own.node == claim.node
-        cpu = node.carried_cpu - (own.cpu if on and own else 0) + sum(p.cpu for p in ordered)
-        memory = node.carried_memory - (own.memory if on and own else 0) + sum(p.memory for p in ordered)
+        cpu = coming.cpu + node.carried_cpu - (own.cpu if own is not None else 0)
+        memory = coming.memory + node.carried_memory - (own.memory if own is not None else 0)
         return (not claim.cpu or cpu + claim.cpu <= node.row.cpu) and (
             not claim.memory or memory + claim.memory <= node.row.memory
         )
-
-    @staticmethod
-    def _carried_part(placement: Placement, uuid: str) -> tuple[int, int]:
-        for share in placement.shares:
-            if share.gpu == uuid:
-                return share.portion, share.memory
-        return 0, 0

@@ -220,18 +220,14 @@ class NodeState:
 
     def _reindex(self, free: int, idle: int, partly: int, room: int) -> None:
         """Tell the classes what has changed since these were its numbers."""
-        if room != self.room:
-            for cls in self.classes:
-                cls.room += self.room - room
-        if idle != self.idle:
-            for cls in self.classes:
+        for cls in self.classes:
+            cls.room += self.room - room
+            if idle != self.idle:
                 cls.idled(idle, -1)
                 cls.idled(self.idle, 1)
-        if free != self.free:
-            for cls in self.classes:
+            if free != self.free:
                 cls.moved(self, free)
-        if (partly > 0) != (self.partly > 0):
-            for cls in self.classes:
+            if (partly > 0) != (self.partly > 0):
                 cls.shared_changed(self)
 
     def knows(self, placement: Placement) -> bool:
@@ -371,14 +367,17 @@ class NodeClass:
         self._sizes = None
 
     def moved(self, node: NodeState, before: int) -> None:
-        self._unbucket(node.row.name, before)
-        insort(self.buckets.setdefault(node.free, []), node.row.name)
-        self.free += node.free - before
+        name, now = node.row.name, node.free
+        self._unbucket(name, before)
+        insort(self.buckets.setdefault(now, []), name)
+        self.free += now - before
 
     def idled(self, count: int, nodes: int) -> None:
         """So many nodes more (or less) have so many idle devices."""
-        self.idle[count] = self.idle.get(count, 0) + nodes
-        if not self.idle[count]:
+        left = self.idle.get(count, 0) + nodes
+        if left:
+            self.idle[count] = left
+        else:
             del self.idle[count]
 
     def shared_changed(self, node: NodeState) -> None:
@@ -389,8 +388,9 @@ class NodeClass:
 
     def _unbucket(self, name: str, free: int) -> None:
         bucket = self.buckets[free]
-        _discard(bucket, name)
-        if not bucket:
+        if len(bucket) > 1:
+            _discard(bucket, name)
+        else:
             del self.buckets[free]
 
 

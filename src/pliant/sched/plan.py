@@ -20,8 +20,7 @@ class Verb(StrEnum):
     EVICT = "evict"  # takes the core; it goes back to pending
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """One change of claims. `gpu` values are the workload's milli-GPUs before and after it."""
 
     verb: Verb
@@ -36,8 +35,7 @@ class Decision:
     beneficiary: str = ""  # id of the workload it was done for
 
 
-@dataclass(frozen=True, slots=True)
-class StartIntent:
+class StartIntent(NamedTuple):
     """This task's next attempt can start now: everything it claims is physically free."""
 
     attempt: AttemptId
@@ -45,8 +43,7 @@ class StartIntent:
     decision: int  # index into Plan.decisions, or -1: decided in an earlier cycle
 
 
-@dataclass(frozen=True, slots=True)
-class StopIntent:
+class StopIntent(NamedTuple):
     """The live attempt no longer matches its task's claims."""
 
     attempt: AttemptId
@@ -54,8 +51,7 @@ class StopIntent:
     decision: int
 
 
-@dataclass(frozen=True, slots=True)
-class ResizeIntent:
+class ResizeIntent(NamedTuple):
     """A task that can change live shall come to this placement."""
 
     attempt: AttemptId

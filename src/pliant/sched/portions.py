@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from enum import IntEnum
+from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from pliant.model.machine import Placement
@@ -17,6 +18,8 @@ DONE = (TaskPhase.SUCCEEDED, TaskPhase.FAILED)
 
 class Step(IntEnum):
     """How dear a portion is: what is taken last comes first."""
+
+    __hash__ = int.__hash__  # an Enum's own is a call in Python, and chunks are hashed all the time
 
     CORE = 0
     WANTED = 1
@@ -49,23 +52,29 @@ class Chunk(NamedTuple):
 def chunk_of(
     world: "World", workload: Workload, step: Step, parts: tuple[Part, ...], standing: Step
 ) -> Chunk:
-    first = parts[0].request
-    alike = len(parts) == 1 or all(part.request is first for part in parts)
-    total = first.resources.times(len(parts)) if alike else Resources()
-    for part in () if alike else parts:
-        total = total.plus(part.request.resources)
+    first = parts[0]
+    asked: tuple[object, ...] = ((first.request, first.most),)
+    total, extends, by_memory = first.request.resources, first.extends, first.request.gpu_memory > 0
+    if len(parts) > 1:
+        asked = tuple((part.request, part.most) for part in parts)
+        extends = any(part.extends for part in parts)
+        if all(part.request is first.request for part in parts):
+            total = total.times(len(parts))
+        else:
+            total = reduce(Resources.plus, (part.request.resources for part in parts))
+            by_memory = any(part.request.gpu_memory for part in parts)
     return Chunk(
         workload,
         step,
         parts,
         total,
-        any(part.request.gpu_memory for part in (parts[:1] if alike else parts)),
-        any(part.extends for part in parts),
-        world.shape_of((*((part.request, part.most) for part in parts), *_nearness(world, workload, parts))),
+        by_memory,
+        extends,
+        world.shape_of((*asked, *_nearness(world, workload, parts))),
         standing,
         core_priority(workload)
         if step is Step.CORE
-        else priority_of(workload, workload.group(world.tasks[parts[0].task].group)),
+        else priority_of(workload, workload.group(world.tasks[first.task].group)),
     )
 
 
@@ -207,7 +216,7 @@ def _need_of_one(world: "World", workload: Workload, task: Task) -> Need:
     chunk = chunk_of(world, workload, Step.CORE, (Part(task.key, request),), Step.CORE)
     by_memory = ((request, 1),) if request.gpu_memory else ()
     failed = task.retry_at is not None
-    return Need(chunk, request.resources, by_memory, False, 0, 0, False, False, failed)
+    return Need(chunk, chunk.resources, by_memory, False, 0, 0, False, False, failed)
 
 
 def _claims(world: "World", workload: Workload, group: TaskGroup) -> list[Placement]:

@@ -8,6 +8,7 @@ from pliant.model.quantity import GPU, Resources
 from pliant.model.workload import Workload
 from pliant.sched.division import INFINITE, Standing
 from pliant.sched.portions import Chunk
+from pliant.sched.tally import Tally
 from pliant.sched.tree import NOTHING
 from pliant.sched.world import World
 
@@ -17,6 +18,9 @@ Row = Sequence[Chunk]
 
 QueueKey = tuple[bool, bool, int, bool, int, int, int, int, str]
 ROOT = ""
+
+Measure = tuple[tuple[int, int], ...]
+"""For each resource by what its amount is multiplied and divided to become a ratio: see measure_of()."""
 
 
 Aged = Callable[[Workload, int], int]
@@ -30,37 +34,38 @@ def job_key(chunk: Chunk, aged: Aged | None = None) -> JobKey:
     return (-priority, chunk.standing, workload.serial, workload.id)
 
 
-def queue_key(
-    key: str, standing: Standing, claimed: Resources, adding: Resources, total: Resources
-) -> QueueKey:
+def queue_key(key: str, standing: Standing, tally: Tally, adding: Resources, measure: Measure) -> QueueKey:
     """Smaller goes first. Ratios are exact: integers scaled by 2**64, see dominant()."""
-    with_job = claimed.plus(adding)
-    fair, reach = standing.fair, standing.allocatable
+    (gpu, cpu, memory), (more_gpu, more_cpu, more_memory) = (tally.gpu, tally.cpu, tally.memory), adding
+    with_gpu, with_cpu, with_memory = gpu + more_gpu, cpu + more_cpu, memory + more_memory
+    fair, due, reach = standing.fair, standing.deserved, standing.allocatable
     return (
-        claimed[0] > fair[0] and claimed[1] > fair[1] and claimed[2] > fair[2],
-        not with_job.fits(standing.deserved),
+        gpu > fair[0] and cpu > fair[1] and memory > fair[2],
+        with_gpu > due[0] or with_cpu > due[1] or with_memory > due[2],
         -standing.rank,
-        (with_job[0] > 0 and not reach[0])
-        or (with_job[1] > 0 and not reach[1])
-        or (with_job[2] > 0 and not reach[2]),
-        dominant(with_job, reach, total),
-        dominant(claimed, reach, total),
+        (with_gpu > 0 and not reach[0])
+        or (with_cpu > 0 and not reach[1])
+        or (with_memory > 0 and not reach[2]),
+        dominant(with_gpu, with_cpu, with_memory, measure),
+        dominant(gpu, cpu, memory, measure),
         reach[0],
         standing.created,
         key,
     )
 
 
-def dominant(used: Resources, reach: Resources, total: Resources) -> int:
-    """The largest of used / reach over the resources; unlimited counts as the pool, none as a thousandth."""
-    largest = 0
-    for have, can, all_ in zip(used, reach, total, strict=True):
-        if have:
-            whole = all_ if can >= INFINITE else can
-            part = (have << 64) // whole if whole > 0 else (have * GPU) << 64
-            if part > largest:
-                largest = part
-    return largest
+def measure_of(reach: Resources, total: Resources) -> Measure:
+    """By what dominant() divides: unlimited counts as the pool, none as a thousandth."""
+    wholes = [all_ if can >= INFINITE else can for can, all_ in zip(reach, total, strict=True)]
+    return tuple((1 << 64, whole) if whole > 0 else (GPU << 64, 1) for whole in wholes)
+
+
+def dominant(gpu: int, cpu: int, memory: int, measure: Measure) -> int:
+    """The largest of used / reach over the resources."""
+    by_gpu, by_cpu, by_memory = measure
+    return max(
+        gpu * by_gpu[0] // by_gpu[1], cpu * by_cpu[0] // by_cpu[1], memory * by_memory[0] // by_memory[1]
+    )
 
 
 class Order:
@@ -79,13 +84,15 @@ class Order:
         self._world = world
         self._pool = pool
         self._standing = standing
-        self._total = world.capacity.get(pool, NOTHING)
+        total = world.capacity.get(pool, NOTHING)
+        self._tallies = {key: world.tally(key, pool) for key in standing}
+        self._measures = {key: measure_of(it.allocatable, total) for key, it in standing.items()}
         # project -> heap of rows: the key of the first that is left of it, its place, what each adds
         self._jobs: dict[str, list[tuple[JobKey, int, Row, Resources]]] = {}
         # department or root -> heap of its children that have jobs
         self._heaps: dict[str, list[tuple[QueueKey, str]]] = {ROOT: []}
-        # queue -> (version of the world, what it claims, its key by what its next job asks for)
-        self._keys: dict[str, tuple[int, Resources, dict[Resources, QueueKey]]] = {}
+        # queue -> (the world's version, its key by what its next job asks for)
+        self._keys: dict[str, tuple[int, dict[Resources, QueueKey]]] = {}
         self._ups: dict[str, tuple[tuple[str, str], ...]] = {}  # what _links() has answered
         self._tried = ""  # project of the last job; its keys are stale until the next pop
         self._row: Row = ()  # in which that job stood
@@ -175,13 +182,12 @@ class Order:
     def _key(self, key: str, adding: Resources) -> QueueKey:
         known = self._keys.get(key)
         if known is None or known[0] != self._world.version:
-            claimed = self._world.use(key, self._pool).claimed
-            keys = known[2] if known is not None and known[1] == claimed else {}
-            known = self._keys[key] = self._world.version, claimed, keys
-        found = known[2].get(adding)
+            known = self._keys[key] = self._world.version, {}
+        found = known[1].get(adding)
         if found is None:
-            found = queue_key(key, self._standing[key], known[1], adding, self._total)
-            known[2][adding] = found
+            tally = self._tallies[key]
+            found = queue_key(key, self._standing[key], tally, adding, self._measures[key])
+            known[1][adding] = found
         return found
 
     def _links(self, project: str) -> Iterable[tuple[str, str]]:

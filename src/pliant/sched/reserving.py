@@ -60,7 +60,7 @@ class Reserving:
             return
         places, ended = found
         own = [wid for _, wid in ended if self._belongs(wid, chunk.workload.project)]
-        held = self._world.use(chunk.workload.project, pool).claimed
+        held = self._world.claimed(chunk.workload.project, pool)
         for wid in own:
             for claim in map(self._world.claim_of, self._world.keys_of(wid)):
                 held = held.minus(claim.resources) if claim is not None else held

@@ -15,6 +15,8 @@ def flaw(workload: Workload) -> str:
     """Why what a workload asks for makes no sense; '' if it does."""
     if not workload.groups:
         return "it has no task group"
+    if len(workload.groups) == 1:
+        return _group_flaw(workload.groups[0])
     names = {group.name for group in workload.groups}
     if len(names) < len(workload.groups):
         return "two of its task groups have the same name"
@@ -31,9 +33,10 @@ def _group_flaw(group: TaskGroup) -> str:
 
 
 def _request_flaw(request: Request) -> str:
-    for what in ("devices", "gpu_memory", "cpu", "memory"):
-        if getattr(request, what) < 0:
-            return f"{getattr(request, what)} of {what.replace('_', ' ')}"
+    if min(request.devices, request.gpu_memory, request.cpu, request.memory) < 0:
+        for what in ("devices", "gpu_memory", "cpu", "memory"):
+            if getattr(request, what) < 0:
+                return f"{getattr(request, what)} of {what.replace('_', ' ')}"
     if request.devices and not request.gpu_memory and not 0 < request.portion <= GPU:
         return f"{request.portion} thousandths of a GPU"
     return ""

@@ -1,5 +1,6 @@
 """Which node is best: the nodes of a class in the order in which to try them, by lexicographic rules."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from pliant.model.machine import Strategy
@@ -15,10 +16,12 @@ def by_free_devices(cls: NodeClass, least: int, most: int, strategy: Strategy) -
 
     Inside a tier packing takes the fewest free devices first, spreading the largest free part.
     """
-    most = max(most, least)
-    counts = sorted(count for count in cls.buckets if count >= least)
-    top = [count for count in counts if count >= most]
-    for tier in [top, *[[count] for count in reversed(counts) if count < most]]:
+    counts = sorted([count for count in cls.buckets if count >= least])
+    tiers = [counts]
+    if most > least:
+        below = bisect_left(counts, most)
+        tiers = [counts[below:], *[[count] for count in reversed(counts[:below])]]
+    for tier in tiers:
         nodes = (cls.nodes[name] for count in tier for name in cls.buckets[count])
         if strategy is Strategy.SPREAD:
             yield sorted(nodes, key=lambda node: (-(node.free << 32) // max(1, node.usable), node.row.name))

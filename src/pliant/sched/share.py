@@ -70,7 +70,7 @@ def standings(
 
     def member(key: str) -> Member:
         if key in world.projects:
-            return _member(world, key, pool, world.use(key, pool).claimed.plus(pending.get(key, NOTHING)))
+            return _member(world, key, pool, world.claimed(key, pool).plus(pending.get(key, NOTHING)))
         children = tuple(member(child) for child in below.get(queue_of(world, key).id, ()))
         wants = NOTHING
         for child in children:

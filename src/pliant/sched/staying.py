@@ -43,9 +43,11 @@ def stay(cycle: "Cycle", chunk: Chunk) -> bool:
     Whatever pool it is tried in: one that it prefers is no reason to restart what runs.
     """
     world = cycle.world
-    mine = {part.task: world.tasks[part.task].claims for part in chunk.parts}
-    if chunk.extends or any(claim is None or key in cycle.void for key, claim in mine.items()):
-        return False
+    mine: dict[TaskKey, Placement | None] = {}
+    for part in chunk.parts:
+        mine[part.task] = world.tasks[part.task].claims
+        if mine[part.task] is None or part.task in cycle.void or chunk.extends:
+            return False
     rest = (key for key in world.keys_of(chunk.workload.id) if key not in mine)
     if any(world.claim_of(key) not in (None, world.tasks[key].claims) for key in rest):
         return False

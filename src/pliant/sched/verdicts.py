@@ -21,10 +21,11 @@ from pliant.model.reason.held import ChurnBudget, NotApart, Outwaited, Preemptio
 from pliant.model.reason.waiting import NoDomain
 from pliant.model.workload import Desired, TaskPhase, Workload
 from pliant.sched import reach, suited, topology
-from pliant.sched.context import Block, Cycle, Kin
+from pliant.sched.context import Block, Cycle
 from pliant.sched.demands import text_of
 from pliant.sched.division import ALL, INFINITE
 from pliant.sched.intents import Outcome
+from pliant.sched.kin import Kin
 from pliant.sched.machines import NodeClass, TaskKey
 from pliant.sched.plan import Verdict
 from pliant.sched.portions import workload_open

@@ -179,7 +179,7 @@ def turn(rules: Rules, project: str) -> tuple[int, ...]:
     """Where a project stands among those that lose: level by level, by rank and excess over its due."""
     standing, found = rules.cycle.standing(rules.pool), []
     for key in reversed(rules.world.path(project)):
-        have, due = rules.world.use(key, rules.pool).claimed.gpu, standing[key].allocatable.gpu
+        have, due = rules.world.claimed(key, rules.pool).gpu, standing[key].allocatable.gpu
         found += [standing[key].rank, -((have << 32) // due if due > 0 else have << 32)]
     return tuple(found)
 

@@ -55,7 +55,7 @@ class World(Claims):
         key = queue if queue in self.projects else department_key(queue)
         self.settle()
         pending = share.pending(self, first=True).get(pool, {})
-        total = self.use(key, pool).claimed
+        total = self.claimed(key, pool)
         for project, lacks in pending.items():
             if key in self.path(project):
                 total = total.plus(lacks)
@@ -340,7 +340,7 @@ class World(Claims):
         return {
             "nodes": {name: self.nodes[name].numbers() for name in sorted(self.nodes)},
             "capacity": {pool: size for pool, size in sorted(self.capacity.items()) if size != NOTHING},
-            "usage": {key: tuple(sums) for key, sums in sorted(self._use.items()) if any(sums)},
+            "usage": {key: it.sums() for key, it in sorted(self._tallies.items()) if any(it.sums())},
             "members": {wid: tuple(keys) for wid, keys in sorted(self._members.items())},
             **{name: sorted(getattr(self, name)) for name in ("wanting", "broken", "stretched", "elastic")},
             **{name: sorted(getattr(self, name)) for name in ("ending", "adrift", "strays", "suspects")},
@@ -380,7 +380,8 @@ class World(Claims):
             culprits = ", ".join(sorted(f"{wid}/{task}" for wid, task in self.nodes[name].tasks))
             text = self.nodes[name].overfull()
             assert not text, f"{text} (by {culprits})"
-        for (queue, pool), sums in sorted(self._use.items()):
+        for (queue, pool), tally in sorted(self._tallies.items()):
+            sums = tally.sums()
             assert min(sums) >= 0, f"queue {queue} uses less than nothing of pool {pool}: {sums}"
         if not self._journal:
             mine, fresh = self.snapshot(), self.fresh().snapshot()

@@ -2,7 +2,8 @@
 
 from pliant.sched.actions.hasten import hasten_first
 from pliant.sched.admission import Refusal
-from pliant.sched.context import Block, Cycle, Kin
+from pliant.sched.context import Block, Cycle
+from pliant.sched.kin import Kin
 
 
 def allocate(cycle: Cycle) -> None:

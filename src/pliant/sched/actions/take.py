@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 
 from pliant.model.quantity import Resources
-from pliant.sched.context import Block, Cycle, Kin, Lane
+from pliant.sched.context import Block, Cycle, Lane
 from pliant.sched.hunt import Hunt
+from pliant.sched.kin import Kin
 from pliant.sched.portions import Chunk
 from pliant.sched.queue import Row, job_key
 from pliant.sched.victims import Rules
