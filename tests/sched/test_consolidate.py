@@ -38,6 +38,35 @@ def test_it_serves_any_core_but_only_cores(pending):
     assert len(t.decisions(verb="move")) == (1 if "np" in pending else 0)
 
 
+def test_whoever_stands_where_only_the_pending_one_may_go_moves_elsewhere():
+    t = settled("n1:2:type=x n2:2", "a=4", "a1 a g1 @n1", "b1 a g1 @n2", "a2 a g2 type=x")
+    assert t.rows() == ["a1 Running 1 n2", "b1 Running 1 n2", "a2 Running 2 n1"]
+
+
+@pytest.mark.parametrize(
+    ("moves_for", "pending", "moves"),
+    [
+        ("cores", "np", 1),
+        ("cores", "x1-2 @n3", 0),
+        ("preemptible", "np", 0),
+        ("preemptible", "x1-2 @n3", 1),
+    ],
+)
+def test_for_whom_work_is_moved(moves_for, pending, moves):
+    """For a core that may not be stopped, or for a second task of what runs."""
+    nodes = "n1:2 n2:2 n3:2" if "n3" in pending else "n1:2 n2:2"
+    scene = world(nodes, "a=6", "a1 a g1 @n1", "b1 a g1 @n2", f"a2 a g2 {pending}")
+    t = Ticker(scene, settings=Settings(moves_for=moves_for))
+    t.settle()
+    assert len(t.decisions(verb="move")) == moves
+
+
+def test_of_equal_tasks_the_last_moves():
+    t = settled("n1:2 n2:2", "a=4", "gang a g1 x2 @n1,n2", "big a g2")
+    (moved,) = t.decisions(verb="move")
+    assert moved.workload == "gang" and t.rows("big") == ["big Running 2 n2"]
+
+
 def test_nobody_moves_if_the_pending_one_would_still_not_fit():
     t = settled("n1:2 n2:2", "a=2 b=4", "a1 a g1 @n1", "b1 b g1 @n2", "big b g3")
     assert t.rows("big") == ["big Pending 0"] and not t.decisions()

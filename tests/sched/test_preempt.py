@@ -63,6 +63,12 @@ def test_a_small_job_in_quota_is_no_door_for_a_large_one_beyond_it():
     assert t.running() == {"a1": 1, "b1": 1}
 
 
+def test_a_surplus_task_that_must_go_runs_on_where_there_is_room():
+    """Its node is the only one that high may use; the other one has a GPU left."""
+    t = settled("n1:2:type=x n2:1", "a=3", "low a g1 x1-2 p25 @n1", "high a g1 p80 type=x")
+    assert t.running() == {"low": 2, "high": 1} and not t.decisions(verb="evict")
+
+
 def test_weight_0_preempts_into_what_nobody_is_due():
     """With high it has two GPUs more than its quota, but the second one is idle and nobody is due it."""
     assert settled("n1:2", "a=1:w=0", "low a g1 p25 @n1", "high a g2 p80").running() == {"high": 2}

@@ -22,16 +22,20 @@ def _placed(rules: Rules, part: Part) -> bool:
 
 
 def resettle(rules: Rules, units: Iterable[Unit]) -> None:
-    """Place victims that lost their core on what is left, the most valuable first, if the rules let them."""
+    """Place victims on what is left, if the rules let them: cores first, then of others one portion each.
+
+    In both the most valuable first.
+    """
     if not rules.resettles:
         return
     cycle, world = rules.cycle, rules.world
     cycle.room_freed()
     hopeless: set[object] = set()  # claims only grow here
-    victims = {unit.workload for unit in units if unit.step is Step.CORE and unit.again is None}
-    for wid in sorted(victims, key=partial(rank, rules), reverse=True):
-        chunk = world.need(wid).chunk
-        if chunk is not None and chunk.step is Step.CORE and not cycle.rests(chunk):
+    victims = {unit.workload for unit in units if unit.step is not Step.BONUS and unit.again is None}
+    order = sorted(victims, key=partial(rank, rules), reverse=True)
+    chunks = [chunk for wid in order if (chunk := world.need(wid).chunk) is not None]
+    for chunk in sorted(chunks, key=lambda chunk: chunk.step is not Step.CORE):
+        if not cycle.rests(chunk):
             kin = cycle.kin(chunk, rules.pool)
             adding = cycle.adding(chunk, rules.pool)
             if kin not in hopeless and not cycle.try_place(chunk, rules.pool, adding):

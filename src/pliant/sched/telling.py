@@ -59,7 +59,7 @@ def told(
         verb = Verb.MOVE
         places = [claim.node for claim in before.values() if claim is not None]
         targets = [claim.node for claim in after.values() if claim is not None]
-        wanted = any(unit.step is Step.WANTED for unit in mine)
+        wanted = lost > 0 and any(unit.step is Step.WANTED for unit in mine)
         reason = rules.reason(victim, lost, priority) if wanted else rules.moved(places, targets, lost)
     else:
         verb, reason = Verb.SHRINK, rules.shrunk(lost) if bonus else rules.reason(victim, lost, priority)

@@ -345,7 +345,9 @@ def cost(rules: Rules, units: Iterable[Unit]) -> Cost:
         if is_fresh:
             continue
         queue, _, age, wid = rank(rules, unit.workload)
-        tail = _tail(world, unit) if unit.again is None else moved[wid]
+        tail = _tail(world, unit)
+        if unit.again is not None:  # the fewest GPUs moved, then the last task
+            tail = (moved[wid] << 16) - world.tasks[unit.again.task].index
         ranks.add((queue, unit.priority, -unit.step, age, tail, wid))
         gpu += unit.gpu
         if unit.step is Step.CORE and (rules.moves or unit.again is None):
