@@ -2,6 +2,7 @@
 
 import pytest
 
+from pliant.sched.settings import Settings
 from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import world
 
@@ -177,6 +178,20 @@ def test_a_victim_that_fits_elsewhere_is_moved():
     t = settled("n1:2 n2:1", "a=0 b=2", "a1 a g1 @n1", "a2 a g1 @n1", "b1 b g2")
     assert t.running()["b1"] == 2 and len(t.running()) == 2
     assert len(t.decisions(verb="evict")) == 1, "one of the two finds room on n2"
+
+
+@pytest.mark.parametrize(
+    ("spare", "rows"),
+    [("n2:1", ["e Running 1 n3", "f Running 1 n2"]), ("n2:1 n4:1", ["e Running 2 n3+n4", "f Running 1 n2"])],
+    ids=["a core goes before a surplus task", "both"],
+)
+def test_what_fits_elsewhere_is_kept_surplus_tasks_too(spare, rows):
+    jobs = ("e a g1 x1-2 @n3,n1", "k c g1 @n3", "f a g1 @n1", "b1 b g2")
+    t = Ticker(world(f"n1:2 {spare} n3:2", "a=1 b=2 c=1", *jobs), settings=Settings(consolidation_victims=0))
+    verbs = [d.verb for d in t.cycle().decisions if d.workload == "e"]
+    assert verbs == ["move" if "+" in rows[0] else "shrink"]
+    t.settle()
+    assert t.rows("e", "f") == rows
 
 
 def test_gangs_reclaim_across_nodes():
