@@ -178,6 +178,16 @@ def test_a_quota_below_what_cannot_be_stopped(api: Api) -> None:
             "The limit of 1.00 GPUs is below the quota.",
         ),
         (
+            {"name": "p", "resources": [{"cpu": {"deserved": 8000, "limit": 4000}}]},
+            400,
+            "The limit of 4 cores is below the quota of 8 cores.",
+        ),
+        (
+            {"name": "p", "resources": [{"memory": {"deserved": 8000, "limit": 4000}}]},
+            400,
+            "The limit of 4G of memory is below the quota of 8G of memory.",
+        ),
+        (
             {"name": "p", "resources": [{"gpu": {"deserved": -0.5}}]},
             400,
             "resources: gpu.deserved is -0.5.",

@@ -145,6 +145,19 @@ def test_words_and_what_is_sent(line, route, body, run, fake):
 WRONG = [
     ("project create a --reclaim-min-runtime soon", "--reclaim-min-runtime soon: not a time"),
     ("project create a --rank high --resources nodepool=default,gpu-deserved=1", "both speak of the pool"),
+    (
+        "project update a --resources nodepool=x,cpu-limit=8G",
+        "cpu-limit 8G: not a number such as 8000, in mill",
+    ),
+    (
+        "project update a --resources nodepool=x,memory-limit=lots",
+        "memory-limit lots: not an amount of memory",
+    ),
+    (
+        "project update a --resources nodepool=x,cpu-deserved=8,cpu-limit=4",
+        "cpu-limit 4 is below cpu-deserved 8.",
+    ),
+    ("project update a --resources nodepool=x,nodepool=y", "nodepool is named twice"),
     ("project update a --resources nodepool=x,preempt-min-runtime=-1", "preempt-min-runtime -1: not a time"),
     ("nodepool update default --gpu-placement heap", "Invalid value for '--gpu-placement'"),
     ("topology create Room --levels zone", "'Room' is no name for a topology"),
@@ -192,6 +205,26 @@ Node pools:
 POOL     QUOTA  LIMIT  WEIGHT  RANK        ALLOCATED  NON-PREEMPTIBLE  REQUESTED  FAIR SHARE  PAST USE        SAFE FROM OTHERS  SAFE FROM PRIORITY
 default  2.00   -      -       Medium Low  3.00       3.00             3.00       2.50        12.35h (40.2%)  2m0s              -\
 """)
+
+
+def test_cpu_and_memory_of_a_project(run, fake):
+    fake.projects = [unit("team-a", 2.0, 3.0, 1.0)]
+    words = "cpu-deserved=8000m,cpu-limit=16000,memory-deserved=500,memory-limit=64Gi"
+    assert run(f"pliant project update team-a --resources nodepool=default,{words}").code == 0
+    [entry] = fake.last.body["resources"]
+    assert entry["cpu"] == {"deserved": 8000, "limit": 16000}
+    assert entry["memory"] == {"deserved": 500, "limit": 68719.476736, "units": "MB"}
+    fake.projects[0]["resources"][0] |= {"cpu": entry["cpu"], "memory": entry["memory"]}
+    [use] = fake.projects[0]["status"]["nodePoolQuotaStatuses"]
+    use["allocated"] |= {"cpu": 2500.0, "memory": 104.8576}
+    assert (
+        run("pliant project describe team-a")
+        .out.rstrip()
+        .endswith("""\
+CPU and memory:
+POOL     CPU QUOTA  CPU LIMIT  CPUS  MEMORY QUOTA  MEMORY LIMIT  MEMORY
+default  8          16         2.5   477Mi         64Gi          100Mi""")
+    )
 
 
 def test_describe_what_is_not_there(run, fake):

@@ -416,6 +416,16 @@ TIME                      EVENT    WHY
 """)
 
 
+def test_why_until(fake, run):
+    fake.workloads = [pending("a1")]
+    reason = {"code": "reserved", "message": "Kept for b.", "numbers": {"until": 1_767_225_600_999}}
+    fake.answers["GET", "/api/v1/workloads/id-a1/why"] = Answer(body={"reason": reason})
+    assert run("pliant why a1 -p team-a").out.splitlines()[1:] == [
+        "Reason: Kept for b. [reserved]",
+        "Until: 2026-01-01T00:00:00Z",
+    ]
+
+
 def test_queue(fake, run):
     assert run("pliant queue").out == "Nothing waits.\n"
     entry = {

@@ -103,7 +103,8 @@ def rank_of(word: str) -> int:
             return value
     if word.isascii() and word.isdigit() and len(word) < 10:
         return int(word)
-    raise BadRequest(f"There is no rank {word[:40]!r}.", f"Choose one of {', '.join(RANKS)}.")
+    words = ", ".join(name.lower().replace(" ", "-") for name in RANKS)
+    raise BadRequest(f"There is no rank {word[:40]!r}.", f"Choose one of {words}, or a whole number.")
 
 
 def _limits(rules: Rules | None, before: TimeLimits) -> TimeLimits | None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pliant.cli.amounts import duration, number, whole
+from pliant.cli.amounts import duration, memory, number, whole
 from pliant.cli.session import Session
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -17,6 +17,7 @@ _KEYS = (
     "nodepool, gpu-deserved, gpu-limit, gpu-weight, cpu-deserved, cpu-limit, "
     "memory-deserved, memory-limit, priority, reclaim-min-runtime, preempt-min-runtime"
 )
+_UNBOUNDED = ("-1", "none", "unlimited")
 _RUNTIMES = (
     ("reclaim-min-runtime", "reclaimMinRuntimeSeconds"),
     ("preempt-min-runtime", "preemptMinRuntimeSeconds"),
@@ -34,7 +35,7 @@ def quota_options(function: _Function) -> _Function:
                 "--weight", metavar="N", help="Its share of what others leave idle; none: its quota."
             ),
             click.option(
-                "--rank", metavar="RANK", help="Who is served first among equals: very-low ... very-high."
+                "--rank", metavar="RANK", help="Who is served first: very-low ... very-high, or a number."
             ),
             click.option(
                 "--reclaim-min-runtime",
@@ -50,7 +51,8 @@ def quota_options(function: _Function) -> _Function:
                 "--resources",
                 multiple=True,
                 metavar="K=V,...",
-                help="For a node pool (repeatable): nodepool=NAME,gpu-deserved=N,gpu-limit=N,priority=RANK",
+                help="For a node pool (repeatable): nodepool=NAME,gpu-deserved=N,gpu-limit=N,priority=RANK,"
+                "cpu-limit=MILLICORES,memory-limit=64G.",
             ),
             click.option("--description", metavar="TEXT", help="For people."),
             click.option(
@@ -134,7 +136,28 @@ def amount(text: str, flag: str) -> float | int:
 
 def bounded(text: str, flag: str) -> float | int | None:
     """A number, or None for -1, none and unlimited."""
-    return None if text in ("-1", "none", "unlimited") else amount(text, flag)
+    return None if text in _UNBOUNDED else amount(text, flag)
+
+
+def _cores(text: str, flag: str) -> float | int | None:
+    """Millicores: 8000, 8000m; None for no bound."""
+    return (
+        None
+        if text in _UNBOUNDED
+        else whole(number(text.removesuffix("m"), flag, "8000, in millicores, which is 8 cores"))
+    )
+
+
+def _megabytes(text: str, flag: str) -> float | int | None:
+    """MB: 64000, 64G, 64Gi; None for no bound."""
+    if text in _UNBOUNDED:
+        return None
+    if text.lower().strip("0123456789.") == "":
+        return amount(text, flag)
+    return whole(memory(text, flag) / 10**6)
+
+
+_BOUNDS = {"gpu": bounded, "cpu": _cores, "memory": _megabytes}
 
 
 def _ordered(part: Mapping[str, Any], low: str, high: str) -> None:
@@ -157,7 +180,9 @@ def _entry(text: str) -> dict[str, Any]:
     values: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = part.strip().partition("=")
-        if not equals or key not in _KEYS.split(", ") or key in values:
+        if key in values:
+            raise click.UsageError(f"--resources {text}: {key} is named twice; give each pool its own.")
+        if not equals or key not in _KEYS.split(", "):
             raise click.UsageError(f"--resources {text}: {part.strip()!r} is wrong; the words are {_KEYS}.")
         values[key] = value
     if "nodepool" not in values:
@@ -166,10 +191,10 @@ def _entry(text: str) -> dict[str, Any]:
     for resource in ("gpu", "cpu", "memory"):
         part_of: dict[str, Any] = {}
         if (deserved := values.get(f"{resource}-deserved")) is not None:
-            read = amount if resource == "gpu" else bounded
+            read = amount if resource == "gpu" else _BOUNDS[resource]
             part_of["deserved"] = read(deserved, f"{resource}-deserved")
         if (limit := values.get(f"{resource}-limit")) is not None:
-            part_of["limit"] = bounded(limit, f"{resource}-limit")
+            part_of["limit"] = _BOUNDS[resource](limit, f"{resource}-limit")
         if resource == "gpu" and (weight := values.get("gpu-weight")) is not None:
             part_of["overQuotaWeight"] = bounded(weight, "gpu-weight")
         _ordered(part_of, f"{resource}-deserved", f"{resource}-limit")

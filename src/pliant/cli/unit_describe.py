@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pliant.cli import organization
-from pliant.cli.amounts import show_duration, show_gpus
+from pliant.cli.amounts import show_bytes, show_duration, show_gpus
 from pliant.cli.lazy import Command
 from pliant.cli.output import output_options, show
 from pliant.cli.session import Session, pass_session
@@ -61,7 +61,8 @@ def _block(unit: Any, headers: bool) -> str:
         ("TRAINING LIMIT", _time(rules.get("trainingJobTimeLimitSeconds"))),
     ]
     text = "\n".join(f"{label}: {value}" for label, value in values)
-    return f"{text}\n\nNode pools:\n{_pools(unit, headers)}"
+    others = _others(unit, headers)
+    return f"{text}\n\nNode pools:\n{_pools(unit, headers)}" + (others and f"\n\nCPU and memory:\n{others}")
 
 
 def _time(seconds: float | None) -> str:
@@ -108,6 +109,31 @@ def _pools(unit: Any, headers: bool) -> str:
             ]
         )
     return table(_HEADER, rows, headers=headers)
+
+
+def _others(unit: Any, headers: bool) -> str:
+    """CPU and memory of the pools where something is set of them; empty for none."""
+    uses = {use["nodePoolName"]: use for use in (unit.get("status") or {}).get("nodePoolQuotaStatuses") or []}
+    rows = []
+    for pool in unit.get("resources") or []:
+        name = pool["nodePool"].get("name") or ""
+        cpu, memory = pool.get("cpu") or {}, pool.get("memory") or {}
+        had = (uses.get(name) or {}).get("allocated") or {}
+        said = [cpu.get("deserved"), cpu.get("limit"), memory.get("deserved"), memory.get("limit")]
+        if any(value is not None for value in said):
+            cores = [_cores(value) for value in (*said[:2], had.get("cpu"))]
+            amounts = [_megabytes(value) for value in (*said[2:], had.get("memory"))]
+            rows.append([name, *cores, *amounts])
+    header = ("POOL", "CPU QUOTA", "CPU LIMIT", "CPUS", "MEMORY QUOTA", "MEMORY LIMIT", "MEMORY")
+    return table(header, rows, headers=headers) if rows else ""
+
+
+def _cores(millicores: float | None) -> str:
+    return "-" if millicores is None else f"{millicores / 1000:g}"
+
+
+def _megabytes(megabytes: float | None) -> str:
+    return "-" if megabytes is None else show_bytes(megabytes * 10**6)
 
 
 def past_use(use: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -37,6 +38,8 @@ def why(session: Session, name: str | None, everything: bool, quick: bool) -> No
     click.echo(f"{name} (project {item['projectName']}): {item['status']}, GPUs {gpus(item)}")
     if text := _text(answer.get("reason")) or item.get("phaseMessage"):
         click.echo(f"Reason: {text}")
+    if until := _until(answer.get("reason")):
+        click.echo(f"Until: {until}")
     if position := answer.get("position"):
         _ahead(position, answer)
     if unblock := answer.get("unblock"):
@@ -127,6 +130,12 @@ def _remedy(entry: Mapping[str, Any]) -> str:
     if entry.get("remedy"):
         return str(entry["remedy"]["text"])
     return f"after {entry['like']}" if entry.get("like") else ""
+
+
+def _until(reason: Any) -> str:
+    """When what it waits for is over, where the reason knows that."""
+    until = (reason.get("numbers") or {}).get("until") if isinstance(reason, Mapping) else None
+    return f"{datetime.fromtimestamp(until / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}" if until else ""
 
 
 def _text(reason: Any) -> str:

@@ -9,6 +9,7 @@ from pliant.control.submission import check_name
 from pliant.model.event import EventKind
 from pliant.model.machine import DEFAULT_POOL, NodePool
 from pliant.model.quantity import format_gpus
+from pliant.model.reason.base import amount
 from pliant.model.tenancy import UNLIMITED, AnyQueue, Department, Project, Quota, TimeLimits, with_quota
 from pliant.model.workload import Desired
 
@@ -66,6 +67,15 @@ class QuotaChange:
                 f"The limit of {format_gpus(changed.gpu_limit)} GPUs is below the quota.",
                 "Raise the limit or lower the quota.",
             )
+        for resource, due, most in (
+            ("cpu", changed.cpu, changed.cpu_limit),
+            ("memory", changed.memory, changed.memory_limit),
+        ):
+            if UNLIMITED not in (due, most) and most < due:
+                raise BadRequest(
+                    f"The limit of {amount(resource, most)} is below the quota of {amount(resource, due)}.",
+                    "Raise the limit or lower the quota.",
+                )
         return changed
 
 
