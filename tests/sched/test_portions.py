@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from pliant.sched.settings import Settings
 from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import world
 
@@ -205,6 +206,17 @@ def test_a_growth_that_waits_tells_when():
     plan = t.settle()
     assert t.rows("e") == ["e Running 2 n1"]
     assert plan.wake is not None and t.now < plan.wake <= t.now + 10_000
+
+
+@pytest.mark.parametrize(("one_portion", "taken"), [(False, 4), (True, 2)])
+def test_portions_are_taken_at_once_or_one_by_one(one_portion, taken):
+    """Its core of two, then two more; in the end it has all."""
+    scene = world("n1:4", "a=0:w=0 b=4", *(f"a{i} a g1 @n1" for i in range(4)), "b1 b g1 x2-4")
+    t = Ticker(scene, settings=Settings(one_portion=one_portion))
+    t.cycle()
+    assert len(t.decisions(verb="evict")) == taken
+    t.settle()
+    assert t.running() == {"b1": 4}
 
 
 def test_elastic_wants_tell_why_they_wait():

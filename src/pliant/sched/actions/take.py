@@ -17,6 +17,7 @@ RulesFor = Callable[[Cycle, Chunk, str, Resources], Rules | None]
 def serve(cycle: Cycle, action: str, rules_for: RulesFor) -> None:
     """Let every blocked workload try, in fair order; what asks for more after a success tries again."""
     world = cycle.world
+    again = action == "shrink" or not cycle.settings.one_portion
     for lane in cycle.turns():
         pool = lane[1]
         rows = list(_useful(cycle, lane, rules_for))
@@ -44,7 +45,7 @@ def serve(cycle: Cycle, action: str, rules_for: RulesFor) -> None:
                 cycle.block(lane, Block(chunk, pool, adding, cycle.refuse(chunk, pool, adding), kin), alike)
                 continue
             cycle.placed(chunk, pool, action, before)
-            following = world.need(wid).chunk
+            following = world.need(wid).chunk if again else None
             if following is not None and not cycle.rests(following):
                 order.push(following, cycle.adding(following, pool))
 
