@@ -327,8 +327,11 @@ class Exact:
             order |= sum(1 << places.index(self.rank(holders[wid].row, step)) for step in steps)
         return Loss(devices, {wid: n * holders[wid].size for wid, n in devices.items()}, gone, order)
 
-    def of_plan(self, plan: Plan) -> tuple[str, Loss] | None:
-        """What a plan takes for the winner, and by which action; None if it takes nothing."""
+    def of_plan(self, plan: Plan, kept: bool = False) -> tuple[str, Loss] | None:
+        """What a plan takes for the winner, and by which action; None if it takes nothing.
+
+        A victim that found another place was taken all the same; with `kept` it has lost nothing.
+        """
         takes = [d for d in plan.decisions if d.beneficiary == self.winner.id]
         if not takes:
             return None
@@ -337,10 +340,9 @@ class Exact:
         for decision in takes:
             holder = self._holder(cp_model.CpModel(), self.scene.workloads[decision.workload])
             lost = (decision.gpu_before - decision.gpu_after) // holder.size
-            if decision.verb in (
-                Verb.EVICT,
-                Verb.MOVE,
-            ):  # a victim that found another place was taken all the same
+            if decision.verb is Verb.MOVE and kept:
+                continue
+            if decision.verb in (Verb.EVICT, Verb.MOVE):
                 gone.add(decision.workload)
                 lost = holder.total
             devices[decision.workload] = lost

@@ -78,7 +78,10 @@ def _seated(dice, scene, line, nodes):
 
 
 def compare(seed):
-    """(what is found about this world, the two answers, the world)"""
+    """(what is found about this world, the two answers, the world)
+
+    It may be lighter than the solver's, which moves nobody and lets a project give a core before its bonus.
+    """
     scene, lines = full(seed)
     built = scene.world()
     plan = decide(built, NOW, SETTINGS)
@@ -88,14 +91,16 @@ def compare(seed):
     best, found = exact.best(), exact.of_plan(plan)
     if best is None and found is None:
         return "none", None, None, lines
+    lost = exact.of_plan(plan, kept=True)
+    lighter = best is not None and lost is not None and lost[1].price[:2] < best[1].price[:2]
     if best is None or found is None or best[0] != found[0]:
-        return "other action", best, found, lines
+        return ("lighter" if lighter else "other action"), best, found, lines
     less = exact.least(found[0], found[1].devices)
     assert less is not None, f"the solver refuses {found} in {lines}"
     if sum(less.devices.values()) < sum(found[1].devices.values()):
         return "reducible", less, found, lines
     if found[1].price[:2] != best[1].price[:2]:
-        return "loses more", best, found, lines
+        return ("lighter" if lighter else "loses more"), best, found, lines
     return ("same" if found[1].order == best[1].order else "other order"), best, found, lines
 
 
@@ -107,12 +112,15 @@ def _shares(seeds, capsys):
         if kind not in ("fits", "none", "same"):
             differ.append(f"{seed} {kind}: {lines}\n  solver {best}\n  found  {mine}")
     compared = found.total() - found["fits"] - found["none"]
+    least = found["same"] + found["lighter"]
     with capsys.disabled():
-        share = f"{100 * found['same'] / compared:.2f} %"
-        print(f"\n{found['same']} of {compared} victim sets as the exact solver's, {share}")
+        share = f"{100 * least / compared:.2f} %"
+        print(
+            f"\n{least} of {compared} victim sets as the exact solver's, {share}; {found['lighter']} lighter"
+        )
         print("\n".join(differ))
     assert not found["reducible"], differ
-    return found["same"], compared
+    return least, compared
 
 
 def test_victims_are_the_least(capsys):

@@ -158,3 +158,10 @@ def test_who_need_not_go_in_the_end_stays():
     t = settled("n1:4 n2:4", "a=1:max=5", "x a g0.5 @n1.0", "y a g0.5 @n1.0", "z a g3 @n2", "w a g1 x1-3 p99")
     assert t.rows() == ["x Running 0.5 n1", "y Running 0.5 n1", "z Pending 0", "w Running 3 n1+n2"]
     assert {d.workload for d in t.decisions(verb="evict")} == {"z"} and t.attempts("x") == 1
+
+
+def test_what_is_given_meanwhile_makes_its_own_queue_no_earlier_to_lose():
+    """a was more above its due than b before w came; its first place of three does not change that."""
+    jobs = ["low b g1 p25 @n1", "big b g2 @n0", "e a g1 x1-1-2 p65 @n1,n1", "w b g1 x3 p80"]
+    t = settled("n0:2 n1:4", "a=2 b=1", *jobs)
+    assert t.rows("low", "big", "w") == ["low Pending 0", "big Running 2 n0", "w Running 3 n1"]

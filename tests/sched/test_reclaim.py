@@ -375,3 +375,13 @@ def test_a_bonus_makes_nobodys_due_smaller():
     t.submit("e a g1 elastic live")
     t.settle()
     assert t.rows()[-2:] == ["big Pending 0", "e Running 2 n2"]
+
+
+def test_one_that_loses_more_than_is_asked_for_is_weighed_against_several():
+    """big alone would do and lose 2 GPUs for 1. If half goes first, two may still give a step: 1.5 in all."""
+    t = settled(
+        "n0:2 n1:4", "a=2 b=1",
+        "big b g2 @n0", "half b g0.5 @n1", "x a g1 @n1", "y a g0.5 p25 @n1", "two b g1 x1-2 @n1,n1",
+        "w a g0.5x2 p80",
+    )  # fmt: skip
+    assert t.running() == {"big": 2, "half": 0.5, "x": 1, "y": 0.5, "two": 1, "w": 1}

@@ -139,8 +139,10 @@ class Hunt:
 
     def _refine(self, mark: int) -> None:
         """Put a lighter set of victims in the place of the one that was found, if there is one."""
-        if self._rules.moves or not 1 < len(self._units) <= FEW:
+        if self._rules.moves or not self._units or len(self._units) > FEW:
             return
+        if len(self._units) == 1 and self._units[0].gpu <= self._rules.adding.gpu:
+            return  # what is taken of one alone, and no more than is asked for
         found, heaps, again = self._units, self._heaps, partial(self._again, mark)
         self._units = lighter(self._rules, self._clearing, mark, found, self._effort, again)
         self._heaps = heaps if self._units is found else {}  # prices of nodes that changed are not known then

@@ -63,6 +63,8 @@ class Rules:
         self.pool = pool
         self.adding = adding
         self.turns: dict[str, tuple[int, ...]] = {}  # project -> its turn() when it was first looked at
+        path = self.world.path(chunk.workload.project)
+        self.held = {key: self.world.claimed(key, pool).gpu for key in path}  # before the search
         self.spared: dict[str, int] = {}  # workloads that may still run a while, and until when (ms)
         self.patient = True  # False: search as if nobody had a minimum run time
         self.ranks: dict[str, Rank] = {}  # what rank() has answered
@@ -179,7 +181,9 @@ def turn(rules: Rules, project: str) -> tuple[int, ...]:
     """Where a project stands among those that lose: level by level, by rank and excess over its due."""
     standing, found = rules.cycle.standing(rules.pool), []
     for key in reversed(rules.world.path(project)):
-        have, due = rules.world.claimed(key, rules.pool).gpu, standing[key].allocatable.gpu
+        have, due = rules.held.get(key), standing[key].allocatable.gpu
+        if have is None:
+            have = rules.world.claimed(key, rules.pool).gpu
         found += [standing[key].rank, -((have << 32) // due if due > 0 else have << 32)]
     return tuple(found)
 
