@@ -31,6 +31,15 @@ TABLE = [
             "there is a node more in pool default, with 1.00 GPUs",
         ],
     ),
+    (
+        "n1:1",
+        "a=2",
+        ["w a m20G"],
+        [
+            "it asks for 17G of memory a task instead of 20G of memory",
+            "there is a node more in pool default, with 1.00 GPUs, 20G of memory on each",
+        ],
+    ),
     (  # two limits of one project, and a machine
         "n1:2",
         "a=2:max=3:cpumax=3",

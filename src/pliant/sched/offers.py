@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from pliant.model.affinity import Taint
 from pliant.model.quantity import GPU
+from pliant.model.reason.base import amount
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Request, Workload
 from pliant.sched import demands, reach, suited
@@ -177,8 +178,23 @@ def machines(search: Search, row: Workload, chunk: Chunk) -> None:
 
         count = search.least(max(16, 2 * asked), more, asked)
         if count:
-            search.add(Remedy("machines", count * GPU, GPU, where=pool, **sized(more, count)))
+            beyond = _beyond(search, chunk)
+            search.add(Remedy("machines", count * GPU, GPU, where=pool, whom=beyond, **sized(more, count)))
             return
+
+
+def _beyond(search: Search, chunk: Chunk) -> tuple[Named, ...]:
+    """What a task asks for that no node has today, so that a node like them would not do."""
+    nodes = [state.row for state in search.world.nodes.values()]
+    found = []
+    card = max((part.request.gpu_memory for part in chunk.parts), default=0)
+    if card > max((gpu.memory for node in nodes for gpu in node.gpus), default=card):
+        found.append(f"{amount('memory', card)} on each")
+    for resource in ("cpu", "memory"):
+        asked = max((getattr(part.request, resource) for part in chunk.parts), default=0)
+        if asked > max((getattr(node, resource) for node in nodes), default=asked):
+            found.append(amount(resource, asked))
+    return tuple(map(Named, found))
 
 
 OFFERS = (placement, elastic, tasks, request, quota, priority, preemptible, reopened, untainted, machines)

@@ -35,7 +35,7 @@ class Remedy:
     placement it does not insist on `where`: a node type or pools
     open      the node `where` takes work again
     taint     the node `where` has the taints `whom` no longer
-    machines  a node with `count` milli-GPUs more in pool `where`
+    machines  a node with `count` milli-GPUs more in pool `where`, and with `whom`, which no node has today
     wait      `count` ms pass
     resume    its owner resumes it
     """
@@ -94,7 +94,10 @@ class Remedy:
             case "taint":
                 return f"node {self.where} loses the taint{'' if len(self.whom) == 1 else 's'} {names}"
             case "machines":
-                return f"there is a node more in pool {self.where}, with {format_gpus(self.count)} GPUs"
+                gpus = f"{format_gpus(self.count)} GPUs"
+                return (
+                    f"there is a node more in pool {self.where}, with {f'{gpus}, {names}' if names else gpus}"
+                )
             case "wait":
                 return f"{format_duration(self.count)} pass"
             case _:
