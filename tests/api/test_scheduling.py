@@ -56,6 +56,7 @@ def test_settings_are_read_set_and_audited(api: Api) -> None:
         ({"stale-grase": "5m"}, "There is no scheduling setting 'stale-grase'."),
         ({"stale-grace": "soon"}, "stale-grace cannot be 'soon'."),
         ({"victims": "oldest"}, "victims cannot be 'oldest'."),
+        ({"stale-grace": True}, "stale-grace cannot be true."),
         ({"past-use-window": "1s"}, "past-use-window cannot be 1s."),
         ({"past-use-window": "1h"}, "past-use-half-life 24h0m0s is longer than past-use-window 1h0m0s."),
         ({"victims": "youngest", "churn-budget": -2}, "churn-budget cannot be -2."),

@@ -170,7 +170,24 @@ def test_levels_the_wrong_way_round(api: Api) -> None:
     api.call("DELETE", f"{WORKLOADS}/{used['workloadId']}", 202)
 
 
+def test_together_and_apart(api: Api) -> None:
+    api.call("POST", "/api/v1/network-topologies", 201, json={"name": "room", "levels": ["zone", "rack"]})
+    whole = {"minReplicas": 2, "numWorkers": 2, "topology": {"requiredPlacement": "rack"}}
+    for label in ("rack", "zone"):
+        anti = {"podAntiAffinity": {"type": "Required", "key": label}}
+        found = grouped(api, 400, **whole, **anti)
+        assert found["message"] == (
+            f"All 3 tasks must lie in one domain of rack, and no two of them on nodes of equal {label}."
+        )
+    grouped(api, 202, **whole, podAntiAffinity={"type": "Required", "key": "kubernetes.io/hostname"})
+
+
 # -- groups that are named one by one ---------------------------------------------------------------
+
+
+def test_what_a_group_says_in_vain(api: Api) -> None:
+    made = grouped(api, 202, taskGroups=[{"name": "a", "spec": {"probes": {"x": 1}}}])
+    assert made["notices"] == ["These fields have no effect here: spec.taskGroups[0].spec.probes."]
 
 
 def grouped(api: Api, status: int, **spec: Any) -> Any:
@@ -215,6 +232,15 @@ def test_groups_and_their_levels(api: Api) -> None:
         (
             {"taskGroups": [{"name": "a"}], "numWorkers": 2},
             "spec.taskGroups goes with neither numWorkers nor masterSpec.",
+        ),
+        (
+            {"taskGroups": [{"name": "a", "replicaz": 2}]},
+            "spec.taskGroups[0]: there is no field 'replicaz' here; did you mean replicas?",
+        ),
+        (
+            {"taskGroups": [{"name": "a", "parent": "r"}], "subGroups": [{"name": "r", "min": 2}]},
+            "spec.subGroups[0]: there is no field 'min' here;"
+            " the fields are name, parent, minGroups, topology.",
         ),
         ({"taskGroups": [{"name": "a", "parent": "x"}]}, "a belongs to 'x', which is no level."),
     ],

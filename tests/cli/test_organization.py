@@ -134,6 +134,13 @@ MADE = {
 }
 
 
+def test_a_taint_that_is_not_there(run, fake):
+    fake.answers |= MADE
+    result = run("pliant node taint node-1 maintenanze-")
+    assert (result.code, result.err.splitlines()[0]) == (3, "Error: Node node-1 has no taint maintenanze.")
+    assert fake.sent("PATCH", "/api/v1/nodes/node-1") == []
+
+
 @pytest.mark.parametrize(("line", "route", "body"), SENT, ids=[line for line, _, _ in SENT])
 def test_words_and_what_is_sent(line, route, body, run, fake):
     fake.answers |= MADE
@@ -168,6 +175,7 @@ WRONG = [
     ("node taint node-1 gpu:Shun", "EFFECT is NoSchedule, PreferNoSchedule, NoExecute."),
     ("node taint node-1 gpu=x:NoSchedule-", "'gpu=x:NoSchedule-': expected KEY[=VALUE]:EFFECT"),
     ("cluster settings stale-grace", "settings stale-grace: expected NAME=VALUE."),
+    ("cluster settings ageing=1h ageing=2h", "one of them is named twice."),
     ('submit "" -i ubuntu', "'' is no name for a workload"),
     ('training submit --name "" -i ubuntu', "'' is no name for a workload"),
 ]

@@ -50,7 +50,12 @@ def test_a_setting_that_could_not_be_recorded_does_not_hold(stage: Stage) -> Non
     ("change", "said"),
     [
         ({"victims": "oldest"}, "victims cannot be 'oldest'. It is least or youngest."),
-        ({"stale_grace": -2}, "stale-grace cannot be -2ms. It is for ever or more, 8784h0m0s at most."),
+        (
+            {"stale_grace": -2},
+            "stale-grace cannot be -2ms. It is 'for-ever', or 0 or more, 8784h0m0s at most.",
+        ),
+        ({"churn_window": 0}, "churn-window cannot be 0s. It is 1s or more"),
+        ({"grow_every": 600_000, "grow_wait_max": 60_000}, "grow-wait-max 1m0s is below grow-every 10m0s."),
         ({"past_use_window": 0}, "past-use-window cannot be 0s. It is 1m0s or more"),
         ({"consolidation_victims": "many"}, "consolidation cannot be many."),
         ({"past_use_window": 60_000}, "past-use-half-life 24h0m0s is longer than past-use-window 1m0s."),

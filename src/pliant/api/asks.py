@@ -1,7 +1,7 @@
 """From the body of a submission to what the service takes."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
@@ -296,11 +296,12 @@ def _pool(key: str, board: Board) -> str:
 
 def _in_vain(body: Submit, compute: Compute) -> list[str]:
     unknown = [name for name, value in (body.model_extra or {}).items() if value not in (None, [], {}, "")]
-    unknown += [
-        f"spec.{name}"
-        for name, value in (body.spec.model_extra or {}).items()
-        if value not in (None, [], {}, "", False)
-    ]
+    for where, part in _parts(body):
+        unknown += [
+            f"{where}.{name}"
+            for name, value in (part.model_extra or {}).items()
+            if value not in (None, [], {}, "", False)
+        ]
     unknown += [
         f"spec.compute.{name}"
         for name in ("cpuCoreLimit", "cpuMemoryLimit", "largeShmRequest")
@@ -308,3 +309,13 @@ def _in_vain(body: Submit, compute: Compute) -> list[str]:
     ]
     told = sorted(name[:80] for name in unknown if name.removeprefix("spec.") not in QUIET)
     return [f"These fields have no effect here: {', '.join(told[:20])}."] if told else []
+
+
+def _parts(body: Submit) -> Iterator[tuple[str, Spec]]:
+    """What describes tasks, by the name of its field."""
+    yield "spec", body.spec
+    if isinstance(body, Distributed):
+        if body.masterSpec is not None:
+            yield "masterSpec", body.masterSpec
+        for at, group in enumerate(body.spec.taskGroups or ()):
+            yield f"spec.taskGroups[{at}].spec", group.spec

@@ -110,7 +110,7 @@ class PodAffinity(Body):
     key: Word | None = None
 
 
-class TopologyAsk(Body):
+class TopologyAsk(Strict):
     name: Word | None = None  # none: one that has the levels
     requiredPlacement: Word | None = None  # a level
     preferredPlacement: Word | None = None
@@ -173,7 +173,7 @@ class Submit(Body):
     source: Word | None = None
 
 
-class LevelItem(Body):
+class LevelItem(Strict):
     """Groups and other levels, of which it needs so many."""
 
     name: Word
@@ -182,7 +182,7 @@ class LevelItem(Body):
     topology: TopologyAsk | None = None
 
 
-class GroupItem(Body):
+class GroupItem(Strict):
     """Equal tasks. What `spec` does not say is as for the whole."""
 
     name: Word

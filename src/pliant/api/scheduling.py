@@ -22,7 +22,7 @@ from pliant.sched.settings import Settings
 router = APIRouter(prefix="/api/v1", tags=["scheduling"])
 
 Asked = Annotated[Window, Depends(window)]
-Typed = str | float | int | None
+Typed = bool | str | float | int | None  # bool: so that true is not taken for 1
 
 
 # -- settings ---------------------------------------------------------------------------------------
@@ -39,12 +39,14 @@ def tune(body: Annotated[dict[str, Typed], Body()], here: Here, caller: Caller) 
     """Set what is named: {"stale-grace": "5m"}; a number is seconds, GPUs or a count, null the default."""
     if not body:
         raise BadRequest("Nothing is named.", 'Send names and values, as in {"stale-grace": "5m"}.')
-    typed = {name: None if value is None else _text(value) for name, value in body.items()}
+    typed = {name: None if value is None else _text(name, value) for name, value in body.items()}
     here.service.tune(read(typed), caller.user)
     return answer(_settings(here.service.board))
 
 
-def _text(value: str | int | float) -> str:
+def _text(name: str, value: str | int | float) -> str:
+    if isinstance(value, bool):
+        raise BadRequest(f"{name[:40]} cannot be {str(value).lower()}.", "Give a number or a text.")
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

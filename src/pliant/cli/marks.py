@@ -9,6 +9,7 @@ import click
 from pliant.cli.lazy import Command
 from pliant.cli.output import output_options, structured
 from pliant.cli.session import Session, pass_session
+from pliant.client.errors import NotFound
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -65,7 +66,9 @@ def _taint(session: Session, name: str, text: str) -> list[dict[str, Any]]:
         )
     if not gone:
         return [{"key": key, "value": value, "effect": effect}]
+    if colon:
+        return [{"key": key, "effect": effect, "exclude": True}]
     there = [taint["effect"] for taint in session.client.node(name)["taints"] if taint["key"] == key]
-    return [
-        {"key": key, "effect": one, "exclude": True} for one in ([effect] if colon else there or EFFECTS[:1])
-    ]
+    if not there:
+        raise NotFound(f"Node {name} has no taint {key}.", f"See them with: pliant describe node {name}")
+    return [{"key": key, "effect": one, "exclude": True} for one in there]

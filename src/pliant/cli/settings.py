@@ -23,7 +23,10 @@ def settings(session: Session, changes: tuple[str, ...]) -> None:
     They hold from the next decision on and survive a restart; who changed what is in `cluster events`.
     """
     if changes:
-        body = dict(pair(text, "settings") for text in changes)
+        pairs = [pair(text, "settings") for text in changes]
+        body = dict(pairs)
+        if len(body) < len(pairs):
+            raise click.UsageError("settings: one of them is named twice.")
         made = session.client.set_settings(
             {name: None if value == "default" else value for name, value in body.items()}
         )

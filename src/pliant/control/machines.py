@@ -7,7 +7,7 @@ from pliant.control.draft import Draft
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
 from pliant.control.loop import Loop
 from pliant.control.marks import PREFIX, Marks, check_key, check_value
-from pliant.control.placing import check_withins, within_of
+from pliant.control.placing import check_apart, check_withins, within_of
 from pliant.control.submission import Submission, check_name
 from pliant.control.view import Board
 from pliant.model.affinity import Taint
@@ -148,7 +148,10 @@ class Machines:
             missing = taken - {(taint.key, taint.effect) for taint in node.taints}
             if missing:
                 key, effect = min(missing)
-                raise NotFound(f"Node {name} has no taint {key}:{effect.value}.", "See them with describe.")
+                raise NotFound(
+                    f"Node {name} has no taint {key}:{effect.value}.",
+                    f"See them with: pliant describe node {name}",
+                )
             kept = {(taint.key, taint.effect): taint for taint in marks.taints}
             for taint in put:
                 known = kept.get((taint.key, taint.effect))
@@ -235,7 +238,10 @@ class Machines:
         check_withins(withins(workload), world.topologies)
         names = ask.pools or project.default_pools or all_pools(world)
         own = [self._pool(name).topology for name in names]
-        return within_of(ask.placing, own, world.topologies, distributed=ask.distribution is not None)
+        within, made = within_of(ask.placing, own, world.topologies, distributed=ask.distribution is not None)
+        if within is not None:
+            check_apart(workload, within, made or world.topologies[within.topology])
+        return within, made
 
     def _put_topology(self, draft: Draft, name: str, levels: Sequence[str], user: str, did: str) -> Topology:
         if not levels:

@@ -8,6 +8,7 @@ from pliant.control.errors import BadRequest, NotFound
 from pliant.control.marks import check_key, check_value
 from pliant.model.affinity import Affinity, Effect, Operator, Term, Toleration
 from pliant.model.topology import Topology, Within
+from pliant.model.workload import Workload
 
 MOST_WEIGHT = 100
 
@@ -155,3 +156,16 @@ def _within(topology: Topology, ask: Placing) -> Within:
             "Prefer a level that is narrower than the required one.",
         )
     return Within(topology.name, ask.required, ask.preferred)
+
+
+def check_apart(workload: Workload, within: Within, topology: Topology) -> None:
+    """Raise if its tasks would have to lie both together and apart."""
+    tasks = sum(group.min for group in workload.groups)
+    if not within.required or tasks < 2:
+        return
+    if workload.apart in topology.levels[: topology.levels.index(within.required) + 1]:
+        raise BadRequest(
+            f"All {tasks} tasks must lie in one domain of {within.required},"
+            f" and no two of them on nodes of equal {workload.apart}.",
+            "Leave out one of the two, or keep them apart by a narrower label.",
+        )

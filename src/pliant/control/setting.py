@@ -85,9 +85,11 @@ class Setting:
                 raise BadRequest(f"{self.name} cannot be {value!r}.", f"It is {' or '.join(self.words)}.")
         elif not isinstance(value, int) or not self.least <= value <= self.most:
             said = value if isinstance(value, str) else self.show(value)
+            word = f"{self.special.replace(' ', '-')!r}, or " if self.special else ""
+            least = "0" if word else self.show(self.least)
             raise BadRequest(
                 f"{self.name} cannot be {said}.",
-                f"It is {self.show(self.least)} or more, {self.show(self.most)} at most.",
+                f"It is {word}{least} or more, {self.show(self.most)} at most.",
             )
 
 
@@ -214,10 +216,11 @@ def changed(settings: Settings, change: Mapping[str, int | str | None]) -> Setti
             f" past-use-window {format_duration(made.past_use_window)}.",
             "Make the window longer or the half-life shorter.",
         )
-    if made.retry_max < made.retry_base:
-        raise BadRequest(
-            f"retry-max {format_duration(made.retry_max)} is below"
-            f" retry-base {format_duration(made.retry_base)}.",
-            "Raise the one or lower the other.",
-        )
+    for most, least in (("retry_max", "retry_base"), ("grow_wait_max", "grow_every")):
+        if getattr(made, most) < getattr(made, least):
+            raise BadRequest(
+                f"{BY_FIELD[most].name} {format_duration(getattr(made, most))} is below"
+                f" {BY_FIELD[least].name} {format_duration(getattr(made, least))}.",
+                "Raise the one or lower the other.",
+            )
     return made
