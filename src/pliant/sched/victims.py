@@ -13,6 +13,7 @@ from pliant.sched.context import Cycle
 from pliant.sched.machines import TaskKey
 from pliant.sched.portions import Chunk, Part, Step, core_priority, priority_of, without
 from pliant.sched.subgroups import spare_part
+from pliant.sched.walk import Walk
 from pliant.sched.world import World
 
 Rank = tuple[tuple[int, ...], int, int, str]
@@ -65,6 +66,8 @@ class Rules:
         self.turns: dict[str, tuple[int, ...]] = {}  # project -> its turn() when it was first looked at
         path = self.world.path(chunk.workload.project)
         self.held = {key: self.world.claimed(key, pool).gpu for key in path}  # before the search
+        self.youngest = cycle.settings.victims == "youngest"
+        self._walk: Walk | None = None
         self.spared: dict[str, int] = {}  # workloads that may still run a while, and until when (ms)
         self.patient = True  # False: search as if nobody had a minimum run time
         self.ranks: dict[str, Rank] = {}  # what rank() has answered
@@ -79,6 +82,14 @@ class Rules:
         self.denied: set[str] = set()  # those of them that were asked for something
         self.overdrawn: set[str] = set()  # projects of which some outcome took more than they have left
         self.singles: dict[TaskKey, tuple[Placement, Unit, Cost]] = {}  # what single() has answered
+
+    def walk(self) -> Walk:
+        """The order of all that could be lost, as it was when it was first asked for."""
+        if self._walk is None:
+            rows = (self.world.workloads[wid] for held in self.world.holders.values() for wid in sorted(held))
+            others = (row for row in rows if row.preemptible and row.project in self.world.projects)
+            self._walk = Walk(self.cycle, self.pool, others)
+        return self._walk
 
     def may(self, victim: Workload, step: Step, priority: int) -> bool:
         """True if this portion may be taken now, with what was taken before it gone already."""
@@ -198,10 +209,13 @@ def rank(rules: Rules, wid: str) -> Rank:
     if known is not None:
         return known
     workload = rules.world.workloads[wid]
+    priority, age = core_priority(workload), -workload.serial
     queue = rules.turns.get(workload.project)
-    if queue is None:
+    if rules.youngest:
+        queue = (rules.walk().place(workload.project, (priority, -Step.CORE, age, 0, wid)),)
+    elif queue is None:
         queue = rules.turns[workload.project] = turn(rules, workload.project)
-    found = (queue, core_priority(workload), -workload.serial, wid)
+    found = (queue, priority, age, wid)
     rules.ranks[wid] = found
     return found
 
@@ -328,7 +342,7 @@ def core_cost(rules: Rules, unit: Unit) -> Cost:
         return (0, 0, ())
     queue, _, age, wid = rank(rules, unit.workload)
     order = ((queue, unit.priority, -unit.step, age, 0, wid),)
-    return (0, 0, order) if rules.cycle.settings.victims == "youngest" else (1, unit.gpu, order)
+    return (0, 0, order) if rules.youngest else (1, unit.gpu, order)
 
 
 def cost(rules: Rules, units: Iterable[Unit]) -> Cost:
@@ -352,9 +366,12 @@ def cost(rules: Rules, units: Iterable[Unit]) -> Cost:
         tail = _tail(world, unit)
         if unit.again is not None:  # the fewest GPUs moved, then the last task
             tail = (moved[wid] << 16) - world.tasks[unit.again.task].index
+        elif rules.youngest and unit.step is not Step.CORE:
+            turn_ = (unit.priority, -unit.step, age, tail, wid)
+            queue = (rules.walk().place(world.workloads[wid].project, turn_),)
         ranks.add((queue, unit.priority, -unit.step, age, tail, wid))
         gpu += unit.gpu
         if unit.step is Step.CORE and (rules.moves or unit.again is None):
             cores.add(unit.workload)
     order = tuple(sorted(ranks, reverse=True)) if len(ranks) > 1 else tuple(ranks)
-    return (0, 0, order) if rules.cycle.settings.victims == "youngest" else (len(cores), gpu, order)
+    return (0, 0, order) if rules.youngest else (len(cores), gpu, order)

@@ -1,0 +1,55 @@
+"""The walk: with victims=youngest the loss is spread, queue by queue, as the queues stand after each loss."""
+
+import pytest
+
+from pliant.sched.settings import Settings
+from tests.sched.ticker import Ticker
+from tests.sched.worlds import world
+
+
+def evicted(nodes, projects, *jobs):
+    """Who gives up something, in a world of one cycle."""
+    t = Ticker(world(nodes, projects, *jobs), settings=Settings(victims="youngest"))
+    t.cycle()
+    return {d.workload for d in t.decisions() if d.gpu_after < d.gpu_before}
+
+
+def singles(project, count):
+    return [f"{project}{i} {project} g1 @n1" for i in range(1, count + 1)]
+
+
+@pytest.mark.parametrize(
+    ("projects", "running", "asks", "gone"),
+    [
+        ("a=1:w=0 b=1:w=0 x=3", {"a": 4, "b": 3}, 1, {"a4"}),
+        ("a=1:w=0 b=1:w=0 x=3", {"a": 4, "b": 3}, 2, {"a4", "a3"}),  # 2 : 2 would be left, but a had more
+        ("a=1:w=0 b=1:w=0 x=3", {"a": 4, "b": 3}, 3, {"a4", "a3", "b3"}),
+        (
+            "a=2:w=0 b=1:w=0 x=3",
+            {"a": 4, "b": 3},
+            2,
+            {"b3", "a4"},
+        ),  # 3/2 and 2/1 would be left, then 3/2 and 1
+        ("a=0:w=0 b=1:w=0 x=3", {"a": 1, "b": 5}, 1, {"a1"}),  # who is due nothing loses first
+        ("a=1:w=0:rank=200 b=1:w=0 x=3", {"a": 5, "b": 2}, 1, {"b2"}),  # the lower rank loses first
+    ],
+)
+def test_the_loss_is_spread(projects, running, asks, gone):
+    jobs = [line for project, count in running.items() for line in singles(project, count)]
+    nodes = f"n1:{sum(running.values())}"
+    assert evicted(nodes, projects, *jobs, f"want x g{asks}") == gone
+
+
+def test_surplus_goes_before_cores_and_the_youngest_first():
+    jobs = ("a1 a g1 x1-3 @n1,n1,n1", "a2 a g1 @n1", "b1 b g1 x1-2 @n1,n1")
+    projects = "a=1:w=0 b=1:w=0 x=3"
+    assert evicted("n1:6", projects, *jobs, "want x g2") == {"a1"}
+    assert evicted("n1:6", projects, *jobs, "want x g3") == {"a1", "a2"}, (
+        "1 : 1 would be left, but a had more"
+    )
+
+
+def test_departments_are_compared_first():
+    """y is 3 of 1 and z 2 of 2, so y loses, though b, one of z's projects, is furthest above its own due."""
+    jobs = (*singles("a", 3), *singles("b", 2))
+    assert evicted("n1:5", "y/=1 z/=2 w/=2 y/a=1 z/b=0 w/x=2", *jobs, "want x g1") == {"a3"}
