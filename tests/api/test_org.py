@@ -188,6 +188,22 @@ def test_a_quota_below_what_cannot_be_stopped(api: Api) -> None:
             "The limit of 4G of memory is below the quota of 8G of memory.",
         ),
         (
+            {"name": "p", "resources": [{"gpu": {"deserved": -1}}]},
+            400,
+            "resources: gpu.deserved is -1.",
+        ),
+        (
+            {"name": "p", "resources": [{"gpu": {"quota": 2}}]},
+            400,
+            "resources[0].gpu: there is no field 'quota' here;"
+            " the fields are deserved, limit, overQuotaWeight.",
+        ),
+        (
+            {"name": "p", "resources": [{"gpu": {"deserved": 1}}, {"nodePool": {"name": "default"}}]},
+            400,
+            "resources: pool default is named twice.",
+        ),
+        (
             {"name": "p", "resources": [{"gpu": {"deserved": -0.5}}]},
             400,
             "resources: gpu.deserved is -0.5.",

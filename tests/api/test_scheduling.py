@@ -148,6 +148,8 @@ def test_labels_and_taints_are_set_and_taken_away(api: Api) -> None:
     [
         (NODE, {}, 400, "It is not said what to set."),
         (NODE, {"labels": {"-": "x"}}, 400, "'-' cannot be the key of a label."),
+        (NODE, {"labels": {HOST: "x"}}, 400, f"{HOST} is the name of the node and stays."),
+        (NODE, {"labels": {HOST: None}}, 400, f"{HOST} is the name of the node and stays."),
         (NODE, {"labels": {"a": "x y"}}, 400, "'x y' cannot be the value of a label."),
         (NODE, {"taints": [{"key": "a/b/c"}]}, 400, "'a/b/c' cannot be the key of a taint."),
         (NODE, {"taints": [{"key": "a", "exclude": True}]}, 404, "Node node-0 has no taint a:NoSchedule."),

@@ -137,6 +137,11 @@ def test_a_job_goes_to_nodes_that_it_may_use_only(api: Api) -> None:
             400,
             "Only a taint with the effect NoExecute can be tolerated for some seconds.",
         ),
+        (
+            {"nodeAffinityRequired": {"gpu": "h100"}},
+            400,
+            "spec.nodeAffinityRequired: there is no field 'gpu' here; the fields are nodeSelectorTerms.",
+        ),
         ({"podAntiAffinity": {"type": "Preferred"}}, 400, "spec.podAntiAffinity cannot be Preferred."),
         (
             {"podAffinity": {"key": "zone"}, "topology": {"requiredPlacement": "zone"}},

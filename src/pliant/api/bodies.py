@@ -77,17 +77,17 @@ class UrlItem(Body):
     exclude: bool | None = None
 
 
-class Expression(Body):
+class Expression(Strict):
     key: Word
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
     values: Annotated[list[Word], Field(max_length=1000)] | None = None
 
 
-class Alternative(Body):
+class Alternative(Strict):
     matchExpressions: Annotated[list[Expression], Field(max_length=100)] | None = None
 
 
-class NodeAffinity(Body):
+class NodeAffinity(Strict):
     nodeSelectorTerms: Annotated[list[Alternative], Field(max_length=100)] | None = None
 
 
@@ -95,7 +95,7 @@ class Preferred(Alternative):
     weight: int = 1
 
 
-class Toleration(Body):
+class Toleration(Strict):
     name: Word | None = None
     operator: Literal["Equal", "Exists"] | None = None  # Equal if not said
     key: Word | None = None
@@ -105,7 +105,7 @@ class Toleration(Body):
     exclude: bool | None = None
 
 
-class PodAffinity(Body):
+class PodAffinity(Strict):
     type: Literal["Required", "Preferred"] | None = None
     key: Word | None = None
 
@@ -264,24 +264,25 @@ class Named(Body):
     name: Word | None = None
 
 
-class GpuQuota(Body):
+class GpuQuota(Strict):
     deserved: Bound | None = None  # GPUs
     limit: Bound | None = None  # null or -1: unlimited
     overQuotaWeight: Amount | None = None
 
 
-class PlainQuota(Body):
+class PlainQuota(Strict):
     """Millicores, or memory in `units`."""
 
     deserved: Bound | None = None  # null or -1: unlimited
     limit: Bound | None = None
+    overQuotaWeight: Amount | None = None  # taken and not used: weights are about GPUs
     units: Literal["Mib", "MB", "GB"] = "MB"
 
 
 Held = Annotated[float, Field(ge=0, le=10**10)]
 
 
-class PoolQuota(Body):
+class PoolQuota(Strict):
     nodePool: Named | None = None  # none: the pool `default`
     gpu: GpuQuota | None = None
     cpu: PlainQuota | None = None

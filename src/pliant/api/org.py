@@ -43,9 +43,13 @@ _LIMITS = {
 def change_of(body: Unit, before: TimeLimits, here: Context) -> QueueChange:
     """What the body names; `before` are the limits in time that stand."""
     types = body.nodeTypes
+    quotas = tuple(quota_change(entry, here) for entry in body.resources or ())
+    pools = [pool for pool, _ in quotas]
+    if twice := next((pool for pool in pools if pools.count(pool) > 1), None):
+        raise BadRequest(f"resources: pool {twice} is named twice.", "Name each pool once.")
     return QueueChange(
         name=body.name,
-        quotas=tuple(quota_change(entry, here) for entry in body.resources or ()),
+        quotas=quotas,
         limits=_limits(body.schedulingRules, before),
         description=body.description,
         department=body.parentId if body.parentId is not None else body.departmentName,
@@ -62,6 +66,8 @@ def quota_change(entry: PoolQuota, here: Context) -> tuple[str, QuotaChange]:
     name = next((row.name for row in here.service.board.pools if key == row.id), key)
     gpu, cpu, memory = entry.gpu or GpuQuota(), entry.cpu or PlainQuota(), entry.memory or PlainQuota()
     unit = _UNITS[memory.units]
+    if gpu.deserved == UNLIMITED:
+        raise BadRequest("resources: gpu.deserved is -1.", "Give 0 or more: only limits have no bound.")
     return name, QuotaChange(
         gpu=_bound(gpu.deserved, GPU, "gpu.deserved") if gpu.deserved is not None else None,
         gpu_limit=_named(gpu, "limit", GPU, "gpu.limit"),

@@ -10,7 +10,7 @@ from pliant.control.marks import PREFIX, Marks, check_key, check_value
 from pliant.control.placing import check_apart, check_withins, within_of
 from pliant.control.submission import Submission, check_name
 from pliant.control.view import Board
-from pliant.model.affinity import Taint
+from pliant.model.affinity import HOST, Taint
 from pliant.model.event import EventKind
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool
 from pliant.model.tenancy import Project
@@ -126,6 +126,8 @@ class Machines:
         for key, value in change.items():
             check_key(key)
             check_value(value or "")
+            if key == HOST:
+                raise BadRequest(f"{HOST} is the name of the node and stays.", "Choose another label.")
 
         def run(draft: Draft) -> Node:
             marks = self._loop.state.marks.get(name, Marks())
