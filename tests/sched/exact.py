@@ -177,7 +177,7 @@ class Exact:
             may = False
         elif action == "reclaim":
             standing, own = self.bare[row.project], row.project != self.winner.project
-            have = self.used[row.project]
+            have = self.used[row.project] - self.lent[row.project]
             mine = self.bare[self.winner.project].rank
             fair = standing.rank <= mine and have > standing.allocatable.gpu
             quota = self._below() and have > standing.deserved.gpu
@@ -198,7 +198,7 @@ class Exact:
         return self.used[project] - self.lent[project] + self.asks <= self.bare[project].fair.gpu
 
     def _donors(self, model: cp_model.CpModel, holders: list[_Holder]) -> None:
-        """Whoever gives more than bonus is above its due before the last thing that it gives."""
+        """Who gives more than bonus is above its due, bonus left out, before the last thing that it gives."""
         for pid in self.scene.projects:
             standing = self.bare[pid]
             due = (
@@ -233,26 +233,26 @@ class Exact:
             any_ = model.new_bool_var(f"{pid} gives")
             model.add_max_equality(any_, deep)
             model.add(sum(lasts) == any_)
-            model.add(self.used[pid] - lost + sum(sizes) >= due + 1).only_enforce_if(any_)
+            left = self.used[pid] - lost - sum(self._still_lent(model, holder) for holder in mine)
+            model.add(left + sum(sizes) >= due + 1).only_enforce_if(any_)
             if not self._below():
-                self._lasts(model, pid, mine, deep, lost)
+                self._lasts(model, pid, left, mine, deep)
+
+    def _still_lent(self, model: cp_model.CpModel, holder: _Holder) -> cp_model.LinearExprT:
+        """Milli-GPUs that it keeps as bonus: nobody's own."""
+        still = model.new_int_var(0, holder.bonus, f"{holder.row.id} still has bonus")
+        model.add_max_equality(still, [0, holder.bonus - holder.lost])
+        return holder.size * still
 
     def _lasts(
         self,
         model: cp_model.CpModel,
         pid: str,
+        left: cp_model.LinearExprT,
         mine: list[_Holder],
         deep: list[cp_model.IntVar],
-        lost: cp_model.LinearExprT,
     ) -> None:
-        """Nothing beyond bonus is taken that its project's quota, bonus left out, has room for again."""
-        lent = []
-        for holder in mine:
-            still = model.new_int_var(0, holder.bonus, f"{holder.row.id} still has bonus")
-            gives = holder.total - sum(holder.kept.values())
-            model.add_max_equality(still, [0, holder.bonus - gives])
-            lent.append(holder.size * still)
-        left = self.used[pid] - lost - sum(lent)
+        """Nothing beyond bonus is taken that its project's quota has room for again."""
         quota = self.bare[pid].deserved.gpu
         for holder, beyond in zip(mine, deep, strict=True):
             group = holder.row.groups[0]

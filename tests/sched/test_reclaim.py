@@ -268,6 +268,12 @@ def test_a_bonus_on_a_draining_node_is_no_reason_to_take_what_comes_straight_bac
     assert t.rows("b2") == ["b2 Pending 0"] and t.split() == {"a": 4, "b": 1}
 
 
+def test_who_has_its_quota_gives_its_bonus_and_nothing_else():
+    """b's own is its quota; that e holds one more as bonus does not make the rest of it surplus."""
+    t = settled("n1:4", "b=3 c=3:rank=200", "d b g2 elastic @n1*2", "e b g1 elastic p65 @n1*2", "w c g1 x2")
+    assert t.running() == {"d": 2, "e": 2}
+
+
 def test_departments_that_are_due_nothing_do_not_take_from_one_another():
     """b and c have quota, their departments none: the idle GPU stays with whoever has it."""
     t = settled(

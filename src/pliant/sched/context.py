@@ -74,6 +74,7 @@ class Cycle(Destinations):
         self._pending: dict[str, dict[str, Resources]] | None = None
         self._unfit: set[tuple[object, ...]] = set()
         self._over: dict[str, tuple[int, tuple[str, ...]]] = {}  # pool -> (version, queues above quota)
+        self._lent: dict[str, tuple[int, dict[str, int]]] = {}  # pool -> (version, queue -> bonus in it)
         self._largest: dict[str, int] = {}
         self.kept: dict[Kin, Kept] = {}  # prices from the last hunt for chunks of a kind
 
@@ -153,16 +154,23 @@ class Cycle(Destinations):
         self.standing(pool)
         return self._bare[pool, lend]
 
-    def lent(self, project: str, pool: str) -> int:
-        """Milli-GPUs that the project's workloads hold as bonus in a pool now."""
+    def own(self, key: str, pool: str) -> Resources:
+        """What a project or department claims of a pool now, what its workloads hold as bonus left out."""
         world = self.world
         world.settle()
-        total = 0
-        for wid in world.stretched:
-            workload = world.workloads[wid]
-            if workload.project == project and pool in self.choices(workload):
-                total += world.need(wid).bonus_gpu
-        return total
+        claimed = world.claimed(key, pool)
+        if not world.stretched:
+            return claimed
+        version, lent = self._lent.get(pool, (-1, {}))
+        if version != world.version:
+            lent = {}
+            for wid in world.stretched:
+                workload = world.workloads[wid]
+                if workload.project in world.projects and pool in self.choices(workload):
+                    for queue in world.path(workload.project):
+                        lent[queue] = lent.get(queue, 0) + world.need(wid).bonus_gpu
+            self._lent[pool] = world.version, lent
+        return claimed.minus(Resources(lent.get(key, 0)))
 
     def donors(self, pool: str, project: str) -> bool:
         """True if some other project or department holds more of a pool than its quota."""

@@ -51,10 +51,7 @@ class LowerPriority(Rules):
         return None
 
     def _own(self) -> Resources:
-        """What the project claims now, bonus left out."""
-        project = self.chunk.workload.project
-        lent = Resources(self.cycle.lent(project, self.pool))
-        return self.world.use(project, self.pool).claimed.minus(lent)
+        return self.cycle.own(self.chunk.workload.project, self.pool)
 
     def _outwaits(self, victim: Workload, priority: int) -> bool:
         """True if it had waited for so long before that it goes before the one that asks for its place."""

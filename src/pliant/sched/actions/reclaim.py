@@ -27,8 +27,7 @@ class BelowDue(Rules):
         self._standing = cycle.bare(pool)  # what anybody holds as bonus makes no due smaller or larger
         self._path = tuple(reversed(self.world.path(chunk.workload.project)))
         # The claimant's own numbers count as they were before the search, what it holds as bonus left out.
-        lent = Resources(cycle.lent(chunk.workload.project, pool))
-        self._own = {key: cycle.world.use(key, pool).claimed.minus(lent) for key in self._path}
+        self._own = {key: cycle.own(key, pool) for key in self._path}
         self._gives: dict[
             str, tuple[int, tuple[str, str, Resources] | None]
         ] = {}  # project -> see _may_give()
@@ -54,7 +53,7 @@ class BelowDue(Rules):
     def _may_give(self, project: str) -> tuple[str, str, Resources] | None:
         """Our queue and theirs where they differ, and what theirs has; None: it may keep that."""
         mine, theirs = self._level(project)
-        have, standing = self.world.use(theirs, self.pool).claimed, self._standing[theirs]
+        have, standing = self.cycle.own(theirs, self.pool), self._standing[theirs]
         fair = standing.rank <= self._standing[mine].rank and self._exceeds(have, standing.allocatable)
         if not fair and not (self._below_quota(mine) and self._exceeds(have, standing.deserved)):
             return None
@@ -84,7 +83,7 @@ class BelowDue(Rules):
         for (mine, theirs), most in largest.items():
             if room >= self.adding.gpu:
                 break
-            have, fixed = world.use(theirs, self.pool)
+            have, fixed = self.cycle.own(theirs, self.pool), world.use(theirs, self.pool).non_preemptible
             it = self._standing[theirs]
             due = it.allocatable
             if self._below_quota(mine):
@@ -97,7 +96,6 @@ class BelowDue(Rules):
 
     def lasts(self, units: Iterable[Unit], before: Before) -> bool:
         """Beyond our own quota we take nothing that theirs would give back: each had to be the last to go."""
-        left: dict[str, Resources] = {}  # project -> what its queue beside ours keeps, its bonus left out
         for unit in units:
             project = self.world.workloads[unit.workload].project
             if unit.step is Step.BONUS or unit.again is not None or project == self.chunk.workload.project:
@@ -105,23 +103,17 @@ class BelowDue(Rules):
             mine, theirs = self._level(project)
             if self._below_quota(mine):
                 continue
-            if project not in left:
-                lent = Resources(self.cycle.lent(project, self.pool))
-                left[project] = self.world.use(theirs, self.pool).claimed.minus(lent)
-            lost, quota = unit.lost(before), self._standing[theirs].deserved
-            if not any(
-                gone and have + gone > due for gone, have, due in zip(lost, left[project], quota, strict=True)
-            ):
+            lost, left = unit.lost(before), self.cycle.own(theirs, self.pool)
+            quota = self._standing[theirs].deserved
+            if not any(gone and have + gone > due for gone, have, due in zip(lost, left, quota, strict=True)):
                 self.fleeting = True
                 return False
         return True
 
     def holds(self) -> bool:
         """Once we are above our fair share, no sibling that gave may be relatively worse off than we are."""
-        lent = Resources(self.cycle.lent(self.chunk.workload.project, self.pool))
         for theirs, (mine, _) in self._donors.items():
-            ours = self.world.use(mine, self.pool).claimed.minus(lent)
-            their = self.world.use(theirs, self.pool).claimed
+            ours, their = self.cycle.own(mine, self.pool), self.cycle.own(theirs, self.pool)
             fair, their_fair = self._standing[mine].fair, self._standing[theirs].fair
             if their == self._donors[theirs][1]:
                 continue
@@ -183,12 +175,12 @@ def reclaim(cycle: Cycle) -> None:
 
 def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
     """Only for a chunk that keeps its project within its fair share, what it holds as bonus left out."""
-    world, project = cycle.world, chunk.workload.project
+    project = chunk.workload.project
     refusal = cycle.refuse(chunk, pool, adding)
     if (refusal is not None and refusal.quota) or cycle.never_fits(chunk, pool):
         return None
     mine = cycle.bare(pool)[project]
-    have = world.use(project, pool).claimed.minus(Resources(cycle.lent(project, pool)))
+    have = cycle.own(project, pool)
     if any(asked and held + asked > due for held, asked, due in zip(have, adding, mine.fair, strict=True)):
         cycle.unentitled.add(cycle.kin(chunk, pool))
         return None
