@@ -117,8 +117,82 @@ def backwards(case: Json) -> Json:
     return case
 
 
+def _by_quota_alone(case: Json) -> bool:
+    """True if no share depends on how large the cluster is: nobody has a weight or an unlimited quota."""
+    wide = [row for row in case["departments"] if not row.get("implicit")]
+    rows = (*wide, *case["projects"])
+    return not any(
+        row.get("over_quota_weight")
+        or row.get("deserved_gpus") == "unlimited"
+        or row.get("priority", 100) != 100
+        for row in rows
+    )
+
+
+def doubled(case: Json) -> Json | None:
+    """Two GPUs for every one: of nodes, quotas, limits and requests."""
+    jobs = case["jobs"]
+    if not _by_quota_alone(case) or any(not job["per_task"].keys() & {"gpus"} for job in jobs):
+        return None
+    if any(job["per_task"]["gpus"] % 1 for job in jobs):
+        return None
+
+    def twice(row: Json, *words: str) -> None:
+        for word in words:
+            if isinstance(row.get(word), int | float):
+                row[word] *= 2
+
+    for row in (*case["departments"], *case["projects"]):
+        twice(row, "deserved_gpus", "gpu_limit")
+    for row in (*case["nodes"], *(job["per_task"] for job in jobs)):
+        twice(row, "gpus")
+    for row in (task for job in jobs for task in job["tasks"]):
+        twice(row, "gpus")
+    expected = case.get("expected", {})
+    for row in (*expected.get("jobs", {}).values(), *expected.get("tasks", {}).values()):
+        twice(row, "gpus_required", "gpus_accepted")
+    for row in expected.get("nodes", {}).values():
+        twice(row, "idle_gpus", "releasing_gpus")
+    return case
+
+
+def side_by_side(case: Json) -> Json | None:
+    """The same once more beside it, on nodes, in queues and with jobs of its own."""
+    if not (_filtered(case) and _by_quota_alone(case)) or case.get("topologies"):
+        return None
+    if not all(row.get("implicit") for row in case["departments"]):
+        return None
+    nodes = [node["name"] for node in case["nodes"]]
+
+    def other(names: list[str]) -> list[str]:
+        return [f"zz-{name}" for name in names]
+
+    for row in case["projects"][:]:
+        case["projects"].append({**row, "name": f"zz-{row['name']}"})
+        if row.get("parent") in [each["name"] for each in case["projects"]]:
+            case["projects"][-1]["parent"] = f"zz-{row['parent']}"
+    case["nodes"] += [{**node, "name": f"zz-{node['name']}"} for node in case["nodes"]]
+    for job in case["jobs"][:]:
+        tasks = [{**task, "id": f"zz-{task['id']}"} for task in job["tasks"]]
+        for task, twin in zip(job["tasks"], tasks, strict=True):
+            task["node_affinity"] = task.get("node_affinity") or nodes
+            twin["node_affinity"] = other(task["node_affinity"])
+            if "node" in task:
+                twin["node"] = f"zz-{task['node']}"
+        name = f"zz-{job['name']}"
+        case["jobs"].append({**job, "name": name, "project": f"zz-{job['project']}", "tasks": tasks})
+    expected = case.get("expected", {})
+    for words in ("jobs", "tasks", "nodes"):
+        for name, want in list(expected.get(words, {}).items()):
+            twin = {**want, "node": f"zz-{want['node']}"} if want.get("node") else want
+            expected[words][f"zz-{name}"] = twin
+    for name, count in expected.get("max_calls", {}).items():
+        expected["max_calls"][name] = count and 2 * count
+    return case
+
+
 VARIANTS: tuple[Callable[[Json], Json | None], ...] = (
-    full_node, empty_queue, hopeless, deeper, trees, one_zone, any_node, backwards,
+    full_node, empty_queue, hopeless, deeper, trees, one_zone, any_node, backwards, doubled, side_by_side,
 )  # fmt: skip
 
 

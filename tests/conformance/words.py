@@ -8,8 +8,8 @@ from tests.conformance.state import Json, UnsupportedError
 
 KNOWN = {
     "scenario": {
-        "id", "area", "tags", "source", "source_oddity", "summary", "note", "mode", "actions", "config",
-        "rounds", "topologies", "nodes", "departments", "projects", "jobs", "expected",
+        "id", "area", "tags", "source", "source_oddity", "summary", "note", "why", "mode", "actions",
+        "config", "rounds", "topologies", "nodes", "departments", "projects", "jobs", "expected",
     },
     "config": {"staleness_grace_s", "plugins", "plugins_note", "plugin_args", "predicates_plugin"},
     "plugin_args": {"nodeplacement"},

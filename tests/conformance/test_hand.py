@@ -1,0 +1,37 @@
+"""Scenarios of our own in the same schema: each is one rule, or two that meet, and says which in `why`.
+
+What is expected was worked out from the rules by hand, before our core was asked.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.__main__ import read
+from tests.conformance.play import play
+from tests.conformance.shuffle import shuffled
+
+HAND = Path(__file__).parent / "hand"
+AREAS = sorted(path.stem for path in HAND.glob("*.json"))
+
+
+def cases(area):
+    return list(read([HAND / f"{area}.json"]))
+
+
+def test_each_has_a_name_and_says_why():
+    found = [case for area in AREAS for case in cases(area)]
+    assert len({case["id"] for case in found}) == len(found) >= 300
+    assert all(case["why"] and case["id"].startswith(f"hand-{case['area']}-") for case in found)
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_the_rules(area):
+    differ = {case["id"]: (case["why"], found) for case in cases(area) if (found := play(case))}
+    assert not differ
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_the_rules_under_other_names(area):
+    differ = [case["id"] for case in cases(area) if play(shuffled(case, 3))]
+    assert not differ
