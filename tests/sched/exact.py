@@ -330,20 +330,25 @@ class Exact:
     def of_plan(self, plan: Plan, kept: bool = False) -> tuple[str, Loss] | None:
         """What a plan takes for the winner, and by which action; None if it takes nothing.
 
-        A victim that found another place was taken all the same; with `kept` it has lost nothing.
+        What found another place was taken all the same; with `kept` it is not lost.
         """
         takes = [d for d in plan.decisions if d.beneficiary == self.winner.id]
         if not takes:
             return None
         devices: dict[str, int] = {}
         gone = set()
+        after = {row.key: row.claims for row in plan.tasks}
         for decision in takes:
             holder = self._holder(cp_model.CpModel(), self.scene.workloads[decision.workload])
             lost = (decision.gpu_before - decision.gpu_after) // holder.size
-            if decision.verb is Verb.MOVE and kept:
-                continue
-            if decision.verb in (Verb.EVICT, Verb.MOVE):
+            whole = decision.verb is Verb.EVICT
+            if decision.verb is Verb.MOVE and not kept:
+                moved = {
+                    task.name for task in holder.tasks if after.get(task.key, task.claims) != task.claims
+                }
+                lost = sum(1 for name, _ in holder.kept if name in moved)
+                whole = len(holder.tasks) - len(moved) < holder.row.groups[0].min
+            if whole:
                 gone.add(decision.workload)
-                lost = holder.total
-            devices[decision.workload] = lost
+            devices[decision.workload] = holder.total if whole else lost
         return takes[-1].action, self.loss(devices, frozenset(gone))
