@@ -47,6 +47,8 @@ TAINTS = [
     ("n1:1:taint=k.v/NoSchedule", "stands=k", "n1"),
     ("n1:1:taint=k.v/NoSchedule", "stands=k.w", ""),
     ("n1:1:taint=k.v/NoSchedule", "stands=k/NoExecute", ""),
+    ("n1:1:taint=k.v/NoSchedule", "stands=/NoSchedule", "n1"),  # any key
+    ("n1:1:taint=k.v/NoSchedule", "stands=.v", ""),  # a value without its key is none
     ("n1:1:taint=k.v/NoSchedule,l.v/NoExecute", "stands=k", ""),
     ("n1:1:taint=k.v/NoSchedule,l.v/NoExecute", "stands=k,l", "n1"),
     ("n1:1:taint=k.v/PreferNoSchedule n2:1", "", "n2"),
@@ -71,6 +73,8 @@ def test_a_fraction_and_a_task_without_gpus_ask_for_labels_too():
 
 def test_groups_have_wishes_of_their_own():
     t = settled("n1:1:zone=a n2:1:zone=b", "a=2", "j a g1 on=zone:b +worker g1 on=zone:a")
+    assert [task.claims.node for task in t.scene.tasks_of("j")] == ["n2", "n1"]
+    t = settled("n1:1:taint=k.v/NoSchedule n2:1", "a=2", "j a g1 +worker g1 stands=k")
     assert [task.claims.node for task in t.scene.tasks_of("j")] == ["n2", "n1"]
 
 
@@ -156,6 +160,11 @@ def test_what_stands_it_for_a_while_leaves_after_that():
     t.settle(wait=40_000)
     assert t.rows() == ["x Pending 0", "y Running 1 n2"]
     assert t.verdict("x").reason.code == "unsuited"
+
+
+def test_of_several_times_that_it_stands_the_shortest_counts():
+    t = settled("n1:1", "a=2", "x a g1 stands=k~30,k~90")
+    assert tainted(t, "n1", Effect.NO_EXECUTE).settle().wake == t.now + 30_000
 
 
 def test_a_promised_place_on_a_node_that_takes_nothing_new_is_given_up():

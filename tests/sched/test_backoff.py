@@ -1,8 +1,11 @@
 """A workload whose start keeps failing blocks nobody while it pauses, and holds nothing."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.sched.ticker import settled
+from tests.sched.ticker import Ticker, settled
+from tests.sched.worlds import NOW, world
 
 FAILING = [
     # nodes, projects, the one that fails (first in every order), the others, who runs meanwhile
@@ -52,3 +55,23 @@ def test_what_it_asks_for_is_nobodys_loss_meanwhile():
     assert t.split() == {"b": 0, "c": 1, "a": 1}
     t.settle(wait=20_000)
     assert t.split() == {"b": 1, "c": 1, "a": 0}
+
+
+def paused(*jobs, task):
+    """Two nodes, and a task that is in back-off for a minute."""
+    scene = world("n1:2 n2:1", "a=9", *jobs)
+    scene.put(replace(scene.tasks[task], retry_at=NOW + 60_000))
+    return Ticker(scene)
+
+
+def test_the_next_of_equal_tasks_goes_before_the_one_that_pauses():
+    t = paused("j a g1 x1-3 @n1", "x a g1 np @n2", task=("j", "main-1"))
+    t.settle()
+    assert t.rows("j") == ["j Running 2 n1"] and t.scene.tasks["j", "main-1"].claims is None
+
+
+def test_who_pauses_is_not_hastened():
+    """It could start on n2 at once if it might start at all."""
+    t = paused("v a g2 ~n1", "j a g1 >n1.0", task=("j", "main-0"))
+    t.cycle()
+    assert t.scene.tasks["j", "main-0"].claims.node == "n1"

@@ -98,3 +98,31 @@ def test_who_has_no_claim_anyway_is_told_that():
     assert t.verdict("w").reason.code == "not-entitled"
     t = budgeted(0, "n1:1", "a=1 b=1", "x a g1 np @n1", "w b g1")
     assert t.verdict("w").reason.code == "no-capacity"
+
+
+def test_the_first_that_no_longer_counts_is_waited_for():
+    t = budgeted(2, *TWO, past={"a": (59, 10)})
+    assert waits(t, "v").until == NOW + 60_000
+
+
+def test_what_was_before_counts_with_what_came_later():
+    t = budgeted(2, "n1:1 n2:1 n3:1", "a=0 b=3", "x a g1 @n1", "y a g1 @n2", "z a g1 @n3", "v b g1")
+    for name in ("w", "u"):
+        t.advance(600_000)
+        t.submit(f"{name} b g1")
+        t.settle()
+    assert {"v", "w"} <= set(t.running()) and waits(t, "u").budget == 2
+
+
+def test_what_only_this_cycle_gave_does_not_count():
+    """z is placed, and goes for x together with y; q goes for w. Two of a's are disturbed, at once."""
+    jobs = ["y a g1 p25 @n2", "q a g1 p25 @n3", "z a g1 x2 p25", "x a g2 p80", "w a g1 p70 type=b"]
+    t = budgeted(2, "n1:1 n2:2 n3:1:type=b", "a=9", *jobs)
+    assert [d.workload for d in t.plans[0].decisions] == ["y", "x", "q", "w"]
+    assert len(t.scene.disruptions["a"].times) == 2
+
+
+def test_bonus_that_goes_with_a_core_does_not_count():
+    t = budgeted(1, "n1:3", "a=1 b=2", "x a g1 elastic @n1*2", "y a g1 @n1", "w b g2")
+    assert t.rows("x", "w") == ["x Running 1 n1", "w Running 2 n1"]
+    assert len(t.scene.disruptions["a"].times) == 1

@@ -147,3 +147,18 @@ def test_gpu_memory_on_a_device_on_which_it_keeps_the_limit():
     """A quarter of the large card, half of the small one: the limit allows a quarter."""
     t = settled("n1:1:mem=16 n2:1:mem=32", "a=1:max=0.25", "x a m8Gi")
     assert t.rows() == ["x Running 0.25 n2"]
+
+
+ASKED = [
+    # what is asked for, and how many milli-GPUs that counts as where 0.4 GPUs are the limit
+    ("m8Gi", 500),
+    ("m8Gix2", 1000),
+    ("m8Gi x2", 1000),
+    ("m4Gi +worker g0.5x2", 1250),
+]
+
+
+@pytest.mark.parametrize(("asks", "milli"), ASKED)
+def test_memory_and_portions_of_several_devices_count_on_each(asks, milli):
+    t = settled("n1:2:mem=16", "a=0:max=0.4", f"j a {asks}")
+    assert (t.verdict("j").reason.code, t.verdict("j").reason.asked) == ("over-limit", milli)

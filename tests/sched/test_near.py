@@ -16,6 +16,13 @@ LIES = [
     (ROOM, ["x a g1 np @n1", "j a g2 x2 within=rack"], "j Running 4 n3+n4"),
     (ROOM, ["x a g1 np @n1", "y a g1 np @n3", "j a g2 x2 within=rack"], "j Pending 0"),
     (ROOM, ["x a g1 np @n1", "y a g1 np @n3", "j a g2 x2 near=rack"], "j Running 4 n2+n4"),
+    (ROOM, ["x a g1 np @n1", "j a g2 x2 near=rack"], "j Running 4 n3+n4"),
+    (ROOM, ["x a g1 np @n1", "j a g1 x2 near=rack"], "j Running 2 n1+n2"),  # the fullest that holds all
+    (  # none holds all: the emptiest first, so that it lies in two racks
+        f"{ROOM} n5:2:zone=z:rack=c n6:2:zone=z:rack=c",
+        ["x a g1 np @n1", "j a g2 x3 near=rack"],
+        "j Running 6 n3+n5+n6",
+    ),
     (ROOM, ["j a g1 x1-4 within=rack @n3"], "j Running 4 n3+n4"),
     (  # one that grows by moving stays in the rack of the others
         ROOM,

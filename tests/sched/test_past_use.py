@@ -9,7 +9,7 @@ from pliant.sched.division import ALL, Claimant, divide
 from pliant.sched.settings import Settings
 from pliant.sched.share import fair_shares
 from tests.sched.ticker import Ticker
-from tests.sched.worlds import world
+from tests.sched.worlds import NOW, world
 
 G = 1000
 
@@ -146,3 +146,10 @@ def test_all_stays_counts():
     t = Ticker(scene, settings=HOUR)
     t.settle()
     assert t.rows("old") == ["old Running 1 n1"]
+
+
+def test_what_it_ran_in_between_is_no_wait():
+    scene = world("n1:1", "a=1", "old a g1 p50 waits=3600", "new a g1 p60")
+    scene.put(replace(scene.workloads["old"], phase_since=NOW - 60_000))
+    plan = Ticker(scene, settings=HOUR).cycle()
+    assert [start.attempt.workload for start in plan.starts] == ["new"]

@@ -205,7 +205,8 @@ def _request(words: list[str]) -> Request:
             else:
                 request = replace(request, devices=int(devices or 1), portion=milli)
         elif word[0] == "m" and word[1:2].isdigit():
-            request = replace(request, devices=1, gpu_memory=parse_bytes(word[1:]))
+            amount, _, devices = word[1:].partition("x")
+            request = replace(request, devices=int(devices or 1), gpu_memory=parse_bytes(amount))
         elif word[0] == "c" and word[1:2].isdigit():
             request = replace(request, cpu=parse_cpu(word[1:]))
         elif word[0] == "r" and word[1:2].isdigit():
