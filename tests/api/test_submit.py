@@ -491,6 +491,7 @@ def test_a_dry_run_that_would_start(api: Api) -> None:
     [place] = found["placements"]
     assert (place["node"], place["gpu"], place["gpus"]) == ("node-0", 2.0, ["GPU-0-0", "GPU-0-1"])
     assert found["disrupted"] == []
+    assert rehearse(api, 2, elastic=True)["reason"]["code"] == "placed"  # not why it then grows
 
 
 def test_a_dry_run_that_would_wait_or_never_run(api: Api) -> None:

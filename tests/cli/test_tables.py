@@ -422,7 +422,7 @@ def test_why_until(fake, run):
     fake.answers["GET", "/api/v1/workloads/id-a1/why"] = Answer(body={"reason": reason})
     assert run("pliant why a1 -p team-a").out.splitlines()[1:] == [
         "Reason: Kept for b. [reserved]",
-        "Until: 2026-01-01T00:00:00Z",
+        "Until: 2026-01-01T00:00:00Z at the latest",
     ]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from pliant.sched.settings import Settings
 from tests.sched.ticker import Ticker, settled
-from tests.sched.worlds import world
+from tests.sched.worlds import NOW, world
 
 
 def test_only_from_projects_above_their_quota():
@@ -243,6 +243,17 @@ def test_minimum_run_time_of_the_pool():
     assert t.rows() == ["a1 Pending 0", "a2 Running 1 n2", "b1 Running 1 n1", "b2 Pending 0"]
     t.settle(wait=60_000)
     assert t.rows("a2", "b2") == ["a2 Pending 0", "b2 Running 1 n2"]
+
+
+def test_whoever_has_had_its_time_first_goes():
+    """a2 is the younger, but a1 may go 40 s before it: nobody waits for a2."""
+    t = settled(
+        "n1:2", "a=0 b=1", "a1 a g1 @n1 ran=50", "a2 a g1 @n1 ran=10", "b1 b g1", pools="default:min=60"
+    )
+    assert t.rows() == ["a1 Running 1 n1", "a2 Running 1 n1", "b1 Pending 0"]
+    assert t.plans[-1].wake == NOW + 10_000
+    t.settle(wait=10_000)
+    assert t.rows() == ["a1 Pending 0", "a2 Running 1 n1", "b1 Running 1 n1"]
 
 
 def test_equal_splits_do_not_swing():

@@ -7,8 +7,18 @@ from pliant.sched.unblock import Unblocking
 from tests.sched.worlds import NOW, world
 from tests.why.draw import SETTINGS
 
-# nodes; projects; jobs, of which w waits; what is said
+# nodes; projects; jobs, of which w waits; what is said; minimum run times of all are a minute
 TABLE = [
+    (
+        "n1:2",
+        "a=0 b=1",
+        ["x a g1 @n1 ran=50", "y a g1 @n1 ran=10", "w b g1"],
+        [
+            "10s pass",
+            "1.00 GPUs get free on node n1: x of project a ends",
+            "there is a node more in pool default, with 1.00 GPUs",
+        ],
+    ),
     (  # x would go for it: neither the limit nor more machines are missing
         "n1:4",
         "a=1:max=2",
@@ -55,7 +65,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("nodes", "projects", "jobs", "remedies"), TABLE)
 def test_remedies(nodes, projects, jobs, remedies):
-    here = world(nodes, projects, *jobs).world()
+    here = world(nodes, projects, *jobs, pools="default:min=60").world()
     plan = decide(here, NOW, SETTINGS)
     here = here.fresh()
     wid = next(row.id for row in here.workloads.values() if row.name == "w")

@@ -333,7 +333,7 @@ def _print_verdict(session: Session, verdict: Mapping[str, Any], name: str) -> N
             words, message = f"waits for {str(message).removeprefix('It waits for ')}", ""
     click.echo(f"Nothing was submitted: {name} {words}{f': {message}' if message else ''}")
     for verbs, word in ((("shrink",), "shrink"), (("evict",), "preempt"), (("move",), "move")):
-        if names := [_place(entry) for entry in taken if entry.get("verb") in verbs]:
+        if names := dict.fromkeys(_place(entry) for entry in taken if entry.get("verb") in verbs):
             click.echo(f"It would {word} {', '.join(names)}.")
 
 

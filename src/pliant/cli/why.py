@@ -39,7 +39,7 @@ def why(session: Session, name: str | None, everything: bool, quick: bool) -> No
     if text := _text(answer.get("reason")) or item.get("phaseMessage"):
         click.echo(f"Reason: {text}")
     if until := _until(answer.get("reason")):
-        click.echo(f"Until: {until}")
+        click.echo(f"Until: {until} at the latest")
     if position := answer.get("position"):
         _ahead(position, answer)
     if unblock := answer.get("unblock"):

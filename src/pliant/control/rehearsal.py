@@ -42,7 +42,7 @@ def rehearse(state: State, guest: Workload, tasks: Sequence[Task], now: int) -> 
     )
     own = [decision for decision in plan.decisions if decision.workload == guest.id]
     verdict = next((verdict for verdict in plan.verdicts if verdict.workload == guest.id), None)
-    reason = own[-1].reason if own else verdict.reason if verdict is not None else None
+    reason = own[0].reason if own else verdict.reason if verdict is not None else None
     disrupted = tuple(
         decision
         for decision in plan.decisions

@@ -169,7 +169,7 @@ class Hunt:
         rules.patient = True
         if waited_for:
             last = max(waited_for, key=lambda wid: (rules.spared[wid], wid))
-            self._cycle.wake_at(rules.spared[last])
+            self._cycle.wake_at(min(rules.spared.values()))  # another, as good, may be free to go before
             kin = self._cycle.kin(self._chunk, rules.pool)
             self._cycle.protected[kin] = (world.workloads[last].name, rules.spared[last])
             return True

@@ -72,8 +72,17 @@ class Unblocking(Search):
         return next((verdict.reason for verdict in plan.verdicts if verdict.workload == self.wid), None)
 
     def _wait(self, instant: int) -> None:
-        if self.works(Change(), instant) and not self.works(Change(), instant - 1):
-            self.add(Remedy("wait", instant - self.trial.now))
+        if not self.works(Change(), instant) or self.works(Change(), self.trial.now):
+            return
+        early, late = self.trial.now, instant
+        while late - early > 1:
+            middle = (early + late) // 2
+            if self.works(Change(), middle):
+                late = middle
+            else:
+                early = middle
+        if self.trial.tries > 0 and all(other.kind != "wait" for other in self.found):
+            self.add(Remedy("wait", late - self.trial.now))
 
     def _release(self) -> None:
         """Those that are being stopped where it has its places."""
