@@ -77,6 +77,29 @@ def test_a_pool_from_its_making_to_its_end(api: Api) -> None:
     api.get(f"{POOLS}/fast", 404)
 
 
+def test_a_label_belongs_to_one_pool(api: Api) -> None:
+    body = {"labelKey": "gpu", "labelValue": "h100", "clusterId": CLUSTER}
+    api.call("POST", POOLS, 201, json={"name": "fast", **body})
+    found = api.call("POST", POOLS, 409, json={"name": "faster", **body})
+    assert found["message"] == "Pool fast has the nodes with gpu=h100 already."
+    api.call("POST", POOLS, 201, json={"name": "faster", **body, "labelValue": "h200"})
+    api.call("PUT", f"{POOLS}/faster", 409, json={"labelValue": "h100"})
+    api.call("PATCH", f"{POOLS}/fast", json={"minRuntimeSeconds": 1})
+
+
+def test_a_new_pool_does_not_begin_with_the_quotas_of_an_old_one(api: Api) -> None:
+    body = {"name": "fast", "labelKey": "gpu", "labelValue": "h100", "clusterId": CLUSTER}
+    api.call("POST", POOLS, 201, json=body)
+    for kind in ("projects", "departments"):
+        entry = {"nodePool": {"name": "fast"}, "gpu": {"deserved": 3}}
+        path = f"/api/v1/org-unit/{kind}/default"
+        api.call("PATCH", path, json={"resources": [entry]})
+        api.call("DELETE", f"{POOLS}/fast", 204)
+        api.call("POST", POOLS, 201, json=body)
+        quota = {pool["nodePool"]["name"]: pool["gpu"]["deserved"] for pool in api.get(path)["resources"]}
+        assert quota["fast"] == 0
+
+
 def test_a_pool_is_named_by_its_id_too(api: Api) -> None:
     label = {"labelKey": "k", "labelValue": "v"}
     pool = api.call("POST", POOLS, 201, json={"name": "fast", **label})

@@ -13,7 +13,7 @@ from pliant.control.view import Board
 from pliant.model.affinity import HOST, Taint
 from pliant.model.event import EventKind
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool
-from pliant.model.tenancy import Project
+from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology, Within
 from pliant.model.workload import Desired, Workload
 from pliant.sched.reach import all_pools
@@ -97,6 +97,12 @@ class Machines:
                     f"Workloads ask for pool {pool.name}: {', '.join(users[:5])}.", "Delete them first."
                 )
             draft.drop(pool)
+            world = self._loop.world
+            queues: list[Project | Department] = [*world.projects.values(), *world.departments.values()]
+            for queue in queues:
+                left = tuple(quota for quota in queue.quotas if quota[0] != pool.name)
+                if left != queue.quotas:  # another pool of that name is not to begin with its quotas
+                    draft.put(replace(queue, quotas=left))
             draft.event(
                 f"pool/{pool.name}", EventKind.DELETED, f"{user} deleted node pool {pool.name}.", who=user
             )
@@ -106,6 +112,13 @@ class Machines:
     def _check_pool(self, pool: NodePool) -> None:
         if pool.min_runtime < 0:
             raise BadRequest("A minimum run time cannot be negative.", "Give 0 or more, such as 2m.")
+        label = (pool.label_key, pool.label_value)
+        for other in self._loop.world.pools.values():
+            if other.name not in (pool.name, DEFAULT_POOL) and (other.label_key, other.label_value) == label:
+                raise Conflict(
+                    f"Pool {other.name} has the nodes with {'='.join(label)} already.",
+                    "Choose another label.",
+                )
         if pool.topology:
             self._topology(pool.topology)
 
