@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.sched.ticker import settled
+from tests.sched.ticker import Ticker, settled
+from tests.sched.worlds import world
 
 LIE = [
     # pool, nodes, jobs, device of each task
@@ -47,3 +48,9 @@ LIMITS = [
 @pytest.mark.parametrize(("jobs", "rows"), LIMITS)
 def test_what_may_be_used_above_the_request_is_not_given_to_anybody(jobs, rows):
     assert settled("n1:1", "a=1:max=1", *jobs).rows() == rows
+
+
+def test_a_device_on_which_it_can_start_goes_before_one_that_is_used_more():
+    """Of n1.0 three tenths are claimed, and half is still being given back."""
+    t = Ticker(world("n1:2", "a=9", "x a g0.5 ~n1.0", "y a g0.3 @n1.0", "z a g0.2 @n1.1", "w a g0.5 p90"))
+    assert [start.placement.uuids for start in t.cycle().starts] == [("n1.1",)]

@@ -15,6 +15,7 @@ from types import FunctionType
 
 import pytest
 
+from tests.sched import test_backoff, test_churn, test_past_use, test_pools
 from tests.sched.ticker import settled
 
 
@@ -151,6 +152,57 @@ MUTANTS = (
         World(
             "n1:1 n2:2", "a=3 b=2", ("a1 a g1 p25 @n1", "b1 b g2 p25 @n2", "a2 a g2 p90"), {"a1": 1, "b1": 2}
         ).check,
+    ),
+    Mutant(
+        "two devices of a fraction are one",
+        (("fraction:shared_devices", "found[: request.devices]]", "found[:1]]"),),
+        World("n1:2", "a=2", ("x a g0.5x2",), {"x": 1}).check,
+    ),
+    Mutant(
+        "who stands one effect of a taint stands all",
+        (("demands:tolerates", "toleration.effect is None or", "True or"),),
+        World("n1:1:taint=k.v/NoSchedule", "a=1", ("x a g1 stands=k/NoExecute",), {}).check,
+    ),
+    Mutant(
+        "the quota of one pool is that of all",
+        (("share:deserved", "queue.quota(pool)", "queue.quota(DEFAULT_POOL)"),),
+        World(
+            "n1:1 n2:1:pool=fast", "a=1+fast=0", ("x a g1 np pool=fast", "y a g1 np"), {"y": 1}, "fast"
+        ).check,
+    ),
+    Mutant(
+        "of preferred domains the fullest is filled first",
+        (("topology:node_sets", "for one in reversed(near)", "for one in near"),),
+        World(
+            " ".join(f"n{i}:1:zone=z:rack=r{i // 2}" for i in range(6)), "a=9",
+            ("x a g1 np @n0", "j a g1 x3 np near=rack", "y a g1 x2 within=rack p25"), {"x": 1, "j": 3},
+        ).check,
+    ),
+    Mutant(
+        "waiting lifts above what is never preempted",
+        (("ageing:aged", "return most if priority >= PREEMPTIBLE_BELOW else", "return most if True else"),),
+        lambda: test_past_use.test_who_waited_for_long_goes_first(
+            "old a g1 p90 waits=36000", "new a g1 np p100", "new"
+        ),
+    ),
+    Mutant(
+        "a churn budget of each cycle",
+        (("churn:Churn.rows", "(*self._past(project), *[self._now] * count)", "(self._now,) * count"),),
+        test_churn.test_what_was_before_counts_with_what_came_later,
+    ),
+    Mutant(
+        "who pauses is asked all the same",
+        (("context:Cycle.rests", "row.retry_at is not None and row.retry_at > self.now", "False"),),
+        lambda: test_backoff.test_it_blocks_nobody_and_holds_nothing(
+            "n1:1", "a=1", "f a g1 p90", ["y a g1"], {"y"}
+        ),
+    ),
+    Mutant(
+        "who was taken moves to the pool that it prefers",
+        (("staying:stay", "if not given_back(world, mine.items()):", "if True:"),),
+        lambda: test_pools.test_who_may_stay_in_the_end_is_not_moved_to_a_pool_that_it_prefers(
+            "x1-2", "j Running 0.5 n2", 1
+        ),
     ),
 )  # fmt: skip
 

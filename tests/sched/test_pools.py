@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from pliant.model.tenancy import with_quota
 from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import world
 
@@ -88,3 +89,30 @@ def test_who_may_stay_in_the_end_is_not_moved_to_a_pool_that_it_prefers(asks, ro
     ]
     t = settled("n1:1 n2:5:pool=fast", "a=1+fast=4:max=4", *jobs, pools="fast")
     assert t.rows("j") == [row] and t.attempts("j") == attempts
+
+
+def test_what_a_derived_project_deserves_counts_in_each_pool():
+    """Of two GPUs b has what a leaves of them, of four in fast what a and the department inside d leave."""
+    scene = world("n1:2 n2:4:pool=fast", "d/=2+fast=4 e/=0+fast=1 d/a=1+fast=2 d/b=?", pools="fast")
+    scene.put(replace(scene.departments["e"], parent="d"))
+    built = scene.world()
+    assert (built.deserved("b").gpu, built.deserved("b", "fast").gpu) == (1000, 1000)
+
+
+@pytest.mark.parametrize(("takes", "field"), [("b", "reclaim_min_runtime"), ("a", "preempt_min_runtime")])
+@pytest.mark.parametrize(("pool", "keeps"), [("fast", True), ("default", False)])
+def test_a_minimum_run_time_counts_in_its_pool(takes, field, pool, keeps):
+    jobs = ["x a g1 p25 pool=fast @n2 ran=10", f"w {takes} g1 p80 pool=fast"]
+    scene = world("n1:1 n2:1:pool=fast", "a=0+fast=0 b=0+fast=1", *jobs, pools="fast")
+    a = scene.projects["a"]
+    scene.put(with_quota(a, pool, replace(a.quota(pool), **{field: 60_000})))
+    t = Ticker(scene)
+    t.settle()
+    assert ("x" in t.running()) is keeps
+
+
+def test_what_waits_counts_in_every_pool_that_it_may_use():
+    """w asks for default first, and is due one of the two GPUs of fast."""
+    jobs = ["x a g1 np @n1", "y a g1 @n2", "z a g1 @n2", "w b g1 pool=default,fast"]
+    t = settled("n1:1 n2:2:pool=fast", "a=1+fast=0 b=0+fast=0", *jobs, pools="fast")
+    assert t.rows("w") == ["w Running 1 n2"]
