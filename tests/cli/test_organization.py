@@ -231,7 +231,7 @@ def test_cpu_and_memory_of_a_project(run, fake):
         .endswith("""\
 CPU and memory:
 POOL     CPU QUOTA  CPU LIMIT  CPUS  MEMORY QUOTA  MEMORY LIMIT  MEMORY
-default  8          16         2.5   477Mi         64Gi          100Mi""")
+default  8          16         2.5   500M          64Gi          100Mi""")
     )
 
 

@@ -133,7 +133,12 @@ def _cores(millicores: float | None) -> str:
 
 
 def _megabytes(megabytes: float | None) -> str:
-    return "-" if megabytes is None else show_bytes(megabytes * 10**6)
+    """As it was said: 500M and 64G, or 64Gi."""
+    if megabytes is None:
+        return "-"
+    if megabytes != int(megabytes) or not megabytes:
+        return show_bytes(megabytes * 10**6)
+    return f"{megabytes:.0f}M" if megabytes % 1000 else f"{megabytes / 1000:.0f}G"
 
 
 def past_use(use: Any) -> str:
