@@ -2,7 +2,9 @@
 
 import pytest
 
-from tests.sched.ticker import settled
+from pliant.sched.settings import Settings
+from tests.sched.ticker import Ticker, settled
+from tests.sched.worlds import world
 
 
 def test_higher_priority_takes_from_lower():
@@ -67,6 +69,15 @@ def test_a_surplus_task_that_must_go_runs_on_where_there_is_room():
     """Its node is the only one that high may use; the other one has a GPU left."""
     t = settled("n1:2:type=x n2:1", "a=3", "low a g1 x1-2 p25 @n1", "high a g1 p80 type=x")
     assert t.running() == {"low": 2, "high": 1} and not t.decisions(verb="evict")
+
+
+@pytest.mark.parametrize(("moves_aside", "runs"), [("anybody", True), ("victims", False)])
+def test_who_is_moved_aside(moves_aside, runs):
+    """Each node has one task that may be taken and one of another project, inside its quota."""
+    jobs = ("a1 a g1 @n1", "b1 b g1 @n1", "a2 a g1 @n2", "b2 b g1 @n2", "a3 a g2 p80")
+    t = Ticker(world("n1:2 n2:2", "a=2 b=2", *jobs), settings=Settings(moves_aside=moves_aside))
+    t.settle()
+    assert ("a3" in t.running()) is runs and {"b1", "b2"} <= t.running().keys()
 
 
 def test_weight_0_preempts_into_what_nobody_is_due():

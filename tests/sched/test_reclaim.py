@@ -310,6 +310,13 @@ def test_own_bonus_does_not_count_against_what_is_due():
     assert t.rows("a1", "b2") == ["a1 Pending 0", "b2 Running 2 n1"]
 
 
+def test_what_finds_its_place_again_counts_as_well():
+    """With c1 stopped d would be inside its share and might take from e; but c1 would come straight back."""
+    queues = "d/=3:w=1 e/=1:w=1 d/b=4:w=0 d/c=1:w=0 e/a=3:w=0"
+    t = settled("n1:4", queues, "c1 c g1 @n1", "a1 a g2 @n1", "c2 c g0.6 @n1", "b1 b g2 np p100")
+    assert t.rows("a1", "b1") == ["a1 Running 2 n1", "b1 Pending 0"] and not t.decisions()
+
+
 def test_weight_0_has_no_claim_to_what_nobody_is_due():
     """A third GPU is nobody's due: who came first to it keeps it, though the older project asks for it."""
     t = settled("n1:3", "b=1:w=0 a=1:w=0", "a1 a g1 @n1", "a2 a g1 @n1", "b1 b g1 @n1", "b2 b g1")

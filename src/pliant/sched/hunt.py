@@ -66,7 +66,11 @@ class Hunt:
             self._withheld(mark)
             return False
         fit.tidy(self._world, self._cls, self._chunk, self._pool)
-        resettle(self._rules, self._units)
+        resettle(rules, self._units)
+        if rules.in_turn and not rules.holds():  # with victims in their places again it is another outcome
+            self._world.undo(mark)
+            kept.pop(kin, None)
+            return False
         tell(self._rules, self._units, self._clearing.before)
         return True
 

@@ -6,7 +6,7 @@ from pliant.model.workload import Workload
 from pliant.sched.actions.take import serve
 from pliant.sched.admission import RESOURCES, Refusal
 from pliant.sched.context import Cycle
-from pliant.sched.portions import Chunk, Step
+from pliant.sched.portions import Chunk, Step, core_priority
 from pliant.sched.share import queue_of
 from pliant.sched.victims import Rules
 
@@ -33,6 +33,9 @@ class LowerPriority(Rules):
             and not self.sheltered(victim)
             and (step is not Step.CORE or self.unprotected(victim))
         )
+
+    def gives(self, victim: Workload) -> bool:
+        return victim.project == self.chunk.workload.project and core_priority(victim) < self.chunk.priority
 
     def holds(self) -> bool:
         """The project gets no more by it than its fair share: others would take that back, and so on."""
