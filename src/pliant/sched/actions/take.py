@@ -45,9 +45,13 @@ def serve(cycle: Cycle, action: str, rules_for: RulesFor) -> None:
                 cycle.block(lane, Block(chunk, pool, adding, cycle.refuse(chunk, pool, adding), kin), alike)
                 continue
             cycle.placed(chunk, pool, action, before)
-            following = world.need(wid).chunk if again else None
-            if following is not None and not cycle.rests(following):
+            following = world.need(wid).chunk
+            if following is None or cycle.rests(following):
+                continue
+            if again:
                 order.push(following, cycle.adding(following, pool))
+            else:  # the next action may serve it
+                cycle.failed(lane, cycle.kin(following, pool), (following,))
 
 
 def _hunted(cycle: Cycle, rules: Rules, failed: set[Kin]) -> bool:
