@@ -19,12 +19,9 @@ class Churn:
         self._world = world
         self._now = now
         self.budget = settings.churn_budget
+        self.bounded = self.budget >= 0
         self.window = settings.churn_window
         self._counts: dict[str, int] = {}  # decisions of this cycle by project
-
-    @property
-    def bounded(self) -> bool:
-        return self.budget >= 0
 
     def left(self, project: str) -> int:
         """So many decisions may still be made against it; only where there is a bound."""

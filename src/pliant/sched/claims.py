@@ -63,8 +63,12 @@ class Claims:
 
     def gpu_of(self, workload: str) -> int:
         """Milli-GPUs that it claims now."""
-        held = [self._claims.get(key) for key in self._members.get(workload, ())]
-        return sum([claim.gpu for claim in held if claim is not None])
+        total = 0
+        for key in self._members.get(workload, ()):
+            claim = self._claims.get(key)
+            if claim is not None:
+                total += claim.gpu
+        return total
 
     def pool_of(self, node: Node | str) -> str:
         """The pool that a node is in; the default pool for an unknown one."""
@@ -174,10 +178,11 @@ class Claims:
                     found[claim.node] = None
         return found
 
-    def changed(self) -> list[TaskKey]:
-        """Tasks whose claims are not those of their rows, sorted."""
-        keys = {key for key, _ in self._journal}
-        return sorted(key for key in keys if self._claims.get(key) != self.tasks[key].claims)
+    def changed(self, carried: bool = False) -> list[TaskKey]:
+        """Tasks whose claims are not those of their rows, sorted; `carried`: only those that carry any."""
+        rows, claims = self.tasks, self._claims
+        keys = {key for key, _ in self._journal if not carried or rows[key].carries is not None}
+        return sorted([key for key in keys if claims.get(key) != rows[key].claims])
 
     # ------------------------------------------------------------------ sums
     def _set(self, key: TaskKey, placement: Placement | None) -> None:
@@ -198,10 +203,10 @@ class Claims:
             else:
                 self._claims[key] = placement
                 self._charge(key, placement, 1)
-            known = node.exchange(key, before, placement, carries)
-            if not known[0]:
+            knew, knows = node.exchange(key, before, placement, carries)
+            if not knew:
                 self._strays.pop(key, None)
-            if not known[1]:
+            if not knows:
                 self._strays[key] = None
             return
         self._hold(key, carries, -1)
@@ -239,13 +244,14 @@ class Claims:
         node = self.nodes.get(claims.node)
         if workload is None or node is None:
             return
-        gpu, cpu, memory = sign * claims.gpu, sign * claims.cpu, sign * claims.memory
-        chain = self._chains.get((workload.project, node.pool))
+        project, pool = workload.project, node.pool
+        chain = self._chains.get((project, pool))
         if chain is None:
-            chain = [self.tally(queue, node.pool) for queue in self.path(workload.project)]
-            self._chains[workload.project, node.pool] = chain
+            chain = self._chains[project, pool] = [self.tally(it, pool) for it in self.path(project)]
+        gpu, cpu, memory = sign * claims.gpu, sign * claims.cpu, sign * claims.memory
+        fixed = not workload.preemptible
         for tally in chain:
-            tally.add(gpu, cpu, memory, not workload.preemptible)
+            tally.add(gpu, cpu, memory, fixed)
 
     def _charge_workload(self, wid: str, sign: int) -> None:
         for key in self._members.get(wid, ()):

@@ -86,7 +86,7 @@ def _plan(cycle: Cycle) -> Plan:
     outcome = Deriver(cycle).run(changed)
     return Plan(
         tuple(cycle.decisions),
-        tuple(outcome.rows[key] for key in sorted(outcome.rows)),
+        tuple(outcome.rows.values()),
         tuple(outcome.starts),
         tuple(outcome.stops),
         tuple(outcome.resizes),

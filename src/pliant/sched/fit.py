@@ -15,16 +15,22 @@ from pliant.sched.world import World
 
 def fits(node: NodeState, request: Request) -> bool:
     """True if the node has this much unclaimed."""
-    row = node.row
-    if row.max_tasks is not None and node.claimants >= row.max_tasks:
-        return False
-    if (request.cpu and request.cpu > row.cpu - node.claimed_cpu) or (
-        request.memory and request.memory > row.memory - node.claimed_memory
-    ):
+    if not _has_cores(node, request):
         return False
     if whole(request):
         return request.devices <= node.free
     return not request.devices or fraction.shared_devices(node, request) is not None
+
+
+def _has_cores(node: NodeState, request: Request) -> bool:
+    """True if, besides devices, the node has unclaimed what a task needs."""
+    row = node.row
+    if row.max_tasks is not None and node.claimants >= row.max_tasks:
+        return False
+    return not (
+        (request.cpu and request.cpu > row.cpu - node.claimed_cpu)
+        or (request.memory and request.memory > row.memory - node.claimed_memory)
+    )
 
 
 def fits_now(node: NodeState, request: Request) -> bool:
@@ -48,7 +54,7 @@ def seat(node: NodeState, request: Request, pool: NodePool) -> Placement:
         devices = fraction.whole_devices(node, request.devices) or []
         if len(devices) > 1:
             devices.sort(key=_index)
-        shares = tuple([device.whole() for device in devices])
+        shares = tuple(map(Device.whole, devices))
         return Placement(node.row.name, shares, request.cpu, request.memory)
     spread = pool.device_strategy is Strategy.SPREAD
     pairs = (fraction.shared_devices(node, request, spread) if request.devices else None) or []
@@ -67,7 +73,9 @@ def find(
     cls: NodeClass, request: Request, pool: NodePool, most: int = 0, bars: suited.Bars = ()
 ) -> NodeState | None:
     """The best node with so much unclaimed; one that could start it now before one where it must wait."""
+    fits_there = fits
     if whole(request):
+        fits_there = _has_cores  # only nodes with so many free devices are looked at
         tiers = score.by_free_devices(cls, request.devices, most, pool.gpu_strategy)
     elif request.devices:
         tiers = score.for_fraction(cls, pool.gpu_strategy)
@@ -77,7 +85,7 @@ def find(
     for nodes in tiers:
         later = None
         for node in nodes:
-            if fits(node, request) and (not bars or suited.allowed(node, bars)):
+            if fits_there(node, request) and (not bars or suited.allowed(node, bars)):
                 if fits_now(node, request):
                     return node
                 if waits is None:
@@ -176,11 +184,12 @@ def by_size(parts: Sequence[Part]) -> list[Part]:
 
 def place(world: World, cls: NodeClass, chunk: Chunk, pool: NodePool) -> bool:
     """Claim places for all of a chunk; False, and nothing changed, if one of them has none."""
+    near = constrained(chunk.workload)
+    if len(chunk.parts) == 1 and not near:
+        return place_part(world, (cls,), chunk.parts[0], pool)
     mark = world.checkpoint()
-    if constrained(chunk.workload):
+    if near:
         done = _place_branch(world, topology.NodeSet(cls), tree(chunk.workload), chunk.parts, pool)
-    elif len(chunk.parts) == 1:
-        done = place_part(world, (cls,), chunk.parts[0], pool)
     else:
         done = all(place_part(world, (cls,), part, pool) for part in by_size(chunk.parts))
     if not done:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from pliant.model.machine import Placement
+from pliant.model.machine import Placement, Share
 from pliant.model.quantity import GPU
 from pliant.model.reason import ByOwner, Ended, Reason, Restarted
 from pliant.model.workload import AttemptId, Task, TaskPhase, Workload
@@ -19,7 +19,7 @@ class Outcome:
     """Everything of a plan that follows from claims."""
 
     def __init__(self) -> None:
-        self.rows: dict[TaskKey, Task] = {}
+        self.rows: dict[TaskKey, Task] = {}  # sorted once all is derived
         self.starts: list[StartIntent] = []
         self.stops: list[StopIntent] = []
         self.resizes: list[ResizeIntent] = []
@@ -65,6 +65,7 @@ class Coming:
 
 
 NOTHING_COMES = Coming()
+NO_SHARE = Share("", portion=0)
 
 
 class Deriver:
@@ -81,7 +82,7 @@ class Deriver:
         self.outcome = Outcome()
 
     def run(self, changed: list[TaskKey]) -> Outcome:
-        keys = sorted({*changed, *self._world.adrift})
+        keys = sorted({*changed, *self._world.adrift}) if self._world.adrift else changed
         changed_now = set(changed)
         starting: dict[str, list[TaskKey]] = {}
         for key in keys:
@@ -101,6 +102,8 @@ class Deriver:
             for key in waiting:
                 if key not in self.outcome.rows:
                     self._noted(key)
+        rows = self.outcome.rows
+        self.outcome.rows = {key: rows[key] for key in keys if key in rows}
         return self.outcome
 
     def _noted(self, key: TaskKey) -> Task:
@@ -170,9 +173,10 @@ class Deriver:
         self.outcome.resizes.append(ResizeIntent(attempt, claim, self._decisions.get(row.workload, -1)))
 
     def _order(self, place: Placement) -> None:
-        if place.node not in self._coming:
-            self._coming[place.node] = Coming()
-        self._coming[place.node].add(place)
+        coming = self._coming.get(place.node)
+        if coming is None:
+            coming = self._coming[place.node] = Coming()
+        coming.add(place)
 
     def _why(self, row: Task, claim: Placement | None) -> Reason:
         at = self._decisions.get(row.workload)
@@ -233,8 +237,9 @@ class Deriver:
         up: dict[str, int] = {}
         for row in ready:
             up[row.group] = up.get(row.group, 0) + 1
-        for key in self._world.keys_of(workload.id) if not core_met(workload, up) else ():
-            row = self._row(key)  # of those that can start it is as before
+        keys = self._world.keys_of(workload.id)
+        for key in keys if len(ready) < len(keys) else ():
+            row = self._row(key)  # those that can start still wait
             if row.phase in (TaskPhase.RUNNING, TaskPhase.ORDERED, TaskPhase.SUCCEEDED):
                 up[row.group] = up.get(row.group, 0) + 1
         return core_met(workload, up)
@@ -245,24 +250,24 @@ class Deriver:
         if node is None or (not node.open and self._world.tasks[key].carries is None):
             return False
         own = self._world.tasks[key].carries
-        if own is not None and own.node != claim.node:
-            own = None
-        mine = {share.gpu: share for share in own.shares} if own is not None else {}
+        mine: dict[str, Share] = {}
+        cpu, memory = node.carried_cpu, node.carried_memory
+        if own is not None and own.node == claim.node:
+            mine = {share.gpu: share for share in own.shares}
+            cpu -= own.cpu
+            memory -= own.memory
         coming = self._coming.get(claim.node, NOTHING_COMES)
         for share in claim.shares:
             device = node.devices.get(share.gpu)
             if device is None:
                 return False
-            portion, memory = coming.shares.get(share.gpu, (0, 0))
-            portion += device.carried
-            memory += device.carried_memory
-            if (held := mine.get(share.gpu)) is not None:
-                portion -= held.portion
-                memory -= held.memory
-            if portion + share.portion > GPU or memory + share.memory > device.gpu.memory:
+            portion, bytes_ = coming.shares.get(share.gpu, (0, 0))
+            if device.carried or device.carried_memory:
+                held = mine.get(share.gpu, NO_SHARE)
+                portion += device.carried - held.portion
+                bytes_ += device.carried_memory - held.memory
+            if portion + share.portion > GPU or bytes_ + share.memory > device.gpu.memory:
                 return False
-        cpu = coming.cpu + node.carried_cpu - (own.cpu if own is not None else 0)
-        memory = coming.memory + node.carried_memory - (own.memory if own is not None else 0)
-        return (not claim.cpu or cpu + claim.cpu <= node.row.cpu) and (
-            not claim.memory or memory + claim.memory <= node.row.memory
+        return (not claim.cpu or cpu + coming.cpu + claim.cpu <= node.row.cpu) and (
+            not claim.memory or memory + coming.memory + claim.memory <= node.row.memory
         )

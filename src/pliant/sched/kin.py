@@ -32,8 +32,9 @@ class Destinations:
         if known is not None and known[0] is chunk and known[1] == pool:
             return known[2]
         fills = it.max_runtime if self.settings.reservation else None  # it tells who may fill in
-        owner = (it.project, it.kind, chunk.priority, it.preemptible, it.node_type, fills)
-        kind = (pool, owner, chunk.step, chunk.shape, chunk.parts[0].task if chunk.extends else None)
+        bound = chunk.parts[0].task if chunk.extends else None
+        owner = (pool, it.project, it.kind, it.preemptible, it.node_type, fills)
+        kind = (*owner, chunk.priority, chunk.step, chunk.shape, bound)
         kin = self._kinds.setdefault(kind, len(self._kinds))
         self._kins[it.id] = chunk, pool, kin
         return kin

@@ -223,8 +223,7 @@ class NodeState:
         for cls in self.classes:
             cls.room += self.room - room
             if idle != self.idle:
-                cls.idled(idle, -1)
-                cls.idled(self.idle, 1)
+                cls.idled(idle, self.idle)
             if free != self.free:
                 cls.moved(self, free)
             if (partly > 0) != (self.partly > 0):
@@ -344,7 +343,7 @@ class NodeClass:
         self.nodes[name] = node
         insort(self.names, name)
         insort(self.buckets.setdefault(node.free, []), name)
-        self.idled(node.idle, 1)
+        self.idle[node.idle] = self.idle.get(node.idle, 0) + 1
         if node.partly:
             insort(self.partly, name)
         self.free += node.free
@@ -358,7 +357,7 @@ class NodeClass:
         del self.nodes[name]
         _discard(self.names, name)
         self._unbucket(name, node.free)
-        self.idled(node.idle, -1)
+        self._less_idle(node.idle)
         _discard(self.partly, name)
         self.free -= node.free
         self.room -= node.room
@@ -367,17 +366,18 @@ class NodeClass:
         self._sizes = None
 
     def moved(self, node: NodeState, before: int) -> None:
-        name, now = node.row.name, node.free
-        self._unbucket(name, before)
-        insort(self.buckets.setdefault(now, []), name)
-        self.free += now - before
+        self._unbucket(node.row.name, before)
+        insort(self.buckets.setdefault(node.free, []), node.row.name)
+        self.free += node.free - before
 
-    def idled(self, count: int, nodes: int) -> None:
-        """So many nodes more (or less) have so many idle devices."""
-        left = self.idle.get(count, 0) + nodes
-        if left:
-            self.idle[count] = left
-        else:
+    def idled(self, before: int, now: int) -> None:
+        """One of its nodes has so many idle devices now."""
+        self._less_idle(before)
+        self.idle[now] = self.idle.get(now, 0) + 1
+
+    def _less_idle(self, count: int) -> None:
+        self.idle[count] -= 1
+        if not self.idle[count]:
             del self.idle[count]
 
     def shared_changed(self, node: NodeState) -> None:

@@ -5,8 +5,9 @@ from typing import NamedTuple
 from pliant.model.workload import Workload
 from pliant.sched.portions import Chunk, Need, workload_open
 
+WANTING, BROKEN, STRETCHED, ELASTIC = 1, 2, 4, 8
 HOLDS = 4
-"""The bit for `holders` in Membership._belongs; those below it are for the other sets, in their order."""
+"""In Membership._belongs the bits for the sets; that for `holders` is so far from the right."""
 
 Kind = tuple[object, ...]
 """All that tells a waiting workload from others but its age and its names."""
@@ -54,41 +55,44 @@ class Membership:
         """Where a workload with this need belongs now; None: it is gone."""
         if workload is None or need is None:
             self._leave_kind(wid)
-            self._move(wid, 0)
-            self._belongs.pop(wid, None)
+            self._move(wid, self._belongs.pop(wid, 0), 0)
             return
-        if need.chunk is None:
-            self._leave_kind(wid)
-        else:
+        if need.chunk is not None:
             self._join_kind(wid, kind_of(workload, need, need.chunk), need.chunk)
-        now = (
-            (need.chunk is not None)
-            | (need.broken and workload_open(workload)) << 1
-            | (need.bonus > 0) << 2
-            | need.stretchable << 3
-            | need.holds << HOLDS
-        )
-        changed = self._move(wid, now)
+        elif wid in self._among:
+            self._leave_kind(wid)
+        now = need.holds << HOLDS
+        if need.chunk is not None:
+            now |= WANTING
+        if need.broken and workload_open(workload):
+            now |= BROKEN
+        if need.bonus > 0:
+            now |= STRETCHED
+        if need.stretchable:
+            now |= ELASTIC
+        changed = now ^ self._belongs.get(wid, 0)
         if changed:
             self._belongs[wid] = now
+            self._move(wid, changed, now)
             if changed >> HOLDS:
                 _include(self.holders.setdefault(workload.project, {}), wid, now >> HOLDS)
 
-    def _move(self, wid: str, now: int) -> int:
-        """Put a workload into just these of the four sets; the bits that have changed, `holders` included."""
-        changed = now ^ self._belongs.get(wid, 0)
-        if changed & 1:
-            _include(self.wanting, wid, now & 1)
-        if changed & 0b1110:  # seldom
-            for at, group in enumerate((self.broken, self.stretched, self.elastic), 1):
-                if changed >> at & 1:
-                    _include(group, wid, now >> at & 1)
-        return changed
+    def _move(self, wid: str, changed: int, now: int) -> None:
+        """Put a workload into those of the four sets that `now` says; `changed`: where that is new."""
+        if changed & WANTING:
+            _include(self.wanting, wid, now & WANTING)
+        if changed & BROKEN:
+            _include(self.broken, wid, now & BROKEN)
+        if changed & STRETCHED:
+            _include(self.stretched, wid, now & STRETCHED)
+        if changed & ELASTIC:
+            _include(self.elastic, wid, now & ELASTIC)
 
     def _join_kind(self, wid: str, kind: Kind, chunk: Chunk) -> None:
         among = self._among.get(wid)
         if among is None or among.kind != kind:
-            self._leave_kind(wid)
+            if among is not None:
+                self._leave_kind(wid)
             among = self._among[wid] = Alike(kind, self.kinds.setdefault(kind, {}))
         among.chunks[wid] = chunk
 

@@ -157,7 +157,7 @@ def need_of(world: "World", workload: Workload) -> Need:
     keys = world.keys_of(workload.id)
     only = workload.groups[0]
     if len(workload.groups) == len(keys) == only.min == only.max == 1 and not only.elastic:
-        return _need_of_one(world, workload, world.tasks[keys[0]])
+        return _need_of_one(world, workload, keys[0])
     stock = subgroups.Stock(workload.priority)
     idles: dict[str, list[Task]] = {}
     lacks: list[tuple[Request, int]] = []
@@ -206,14 +206,15 @@ def need_of(world: "World", workload: Workload) -> Need:
     return Need(chunk, total, by_memory, holds, bonus, bonus_gpu, stretchable, holds and core != [], failed)
 
 
-def _need_of_one(world: "World", workload: Workload, task: Task) -> Need:
+def _need_of_one(world: "World", workload: Workload, key: tuple[str, str]) -> Need:
     """The same for the most frequent kind: one task, all or nothing."""
-    if world.claim_of(task.key) is not None:
+    if world.claim_of(key) is not None:
         return SERVED
+    task = world.tasks[key]
     if task.phase in DONE or not workload_open(workload):
         return NOTHING_MORE
     request = workload.groups[0].request
-    chunk = chunk_of(world, workload, Step.CORE, (Part(task.key, request),), Step.CORE)
+    chunk = chunk_of(world, workload, Step.CORE, (Part(key, request),), Step.CORE)
     by_memory = ((request, 1),) if request.gpu_memory else ()
     failed = task.retry_at is not None
     return Need(chunk, chunk.resources, by_memory, False, 0, 0, False, False, failed)

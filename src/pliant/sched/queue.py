@@ -18,6 +18,11 @@ Row = Sequence[Chunk]
 
 QueueKey = tuple[bool, bool, int, bool, int, int, int, int, str]
 ROOT = ""
+NOBODY = Standing(NOTHING, NOTHING, NOTHING, 0, 0, NOTHING)
+"""Of the root, which has no siblings."""
+
+Job = tuple[JobKey, int, Row, Resources]
+"""A row of jobs: the key of the first that is left of it, its place, what each of them adds to its queues."""
 
 Measure = tuple[tuple[int, int], ...]
 """For each resource by what its amount is multiplied and divided to become a ratio: see measure_of()."""
@@ -36,9 +41,9 @@ def job_key(chunk: Chunk, aged: Aged | None = None) -> JobKey:
 
 def queue_key(key: str, standing: Standing, tally: Tally, adding: Resources, measure: Measure) -> QueueKey:
     """Smaller goes first. Ratios are exact: integers scaled by 2**64, see dominant()."""
-    (gpu, cpu, memory), (more_gpu, more_cpu, more_memory) = (tally.gpu, tally.cpu, tally.memory), adding
-    with_gpu, with_cpu, with_memory = gpu + more_gpu, cpu + more_cpu, memory + more_memory
-    fair, due, reach = standing.fair, standing.deserved, standing.allocatable
+    gpu, cpu, memory = tally.gpu, tally.cpu, tally.memory
+    with_gpu, with_cpu, with_memory = gpu + adding[0], cpu + adding[1], memory + adding[2]
+    due, fair, reach = standing.deserved, standing.fair, standing.allocatable
     return (
         gpu > fair[0] and cpu > fair[1] and memory > fair[2],
         with_gpu > due[0] or with_cpu > due[1] or with_memory > due[2],
@@ -68,6 +73,43 @@ def dominant(gpu: int, cpu: int, memory: int, measure: Measure) -> int:
     )
 
 
+class Queue:
+    """A project with its jobs, or a department (or the root) with the queues below it that have any."""
+
+    __slots__ = ("below", "jobs", "key", "keys", "measure", "parent", "standing", "tally", "version")
+
+    def __init__(
+        self, key: str, standing: Standing, tally: Tally, measure: Measure, parent: "Queue | None"
+    ) -> None:
+        self.key = key
+        self.standing = standing
+        self.tally = tally
+        self.measure = measure
+        self.parent = parent  # None: it is the root
+        self.jobs: list[Job] = []  # a heap; empty of all but projects
+        self.below: list[tuple[QueueKey, Queue]] = []  # a heap; empty of projects
+        self.version = -1  # of the world for which `keys` hold
+        self.keys: dict[Resources, QueueKey] = {}  # its key, by what its next job asks for
+
+    def next(self) -> Resources:
+        """What its next job asks for."""
+        queue = self
+        while queue.below:
+            queue = queue.below[0][1]
+        return queue.jobs[0][3]
+
+    def key_at(self, version: int) -> QueueKey:
+        """Its key among its siblings, as the world is now."""
+        if self.version != version:
+            self.version, self.keys = version, {}
+        adding = self.next()
+        found = self.keys.get(adding)
+        if found is None:
+            found = queue_key(self.key, self.standing, self.tally, adding, self.measure)
+            self.keys[adding] = found
+        return found
+
+
 class Order:
     """The jobs of one pool in fair order. Pop one, try it, then push what it asks for next (or nothing)."""
 
@@ -84,116 +126,91 @@ class Order:
         self._world = world
         self._pool = pool
         self._standing = standing
-        total = world.capacity.get(pool, NOTHING)
-        self._tallies = {key: world.tally(key, pool) for key in standing}
-        self._measures = {key: measure_of(it.allocatable, total) for key, it in standing.items()}
-        # project -> heap of rows: the key of the first that is left of it, its place, what each adds
-        self._jobs: dict[str, list[tuple[JobKey, int, Row, Resources]]] = {}
-        # department or root -> heap of its children that have jobs
-        self._heaps: dict[str, list[tuple[QueueKey, str]]] = {ROOT: []}
-        # queue -> (the world's version, its key by what its next job asks for)
-        self._keys: dict[str, tuple[int, dict[Resources, QueueKey]]] = {}
-        self._ups: dict[str, tuple[tuple[str, str], ...]] = {}  # what _links() has answered
-        self._tried = ""  # project of the last job; its keys are stale until the next pop
+        self._total = world.capacity.get(pool, NOTHING)
+        self._root = Queue(ROOT, NOBODY, Tally(), (), None)
+        self._queues: dict[str, Queue] = {ROOT: self._root}
+        self._tried: Queue | None = None  # of the last job; its keys are stale until the next pop
         self._row: Row = ()  # in which that job stood
         self._asked = NOTHING  # what that job asked for
         self._version = -1  # of the world when it was popped
         for row, adding in rows:
             for part in [[chunk] for chunk in row] if aged else [row]:  # with age the order is another
-                entry = (job_key(part[0], aged), 0, part, adding)
-                self._jobs.setdefault(part[0].workload.project, []).append(entry)
-        below: dict[str, dict[str, None]] = {}
-        for project, heap in self._jobs.items():
-            heapify(heap)
-            for child, parent in self._links(project):
-                below.setdefault(parent, {})[child] = None
-        self._fill(ROOT, below)
+                project = self._queue(world.path(part[0].workload.project))
+                project.jobs.append((job_key(part[0], aged), 0, part, adding))
+        for queue in reversed(self._queues.values()):  # those below come before those above
+            heapify(queue.jobs)
+            heapify(queue.below)
+            if queue.parent is not None:
+                queue.parent.below.append((queue.key_at(world.version), queue))
 
-    def _fill(self, parent: str, below: Mapping[str, Iterable[str]]) -> None:
-        heap = self._heaps.setdefault(parent, [])
-        for child in below.get(parent, ()):
-            if child not in self._jobs:
-                self._fill(child, below)
-            heap.append((self._key(child, self._best(child)), child))
-        heapify(heap)
+    def _queue(self, path: tuple[str, ...]) -> Queue:
+        """The queue at the beginning of a path to the root; those above it are made first."""
+        found = self._queues.get(path[0])
+        if found is None:
+            key, above = path[0], self._queue(path[1:] or (ROOT,))
+            standing = self._standing[key]
+            measure = measure_of(standing.allocatable, self._total)
+            found = Queue(key, standing, self._world.tally(key, self._pool), measure, above)
+            self._queues[key] = found
+        return found
 
     def pop(self) -> tuple[Chunk, Resources] | None:
         """The next job and what it adds to its queues; None when all were looked at."""
-        if self._tried and not self._as_before(self._tried):
-            self._refresh(self._tried)
-        top = self._heaps[ROOT]
-        if not top:
+        version = self._world.version
+        if self._tried is not None and not self._as_before(self._tried, version):
+            self._refresh(self._tried, version)
+        queue = self._root
+        if not queue.below:
             return None
-        project = top[0][1]
-        while project not in self._jobs:
-            project = self._heaps[project][0][1]
-        _, at, row, adding = self._jobs[project][0]
-        self._advance(project, at + 1)
-        self._tried, self._row, self._asked, self._version = project, row, adding, self._world.version
+        while queue.below:
+            queue = queue.below[0][1]
+        _, at, row, adding = queue.jobs[0]
+        self._advance(queue, at + 1)
+        self._tried, self._row, self._asked, self._version = queue, row, adding, version
         return row[at], adding
 
     def following(self) -> Row:
         """All that would be popped next and are alike the last job, if that got nothing: as if popped."""
-        heap = self._jobs[self._tried]
-        if not heap or heap[0][2] is not self._row or self._version != self._world.version:
+        queue = self._tried
+        if queue is None or not queue.jobs or queue.jobs[0][2] is not self._row:
             return ()
-        _, at, row, _ = heap[0]
-        rival = min(heap[1:3], default=None)
+        if self._version != self._world.version:
+            return ()
+        _, at, row, _ = queue.jobs[0]
+        rival = min(queue.jobs[1:3], default=None)
         end = len(row) if rival is None else bisect_left(row, rival[0], at, key=job_key)
-        self._advance(self._tried, end)
+        self._advance(queue, end)
         return row[at:end]
 
-    def _advance(self, project: str, at: int) -> None:
+    def _advance(self, project: Queue, at: int) -> None:
         """Of the row that is first in a project's heap, let what comes before `at` be gone."""
-        heap = self._jobs[project]
+        heap = project.jobs
         _, _, row, adding = heap[0]
         if at < len(row):
             heapreplace(heap, (job_key(row[at], self._aged), at, row, adding))
         else:
             heappop(heap)
 
-    def _as_before(self, project: str) -> bool:
+    def _as_before(self, project: Queue, version: int) -> bool:
         """True if the last job got nothing and the project's next one asks for the same: no key changes."""
-        jobs = self._jobs[project]
-        return self._version == self._world.version and bool(jobs) and jobs[0][3] == self._asked
+        return self._version == version and bool(project.jobs) and project.jobs[0][3] == self._asked
 
     def push(self, chunk: Chunk, adding: Resources) -> None:
         """Queue what the workload that was popped last asks for next."""
-        heappush(self._jobs[chunk.workload.project], (job_key(chunk, self._aged), 0, (chunk,), adding))
+        project = self._queues[chunk.workload.project]
+        heappush(project.jobs, (job_key(chunk, self._aged), 0, (chunk,), adding))
 
-    def _refresh(self, project: str) -> None:
+    @staticmethod
+    def _refresh(project: Queue, version: int) -> None:
         """Give the queues above the last job, each the first of its heap, the keys that they have now."""
-        for child, parent in self._links(project):
-            heap = self._heaps[parent]
-            assert heap[0][1] == child, "only the queue that was popped last changes its place"
-            if not (self._jobs[child] if child in self._jobs else self._heaps[child]):
+        queue, above = project, project.parent
+        while above is not None:
+            heap = above.below
+            assert heap[0][1] is queue, "only the queue that was popped last changes its place"
+            if not (queue.jobs or queue.below):
                 heappop(heap)
             elif len(heap) > 1:  # the key of one that is alone is never looked at
-                key = self._key(child, self._best(child))
+                key = queue.key_at(version)
                 if key != heap[0][0]:
-                    heapreplace(heap, (key, child))
-
-    def _best(self, queue: str) -> Resources:
-        """What its next job asks for."""
-        while queue not in self._jobs:
-            queue = self._heaps[queue][0][1]
-        return self._jobs[queue][0][3]
-
-    def _key(self, key: str, adding: Resources) -> QueueKey:
-        known = self._keys.get(key)
-        if known is None or known[0] != self._world.version:
-            known = self._keys[key] = self._world.version, {}
-        found = known[1].get(adding)
-        if found is None:
-            tally = self._tallies[key]
-            found = queue_key(key, self._standing[key], tally, adding, self._measures[key])
-            known[1][adding] = found
-        return found
-
-    def _links(self, project: str) -> Iterable[tuple[str, str]]:
-        """(child, parent) from the project up to the root."""
-        found = self._ups.get(project)
-        if found is None:
-            path = self._world.path(project)
-            found = self._ups[project] = tuple(zip(path, (*path[1:], ROOT), strict=True))
-        return found
+                    heapreplace(heap, (key, queue))
+            queue, above = above, above.parent

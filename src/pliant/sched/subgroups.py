@@ -101,7 +101,9 @@ def _met_children(level: Level, have: Mapping[str, int]) -> int:
 def core_met(workload: Workload, have: Mapping[str, int]) -> bool:
     """True if the core of the workload is there with so many tasks in each group."""
     if len(workload.groups) == 1 and not workload.subgroups:
-        return met(workload.groups[0], have) or (workload.min_groups is not None and workload.min_groups < 1)
+        only = workload.groups[0]
+        enough = have.get(only.name, 0) >= least(only)
+        return enough or (workload.min_groups is not None and workload.min_groups < 1)
     return met(tree(workload), have)
 
 

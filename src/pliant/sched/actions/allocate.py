@@ -22,7 +22,7 @@ def allocate(cycle: Cycle) -> None:
             cycle.looked_at(wid)
             kin = cycle.kin(chunk, pool)
             if kin not in hopeless:
-                before = world.gpu_of(wid)
+                before = world.gpu_of(wid) if world.need(wid).holds else 0
                 fits = cycle.try_place(chunk, pool, adding)
                 if fits or cycle.reserving.backfilled(chunk, pool, adding):
                     cycle.placed(chunk, pool, "allocate", before)
