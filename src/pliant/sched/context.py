@@ -157,9 +157,8 @@ class Cycle(Destinations):
     def own(self, key: str, pool: str) -> Resources:
         """What a project or department claims of a pool now, what its workloads hold as bonus left out."""
         world = self.world
-        world.settle()
         claimed = world.claimed(key, pool)
-        if not world.stretched:
+        if not world.stretched:  # nobody comes to hold a bonus but by growing, which comes last
             return claimed
         version, lent = self._lent.get(pool, (-1, {}))
         if version != world.version:

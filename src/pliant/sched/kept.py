@@ -28,7 +28,7 @@ def taken_over(
 ) -> Heaps | None:
     """The prices for a chunk of the same kind; None if those who give stand in another order now."""
     before = kept.rules
-    if rules.youngest:
+    if rules.walks:
         return None  # each loss changes the order of all others
     now = {project: turn(rules, project) for project in before.turns}
     if _places(now) != _places(before.turns):

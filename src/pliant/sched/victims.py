@@ -27,6 +27,9 @@ Cost = tuple[int, int, tuple[UnitRank, ...]]
 moved, they count as lost; where both happens, a move costs its milli-GPUs alone."""
 
 
+WALKED = 200
+"""Of so many holders the order of loss is worked out in each hunt; among more, queues stand as they began."""
+
 Before = Mapping[str, Mapping[TaskKey, Placement | None]]
 """Workload -> what its tasks claimed before the first unit was taken of it."""
 
@@ -67,6 +70,8 @@ class Rules:
         path = self.world.path(chunk.workload.project)
         self.held = {key: self.world.claimed(key, pool).gpu for key in path}  # before the search
         self.youngest = cycle.settings.victims == "youngest"
+        held = sum(map(len, self.world.holders.values()))
+        self.walks = self.youngest and held <= WALKED  # the order of queues follows what is lost
         self._walk: Walk | None = None
         self.spared: dict[str, int] = {}  # workloads that may still run a while, and until when (ms)
         self.patient = True  # False: search as if nobody had a minimum run time
@@ -216,7 +221,7 @@ def rank(rules: Rules, wid: str) -> Rank:
     workload = rules.world.workloads[wid]
     priority, age = core_priority(workload), -workload.serial
     queue = rules.turns.get(workload.project)
-    if rules.youngest:
+    if rules.walks:
         queue = (rules.walk().place(workload.project, (priority, -Step.CORE, age, 0, wid)),)
     elif queue is None:
         queue = rules.turns[workload.project] = turn(rules, workload.project)
@@ -371,7 +376,7 @@ def cost(rules: Rules, units: Iterable[Unit]) -> Cost:
         tail = _tail(world, unit)
         if unit.again is not None:  # the fewest GPUs moved, then the last task
             tail = (moved[wid] << 16) - world.tasks[unit.again.task].index
-        elif rules.youngest and unit.step is not Step.CORE:
+        elif rules.walks and unit.step is not Step.CORE:
             turn_ = (unit.priority, -unit.step, age, tail, wid)
             queue = (rules.walk().place(world.workloads[wid].project, turn_),)
         ranks.add((queue, unit.priority, -unit.step, age, tail, wid))
