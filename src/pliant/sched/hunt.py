@@ -196,24 +196,22 @@ class Hunt:
 
     # ------------------------------------------------------------------ one task
     def _served(self) -> bool:
-        """Place the chunk, making room for it; on failure the caller undoes."""
-        moves = self._rules.moves or self._rules.relocates
-        return (moves and len(self._chunk.parts) > 1 and self._cleared_first()) or self._all_served()
+        """Place the chunk, making room for it; on failure the caller undoes.
 
-    def _cleared_first(self) -> bool:
-        """Make room for all before those who move are placed again; False, and nothing changed, if it fails.
-
-        So nobody is moved to where room is made next: who moves does not depend on what nodes are called.
+        Where work is moved, room is made for all before anybody is placed again: so nobody is moved to where
+        room is made next, and who moves does not depend on what nodes are called.
         """
+        if len(self._chunk.parts) < 2 or not (self._rules.moves or self._rules.relocates):
+            return self._all_served()
         mark, known = self._world.checkpoint(), len(self._units)
         self._puts_off = True
-        done = self._all_served()
+        served = self._all_served()
         self._puts_off = False
-        if done and self._settled(self._units[known:]):
-            return True
+        if not served or self._settled(self._units[known:]):
+            return served
         self._world.undo(mark)
         del self._units[known:]
-        return False
+        return self._all_served()
 
     def _all_served(self) -> bool:
         if constrained(self._chunk.workload):
