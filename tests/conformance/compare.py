@@ -53,7 +53,7 @@ def _tasks(who: str, want: Json, tasks: list[TaskState], now: int) -> Iterator[s
         "gpus_required": sum(gpus_required(task.request) for task in tasks),
         "cpu_required": sum(task.request.cpu for task in tasks) / 1000,
         "memory_required_bytes": sum(task.request.memory for task in tasks),
-        "gpus_accepted": sum(task.place.gpu for task in tasks if task.place is not None) / GPU,
+        "gpus_accepted": sum(gpus_accepted(task) for task in tasks),
     }
     for key, value in sums.items():
         if want.get(key) is not None and abs(value - want[key]) > 0.005:
@@ -63,6 +63,12 @@ def _tasks(who: str, want: Json, tasks: list[TaskState], now: int) -> Iterator[s
 def gpus_required(request: Request) -> float:
     """As the source counts: a fraction in hundredths, a request for GPU memory as nothing."""
     return round(request.gpu / GPU, 2)
+
+
+def gpus_accepted(task: TaskState) -> float:
+    """As the source counts: of each device it has, a part in hundredths, rounded up."""
+    shares = task.place.shares if task.place is not None else ()
+    return sum(-(-share.portion * 100 // GPU) for share in shares) / 100
 
 
 def _devices(expected: Json, state: State) -> Iterator[str]:
