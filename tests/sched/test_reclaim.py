@@ -285,6 +285,14 @@ def test_who_has_its_quota_gives_its_bonus_and_nothing_else():
     assert t.running() == {"d": 2, "e": 2}
 
 
+def test_what_would_come_back_in_two_steps_is_not_taken():
+    """Without hi, big and lo there is wide, for whom hi was moved; hi ousts wide, and then b's quota has room
+    for lo again."""
+    b = ("hi b m12Gi p65 @n2.1", "big b g1 @n1.0", "lo b m12Gi @n1.1", "wide b g1")
+    t = settled("n1:2:mem=80 n2:2", "a=2 b=1", "a1 a g1 np @n2.0", *b, "a2 a g2")
+    assert t.running() == {"a1": 1, "hi": 0.15, "big": 1, "lo": 0.15, "wide": 1}
+
+
 def test_departments_that_are_due_nothing_do_not_take_from_one_another():
     """b and c have quota, their departments none: the idle GPU stays with whoever has it."""
     t = settled(

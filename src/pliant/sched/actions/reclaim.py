@@ -9,7 +9,7 @@ from pliant.sched.actions.take import serve
 from pliant.sched.admission import RESOURCES
 from pliant.sched.context import Cycle
 from pliant.sched.division import INFINITE
-from pliant.sched.portions import Chunk, Step
+from pliant.sched.portions import Chunk, Step, core_priority
 from pliant.sched.share import queue_of
 from pliant.sched.tree import NOTHING
 from pliant.sched.victims import Before, Rules, Unit
@@ -111,19 +111,40 @@ class BelowDue(Rules):
 
     def lasts(self, units: Iterable[Unit], before: Before) -> bool:
         """Beyond our own quota we take nothing that theirs would give back: each had to be the last to go."""
+        taken: dict[str, list[Unit]] = {}  # project -> what it loses
         for unit in units:
             project = self.world.workloads[unit.workload].project
-            if unit.step is Step.BONUS or unit.again is not None or project == self.chunk.workload.project:
+            if unit.step is not Step.BONUS and unit.again is None and project != self.chunk.workload.project:
+                taken.setdefault(project, []).append(unit)
+        for project, mine in taken.items():
+            ours, theirs = self._level(project)
+            if self._below_quota(ours):
                 continue
-            mine, theirs = self._level(project)
-            if self._below_quota(mine):
-                continue
-            lost, left = unit.lost(before), self.cycle.own(theirs, self.pool)
-            quota = self._standing[theirs].deserved
-            if not any(gone and have + gone > due for gone, have, due in zip(lost, left, quota, strict=True)):
+            left, quota = self.cycle.own(theirs, self.pool), self._standing[theirs].deserved
+            if any(_within(unit.lost(before), left, quota) for unit in mine) or self._returns(
+                project, mine, quota.gpu - left.gpu
+            ):
                 self.fleeting = True
                 return False
         return True
+
+    def _returns(self, project: str, taken: list[Unit], room: int) -> bool:
+        """True if one of them may oust a lesser and larger workload of its project, so that there is room in
+        its quota (`room` milli-GPUs now, negative: none) for another of them."""
+        world = self.world
+        world.settle()
+        lesser = [
+            (core_priority(row), world.gpu_of(wid))
+            for wid in world.holders.get(project, ())
+            if (row := world.workloads[wid]).preemptible
+        ]
+        smallest = sorted(taken, key=lambda unit: unit.gpu)[:2]
+        for unit in taken if len(taken) > 1 else ():
+            ousted = max((gpu for priority, gpu in lesser if priority < unit.priority), default=0)
+            other = smallest[1] if unit is smallest[0] else smallest[0]
+            if ousted and unit.gpu + other.gpu <= room + ousted:
+                return True
+        return False
 
     def holds(self) -> bool:
         """Once we are above our fair share, no sibling that gave may be relatively worse off than we are."""
@@ -202,3 +223,8 @@ def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | 
     if not cycle.donors(pool, project):
         return None
     return BelowDue(cycle, chunk, pool, adding)
+
+
+def _within(amount: Resources, left: Resources, quota: Resources) -> bool:
+    """True if it fits into a quota beside what is left there."""
+    return not any(it and have + it > due for it, have, due in zip(amount, left, quota, strict=True))
