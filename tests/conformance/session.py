@@ -37,6 +37,7 @@ def settings_for(case: Json) -> Settings:
         moves_for="preemptible",
         moves_aside="victims",
         one_portion=True,
+        preempts_beyond=True,
         actions=tuple(ACTIONS.get(action, action) for action in case["actions"]),
         stale_grace=round(float(grace or 0) * 1000),  # the source's sessions have none unless they set it
     )

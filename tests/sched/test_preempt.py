@@ -80,6 +80,15 @@ def test_who_is_moved_aside(moves_aside, runs):
     assert ("a3" in t.running()) is runs and {"b1", "b2"} <= t.running().keys()
 
 
+@pytest.mark.parametrize(("beyond", "gone"), [(False, set()), (True, {"low"})])
+def test_a_preemption_beyond_the_fair_share(beyond, gone):
+    """With high, a would have 2 of 3, though b, inside its quota, asks for one that a has no claim to."""
+    jobs = ("low a g1 p25 @n1", "b1 b g1 @n1", "b2 b g2", "high a g2 p80")
+    t = Ticker(world("n1:3", "a=1 b=2", *jobs), settings=Settings(preempts_beyond=beyond))
+    t.cycle()
+    assert {d.workload for d in t.decisions(verb="evict")} == gone
+
+
 def test_weight_0_preempts_into_what_nobody_is_due():
     """With high it has two GPUs more than its quota, but the second one is idle and nobody is due it."""
     assert settled("n1:2", "a=1:w=0", "low a g1 p25 @n1", "high a g2 p80").running() == {"high": 2}

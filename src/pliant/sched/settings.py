@@ -12,6 +12,7 @@ class Settings:
     victims: str = "least"  # or "youngest": see docs/adr
     moves_for: str = "cores"  # or "preemptible": for all that such work asks: see docs/adr
     moves_aside: str = "anybody"  # or "victims": who may be moved where others are taken: see docs/adr
+    preempts_beyond: bool = False  # a preemption may lift its project beyond its fair share: see docs/adr
     one_portion: bool = False  # what takes from others serves a workload one portion a time: see docs/adr
     search_steps: int = 20_000  # bound on simulated placements per cycle for hypotheses
     refine: bool = True  # look for lighter victims once some were found; what-fits questions need not

@@ -39,7 +39,7 @@ class LowerPriority(Rules):
 
     def holds(self) -> bool:
         """The project gets no more by it than its fair share: others would take that back, and so on."""
-        return all(
+        return self.cycle.settings.preempts_beyond or all(
             not asked or now <= max(due, before)
             for asked, now, due, before in zip(
                 self.adding, self._own(), self._fair, self._before, strict=True
@@ -47,6 +47,8 @@ class LowerPriority(Rules):
         )
 
     def lacking(self) -> Refusal | None:
+        if self.cycle.settings.preempts_beyond:
+            return None
         for at, resource in enumerate(RESOURCES):
             most, own = max(self._fair[at], self._before[at]), self._own()[at]
             if self.adding[at] and own + self.adding[at] > most:
