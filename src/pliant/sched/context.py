@@ -176,14 +176,19 @@ class Cycle(Destinations):
         version, over = self._over.get(pool, (-1, ()))
         if version != self.world.version:
             version = self.world.version
-            over = tuple(
-                key
-                for key, it in self.standing(pool).items()
-                if any(map(gt, self.world.claimed(key, pool), it.deserved))
-            )
+            over = tuple(key for key, it in self.standing(pool).items() if self._gives(key, pool, it))
             self._over[pool] = (version, over)
         own = self.world.path(project)
         return any(key not in own for key in over)
+
+    def _gives(self, key: str, pool: str, it: Standing) -> bool:
+        claimed = self.world.claimed(key, pool)
+        above = any(map(gt, claimed, it.deserved))
+        if above or "allocate" in self.settings.actions:
+            return above
+        # Where nothing allocates, who might have to give opens the way to what is idle.
+        fixed = self.world.tally(key, pool).fixed_gpu
+        return claimed.gpu >= it.deserved.gpu and claimed.gpu > fixed
 
     def largest(self, project: str) -> int:
         """Milli-GPUs of the largest preemptible workload of a project when it was first asked for."""
