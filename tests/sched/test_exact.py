@@ -80,7 +80,7 @@ def _seated(dice, scene, line, nodes):
 def compare(seed):
     """(what is found about this world, the two answers, the world)
 
-    It may be lighter than the solver's, which moves nobody and lets a project give a core before its bonus.
+    It may be lighter than the solver's, which moves nobody.
     """
     scene, lines = full(seed)
     built = scene.world()
