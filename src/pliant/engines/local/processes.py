@@ -51,6 +51,7 @@ def attempt_of(layout: Layout, pid: int) -> AttemptId | None:
 
 def environment(pid: int) -> bytes:
     """What a process was started with, NAME=value by null bytes; empty if it is gone, or another user's."""
+    nothing = None  # where an empty environment was seen to begin
     for _ in range(EXEC_LOOKS):
         try:
             with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
@@ -61,8 +62,12 @@ def environment(pid: int) -> bytes:
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             return b""
         size, begin, end = words[20], words[47], words[48]
-        if size == b"0" or (begin == end and end != b"0"):
-            return b""  # a zombie or a thread of the kernel; or it was given nothing
+        if size == b"0":
+            return b""  # a zombie or a thread of the kernel
+        if begin == end and end != b"0":
+            if begin == nothing:
+                return b""  # it was given nothing; seen once, an exec may just be writing it
+            nothing = begin
         time.sleep(EXEC_SECONDS)  # in the middle of an exec: its new environment is not there yet
     return b""
 
