@@ -50,7 +50,7 @@ bool clock_stuck(const struct card_proc *p, struct card_thread *t) {
     close(fd);
     text[n > 0 ? n : 0] = 0;
     const char *after = strrchr(text, ')');
-    bool asleep = after && after[1] && strchr("SDTtZX", after[2]);
+    bool asleep = after && after[1] && strchr("STtZX", after[2]); /* not D: a wait for the disk is soon over */
     t->idle = asleep ? t->idle + 1 : 0;
     return t->idle >= STUCK;
 }
