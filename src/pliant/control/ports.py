@@ -1,11 +1,12 @@
 """What the loop needs of the outside, and nothing of how it is done."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from pliant.control.fractions import TaskUse
+from pliant.control.variables import Sealed, Variables
 from pliant.model.event import Event
 from pliant.model.fact import Fact
 from pliant.model.ledger import Disruptions, PastUse
@@ -151,8 +152,17 @@ class Engine(Protocol):
     def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
         """The job says that it has left these devices: look now. It only ever shortens the wait."""
 
-    def refuse(self, launch: Launch) -> str | None:
+    def refuse(self, launch: Launch, variables: Variables) -> str | None:
         """Why this engine could never run that, for people; None if it could."""
+
+    def seal(self, workload: str, sealed: Sealed) -> None:
+        """Keep the values of a workload's environment variables, durably, until it is forgotten. OSError."""
+
+    def sealed(self, workload: str) -> bool:
+        """True if it still has what `seal` was given for that workload."""
+
+    def retain(self, workloads: Container[str]) -> None:
+        """Drop what was sealed for any other workload: its submission was never recorded."""
 
     def notice(self, launch: Launch) -> str | None:
         """What the submitter should know before it runs, e.g. that an image is unknown here."""

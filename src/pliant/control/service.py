@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from pliant.control.aside import aside
 from pliant.control.draft import Draft
-from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
+from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound, Refused, Unavailable
 from pliant.control.fractions import TaskUse
-from pliant.control.groups import groups_of, leader_of
+from pliant.control.groups import groups_of, leader_of, variables_of
 from pliant.control.jobs import Jobs
 from pliant.control.loop import Loop
 from pliant.control.placing import check_placing
@@ -22,15 +22,16 @@ from pliant.control.state import State
 from pliant.control.submission import (
     Submission,
     backoff_of,
-    check_image,
     check_name,
     check_ports,
     check_times,
+    launch_of,
     priority_of,
     request_of,
 )
 from pliant.control.tenancy import Tenancy
 from pliant.control.tuning import Tuning
+from pliant.control.variables import Sealed
 from pliant.control.view import Board, WorkloadView
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import Reason
@@ -95,7 +96,7 @@ class Service(Tenancy, Tuning):
     def check(self, ask: Submission) -> tuple[Workload, list[str]]:
         """What this would become, not yet submitted, and what its owner should know."""
         ask = valued(ask, self.board.priorities)
-        launch = check_image(ask.launch)
+        launch = launch_of(ask)
         if ask.name is not None:
             check_name(ask.name)
         request = request_of(ask)
@@ -104,8 +105,10 @@ class Service(Tenancy, Tuning):
         placing = check_placing(ask.placing)
         check_times(ask)
         engine = next(iter(self._engines.values()))
-        for one in (launch, *(group.launch for group in groups if group.launch is not None)):
-            if (refusal := engine.refuse(one)) is not None:
+        sealed = variables_of(ask)
+        for name, one in (("", launch), *((group.name, group.launch) for group in groups)):
+            refusal = engine.refuse(one, sealed.get(name, ask.variables)) if one is not None else None
+            if refusal is not None:
                 raise BadRequest(refusal)
         notice = engine.notice(launch)
         serves = ask.kind is Kind.INFERENCE
@@ -158,6 +161,9 @@ class Service(Tenancy, Tuning):
     ) -> tuple[Workload, list[str]]:
         """Accept a workload. With `key`, the answer that `render` gives is remembered with it."""
         workload, notices = self.check(ask)
+        engine = next(iter(self._engines.values()))
+        if workload.sealed:
+            self._seal(engine, workload.id, variables_of(ask))
 
         def run(draft: Draft) -> Workload:
             project = self._project(ask.project)
@@ -190,7 +196,21 @@ class Service(Tenancy, Tuning):
                 draft.put(Remembered(key, fingerprint, status, body, draft.now))
             return accepted
 
-        return self._loop.call(run), notices
+        try:
+            return self._loop.call(run), notices
+        except Refused:
+            engine.forget(workload.id)
+            raise
+
+    @staticmethod
+    def _seal(engine: Engine, workload: str, sealed: Sealed) -> None:
+        """Before the workload is recorded: one that is recorded can start at any time."""
+        try:
+            engine.seal(workload, sealed)
+        except OSError as error:
+            raise Unavailable(
+                f"Its environment cannot be kept: {error.strerror}.", "Nothing was submitted."
+            ) from error
 
     def amend(self, answer: Remembered) -> None:
         """Remember this answer instead of the one given to the same key before."""

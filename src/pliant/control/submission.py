@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from pliant.control.errors import BadRequest
 from pliant.control.placing import Placing
+from pliant.control.variables import Variables, check_variables
 from pliant.model.quantity import GPU, format_bytes, format_gpus
 from pliant.model.workload import (
     ELASTICDL,
@@ -64,6 +65,7 @@ class Submission:
 
     project: str  # id or name
     launch: Launch
+    variables: Variables = field(default_factory=Variables)
     kind: Kind = Kind.TRAINING
     name: str | None = None
     name_base: str | None = None  # generated as <base>-<index> or <base>-<12 hex>
@@ -210,13 +212,18 @@ def check_times(ask: Submission) -> None:
         raise BadRequest("The longest run time is below a second.", "Say how long it runs at most.")
 
 
-def check_image(launch: Launch) -> Launch:
-    if not launch.image.strip():
-        raise BadRequest("-i, --image must be set.", "Name the image to run.")
-    for key, _ in launch.env:
-        if not key or "=" in key or "\0" in key:
-            raise BadRequest(f"{key!r} cannot be the name of an environment variable.", "Use NAME=value.")
-    return replace(launch, image=launch.image.strip())
+def launch_of(ask: Submission) -> Launch:
+    """How each task is started, checked, with the names of its variables."""
+    launch = ask.launch
+    if not (launch.image.strip() or launch.command or launch.args):
+        raise BadRequest("-i, --image must be set.", "Name an image, or a command: submit NAME -- COMMAND...")
+    check_variables(ask.variables)
+    return replace(
+        launch,
+        image=launch.image.strip(),
+        variables=tuple(name for name, _ in ask.variables.given),
+        captured=tuple(name for name, _ in ask.variables.captured),
+    )
 
 
 def check_ports(ask: Submission) -> tuple[Port, ...]:

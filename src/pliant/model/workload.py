@@ -103,15 +103,30 @@ class Request:
         return Resources(gpu, self.cpu, self.memory)
 
 
+JOB_FOLDER = "@job"
+"""As a working directory: the folder that the engine keeps for the workload."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFolder:
+    """A folder as the submitter's client saw it. Elsewhere, or in a container, its path may mean another one."""
+
+    path: str  # absolute
+    device: int  # st_dev
+    inode: int  # st_ino
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How a task is started. The scheduler never looks inside."""
 
-    image: str
+    image: str  # empty: none, the command is a program of the node
     command: tuple[str, ...] = ()  # replaces the image's entry point
     args: tuple[str, ...] = ()  # appended to the entry point or the command
-    env: tuple[tuple[str, str], ...] = ()
-    working_dir: str = ""
+    variables: tuple[str, ...] = ()  # names of the environment variables it was given; the engine has the values
+    captured: tuple[str, ...] = ()  # names of those taken over from the submitter's own environment
+    working_dir: str = ""  # asked for: absolute, or JOB_FOLDER; empty: the image's, `seen`, or the job folder
+    seen: SeenFolder | None = None  # where it was submitted, or `working_dir`, as the client saw it
     tty: bool = False
     stdin: bool = False
     grace: int = 30_000  # ms between SIGTERM and SIGKILL
@@ -178,6 +193,7 @@ class Workload:
     node_type: str = ""  # value of the label run.ai/type; empty: any
     backoff_limit: int = 6  # failed attempts per task before the workload fails
     restart: bool = False  # start again also after exit 0
+    backoff_exact: bool = False  # the limit was asked for: a crash that recurs is retried as well
     terminate_after_preemption: bool = False
     grow_doubling: bool = False  # elastic by the 2021 rule: allocation doubles or halves
     framework: str = ""  # of a distributed workload: PyTorch | MPI | TF | XGBoost | JAX | ElasticDL
@@ -210,6 +226,12 @@ class Workload:
     deleted: int | None = None  # ms; set once its last attempt is gone
     pending_ms: int = 0  # sums over all finished stays in the phase
     running_ms: int = 0
+
+    @property
+    def sealed(self) -> bool:
+        """True if its engine keeps values of environment variables for it."""
+        launches = (self.launch, *(group.launch for group in self.groups if group.launch is not None))
+        return any(launch.variables or launch.captured for launch in launches)
 
     def group(self, name: str) -> TaskGroup:
         return next(group for group in self.groups if group.name == name)

@@ -5,7 +5,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import cache, partial
@@ -13,10 +13,19 @@ from pathlib import Path
 
 from pliant.control.fractions import Fractions, TaskUse, Unheld
 from pliant.control.ports import Devices, Halt, Sink
+from pliant.control.variables import Sealed, Variables
 from pliant.engines.local import logs, processes
 from pliant.engines.local.attempts import Attempts, Means
 from pliant.engines.local.confinement import inside, writable
-from pliant.engines.local.environment import Site, inherited
+from pliant.engines.local.commands import problem
+from pliant.engines.local.environment import (
+    NoFolder,
+    Site,
+    check_folder,
+    environment,
+    inherited,
+    working_dir,
+)
 from pliant.engines.local.images.catalogue import Catalogue, CatalogueError
 from pliant.engines.local.layout import Layout, read_json, write_json
 from pliant.engines.local.living import Living
@@ -91,6 +100,7 @@ class LocalEngine:
                 self._layout, inherited(os.environ if environ is None else environ), url(), reporter_url
             )
 
+        self._site = site
         self._program = program
         self._fractions = fractions or Unheld("this server was given nothing to enforce it with")
         means = Means(
@@ -151,12 +161,29 @@ class LocalEngine:
     def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
         self._strands.submit(attempt[:2], partial(self._resizing.acknowledge, attempt, tuple(gpus)))
 
-    def refuse(self, launch: Launch) -> str | None:
+    def refuse(self, launch: Launch, variables: Variables) -> str | None:
         try:
-            self._catalogue.resolve(launch)
+            entry, argv = self._catalogue.resolve(launch)
+            cwd = working_dir(launch, entry, self._layout.state)
+            if not Path(cwd).is_absolute():
+                return f"working directory {cwd} is not an absolute path."
+            check_folder(launch, cwd)
         except CatalogueError as error:
             return str(error)
-        return None
+        except NoFolder as error:
+            return f"{error}."
+        if not launch.command and argv[:1] != launch.args[:1]:
+            return None  # the image's own program
+        return problem(argv[0], environment(entry, variables, self._site()), cwd) or None
+
+    def seal(self, workload: str, sealed: Sealed) -> None:
+        self._attempts.sealed.seal(workload, sealed)
+
+    def sealed(self, workload: str) -> bool:
+        return self._attempts.sealed.has(workload)
+
+    def retain(self, workloads: Container[str]) -> None:
+        self._attempts.sealed.retain(workloads)
 
     def notice(self, launch: Launch) -> str | None:
         return self._catalogue.notice(launch)
@@ -189,7 +216,9 @@ class LocalEngine:
         with self._living.living(attempt) as lives:
             if not lives or order is None:
                 raise ValueError(f"{attempt} is not running: commands run only inside a running task")
-            env = {"TERM": "xterm-256color", **order["env"]} if tty else order["env"]
+            env = self._attempts.sealed.of_attempt(attempt) or order.get("env", {})  # version 1 had it there
+            if tty:
+                env = {"TERM": "xterm-256color", **env}
             words = inside(self._program, order.get("read_only"), argv) if argv else argv
             session = LocalSession(words, env, order["cwd"], tty=tty, stdin=stdin, rows=rows, columns=columns)
         if session.pid is not None:
@@ -207,6 +236,7 @@ class LocalEngine:
         if self._living.lives(workload):
             raise ValueError(f"something of workload {workload} still runs: stop it first")
         self._attempts.rendezvous.forget(workload)
+        self._attempts.sealed.forget(workload)
         for folder in self._layout.discard(workload):
             self._strands.submit("forget", partial(shutil.rmtree, folder, ignore_errors=True))
 

@@ -1,9 +1,10 @@
 """The virtual engine: tasks that take the time they declare, on a clock that others move."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from pliant.control.fractions import TaskUse
 from pliant.control.ports import Session, Sink, StaleEpoch
+from pliant.control.variables import Sealed, Variables
 from pliant.engines.virtual.machines import Machines
 from pliant.model.fact import AttemptEnded, AttemptStarted, NodeSeen
 from pliant.model.order import Resize, Start, Stop
@@ -53,8 +54,18 @@ class VirtualEngine:
     def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
         """Virtual jobs take the time they declare."""
 
-    def refuse(self, launch: Launch) -> str | None:
+    def refuse(self, launch: Launch, variables: Variables) -> str | None:
         return None
+
+    def seal(self, workload: str, sealed: Sealed) -> None:
+        self.machines.sealed[workload] = sealed
+
+    def sealed(self, workload: str) -> bool:
+        return workload in self.machines.sealed
+
+    def retain(self, workloads: Container[str]) -> None:
+        for workload in [each for each in self.machines.sealed if each not in workloads]:
+            del self.machines.sealed[workload]
 
     def notice(self, launch: Launch) -> str | None:
         return None
@@ -92,6 +103,7 @@ class VirtualEngine:
         mine = [attempt for attempt in self.machines.runs if attempt.workload == workload]
         if any(self.machines.runs[attempt].exit is None for attempt in mine):
             raise ValueError(f"something of workload {workload} still runs: stop it first")
+        self.machines.sealed.pop(workload, None)
         for attempt in mine:
             del self.machines.runs[attempt]
             self.machines.allocations.pop(attempt, None)
