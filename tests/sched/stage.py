@@ -1,6 +1,6 @@
 """A cluster in a few lines: rows into a World, decide, and what engines would make of the plan.
 
-Independent of the tables in tests/sched: stops end and starts run at once, between two cycles.
+Independent of the tables of worlds.py: stops end and starts run at once, between two cycles.
 """
 
 from dataclasses import replace

@@ -6,8 +6,8 @@ import pytest
 
 from pliant.model.topology import Topology, Within
 from pliant.model.workload import SubGroup
-from tests.core.stage import Stage
-from tests.core.test_subgroups import running, tasks
+from tests.sched.stage import Stage
+from tests.sched.test_subgroups import running, tasks
 
 LEVELS = ("zone", "rack")
 RACK, ZONE = Within("hall", "rack"), Within("hall", "zone")
@@ -25,7 +25,7 @@ def hall(places, projects, **more):
 
 
 def gang(stage, name, count, within, gpus=1, project="a", groups=None, subs=()):
-    from tests.core.test_subgroups import submit
+    from tests.sched.test_subgroups import submit
 
     groups = groups or [tasks("t", least=count, devices=gpus)]
     # The row is put once more with its level before the first cycle sees it.

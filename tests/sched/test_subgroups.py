@@ -6,7 +6,7 @@ import pytest
 
 from pliant.model.workload import Kind, Launch, Request, SubGroup, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched import subgroups
-from tests.core.stage import Stage
+from tests.sched.stage import Stage
 
 
 def tasks(name, parent="", least=1, wanted=None, devices=1):

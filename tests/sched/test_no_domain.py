@@ -4,7 +4,7 @@ import pytest
 
 from pliant.model.reason import NoDomain
 from pliant.model.topology import Topology
-from tests.core.test_topology import LEVELS, RACK, gang, hall
+from tests.sched.test_topology import LEVELS, RACK, gang, hall
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from pliant.model.workload import Desired, Phase, TaskPhase
 from pliant.sched.cycle import decide
 from pliant.sched.settings import Settings
-from tests.core.stage import Stage
+from tests.sched.stage import Stage
 
 
 @pytest.mark.parametrize(

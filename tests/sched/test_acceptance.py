@@ -6,7 +6,7 @@ import pytest
 
 from pliant.model.tenancy import Quota
 from pliant.model.workload import Desired
-from tests.core.stage import Stage
+from tests.sched.stage import Stage
 
 
 @pytest.mark.parametrize("nodes", [[2], [4]])
