@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pliant.control.fractions import TaskUse
-from pliant.control.variables import Sealed, Variables
+from pliant.control.submit.variables import Sealed, Variables
 from pliant.model.event import Event
 from pliant.model.fact import Fact
 from pliant.model.ledger import Disruptions, PastUse

@@ -10,7 +10,7 @@ from typing import Any
 
 from pliant.control.fractions import Fractions, HandedOut, Held, How
 from pliant.control.ports import Halt
-from pliant.control.variables import Variables
+from pliant.control.submit.variables import Variables
 from pliant.engines.local import processes
 from pliant.engines.local.distributed import files, ports_needed
 from pliant.engines.local.environment import NoFolder, Site, allocation, document

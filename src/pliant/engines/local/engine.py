@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pliant.control.fractions import Fractions, TaskUse, Unheld
 from pliant.control.ports import Devices, Halt, Sink
-from pliant.control.variables import Sealed, Variables
+from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.local import logs, processes
 from pliant.engines.local.attempts import Attempts, Means
 from pliant.engines.local.confinement import inside, writable

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pliant.control.fractions import HandedOut
-from pliant.control.variables import Variables
+from pliant.control.submit.variables import Variables
 from pliant.engines.local import distributed
 from pliant.engines.local.images.catalogue import Catalogue, Entry
 from pliant.engines.local.layout import Layout

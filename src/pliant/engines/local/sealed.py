@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pliant.control.variables import Sealed, Variables
+from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.local.layout import read_json, sync, write_json
 from pliant.model.workload import AttemptId
 

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from pliant.control.fractions import TaskUse
 from pliant.control.ports import Session, Sink, StaleEpoch
-from pliant.control.variables import Sealed, Variables
+from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.virtual.machines import Machines
 from pliant.model.fact import AttemptEnded, AttemptStarted, NodeSeen
 from pliant.model.order import Resize, Start, Stop

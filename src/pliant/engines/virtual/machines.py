@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from pliant.control.ports import Sink
-from pliant.control.variables import Sealed, Variables
+from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.virtual.timeline import Timeline
 from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, NodeLost, NodeSeen
 from pliant.model.machine import Node, Share
