@@ -19,7 +19,7 @@ import time
 import uuid
 import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import uvicorn
@@ -33,6 +33,7 @@ from pliant.control.loop import Loop
 from pliant.control.ports import Devices, Saved, StaleEpoch, Store
 from pliant.control.service import Service
 from pliant.control.state.draft import Draft
+from pliant.control.submit.variables import Variables
 from pliant.devices.discovery import Found, find_devices
 from pliant.devices.doctor import examine, table
 from pliant.devices.handout import Handout
@@ -44,8 +45,8 @@ from pliant.engines.local.processes import owner_of
 from pliant.engines.local.supervisor import command
 from pliant.model.event import EventKind
 from pliant.model.machine import Cluster
-from pliant.model.workload import AttemptId, Workload
-from pliant.store import StoreBusy, StoreError, open_store, restore
+from pliant.model.workload import AttemptId
+from pliant.store import UNSEALED, StoreBusy, StoreError, open_store, restore
 from pliant.store.archive import check
 from pliant.store.folder import Held, StateFolder
 from pliant.store.ring import Ring
@@ -187,6 +188,7 @@ class Server:
         )
         engines = {engine.name: engine}
         ring = Ring(options.state / "replay")
+        self._seal_old(engine, saved)
         self.loop = Loop(store, engines, clock, recorder=ring, halt=halts, fatal=self._fatal)
         self.loop.open()
         self.loop.start()
@@ -267,8 +269,18 @@ class Server:
         def run(draft: Draft) -> None:
             draft.put(cluster)
             draft.settings["simulate"] = json.dumps(list(specs))
+            draft.settings[UNSEALED] = ""
 
         self.loop.call(run)
+
+    @staticmethod
+    def _seal_old(engine: LocalEngine, saved: Saved) -> None:
+        """Values that an older release kept in its rows; the migration has taken them out of there."""
+        for workload, launches in json.loads(saved.settings.get(UNSEALED) or "{}").items():
+            if not engine.sealed(workload):
+                engine.seal(
+                    workload, {group: Variables(tuple(env.items())) for group, env in launches.items()}
+                )
 
     def _prune(self, store: Store) -> None:
         """Forget what is too old, once a day."""
@@ -312,7 +324,7 @@ class Server:
             }
             archive.writestr("about.json", json.dumps(about, indent=1))
             for name, rows in (
-                ("workloads", [asdict(_without_secrets(view.workload)) for view in board.workloads.values()]),
+                ("workloads", [asdict(view.workload) for view in board.workloads.values()]),
                 ("tasks", [asdict(task) for view in board.workloads.values() for task in view.tasks]),
                 ("nodes", [asdict(view) for view in board.nodes]),
                 ("projects", [asdict(view) for view in board.projects.values()]),
@@ -327,12 +339,6 @@ class Server:
             if self.folder.log.exists():
                 archive.writestr("server.log", self.folder.log.read_bytes()[-(2**20) :])
         return buffer.getvalue()
-
-
-def _without_secrets(workload: Workload) -> Workload:
-    """What may be handed to others: the values of its variables are its owner's."""
-    hidden = tuple((name, "...") for name, _ in workload.launch.env)
-    return replace(workload, launch=replace(workload.launch, env=hidden))
 
 
 def findings(state: Path, devices: Devices) -> list[Finding]:

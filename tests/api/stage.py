@@ -1,7 +1,7 @@
 """A server's inside on a stage: real loop, real store, tasks in virtual time that follows the real one."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -126,10 +126,10 @@ class StageEngine(VirtualEngine):
         return command
 
 
-def behaviour(order: Start) -> Behaviour:
+def behaviour(order: Start, env: Mapping[str, str]) -> Behaviour:
     """As declared; TEST_OUTPUT is what it logs."""
-    plain = declared(order)
-    output = dict(order.workload.launch.env).get("TEST_OUTPUT", "").encode()
+    plain = declared(order, env)
+    output = env.get("TEST_OUTPUT", "").encode()
     return Behaviour(plain.duration, plain.code, plain.stop, output)
 
 

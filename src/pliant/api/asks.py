@@ -11,6 +11,7 @@ from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.submit.placing import named_within
 from pliant.control.submit.submission import Distribution, GroupAsk, Submission
+from pliant.control.submit.variables import Variables
 from pliant.model.quantity import parse_bytes
 from pliant.model.workload import Kind, Launch, Port, SubGroup
 
@@ -34,6 +35,7 @@ def submission(body: Submit, kind: Kind, board: Board) -> tuple[Submission, list
     ask = Submission(
         project=project,
         launch=_launch(spec),
+        variables=_variables(spec),
         kind=kind,
         name=None if prefixed else body.name,
         name_base=body.nameBase or body.name if prefixed else None,
@@ -143,9 +145,10 @@ def _leader(workers: DistributedSpec, own: Spec, framework: str) -> Submission:
     compute = own.compute or (Compute() if framework == "MPI" else workers.compute or Compute())
     lead = Submission(
         "",
-        _launch(workers.model_copy(update=said)),
+        _launch(whole := workers.model_copy(update=said)),
         priority=own.priorityClass or None,
         placing=placing_of(own),
+        variables=_variables(whole),
     )
     return _needing(lead, compute)
 
@@ -214,16 +217,16 @@ def _check_kind(compute: Compute) -> None:
 
 
 def _launch(spec: Spec) -> Launch:
-    return Launch(
+    launch = Launch(
         image=spec.image or "",
         command=_words(spec.commandArgv, spec.command, "command"),
         args=_words(spec.argsArgv, spec.args, "args"),
-        env=_variables(spec.environmentVariables or ()),
         working_dir=spec.workingDir or "",
         tty=bool(spec.tty),
         stdin=bool(spec.stdin),
-        **({} if (grace := _ms(spec.terminationGracePeriodSeconds)) is None else {"grace": grace}),
     )
+    grace = _ms(spec.terminationGracePeriodSeconds)
+    return launch if grace is None else replace(launch, grace=grace)
 
 
 def _words(exact: Sequence[str] | None, text: str | None, field: str) -> tuple[str, ...]:
@@ -238,9 +241,9 @@ def _words(exact: Sequence[str] | None, text: str | None, field: str) -> tuple[s
         ) from error
 
 
-def _variables(given: Sequence[Pair]) -> tuple[tuple[str, str], ...]:
+def _variables(spec: Spec) -> Variables:
     found: dict[str, str] = {}
-    for entry in given:
+    for entry in spec.environmentVariables or ():
         if entry.exclude:
             continue
         if entry.value is None:
@@ -249,7 +252,7 @@ def _variables(given: Sequence[Pair]) -> tuple[tuple[str, str], ...]:
                 "Only plain values can be given: secrets, config maps and fields cannot be read here.",
             )
         found[entry.name] = entry.value
-    return tuple(found.items())
+    return Variables(tuple(found.items()))
 
 
 def _pairs(given: Sequence[Pair] | None) -> tuple[tuple[str, str], ...]:

@@ -7,11 +7,11 @@ from typing import Any
 from pliant.api.amounts import gpus, quantity
 from pliant.api.render_fraction import Uses, fraction_of, shares_of
 from pliant.api.render_progress import progress
-from pliant.api.render_spec import spec_of
+from pliant.api.render_spec import MASKED, spec_of
 from pliant.api.times import stamp, stamp_or_none
 from pliant.control.board.pods import pod_names
 from pliant.control.board.view import Board, WorkloadView
-from pliant.control.state.transitions import describe_exit
+from pliant.control.state.retries import describe_exit
 from pliant.model.machine import DEFAULT_POOL, Placement
 from pliant.model.quantity import format_bytes
 from pliant.model.reason import Reason
@@ -194,7 +194,7 @@ class Renderer:
             ],
             "command": shlex.join(workload.launch.command),
             "arguments": shlex.join(workload.launch.args),
-            "environmentVariables": dict(workload.launch.env),
+            "environmentVariables": dict.fromkeys(workload.launch.variables, MASKED),
             "labels": dict(workload.labels),
             "totalPendingTimeSeconds": self._spent(
                 workload, workload.pending_ms, (Phase.CREATING, Phase.PENDING, Phase.INITIALIZING)

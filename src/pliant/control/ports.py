@@ -156,7 +156,10 @@ class Engine(Protocol):
         """Why this engine could never run that, for people; None if it could."""
 
     def seal(self, workload: str, sealed: Sealed) -> None:
-        """Keep the values of a workload's environment variables, durably, until it is forgotten. OSError."""
+        """Keep the values of a workload's environment variables, durably, until it is forgotten. OSError.
+
+        With nothing, what was kept is dropped.
+        """
 
     def sealed(self, workload: str) -> bool:
         """True if it still has what `seal` was given for that workload."""

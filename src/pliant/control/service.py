@@ -131,6 +131,7 @@ class Service(Tenancy, Tuning):
             preemption_delay=ask.preemption_delay,
             max_runtime=ask.max_runtime,
             backoff_limit=backoff_of(ask),
+            backoff_exact=ask.backoff_limit is not None or serves,
             restart=ask.restart or serves,
             terminate_after_preemption=ask.terminate_after_preemption,
             grow_doubling=ask.elastic_doubling,
@@ -199,7 +200,7 @@ class Service(Tenancy, Tuning):
         try:
             return self._loop.call(run), notices
         except Refused:
-            engine.forget(workload.id)
+            engine.seal(workload.id, {})
             raise
 
     @staticmethod
@@ -287,7 +288,7 @@ class Service(Tenancy, Tuning):
                 draft.put(replace(workload, desired=Desired.RUNNING, running_ms=0))
                 for task in self._loop.world.tasks_of(identity):
                     if task.phase is TaskPhase.WAITING:
-                        draft.put(replace(task, failures=0, retry_at=None))
+                        draft.put(replace(task, failures=0, last_code=None, ooms=0, retry_at=None))
                 draft.event(identity, EventKind.RESUMED, f"{user} resumed {workload.name}.", who=user)
 
         self._loop.call(run)

@@ -109,7 +109,7 @@ JOB_FOLDER = "@job"
 
 @dataclass(frozen=True, slots=True)
 class SeenFolder:
-    """A folder as the submitter's client saw it. Elsewhere, or in a container, its path may mean another one."""
+    """A folder as the submitter's client saw it. In a container its path may mean another one."""
 
     path: str  # absolute
     device: int  # st_dev
@@ -123,8 +123,8 @@ class Launch:
     image: str  # empty: none, the command is a program of the node
     command: tuple[str, ...] = ()  # replaces the image's entry point
     args: tuple[str, ...] = ()  # appended to the entry point or the command
-    variables: tuple[str, ...] = ()  # names of the environment variables it was given; the engine has the values
-    captured: tuple[str, ...] = ()  # names of those taken over from the submitter's own environment
+    variables: tuple[str, ...] = ()  # names of its environment variables; the engine has the values
+    captured: tuple[str, ...] = ()  # names of those that come from the submitter's own environment
     working_dir: str = ""  # asked for: absolute, or JOB_FOLDER; empty: the image's, `seen`, or the job folder
     seen: SeenFolder | None = None  # where it was submitted, or `working_dir`, as the client saw it
     tty: bool = False
@@ -219,6 +219,7 @@ class Workload:
     labels: tuple[tuple[str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     desired: Desired = Desired.RUNNING
+    held: str = ""  # code of a reason for which it is not started (reason.HOLDS); empty: none
     phase: Phase = Phase.CREATING
     phase_since: int = 0  # ms
     phase_message: str = ""
@@ -281,6 +282,8 @@ class Task:
     started: int | None = None  # ms; when the present attempt was seen to run
     first_started: int | None = None
     failures: int = 0  # failed attempts since the last success of the workload's owner to change it
+    last_code: int | None = None  # exit code with which the attempt before failed; None: it did not
+    ooms: int = 0  # how many of `failures` were for want of memory
     retry_at: int | None = None  # ms; not started again before
     resizes: tuple[int, ...] = ()  # ms of the restarts for growth within the last 10 minutes
 
@@ -302,6 +305,8 @@ class Task:
             started=None,
             first_started=self.first_started,
             failures=self.failures,
+            last_code=self.last_code,
+            ooms=self.ooms,
             retry_at=self.retry_at,
             resizes=self.resizes,
         )

@@ -17,7 +17,7 @@ from pliant.model.reason import (
     WaitingForGang,
     WaitingForRelease,
 )
-from pliant.model.reason.held import ChurnBudget, NotApart, Outwaited, PreemptionDelay, Unsuited
+from pliant.model.reason.held import HOLDS, ChurnBudget, NotApart, Outwaited, PreemptionDelay, Unsuited
 from pliant.model.reason.waiting import NoDomain
 from pliant.model.workload import Desired, TaskPhase, Workload
 from pliant.sched import reach, suited, topology
@@ -64,6 +64,9 @@ def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
     for wid, text in sorted(world.flaws.items()):
         if workload_open(world.workloads[wid]):
             found[wid] = SetAside(text)
+    for wid, code in sorted(world.held.items()):
+        if workload_open(world.workloads[wid]) and not any(map(world.claim_of, world.keys_of(wid))):
+            found[wid] = HOLDS[code]()
     for wid in sorted(world.ending):
         if world.workloads[wid].desired is Desired.STOPPED:
             found[wid] = Suspended()

@@ -34,6 +34,7 @@ class World(Claims):
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
         self.elastic, self.holders, self.kinds = sets.elastic, sets.holders, sets.kinds
         self.flaws: dict[str, str] = {}  # workloads that contradict themselves, and how
+        self.held: dict[str, str] = {}  # workloads that are not started for a reason that their row names
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
         self._needs: dict[str, Need] = {}
@@ -67,7 +68,7 @@ class World(Claims):
         if need is None:
             need = self._needs[workload] = (
                 need_of(self, self.workloads[workload])
-                if workload not in self.flaws
+                if workload not in self.flaws and workload not in self.held
                 else NOTHING_MORE._replace(holds=any(map(self.claim_of, self.keys_of(workload))))
             )
         return need
@@ -189,6 +190,9 @@ class World(Claims):
             self.flaws.pop(row.id, None)
             if text := sanity.flaw(row):
                 self.flaws[row.id] = text
+        self.held.pop(row.id, None)
+        if row.held:
+            self.held[row.id] = row.held
         self._demands[row.id] = demands_of(row)
         if row.desired is Desired.RUNNING and not row.phase.final:
             self.ending.pop(row.id, None)
@@ -204,6 +208,7 @@ class World(Claims):
         del self.workloads[wid]
         self._demands.pop(wid, None)
         self.flaws.pop(wid, None)
+        self.held.pop(wid, None)
         self._of_project[known.project].pop(wid)
         self._sets.let_go(known)
         self.ending.pop(wid, None)

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from pliant.control.errors import BadRequest
+from pliant.control.state.retries import ENDLESS
 from pliant.control.submit.placing import Placing
 from pliant.control.submit.variables import Variables, check_variables
 from pliant.model.quantity import GPU, format_bytes, format_gpus
@@ -65,7 +66,6 @@ class Submission:
 
     project: str  # id or name
     launch: Launch
-    variables: Variables = field(default_factory=Variables)
     kind: Kind = Kind.TRAINING
     name: str | None = None
     name_base: str | None = None  # generated as <base>-<index> or <base>-<12 hex>
@@ -104,6 +104,7 @@ class Submission:
     source: str = "CLI"
     labels: tuple[tuple[str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
+    variables: Variables = field(default_factory=Variables)
 
 
 def check_name(name: str, what: str = "workload") -> str:
@@ -199,7 +200,7 @@ def backoff_of(ask: Submission) -> int:
         return ask.backoff_limit
     if ask.distribution is not None and ask.distribution.framework == ELASTICDL:
         return 0
-    return {Kind.WORKSPACE: 0, Kind.INFERENCE: 2**31}.get(ask.kind, 6)
+    return {Kind.WORKSPACE: 0, Kind.INFERENCE: ENDLESS}.get(ask.kind, 6)
 
 
 def check_times(ask: Submission) -> None:

@@ -16,8 +16,8 @@ from pliant.control.ports import Devices, Halt, Sink
 from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.local import logs, processes
 from pliant.engines.local.attempts import Attempts, Means
-from pliant.engines.local.confinement import inside, writable
 from pliant.engines.local.commands import problem
+from pliant.engines.local.confinement import inside, writable
 from pliant.engines.local.environment import (
     NoFolder,
     Site,

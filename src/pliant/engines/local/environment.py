@@ -94,8 +94,8 @@ def environment(
 ) -> dict[str, str]:
     """The whole environment of a task: of two values for a name the later one counts.
 
-    `described` tells the task who and where it is; `ours` is what nobody may replace; `front` goes before what
-    else the variable holds. A program of Pliant's own (Entry.own) does not get the submitter's environment.
+    `described` tells the task who and where it is; `ours` is what nobody may replace; `front` goes before
+    what else the variable holds. A program of Pliant's own does not get the submitter's environment.
     """
     env: dict[str, str] = {}
     if entry.own or not variables.whole:

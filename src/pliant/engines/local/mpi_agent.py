@@ -2,9 +2,9 @@
 
 Usage: python -S -E mpi_agent.py FOLDER SEALED NAME [ssh options] HOST COMMAND...
 
-FOLDER is <state>/attempts/<workload id>, SEALED <state>/sealed/<workload id>; HOST is NAME-<task>. The command
-gets the environment of that task: it sees the task's GPUs, belongs to its attempt and ends with it. Standard
-library only.
+FOLDER is <state>/attempts/<workload id>, SEALED <state>/sealed/<workload id>; HOST is NAME-<task>. The
+command gets the environment of that task: it sees the task's GPUs, belongs to its attempt and ends with it.
+Standard library only.
 """
 
 import json

@@ -27,7 +27,10 @@ class SealedFolder:
         self.path = state / "sealed"
 
     def seal(self, workload: str, sealed: Sealed) -> None:
-        """On disk when it returns. Raises OSError."""
+        """On disk when it returns; with nothing, what was there is gone. Raises OSError."""
+        if not sealed:
+            self.forget(workload)
+            return
         self.path.mkdir(mode=0o700, exist_ok=True)
         folder = self.path / workload
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -43,7 +46,7 @@ class SealedFolder:
         sync(self.path)
 
     def has(self, workload: str) -> bool:
-        return read_json(self.path / workload / "env") is not None
+        return (self.path / workload / "env").is_file()
 
     def variables(self, workload: str, group: str) -> Variables:
         """What the launch of that task group brought along. Raises EnvironmentLost."""

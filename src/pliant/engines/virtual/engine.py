@@ -58,7 +58,10 @@ class VirtualEngine:
         return None
 
     def seal(self, workload: str, sealed: Sealed) -> None:
-        self.machines.sealed[workload] = sealed
+        if sealed:
+            self.machines.sealed[workload] = sealed
+        else:
+            self.machines.sealed.pop(workload, None)
 
     def sealed(self, workload: str) -> bool:
         return workload in self.machines.sealed

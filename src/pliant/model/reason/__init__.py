@@ -20,7 +20,16 @@ from pliant.model.reason.change import (
     StaleGang,
     Tainted,
 )
-from pliant.model.reason.held import ChurnBudget, NotApart, Outwaited, PreemptionDelay, Reserved, Unsuited
+from pliant.model.reason.held import (
+    HOLDS,
+    ChurnBudget,
+    EnvironmentLost,
+    NotApart,
+    Outwaited,
+    PreemptionDelay,
+    Reserved,
+    Unsuited,
+)
 from pliant.model.reason.waiting import (
     BackOff,
     MinRuntime,
@@ -39,10 +48,12 @@ from pliant.model.reason.waiting import (
 )
 
 __all__ = [
+    "HOLDS",
     "BackOff",
     "ByOwner",
     "ChurnBudget",
     "Ended",
+    "EnvironmentLost",
     "Grown",
     "Hastened",
     "Incomplete",

@@ -8,6 +8,24 @@ from pliant.model.reason.base import Reason
 
 
 @dataclass(frozen=True, slots=True)
+class EnvironmentLost(Reason):
+    """It was restored without the sealed values of its environment variables."""
+
+    code: ClassVar[str] = "environment-lost"
+
+    @property
+    def text(self) -> str:
+        return (
+            "Held: the values of its environment variables are not on this machine, as after a restore. "
+            "Delete the workload and submit it again."
+        )
+
+
+HOLDS = {kind.code: kind for kind in (EnvironmentLost,)}
+"""Reasons for which a workload is not started, by the code that its row has."""
+
+
+@dataclass(frozen=True, slots=True)
 class PreemptionDelay(Reason):
     """It may take from others, but has not waited for long enough."""
 
