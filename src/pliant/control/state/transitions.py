@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pliant.model.workload import Desired, Kind, Phase, Task, TaskGroup, TaskPhase, Workload
-from pliant.sched.subgroups import Level, tree
+from pliant.sched.world.subgroups import Level, tree
 
 
 def phase_of(workload: Workload, tasks: Sequence[Task]) -> Phase:
