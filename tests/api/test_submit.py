@@ -163,7 +163,8 @@ def test_all_fields_arrive(api: Api) -> None:
                 "gpuMemoryRequest": "5G",
                 "gpuMemoryLimit": "6G",
             },
-            "environmentVariables": [{"name": "A", "value": "3"}],
+            "environmentVariables": [{"name": "A", "value": "***"}],
+            "capturedVariables": [],
             "nodePools": ["default"],
             "nodeType": None,
             "priorityClass": "very-high",
@@ -258,7 +259,10 @@ def test_what_can_never_run_is_said_at_once(api: Api) -> None:
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ({"image": ""}, snapshot("400 -i, --image must be set. Name the image to run.")),
+        (
+            {"image": ""},
+            snapshot("400 -i, --image must be set. Name an image, or a command: submit NAME -- COMMAND..."),
+        ),
         (
             {"compute": {"gpuDevicesRequest": 0}},
             snapshot(
@@ -329,6 +333,13 @@ def test_what_can_never_run_is_said_at_once(api: Api) -> None:
             snapshot(
                 "400 spec.command cannot be split into words: No closing quotation. Close every "
                 "quote, or send commandArgv and argsArgv."
+            ),
+        ),
+        (
+            {"environmentVariables": [{"name": "A", "value": "***"}]},
+            snapshot(
+                "400 The value of the environment variable 'A' is hidden (***). Give the value itself: no "
+                "output of Pliant shows it."
             ),
         ),
         (

@@ -6,6 +6,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from pliant.api.bodies import Compute, Distributed, DistributedSpec, Inference, Pair, Spec, Submit
+from pliant.api.render_spec import MASKED
 from pliant.api.whereabouts import placing_of
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
@@ -15,7 +16,9 @@ from pliant.control.submit.variables import Variables
 from pliant.model.quantity import parse_bytes
 from pliant.model.workload import Kind, Launch, Port, SubGroup
 
-QUIET = frozenset({"imagePullPolicy", "createHomeDir", "templateId", "useGivenNameAsPrefix"})
+QUIET = frozenset(
+    {"imagePullPolicy", "createHomeDir", "templateId", "useGivenNameAsPrefix", "capturedVariables"}
+)
 """Fields that do nothing here and of which nobody has to be told."""
 
 
@@ -250,6 +253,11 @@ def _variables(spec: Spec) -> Variables:
             raise BadRequest(
                 f"The environment variable {entry.name!r} has no value.",
                 "Only plain values can be given: secrets, config maps and fields cannot be read here.",
+            )
+        if entry.value == MASKED:
+            raise BadRequest(
+                f"The value of the environment variable {entry.name!r} is hidden ({MASKED}).",
+                "Give the value itself: no output of Pliant shows it.",
             )
         found[entry.name] = entry.value
     return Variables(tuple(found.items()))

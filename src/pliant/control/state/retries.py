@@ -40,8 +40,8 @@ def task_ended(task: Task, workload: Workload, end: Exit, settings: Settings) ->
     idle = replace(
         idle, claims=None, failures=task.failures + 1, ooms=task.ooms + end.oom, last_code=end.code
     )
-    if why := _hopeless(task, workload, end):
-        return replace(idle, phase=TaskPhase.FAILED, retry_at=None), f"{why}, so it is not retried"
+    if (why := _hopeless(task, workload, end)) is not None:
+        return replace(idle, phase=TaskPhase.FAILED, retry_at=None), why
     if idle.failures > workload.backoff_limit:
         tried = f"all {workload.backoff_limit} retries failed" if workload.backoff_limit else ""
         return replace(idle, phase=TaskPhase.FAILED, retry_at=None), tried
@@ -51,20 +51,22 @@ def task_ended(task: Task, workload: Workload, end: Exit, settings: Settings) ->
     return replace(idle, retry_at=end.at + wait), words
 
 
-def _hopeless(task: Task, workload: Workload, end: Exit) -> str:
-    """Why another attempt would fail as well; empty: it might not."""
+def _hopeless(task: Task, workload: Workload, end: Exit) -> str | None:
+    """That it is not retried, and why, if another attempt would fail as well; None if it might not."""
+    if end.error:
+        return "it is not retried" if end.code in NOT_STARTABLE else None
     quick = task.started is None or end.at - task.started < QUICK
-    if end.code in NOT_STARTABLE and (end.error or quick):
-        return "it cannot be started" if end.error else NOT_STARTABLE[end.code]
+    if quick and end.code in NOT_STARTABLE:
+        return f"{NOT_STARTABLE[end.code]}, so it is not retried"
     if end.oom and (task.ooms or workload.framework == ELASTICDL):
-        return "it ran out of memory twice" if task.ooms else "it would run out of memory again"
+        return "it is not retried: it would run out of memory again"
     group = workload.group(task.group)
     elastic = group.elastic or (group.min < group.max and not group.at_once)
-    if workload.backoff_exact or workload.restart or elastic or end.code is None or end.error:
-        return ""
-    if quick and end.code == task.last_code:
-        return f"it failed twice in the same way within {format_duration(QUICK)} (crash loop)"
-    return ""
+    if workload.backoff_exact or workload.restart or elastic or not quick:
+        return None
+    if end.code is not None and end.code == task.last_code:
+        return "it failed twice in the same way within a minute (crash loop), so it is not retried"
+    return None
 
 
 def _relaunched(workload: Workload, end: Exit) -> bool:
