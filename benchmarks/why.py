@@ -20,7 +20,7 @@ from pathlib import Path
 import cycle as small
 from measure import tiny
 
-from pliant.api.workloads import _missing, _queue
+from pliant.api.routes.workloads import _missing, _queue
 from pliant.control.aside import aside
 from pliant.control.draft import Draft
 from pliant.control.loop import Loop
