@@ -5,11 +5,9 @@
 
 import argparse
 import gc
-import io
 import json
 import logging
 import os
-import platform
 import resource
 import signal
 import socket
@@ -17,9 +15,8 @@ import sys
 import threading
 import time
 import uuid
-import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
@@ -28,6 +25,7 @@ from pliant import __version__
 from pliant.api.app import ServerInfo, create_app
 from pliant.api.auth import attempt_token
 from pliant.control.clock import SteadyClock
+from pliant.control.errors import Refused
 from pliant.control.fractions import Finding
 from pliant.control.loop import Loop
 from pliant.control.ports import Devices, Saved, StaleEpoch, Store
@@ -48,6 +46,7 @@ from pliant.model.machine import Cluster
 from pliant.model.workload import AttemptId
 from pliant.store import UNSEALED, StoreBusy, StoreError, open_store, restore
 from pliant.store.archive import check
+from pliant.store.bundle import bundle
 from pliant.store.folder import Held, StateFolder
 from pliant.store.ring import Ring
 from pliant.store.server_log import ServerLog
@@ -63,6 +62,9 @@ TAKEN_OVER = 9
 TURN = 0.001
 """Seconds for which a thread that computes keeps the others waiting, where Python's own 0.005 would make the
 event loop wait several times per answer while a cycle decides."""
+
+TIDY_SECONDS = 60
+"""Between two looks at the trash and at how full its disk is."""
 
 KEEP_HISTORY = 30 * 24 * 3600 * 1000
 """Ms for which history, ended attempts and deleted workloads are kept."""
@@ -204,7 +206,7 @@ class Server:
             server=self._info(found),
             shutdown=self._shutdown,
             backup=store.backup,
-            bundle=lambda: self._bundle(store),
+            bundle=lambda: bundle(self.loop, store, self.folder.log),
             closing=lambda: self._uvicorn.should_exit,
         )
         config = uvicorn.Config(
@@ -214,6 +216,7 @@ class Server:
         listener.listen(2048)
         self._write_record(found)
         threading.Thread(target=self._prune, args=(store,), name="pliant-prune", daemon=True).start()
+        threading.Thread(target=self._tidy, args=(service,), name="pliant-trash", daemon=True).start()
         gc.collect()
         gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
         self._uvicorn.run(sockets=[listener])
@@ -291,6 +294,15 @@ class Server:
                 log.error("old history could not be pruned: %s", error)
             time.sleep(24 * 3600)
 
+    def _tidy(self, service: Service) -> None:
+        """Remove files of deleted workloads that were kept for long enough."""
+        while True:
+            try:
+                service.files.tidy()
+            except (OSError, Refused) as error:
+                log.error("the trash could not be tidied: %s", error)
+            time.sleep(TIDY_SECONDS)
+
     def _shutdown(self, stop_tasks: bool) -> None:
         """Asked for by a client: answer first, then end."""
         self._stop_tasks = stop_tasks
@@ -307,38 +319,6 @@ class Server:
         sys.stderr.write(f"pliant: {error!r}: this server ends; its jobs go on running\n")
         sys.stderr.flush()
         os._exit(TAKEN_OVER if isinstance(error, StaleEpoch) else FAILED)
-
-    def _bundle(self, store: Store) -> bytes:
-        """What somebody needs who looks into a problem from afar. No tokens, no values of variables."""
-        board = self.loop.board
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-            about = {
-                "version": __version__,
-                "python": platform.python_version(),
-                "system": platform.platform(),
-                "cycles": board.cycles,
-                "cycle_us": board.cycle_us,
-                "epoch": self.loop.state.epoch,
-                "at": board.at,
-            }
-            archive.writestr("about.json", json.dumps(about, indent=1))
-            for name, rows in (
-                ("workloads", [asdict(view.workload) for view in board.workloads.values()]),
-                ("tasks", [asdict(task) for view in board.workloads.values() for task in view.tasks]),
-                ("nodes", [asdict(view) for view in board.nodes]),
-                ("projects", [asdict(view) for view in board.projects.values()]),
-                ("departments", [asdict(view) for view in board.departments.values()]),
-                ("pools", [asdict(pool) for pool in board.pools]),
-            ):
-                archive.writestr(f"{name}.json", json.dumps(rows, indent=1))
-            for identity in board.workloads:
-                lines = [json.dumps(asdict(event)) for _, event in store.events(identity)]
-                archive.writestr(f"history/{identity}.jsonl", "\n".join(lines))
-            archive.writestr("replay.jsonl", self.loop.recorder.newest())
-            if self.folder.log.exists():
-                archive.writestr("server.log", self.folder.log.read_bytes()[-(2**20) :])
-        return buffer.getvalue()
 
 
 def findings(state: Path, devices: Devices) -> list[Finding]:

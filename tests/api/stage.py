@@ -19,7 +19,7 @@ from pliant.engines.virtual.machines import Behaviour, Machines, declared
 from pliant.engines.virtual.timeline import Timeline
 from pliant.model.machine import Cluster, Gpu, Node
 from pliant.model.order import Resize, Start, Stop
-from pliant.model.workload import AttemptId
+from pliant.model.workload import AttemptId, Workload
 from pliant.store import open_store
 
 TOKEN = "the-token-of-the-state-folder"
@@ -113,7 +113,7 @@ class StageEngine(VirtualEngine):
         with self.guard:
             super().resize(order)
 
-    def forget(self, workload: str) -> None:
+    def forget(self, workload: Workload) -> None:
         with self.guard:
             super().forget(workload)
 

@@ -396,11 +396,11 @@ class EngineContract:
             rig.engine.exec(B, argv, tty=False, stdin=False, rows=0, columns=0)
 
     def test_forget(self, rig: Rig):
-        rig.run(A, rig.exits(0, output="one\n"))
+        row = rig.run(A, rig.exits(0, output="one\n")).workload
         with pytest.raises(ValueError, match="still runs"):
-            rig.engine.forget(A.workload)
+            rig.engine.forget(row)
         rig.finish(A)
         rig.end(A)
-        rig.engine.forget(A.workload)
+        rig.engine.forget(row)
         assert rig.log(A) == ""
-        rig.engine.forget(A.workload)
+        rig.engine.forget(row)

@@ -21,6 +21,7 @@ from pliant.api.routes import (
     scheduling,
     streams,
     submit,
+    trash,
     whatif,
     workloads,
 )
@@ -88,6 +89,7 @@ ROUTERS = (
     job.router,
     streams.router,
     workloads.router,
+    trash.router,
     organization.router,
     priorities.router,
     machines.router,

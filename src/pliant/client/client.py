@@ -135,8 +135,19 @@ class Client:
         )
         return cast("wire.Verdict", answer)
 
-    def delete(self, workload_id: str) -> None:
-        self._http.call("DELETE", _workload(workload_id))
+    def delete(self, workload_id: str, *, purge: bool = False) -> dict[str, Any]:
+        """{status, kept: wire.KeptItem or None}"""
+        query = [("purge", True)] if purge else []
+        return cast("dict[str, Any]", self._http.call("DELETE", _workload(workload_id), query=query) or {})
+
+    def kept_files(self) -> Iterator[wire.KeptItem]:
+        """What deleted workloads left, oldest first."""
+        return cast("Iterator[wire.KeptItem]", self.pages("/api/v1/trash"))
+
+    def restore_files(self, workload_id: str) -> dict[str, Any]:
+        """{name, bytes, path}"""
+        path = f"/api/v1/trash/{segment(workload_id)}/restore"
+        return cast("dict[str, Any]", self._http.call("POST", path))
 
     def suspend(self, item: Mapping[str, Any]) -> None:
         self._act(item, "suspend")

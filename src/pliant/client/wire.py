@@ -340,6 +340,18 @@ class Verdict(TypedDict, total=False):
     notices: list[str]
 
 
+class KeptItem(TypedDict):
+    """An entry of GET /api/v1/trash, and part of the answer to a delete. Ours."""
+
+    workloadId: str
+    name: str
+    projectName: str
+    deletedAt: str
+    keptUntil: str
+    bytes: int
+    path: str
+
+
 class Ahead(TypedDict):
     name: str
     project: str

@@ -373,7 +373,7 @@ class Loop:
     def _forget(self, workload: Workload) -> None:
         for engine in self.engines.values():
             try:
-                engine.forget(workload.id)
+                engine.forget(workload)
             except (OSError, ValueError) as error:  # the next server tries again
                 log.warning("what %s left on disk stays there for now: %s", workload.name, error)
 

@@ -52,6 +52,18 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """Files of a deleted workload, as long as they can be brought back."""
+
+    workload: str  # id
+    name: str
+    project: str  # name
+    deleted: int  # ms
+    size: int  # bytes of its job folder
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """One transaction. It is on disk as a whole when `commit` returns, or it never was."""
 
@@ -185,8 +197,25 @@ class Engine(Protocol):
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         """What living tasks use of their shares of GPUs, as it was seen last."""
 
-    def forget(self, workload: str) -> None:
-        """Delete what was kept of a workload of which nothing lives: logs, checkpoints."""
+    def forget(self, workload: Workload) -> None:
+        """Move files and logs of a workload of which nothing lives to the trash; if it is to be purged,
+        remove them.
+
+        Raises ValueError if something of it lives, and OSError; may be repeated.
+        """
+
+    def leaves(self, workload: Workload) -> Kept | None:
+        """What `forget` would keep of it; None: it has no files."""
+
+    def trash(self) -> Sequence[Kept]:
+        """Oldest first."""
+
+    def restore(self, kept: Kept) -> str:
+        """Bring files and logs back; the folder in which they are from now on. Raises OSError."""
+
+    def sweep(self, before: int, room: int) -> Sequence[Kept]:
+        """Remove for good what was deleted before that time (ms), and the oldest of the trash while less than
+        `room` thousandths of its disk are free; what went."""
 
     def close(self) -> None:
         """Let go; what runs goes on running."""

@@ -29,6 +29,7 @@ from pliant.control.submit.submission import (
     request_of,
 )
 from pliant.control.submit.variables import Sealed
+from pliant.control.usecases.files import Files
 from pliant.control.usecases.jobs import Jobs
 from pliant.control.usecases.priorities import Priorities, valued
 from pliant.control.usecases.tenancy import Tenancy
@@ -54,6 +55,7 @@ class Service(Tenancy, Tuning):
         self._engines = engines
         self.jobs = Jobs(loop, self._engine)
         self.priorities = Priorities(loop)
+        self.files = Files(loop, engines)
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -293,15 +295,17 @@ class Service(Tenancy, Tuning):
 
         self._loop.call(run)
 
-    def delete(self, identity: str, user: str) -> None:
-        """End it and forget it; its name is free at once."""
+    def delete(self, identity: str, user: str, *, purge: bool = False) -> Workload:
+        """End it and forget it; its name is free at once. With `purge` its files are removed as well."""
 
-        def run(draft: Draft) -> None:
-            workload = self._live(identity)
-            draft.put(replace(workload, desired=Desired.DELETED))
-            draft.event(identity, EventKind.DELETED, f"{user} deleted {workload.name}.", who=user)
+        def run(draft: Draft) -> Workload:
+            workload = replace(self._live(identity), desired=Desired.DELETED, purge=purge)
+            draft.put(workload)
+            how = " with its files" if purge else ""
+            draft.event(identity, EventKind.DELETED, f"{user} deleted {workload.name}{how}.", who=user)
+            return workload
 
-        self._loop.call(run)
+        return self._loop.call(run)
 
     def _live(self, identity: str) -> Workload:
         workload = self._loop.world.workloads.get(identity)

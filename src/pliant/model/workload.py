@@ -219,6 +219,7 @@ class Workload:
     labels: tuple[tuple[str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     desired: Desired = Desired.RUNNING
+    purge: bool = False  # once deleted, its files are removed at once instead of being kept for a while
     held: str = ""  # code of a reason for which it is not started (reason.HOLDS); empty: none
     phase: Phase = Phase.CREATING
     phase_since: int = 0  # ms

@@ -329,6 +329,31 @@ class Health(Shape):
     status: str
 
 
+class KeptItem(Shape):
+    workloadId: str
+    name: str
+    projectName: str
+    deletedAt: str
+    keptUntil: str
+    bytes: int
+    path: str
+
+
+class KeptList(Page):
+    files: list[KeptItem]
+
+
+class Restored(Shape):
+    name: str
+    bytes: int
+    path: str
+
+
+class Deleting(Shape):
+    status: str
+    kept: KeptItem | None
+
+
 class ExecStarted(Shape):
     id: str
 

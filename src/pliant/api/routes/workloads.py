@@ -19,6 +19,7 @@ from pliant.api.responses.history import event_item, record_item
 from pliant.api.responses.progress import points
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.api.responses.workloads import Item, ended_view, job_type, reason_item, status_of, submitted
+from pliant.api.routes.trash import kept_item
 from pliant.api.routes.whatif import remedy_item, unblock_item
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import NotFound, Refused
@@ -126,7 +127,7 @@ def batch(body: Batch, here: Here, caller: Caller) -> Response:
     return answer({"id": str(uuid.uuid4()), "succeeded": succeeded, "failed": failed})
 
 
-def _actions(here: Context) -> dict[str, Callable[[str, str], None]]:
+def _actions(here: Context) -> dict[str, Callable[[str, str], object]]:
     return {"delete": here.service.delete, "suspend": here.service.suspend, "resume": here.service.resume}
 
 
@@ -135,11 +136,17 @@ def get_workload(identity: str, here: Here) -> Response:
     return answer(here.renderer().workload(find(here, identity)))
 
 
-@router.delete("/{identity}", **answers(202, models.Health))
-def delete_workload(identity: str, here: Here, caller: Caller) -> Response:
-    """End it; its name is free at once."""
-    here.service.delete(identity, caller.user)
-    return answer({"status": "deleting"}, 202)
+Purge = Annotated[bool, Query(description="Remove its files at once instead of keeping them for a while.")]
+
+
+@router.delete("/{identity}", **answers(202, models.Deleting))
+def delete_workload(identity: str, here: Here, caller: Caller, purge: Purge = False) -> Response:
+    """End it; its name is free at once. `kept` says where its files are from then on, and until when."""
+    files = here.service.files
+    gone = here.service.delete(identity, caller.user, purge=purge)
+    kept = None if purge else files.of(gone)
+    item = kept_item(kept, files.keep) if kept is not None else None
+    return answer({"status": "deleting", "kept": item}, 202)
 
 
 @router.get("/{identity}/pods", **answers(200, models.PodList))

@@ -12,6 +12,7 @@ import click
 from pliant.cli.completion import workload_names
 from pliant.cli.exits import code_of
 from pliant.cli.lazy import Command
+from pliant.cli.output.amounts import show_bytes
 from pliant.cli.output.formats import project_option
 from pliant.cli.session import Session, pass_session
 from pliant.client.errors import NotFound, PliantError
@@ -20,22 +21,36 @@ _names = click.argument("names", nargs=-1, metavar="NAME...", shell_complete=wor
 _all = click.option("-A", "--all", "everything", is_flag=True, help="All of the project.")
 _uuid = click.option("-u", "--uuid", "ids", multiple=True, metavar="ID", help="By id instead of by name.")
 _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+_purge = click.option("--purge", is_flag=True, help="Remove its files now; else they are kept for a while.")
 
 
 class _Verb(NamedTuple):
-    act: Callable[[Session, Any], None]
+    act: Callable[[Session, Any], str | None]  # returns what to tell besides that it is done
     done: str
     infinitive: str
     missing: str
 
 
+def _delete(session: Session, item: Any) -> str | None:
+    kept = session.client.delete(item["id"]).get("kept")
+    if kept is None:
+        return None
+    until = kept["keptUntil"][:10]
+    return f"Its folder ({show_bytes(kept['bytes'])}) is kept until {until} in {kept['path']}."
+
+
+def _remove(session: Session, item: Any) -> None:
+    session.client.delete(item["id"], purge=True)
+
+
 _DELETE = _Verb(
-    lambda session, item: session.client.delete(item["id"]),
+    _delete,
     "deleted",
     "delete",
     "{noun} {name} does not exist in project {project}. "
     "If the job exists in a different project, use -p <project-name>.",
 )
+_PURGE = _DELETE._replace(act=_remove)
 _SUSPEND = _Verb(
     lambda session, item: session.client.suspend(item), "suspended", "suspend", "{noun} {name} not found"
 )
@@ -47,24 +62,39 @@ _RESUME = _Verb(
 @click.command("delete", cls=Command, short_help="Delete jobs; never asks.")
 @_names
 @_all
+@_purge
+@_yes
 @project_option
 @pass_session
-def delete(session: Session, names: tuple[str, ...], everything: bool) -> int:
-    """Delete jobs. Their names are free at once."""
+def delete(session: Session, names: tuple[str, ...], everything: bool, purge: bool, yes: bool) -> int:
+    """Delete jobs. Their names are free at once.
+
+    Job folders and logs are kept for a while, and `restore-files` brings them back. With --purge they are
+    removed at once.
+    """
     if len(names) > 1 and names[0] in ("job", "jobs"):
         names = names[1:]
-    return _each(session, _DELETE, names, (), everything)
+    if purge and not yes and sys.stdin.isatty() and (names or everything):
+        what = ", ".join(names) or f"every job of project {session.current_project}"
+        session.confirm(f"Remove {what} with all files of its job folder?")
+    return _each(session, _PURGE if purge else _DELETE, names, (), everything)
 
 
 @click.command("delete", cls=Command)
 @_names
 @_all
 @_uuid
+@_purge
 @_yes
 @project_option
 @pass_session
 def typed_delete(
-    session: Session, names: tuple[str, ...], everything: bool, ids: tuple[str, ...], yes: bool
+    session: Session,
+    names: tuple[str, ...],
+    everything: bool,
+    ids: tuple[str, ...],
+    purge: bool,
+    yes: bool,
 ) -> int:
     """Delete workloads; asks on a terminal unless -y is given."""
     if not yes and (names or ids or everything):
@@ -72,7 +102,7 @@ def typed_delete(
             raise click.UsageError("Without a terminal to ask on, delete needs -y.")
         what = ", ".join([*names, *ids]) or f"every {session.noun} of project {session.current_project}"
         session.confirm(f"Delete {what}?")
-    return _each(session, _DELETE, names, ids, everything)
+    return _each(session, _PURGE if purge else _DELETE, names, ids, everything)
 
 
 @click.command("suspend", cls=Command, short_help="Stop jobs and keep them.")
@@ -105,7 +135,7 @@ def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str
     worst = 0
     for name, find in _targets(session, names, ids, everything):
         try:
-            verb.act(session, find())
+            more = verb.act(session, find())
         except NotFound as error:
             missing = verb.missing.format(noun=noun, name=name, project=session.current_project)
             click.echo(missing, err=True)
@@ -117,6 +147,8 @@ def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str
             worst = worst or code_of(error)
         else:
             click.echo(f"{noun} {name} {verb.done} successfully.")
+            if more:
+                session.note(more)
     return worst
 
 

@@ -21,9 +21,10 @@ from pliant.engines.local.rendezvous import NoPort, Rendezvous
 from pliant.engines.local.resizing import Resizing
 from pliant.engines.local.sealed import EnvironmentLost, SealedFolder
 from pliant.engines.local.supervisor import spawn
+from pliant.engines.local.trash import Trash
 from pliant.model.machine import Node
 from pliant.model.order import Resize, Start, Stop
-from pliant.model.workload import AttemptId, Exit
+from pliant.model.workload import AttemptId, Exit, Workload
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class Attempts:
         self._halt, self._clock = means.halt, means.clock
         self.rendezvous = Rendezvous(layout)
         self.sealed = SealedFolder(layout.state)
+        self.trash = Trash(layout)
         self.resizing = Resizing(layout, living)
 
     def start(self, order: Start) -> None:
@@ -195,7 +197,9 @@ class Attempts:
     # ---- steps of a start ----
 
     def _prepare(self, order: Start, folder: Folder) -> tuple[dict[str, Any], dict[str, str]]:
+        project = self.project_of(order.workload)
         self._layout.checkpoint_folder(order.workload.id).mkdir(exist_ok=True, mode=0o700)
+        self.trash.link(order.workload, project)
         attempt = order.attempt
         token = self._means.token(attempt)
         if token is not None:
@@ -215,7 +219,7 @@ class Attempts:
             self._means.site(),
             self._catalogue,
             self._variables(order),
-            project=self._means.project_name(order.workload.project),
+            project=project,
             at=self._clock(),
             token=token is not None,
             present=present,
@@ -225,6 +229,9 @@ class Attempts:
         self.sealed.keep(attempt, env)
         write_json(folder / "order.json", what, durable=True)
         return what, env
+
+    def project_of(self, workload: Workload) -> str:
+        return self._means.project_name(workload.project)
 
     def _variables(self, order: Start) -> Variables:
         """What its launch brought along. Raises EnvironmentLost."""

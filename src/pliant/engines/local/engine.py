@@ -12,7 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from pliant.control.fractions import Fractions, TaskUse, Unheld
-from pliant.control.ports import Devices, Halt, Sink
+from pliant.control.ports import Devices, Halt, Kept, Sink
 from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.local import logs, processes
 from pliant.engines.local.attempts import Attempts, Means
@@ -36,7 +36,7 @@ from pliant.engines.local.watch import Strands, Watcher
 from pliant.model.fact import AttemptResized, NodeSeen
 from pliant.model.machine import Node
 from pliant.model.order import Resize, Start, Stop
-from pliant.model.workload import Attempt, AttemptId, Launch
+from pliant.model.workload import Attempt, AttemptId, Launch, Workload
 
 log = logging.getLogger(__name__)
 
@@ -231,14 +231,32 @@ class LocalEngine:
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         return self._fractions.uses()
 
-    def forget(self, workload: str) -> None:
-        """Raises ValueError if something of it lives."""
-        if self._living.lives(workload):
-            raise ValueError(f"something of workload {workload} still runs: stop it first")
-        self._attempts.rendezvous.forget(workload)
-        self._attempts.sealed.forget(workload)
-        for folder in self._layout.discard(workload):
+    def forget(self, workload: Workload) -> None:
+        """Raises ValueError if something of it lives, OSError."""
+        if self._living.lives(workload.id):
+            raise ValueError(f"something of workload {workload.name} still runs: stop it first")
+        self._attempts.rendezvous.forget(workload.id)
+        self._attempts.sealed.forget(workload.id)
+        project = self._attempts.project_of(workload)
+        if not workload.purge:
+            self._attempts.trash.put(workload, project, self._clock())
+            return
+        self._attempts.trash.unlink(workload, project)
+        for folder in self._layout.discard(workload.id):
             self._strands.submit("forget", partial(shutil.rmtree, folder, ignore_errors=True))
+
+    def leaves(self, workload: Workload) -> Kept | None:
+        project = self._attempts.project_of(workload)
+        return self._attempts.trash.preview(workload, project, self._clock())
+
+    def trash(self) -> Sequence[Kept]:
+        return self._attempts.trash.entries()
+
+    def restore(self, kept: Kept) -> str:
+        return self._attempts.trash.restore(kept)
+
+    def sweep(self, before: int, room: int) -> Sequence[Kept]:
+        return self._attempts.trash.sweep(before, room)
 
     def close(self) -> None:
         if self._closed.is_set():

@@ -125,7 +125,8 @@ class Layout:
     def __init__(self, state: Path) -> None:
         self.state = state.resolve()  # jobs carry these paths in their environment
         self.attempts = self.state / "attempts"
-        self.checkpoints = self.state / "checkpoints"
+        self.checkpoints = self.state / "checkpoints"  # job folders, by workload
+        self.jobs = self.state / "jobs"  # the same by project and name, as links
 
     def prepare(self) -> None:
         """Make the folders, or raise LayoutError if a newer release made them."""
