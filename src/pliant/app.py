@@ -24,6 +24,7 @@ import uvicorn
 from pliant import __version__
 from pliant.api.app import ServerInfo, create_app
 from pliant.api.auth import attempt_token
+from pliant.api.peer import PeerProtocol, listen
 from pliant.control.clock import SteadyClock
 from pliant.control.errors import Refused
 from pliant.control.fractions import Finding
@@ -210,16 +211,23 @@ class Server:
             closing=lambda: self._uvicorn.should_exit,
         )
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=3
+            app,
+            http=PeerProtocol,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=3,
         )
         self._uvicorn = uvicorn.Server(config)
         listener.listen(2048)
+        local = listen(self.folder.socket)
+        local.listen(2048)
         self._write_record(found)
         threading.Thread(target=self._prune, args=(store,), name="pliant-prune", daemon=True).start()
         threading.Thread(target=self._tidy, args=(service,), name="pliant-trash", daemon=True).start()
         gc.collect()
         gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
-        self._uvicorn.run(sockets=[listener])
+        self._uvicorn.run(sockets=[listener, local])
         if self._stop_tasks:
             self._drain()
         self.loop.close()
@@ -253,6 +261,7 @@ class Server:
         self.folder.write_record(
             {
                 "url": self.url,
+                "socket": self.folder.socket.name,
                 "pid": os.getpid(),
                 "version": __version__,
                 "started": self.began,

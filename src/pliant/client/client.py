@@ -42,21 +42,29 @@ class Client:
     Raises the errors of pliant.client.errors.
     """
 
-    def __init__(self, url: str, token: str | None = None, *, timeout: float = ANSWER_TIMEOUT) -> None:
-        self._http = Transport(url, token, timeout=timeout)
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = ANSWER_TIMEOUT,
+        socket: str | None = None,
+    ) -> None:
+        """`socket`: path of the server's Unix socket, to be used instead of the URL and a token."""
+        self._http = Transport(url, token, timeout=timeout, socket=socket)
 
     @classmethod
     def connect(cls, server: str | None = None, state: str | None = None) -> Client:
         """Find the server as the command line does: see pliant.client.locate."""
         endpoint = locate(server, state, config=Config())
-        return cls(endpoint.url, endpoint.token)
+        return cls(endpoint.url, endpoint.token, socket=endpoint.socket)
 
     @property
     def url(self) -> str:
         return self._http.url
 
     def twin(self) -> Client:
-        return Client(self._http.url, self._http.token)
+        return Client(self._http.url, self._http.token, socket=self._http.socket)
 
     def close(self) -> None:
         self._http.close()
