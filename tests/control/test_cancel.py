@@ -16,7 +16,7 @@ def ended(*exits: Exit, phase: Phase = Phase.FAILED, **more: object) -> tuple[in
         Attempt(AttemptId("w", f"worker-{at}", 1), Placement("n"), 1, "", 0, exit=end)
         for at, end in enumerate(exits)
     ]
-    found = outcome_of(workload, attempts)
+    found = outcome_of(workload, attempts, 0)
     return found.exit_code, found.signal, found.out_of_memory
 
 
@@ -52,7 +52,7 @@ def test_only_the_last_attempt_of_a_task_counts() -> None:
         Attempt(AttemptId("w", "task-0", number), Placement("n"), 1, "", 0, exit=Exit(0, code=code))
         for number, code in ((2, 4), (1, 9))
     ]
-    assert outcome_of(workload, attempts).exit_code == 4
+    assert outcome_of(workload, attempts, 0).exit_code == 4
 
 
 def test_a_cancelled_job_frees_its_gpus_and_keeps_its_record(stage: Stage) -> None:
@@ -106,3 +106,14 @@ def test_a_cancellation_survives_a_restart(stage: Stage) -> None:
     stage.reopen()
     stage.run(30_000)
     assert stage.service.outcome(job).message == "Cancelled by ann."
+
+
+def test_gpu_time_is_exact_over_a_live_resize(stage: Stage) -> None:
+    job = stage.submit("job", 2, elastic=True, live_resize=True)
+    stage.run(10_000)
+    assert (stage.view(job).gpu, stage.service.outcome(job).held) == (2000, 2000 * 10_000)
+    other = stage.submit("other", 1, interactive=True)
+    stage.run(10_000)
+    assert (stage.view(job).gpu, stage.view(other).gpu) == (1000, 1000)
+    found = stage.service.outcome(job)
+    assert (found.held, found.running) == (2000 * 10_000 + 1000 * 10_000, 20_000)

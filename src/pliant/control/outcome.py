@@ -14,6 +14,8 @@ ENDED_BY_A_PERSON = 143
 
 UNKNOWN_FAILURE = 1
 
+_RUNS = (Phase.RUNNING, Phase.UPDATING, Phase.DEGRADED)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -26,13 +28,14 @@ class Outcome:
     cancelled_by: str
     deleted: bool
     message: str  # the last that was recorded about its end
+    running: int  # ms for which it ran, all stays together
+    held: int  # milli-GPU-ms that its attempts held, exact over resizes
 
 
-def outcome_of(workload: Workload, attempts: Iterable[Attempt]) -> Outcome:
+def outcome_of(workload: Workload, attempts: Iterable[Attempt], now: int) -> Outcome:
     """The highest code among the last attempts of its tasks; of attempts that were stopped none counts."""
-    newest: dict[str, Attempt] = {}
-    for attempt in sorted(attempts, key=lambda row: row.id.number):
-        newest[attempt.id.task] = attempt
+    rows = sorted(attempts, key=lambda row: row.id.number)
+    newest = {row.id.task: row for row in rows}
     ends = [row.exit for row in newest.values() if row.exit is not None and not row.exit.stopped]
     worst = max(ends, key=code_of, default=None)
     deleted = workload.desired is Desired.DELETED
@@ -53,6 +56,8 @@ def outcome_of(workload: Workload, attempts: Iterable[Attempt]) -> Outcome:
         workload.cancelled_by,
         deleted,
         workload.phase_message,
+        workload.running_ms + (max(0, now - workload.phase_since) if workload.phase in _RUNS else 0),
+        sum(row.held(now) for row in rows),
     )
 
 

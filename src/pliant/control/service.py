@@ -280,7 +280,7 @@ class Service(Tenancy, Tuning):
             workload = next((row for row in self.ended() if row.id == identity), None)
         if workload is None:
             raise NotFound(f"There is no workload {identity!r}.", "List them to see which there are.")
-        return outcome_of(workload, self.attempts(identity))
+        return outcome_of(workload, self.attempts(identity), self.now())
 
     def resume(self, identity: str, user: str) -> None:
         """Let a suspended workload compete again."""

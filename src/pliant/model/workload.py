@@ -333,3 +333,13 @@ class Attempt:
     stop_cause: str = ""  # id of the decision to stop it; a stop is outstanding while set and `exit` is not
     stop_ordered: int | None = None
     exit: Exit | None = None
+    resized: int | None = None  # ms; of the last live resize, since when it has held `placement`
+    held_before: int = 0  # milli-GPU-ms that it held until then
+
+    def held(self, now: int) -> int:
+        """Milli-GPU-ms that it has held, until its end or until `now`."""
+        since = self.resized if self.resized is not None else self.started
+        if since is None:
+            return 0
+        until = self.exit.at if self.exit is not None else now
+        return self.held_before + max(0, until - since) * self.placement.gpu
