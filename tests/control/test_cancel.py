@@ -2,8 +2,8 @@
 
 import pytest
 
+from pliant.control.board.outcome import outcome_of
 from pliant.control.errors import Conflict
-from pliant.control.outcome import outcome_of
 from pliant.model.machine import Placement
 from pliant.model.workload import Attempt, AttemptId, Desired, Exit, Kind, Launch, Phase, Workload
 from tests.control.stage import START, Stage

@@ -22,7 +22,13 @@ class Follower:
     """The output of one task of one workload, by default of its leader."""
 
     def __init__(
-        self, session: Session, workload_id: str, name: str, *, pod: str | None = None, tail: int | None = None
+        self,
+        session: Session,
+        workload_id: str,
+        name: str,
+        *,
+        pod: str | None = None,
+        tail: int | None = None,
     ) -> None:
         self.name = name
         self.outcome: Outcome | None = None  # once it has ended
@@ -119,4 +125,7 @@ class Follower:
             self._session.note(said)
 
     def _ask(self, ask: Any) -> Any:
-        return patiently(ask, lost=lambda: click.echo(f"Lost connection to the server; {self.name} keeps running.", err=True))
+        return patiently(
+            ask,
+            lost=lambda: click.echo(f"Lost connection to the server; {self.name} keeps running.", err=True),
+        )

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from pliant.control.draft import Draft
-from pliant.control.marks import Marks
-from pliant.control.marks import restored as restored_marks
 from pliant.control.ports import Remembered, Row, Saved
 from pliant.control.recording import News
-from pliant.control.setting import KEY, restored
-from pliant.control.transitions import following, phase_changed, phase_of, rejoining
+from pliant.control.state.draft import Draft
+from pliant.control.state.marks import Marks
+from pliant.control.state.marks import restored as restored_marks
+from pliant.control.state.setting import KEY, restored
+from pliant.control.state.transitions import following, phase_changed, phase_of, rejoining
 from pliant.model.event import EventKind
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Node, NodePool

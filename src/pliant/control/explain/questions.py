@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pliant.control.aside import aside
-from pliant.control.draft import Draft
+from pliant.control.board.fairness import Audit
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.fairness import Audit
-from pliant.control.lasting import PastRuns, known_for
+from pliant.control.explain.aside import aside
+from pliant.control.explain.lasting import PastRuns, known_for
+from pliant.control.explain.supposing import suppose
 from pliant.control.recording import Recorder
-from pliant.control.state import State
-from pliant.control.supposing import suppose
+from pliant.control.state.draft import Draft
+from pliant.control.state.state import State
 from pliant.model.event import EventKind
 from pliant.model.machine import Node
 from pliant.model.workload import Desired, Phase, Task, Workload

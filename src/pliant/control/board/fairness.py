@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field
 
-from pliant.control.draft import Draft
-from pliant.control.view import Board
+from pliant.control.board.view import Board
+from pliant.control.state.draft import Draft
 from pliant.model.quantity import GPU
 
 HOUR = 3_600_000

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pliant.control.draft import Draft
+from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
 from pliant.control.loop import Loop
-from pliant.control.marks import PREFIX, Marks, check_key, check_value
-from pliant.control.placing import check_apart, check_withins, within_of
-from pliant.control.submission import Submission, check_name
-from pliant.control.view import Board
+from pliant.control.state.draft import Draft
+from pliant.control.state.marks import PREFIX, Marks, check_key, check_value
+from pliant.control.submit.placing import check_apart, check_withins, within_of
+from pliant.control.submit.submission import Submission, check_name
 from pliant.model.affinity import HOST, Taint
 from pliant.model.event import EventKind
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from pliant.control.errors import BadRequest
-from pliant.control.grouping import MOST_TASKS, declared, of_its_own
-from pliant.control.submission import (
+from pliant.control.submit.grouping import MOST_TASKS, declared, of_its_own
+from pliant.control.submit.submission import (
     CPU_ALONE,
     MEMORY_ALONE,
     Distribution,

@@ -4,9 +4,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pliant.control.accounting import WHOLE
-from pliant.control.state import State
-from pliant.control.view import (
+from pliant.control.board.view import (
     Board,
     GpuView,
     NodeView,
@@ -14,6 +12,8 @@ from pliant.control.view import (
     QueueView,
     WorkloadView,
 )
+from pliant.control.state.accounting import WHOLE
+from pliant.control.state.state import State
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Desired

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from pliant.control.draft import Draft
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
-from pliant.control.machines import Machines
-from pliant.control.submission import check_name
+from pliant.control.state.draft import Draft
+from pliant.control.submit.submission import check_name
+from pliant.control.usecases.machines import Machines
 from pliant.model.event import EventKind
 from pliant.model.machine import DEFAULT_POOL, NodePool
 from pliant.model.quantity import format_gpus

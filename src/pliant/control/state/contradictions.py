@@ -2,9 +2,9 @@
 
 import logging
 
-from pliant.control.draft import Draft
-from pliant.control.state import State
-from pliant.control.view import CLUSTER
+from pliant.control.board.view import CLUSTER
+from pliant.control.state.draft import Draft
+from pliant.control.state.state import State
 from pliant.model.event import EventKind
 
 log = logging.getLogger(__name__)

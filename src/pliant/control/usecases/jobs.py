@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pliant.control.draft import Draft
 from pliant.control.errors import Conflict, NotFound
 from pliant.control.loop import Loop
 from pliant.control.ports import Engine
+from pliant.control.state.draft import Draft
 from pliant.model.event import EventKind
 from pliant.model.progress import Progress, with_history
 from pliant.model.workload import AttemptId, Task

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from pliant.control.draft import Draft
-from pliant.control.marks import Marks
-from pliant.control.state import State
-from pliant.control.transitions import describe_exit, task_ended, time_limit
+from pliant.control.state.draft import Draft
+from pliant.control.state.marks import Marks
+from pliant.control.state.state import State
+from pliant.control.state.transitions import describe_exit, task_ended, time_limit
 from pliant.model.event import EventKind
 from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, Fact, NodeLost, NodeSeen
 from pliant.model.machine import Placement

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pliant.control.draft import Draft
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
 from pliant.control.loop import Loop
-from pliant.control.submission import Distribution, Submission
+from pliant.control.state.draft import Draft
+from pliant.control.submit.submission import Distribution, Submission
 from pliant.model.event import EventKind
 from pliant.model.priority import PriorityClass
 from pliant.model.workload import PRIORITIES

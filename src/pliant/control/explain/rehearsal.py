@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pliant.control.state import State
+from pliant.control.state.state import State
 from pliant.model.machine import Placement
 from pliant.model.reason import Reason
 from pliant.model.workload import Task, Workload

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from pliant.control.draft import Draft
-from pliant.control.state import State
+from pliant.control.state.draft import Draft
+from pliant.control.state.state import State
 from pliant.model.event import EventKind
 from pliant.model.order import Order, Resize, Start, Stop
 from pliant.model.reason import Preempted

@@ -9,8 +9,8 @@ on where it was, with the claims that stood meanwhile.
 from collections.abc import Iterable
 from math import isqrt
 
-from pliant.control.draft import Draft
-from pliant.control.state import State
+from pliant.control.state.draft import Draft
+from pliant.control.state.state import State
 from pliant.model.ledger import PastUse
 from pliant.sched.settings import Settings
 from pliant.sched.tree import NOTHING

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.marks import check_key, check_value
+from pliant.control.state.marks import check_key, check_value
 from pliant.model.affinity import Affinity, Effect, Operator, Term, Toleration
 from pliant.model.topology import Topology, Within
 from pliant.model.workload import Workload

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pliant.control import errors
 from pliant.control.errors import Refused, Unavailable
-from pliant.control.state import State
+from pliant.control.state.state import State
 
 if TYPE_CHECKING:
     from pliant.control.loop import Loop

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Mapping
 
-from pliant.control.draft import Draft
+from pliant.control.board.view import CLUSTER
 from pliant.control.loop import Loop
-from pliant.control.setting import BY_FIELD, KEY, SETTINGS, changed
-from pliant.control.view import CLUSTER
+from pliant.control.state.draft import Draft
+from pliant.control.state.setting import BY_FIELD, KEY, SETTINGS, changed
 from pliant.model.event import EventKind
 from pliant.sched.settings import Settings
 

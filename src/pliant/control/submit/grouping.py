@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from pliant.control.errors import BadRequest
-from pliant.control.placing import check_placing, named_within
-from pliant.control.submission import (
+from pliant.control.submit.placing import check_placing, named_within
+from pliant.control.submit.submission import (
     Distribution,
     GroupAsk,
     Submission,

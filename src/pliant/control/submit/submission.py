@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from pliant.control.errors import BadRequest
-from pliant.control.placing import Placing
+from pliant.control.submit.placing import Placing
 from pliant.model.quantity import GPU, format_bytes, format_gpus
 from pliant.model.workload import (
     ELASTICDL,

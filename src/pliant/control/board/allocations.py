@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pliant.control.ports import Engine
-from pliant.control.state import State
+from pliant.control.state.state import State
 from pliant.model.machine import Placement
 from pliant.model.workload import AttemptId, Task, TaskPhase, Workload
 
