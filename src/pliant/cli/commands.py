@@ -6,6 +6,7 @@ from pliant.cli.lazy import LazyGroup, remember
 
 _SECTIONS = {
     "Every day": {
+        "run": "pliant.cli.run:run",
         "submit": "pliant.cli.submit:submit",
         "submit-mpi": "pliant.cli.distributed:submit_mpi",
         "submit-dist": "pliant.cli.distributed:submit_dist",
@@ -17,6 +18,8 @@ _SECTIONS = {
         "exec": "pliant.cli.execute:exec_command",
         "bash": "pliant.cli.execute:bash",
         "attach": "pliant.cli.execute:attach",
+        "wait": "pliant.cli.wait:wait",
+        "cancel": "pliant.cli.actions:cancel",
         "suspend": "pliant.cli.actions:suspend",
         "resume": "pliant.cli.actions:resume",
         "delete": "pliant.cli.actions:delete",

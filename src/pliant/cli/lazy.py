@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pliant.cli.exits import OWN_FAILURE
 from pliant.cli.session import Session
 
 
@@ -32,6 +33,16 @@ class Command(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(_everywhere())
+
+
+class JobCommand(Command):
+    """A command that returns a job's exit code: what fails here has a code of its own, OWN_FAILURE."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        parent = kwargs.get("parent")
+        if parent is not None:
+            parent.ensure_object(Session).failure_code = OWN_FAILURE
+        return super().make_context(*args, **kwargs)
 
 
 class TailCommand(Command):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from pliant.cli.amounts import clock
+from pliant.cli.amounts import show_duration
 from pliant.client.errors import Unreachable
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ POLL_MOST = 1.0
 
 
 def ending(outcome: Outcome) -> str:
-    """`succeeded`, `failed (exit code 3)`, `failed (SIGKILL)`, `failed (out of memory)`, `was cancelled` ..."""
+    """`succeeded`, `failed (exit code 3)`, `failed (SIGKILL)`, `failed (out of memory)`, `was cancelled`."""
     if outcome["deleted"]:
         return "was deleted"
     if outcome["cancelled"]:
@@ -48,7 +48,7 @@ def cause(outcome: Outcome) -> str:
 
 def summary(name: str, outcome: Outcome) -> str:
     """One sentence: how it ended, how long it ran, what it used."""
-    ran = clock(outcome["runningSeconds"])
+    ran = show_duration(outcome["runningSeconds"])
     used = f" ({outcome['gpuHours']:.2f} GPU-hours)" if outcome["gpuHours"] else ""
     end = ending(outcome)
     if end.startswith("failed"):
