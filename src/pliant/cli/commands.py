@@ -55,6 +55,7 @@ _SECTIONS = {
         "whoami": "pliant.cli.login:whoami",
         "auth": "pliant.cli.login:auth",
         "version": "pliant.cli.login:version",
+        "help": "pliant.cli.help:help_command",
         "completion": "pliant.cli.completion:completion",
     },
     "The server": {

@@ -78,9 +78,7 @@ def bash(session: Session, name: str, pod: str | None) -> int:
     return _run(session, name, ["/bin/bash"], stdin=True, tty=sys.stdin.isatty(), pod=pod)
 
 
-@click.command(
-    "attach", cls=JobCommand, short_help="Follow a job's output from its start; return its exit code."
-)
+@click.command("attach", cls=JobCommand, short_help="Follow a job's output; return its exit code.")
 @_name
 @_pod
 @click.option("--no-stdin", is_flag=True, help="Accepted; attach never sends input.")
@@ -103,7 +101,7 @@ def attach(
 def attach_to(
     session: Session, workload_id: str, name: str, *, pod: str | None = None, limit: int = 600
 ) -> int:
-    """Follow a workload's output and return its exit code; 124 if it does not start within `limit` seconds."""
+    """Follow a workload's output, return its exit code; 124 if it does not start in `limit` seconds."""
     if not _started(session, workload_id, limit):
         click.echo(f"Error: {name} did not start within {limit}s; it stays in the queue.", err=True)
         return WAIT_TIMED_OUT

@@ -1,6 +1,9 @@
 """Exit codes: 0 success, 1 failure, 2 wrong input, 3 not found, 4 not allowed, 5 conflict, 6 refused by quota
-or policy, 7 a wait that ended, 8 no server, 130 Ctrl-C. exec and bash return the command's own code; run, wait, attach,
-logs -f and submit --attach return the job's: see OWN_FAILURE."""
+or policy, 7 a wait that ended, 8 no server, 130 Ctrl-C.
+
+exec and bash return the command's own code. run, wait, attach, logs -f and submit --attach return the job's:
+see OWN_FAILURE.
+"""
 
 from pliant.client import errors
 

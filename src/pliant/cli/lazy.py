@@ -94,9 +94,13 @@ class LazyGroup(click.Group):
         if not name.startswith("-") and name not in self.where and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
+            from pliant.cli.habits import instead
+
+            if ctx.parent is None and (cure := instead(name, args[1:])):
+                raise click.UsageError(cure)
             close = get_close_matches(name, self.where, 1)
-            advice = f" Did you mean `{close[0]}`?" if close else ""
-            raise click.UsageError(f"There is no command `{name}`.{advice}", ctx)
+            advice = f" Did you mean '{close[0]}'?" if close else ""
+            raise click.UsageError(f"Unknown command '{name}'.{advice}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
