@@ -22,7 +22,7 @@ _INSTEAD = {
     # any shell
     "kill": "`pliant cancel {names}`",
     "ps": "`pliant list`",
-    "stop": "`pliant cancel {names}` to end it, or `pliant suspend {names}` to free its GPUs and resume it later",
+    "stop": "`pliant cancel {names}` to end it or `pliant suspend {names}` to free its GPUs for now",
     # kubectl
     "cordon": "`pliant node cordon {names}`",
     "create": "`pliant submit NAME -- COMMAND` or `pliant project create NAME --quota N`",

@@ -27,6 +27,7 @@ class Outcome:
     out_of_memory: bool  # that task was killed for want of memory
     cancelled_by: str
     deleted: bool
+    gone: bool  # deleted, and nothing of it lives any more
     message: str  # the last that was recorded about its end
     running: int  # ms for which it ran, all stays together
     held: int  # milli-GPU-ms that its attempts held, exact over resizes
@@ -55,6 +56,7 @@ def outcome_of(workload: Workload, attempts: Iterable[Attempt], now: int) -> Out
         worst is not None and worst.oom,
         workload.cancelled_by,
         deleted,
+        workload.deleted is not None,
         workload.phase_message,
         workload.running_ms + (max(0, now - workload.phase_since) if workload.phase in _RUNS else 0),
         sum(row.held(now) for row in rows),

@@ -20,7 +20,7 @@ from pliant.model.topology import Topology
 from pliant.model.workload import Attempt, AttemptId, Desired, Phase, Task, Workload
 from pliant.sched.plan import Verdict
 from pliant.sched.settings import Settings
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 
 
 class State:
