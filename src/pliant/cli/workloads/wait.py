@@ -29,7 +29,7 @@ _RUNNING = ("Running", "Degraded", "Updating")
 @click.command("wait", cls=JobCommand, short_help="Wait until jobs have ended; return their exit code.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=workload_names)
 @click.option(
-    "--for", "state", default="finished", metavar="STATE", help=f"{', '.join(_STATES)} (default: finished)."
+    "--for", "wanted", default="finished", metavar="STATE", help=f"{', '.join(_STATES)} (default: finished)."
 )
 @click.option(
     "--timeout", metavar="TIME", help="Give up after this time, e.g. 2h; the exit code is then 124."
@@ -37,22 +37,22 @@ _RUNNING = ("Running", "Degraded", "Updating")
 @click.option("--any", "first", is_flag=True, help="Return when the first of the jobs is done.")
 @project_option
 @pass_session
-def wait(session: Session, names: tuple[str, ...], state: str, timeout: str | None, first: bool) -> int:
+def wait(session: Session, names: tuple[str, ...], wanted: str, timeout: str | None, first: bool) -> int:
     """Wait until jobs have ended, and return the highest of their exit codes.
 
     Evictions, suspensions and retries are no end. A state that a job can no longer reach ends the wait too.
     """
-    wanted = _state(state)
+    state = _state(wanted)
     deadline = time.monotonic() + duration(timeout, "--timeout") if timeout else None
     waiting = {name: session.find(name)["id"] for name in dict.fromkeys(names)}
     worst, pause = 0, POLL
     while True:
         for name, identity in list(waiting.items()):
             outcome = _outcome(session, identity)
-            if outcome is not None and not _over(outcome, wanted):
+            if outcome is not None and not _over(outcome, state):
                 continue
             del waiting[name]
-            code = _tell(name, outcome, wanted)
+            code = _tell(name, outcome, state)
             if first:
                 return code
             worst = max(worst, code)
