@@ -7,9 +7,9 @@ import pytest
 
 from pliant.model.machine import NodePool, Placement, Share
 from pliant.model.workload import Task, TaskPhase
-from pliant.sched import rows, world
-from pliant.sched.rows import WORLD_ROWS, Row, RowKind, RowKinds, UnknownKind
-from pliant.sched.world import World
+from pliant.sched.world import rows, state
+from pliant.sched.world.rows import WORLD_ROWS, Row, RowKind, RowKinds, UnknownKind
+from pliant.sched.world.state import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def test_the_table_names_every_row_of_the_world():
 def test_a_tenth_kind_is_one_entry(monkeypatch):
     ten = RowKinds((*WORLD_ROWS.kinds, RowKind(Licence, "licences", ("product",))))
     monkeypatch.setattr(rows, "WORLD_ROWS", ten)
-    monkeypatch.setattr(world, "WORLD_ROWS", ten)
+    monkeypatch.setattr(state, "WORLD_ROWS", ten)
     here, first, second = World(), Licence("solver"), Licence("solver", 2)
     assert here.known(first) is None
     here.put(first)

@@ -16,7 +16,7 @@ from pliant.model.progress import Point, Progress
 from pliant.model.tenancy import Department, Project, Quota, TimeLimits
 from pliant.model.topology import Topology
 from pliant.model.workload import Attempt, AttemptId, Task, Workload
-from pliant.sched.rows import UnknownKind
+from pliant.sched.world.rows import UnknownKind
 from pliant.store import Database, StoreError, open_store, schema
 from tests.store.samples import HERE, attempt, event, running, task, workload
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pliant.api.auth import Principal
 from pliant.control.board.view import Board
-from pliant.sched.remedy import Named
+from pliant.sched.explain.remedies import Named
 
 Sees = Callable[[str], bool]
 """True for the id of a project whose names may be told."""

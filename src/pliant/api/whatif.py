@@ -17,8 +17,8 @@ from pliant.api.times import stamp
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.explain.questions import Drained, Supposed, Unblocked
 from pliant.control.explain.supposing import LABELS
-from pliant.sched.remedy import Remedy
-from pliant.sched.whatif import Difference
+from pliant.sched.explain.remedies import Remedy
+from pliant.sched.explain.what_if import Difference
 
 router = APIRouter(prefix="/api/v1", tags=["questions"])
 

@@ -24,7 +24,7 @@ from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import NotFound, Refused
 from pliant.model.event import Event
 from pliant.model.workload import Desired, Kind
-from pliant.sched.remedy import Named
+from pliant.sched.explain.remedies import Named
 
 router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])
 queue_router = APIRouter(prefix="/api/v1", tags=["workloads"])

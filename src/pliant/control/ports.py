@@ -13,7 +13,7 @@ from pliant.model.order import Resize, Start, Stop
 from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
 from pliant.model.workload import Attempt, AttemptId, Launch, Workload
-from pliant.sched.rows import Row as WorldRow
+from pliant.sched.world.rows import Row as WorldRow
 
 Row = WorldRow | Cluster | Attempt | Progress | PriorityClass
 """Everything that is stored by identity: put() replaces what has the same identity."""

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from pliant.control.errors import NotFound
 from pliant.sched.plan import Plan
-from pliant.sched.rows import Row
 from pliant.sched.settings import Settings
+from pliant.sched.world.rows import Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pliant.control.ports import Batch, Remembered
 from pliant.control.state.kinds import STORED_ROWS
 from pliant.model.event import Event
 from pliant.model.workload import Attempt, Task, Workload
-from pliant.sched.rows import RowKind
+from pliant.sched.world.rows import RowKind
 from pliant.store import schema
 from pliant.store.codec import FORMAT, Codec, CodecError
 

@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 from pliant.control.state.kinds import STORED_ROWS
-from pliant.sched.rows import RowKind
+from pliant.sched.world.rows import RowKind
 
 HEAD = "0004"
 """Schema version that this program writes; versions are four digits and grow."""

@@ -17,10 +17,10 @@ from pliant.control.state.state import State
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Desired
-from pliant.sched.division import Standing
-from pliant.sched.share import pending, standings
-from pliant.sched.tree import NOTHING, department_key
-from pliant.sched.world import World
+from pliant.sched.shares.fair_share import Standing
+from pliant.sched.shares.standings import pending, standings
+from pliant.sched.world.queue_tree import NOTHING, department_key
+from pliant.sched.world.state import World
 
 
 class Publisher:

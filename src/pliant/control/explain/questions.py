@@ -16,16 +16,16 @@ from pliant.control.state.state import State
 from pliant.model.event import EventKind
 from pliant.model.machine import Node
 from pliant.model.workload import Desired, Phase, Task, Workload
-from pliant.sched.drain import Draining, drained
-from pliant.sched.estimate import Estimate, estimate
-from pliant.sched.foretell import foretell
-from pliant.sched.never import never
+from pliant.sched.explain.drain import Draining, drained
+from pliant.sched.explain.eta_model import Estimate, estimate
+from pliant.sched.explain.eta_replay import foretell
+from pliant.sched.explain.never import never
+from pliant.sched.explain.remedies import Named, Remedy
+from pliant.sched.explain.trial import Change, Trial, narrowed
+from pliant.sched.explain.unblock import Unblocking
+from pliant.sched.explain.what_if import WhatIf, what_if
 from pliant.sched.plan import Verdict
-from pliant.sched.remedy import Named, Remedy
-from pliant.sched.trial import Change, Trial, narrowed
-from pliant.sched.unblock import Unblocking
-from pliant.sched.whatif import WhatIf, what_if
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 
 if TYPE_CHECKING:
     from pliant.control.loop import Loop

@@ -5,7 +5,7 @@ from pliant.model.machine import Cluster
 from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
 from pliant.model.workload import Attempt
-from pliant.sched.rows import WORLD_ROWS, RowKind, RowKinds
+from pliant.sched.world.rows import WORLD_ROWS, RowKind, RowKinds
 
 STORED_ROWS = RowKinds(
     (

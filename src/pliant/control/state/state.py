@@ -17,9 +17,9 @@ from pliant.model.progress import Progress
 from pliant.model.reason import Reason
 from pliant.model.workload import Attempt, AttemptId, Desired, Phase, Task, Workload
 from pliant.sched.plan import Verdict
-from pliant.sched.rows import of_world
 from pliant.sched.settings import Settings
-from pliant.sched.world import World
+from pliant.sched.world.rows import of_world
+from pliant.sched.world.state import World
 
 
 class State:
