@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from pliant.client.errors import PliantError
-from pliant.train.agent_job import Place, begin
-from pliant.train.calls import MasterClient
+from pliant.train.agent.fleet import Exit, Fleet, MasterProcess
+from pliant.train.agent.link import AllocationSource, Holding, Link
+from pliant.train.agent.place import Place, begin
 from pliant.train.errors import EX_TEMPFAIL, MasterAway, Refused, TrainError
-from pliant.train.fleet import Exit, Fleet, MasterProcess
-from pliant.train.link import AllocationSource, Holding, Link
+from pliant.train.master.calls import MasterClient
 
 POLL_S = 0.05
 STATUS_S = 1.0  # between two looks at how the job is
@@ -265,7 +265,3 @@ def _grace(folder: Path) -> int:
         return int(json.loads((folder / "order.json").read_text("utf-8"))["grace_ms"])
     except (OSError, ValueError, KeyError):
         return 30_000
-
-
-if __name__ == "__main__":
-    sys.exit(main())

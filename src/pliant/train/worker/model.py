@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pliant.train.errors import BadCheckpoint
-from pliant.train.group import ElasticGroup
+from pliant.train.rendezvous.group import ElasticGroup
 
 
 class ElasticModel(nn.Module):  # type: ignore[misc]

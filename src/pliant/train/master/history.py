@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from pliant.train.membership import Membership
+from pliant.train.master.membership import Membership
 
 LEDGER_EVERY = 50  # steps between two lines of progress in the ledger
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from pliant.train.batches import owned, share
-from pliant.train.data import Rows, to_device
+from pliant.train.data.batches import owned, share
+from pliant.train.data.rows import Rows, to_device
 from pliant.train.errors import BadData, BadSettings, GenerationOver, TrainError
-from pliant.train.evaluate import Evaluation
-from pliant.train.model import Trained
-from pliant.train.runtime import Hooks, Runtime
-from pliant.train.snapshot import Keeper
-from pliant.train.steps import Batch, Part, Running, plan_step, random_seed, seed_all
+from pliant.train.rendezvous.runtime import Hooks, Runtime
+from pliant.train.worker.evaluate import Evaluation
+from pliant.train.worker.model import Trained
+from pliant.train.worker.snapshot import Keeper
+from pliant.train.worker.steps import Batch, Part, Running, plan_step, random_seed, seed_all
 
 REPORT_S = 0.5
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pliant.train.admission import clock_apart, of_this_job, room_for, same_settings
 from pliant.train.errors import Refused
-from pliant.train.history import Progress, overview
-from pliant.train.httpd import Answer, Call, Route, Server, listen
-from pliant.train.ledger import Ledger
-from pliant.train.membership import Generation, Membership, Times, Worker
-from pliant.train.queues import Queues
+from pliant.train.master.admission import clock_apart, of_this_job, room_for, same_settings
+from pliant.train.master.history import Progress, overview
+from pliant.train.master.httpd import Answer, Call, Route, Server, listen
+from pliant.train.master.ledger import Ledger
+from pliant.train.master.membership import Generation, Membership, Times, Worker
+from pliant.train.master.queues import Queues
 
 MAX_FAILURES = 3  # of the user's script, before the job is given up
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 from pliant.train.errors import Refused
-from pliant.train.httpd import Answer, Call
-from pliant.train.ledger import Ledger
-from pliant.train.shards import Lease, ShardQueue
+from pliant.train.master.httpd import Answer, Call
+from pliant.train.master.ledger import Ledger
+from pliant.train.master.shards import Lease, ShardQueue
 
 _SHAPE = ("records", "size", "epochs", "seed", "shuffle")
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pliant.train.errors import BadSettings
-from pliant.train.group import ElasticGroup
+from pliant.train.rendezvous.group import ElasticGroup
 
 _CHUNK = 32 << 20  # bytes of one broadcast
 _ALIGN = 16

@@ -6,9 +6,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pliant.train.calls import MasterClient
 from pliant.train.errors import BadData, Left, Refused
-from pliant.train.shards import ShardQueue
+from pliant.train.master.calls import MasterClient
+from pliant.train.master.shards import ShardQueue
 
 LEASE_WAIT_MS = 2_000
 

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pliant.train.calls import MasterClient
 from pliant.train.errors import GenerationOver, MasterAway, Refused
+from pliant.train.master.calls import MasterClient
 
 BUILD_S = 30.0  # the last resort: a value that nobody has told for so long is told by nobody
 COLLECTIVE_S = 60.0  # the last resort, if neither a closed socket nor the master says that a peer is gone

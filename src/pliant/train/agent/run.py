@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pliant.train.calls import MasterClient
+from pliant.train.agent.fleet import Fleet, MasterProcess, inherited, master_record
 from pliant.train.errors import Refused, TrainError
-from pliant.train.fleet import Fleet, MasterProcess, inherited, master_record
+from pliant.train.master.calls import MasterClient
 
 POLL_S = 0.05
 
@@ -133,8 +133,8 @@ def _devices(count: int) -> list[str]:
 
 
 def _master(given: Any) -> int:
-    from pliant.train.master import Master
-    from pliant.train.membership import Times
+    from pliant.train.master.membership import Times
+    from pliant.train.master.service import Master
 
     token_file = given.dir / "token"
     if not token_file.is_file():

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from pliant.train.batches import micro_batches, owned, positions, share
-from pliant.train.order import Order
+from pliant.train.data.batches import micro_batches, owned, positions, share
+from pliant.train.data.order import Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pliant.train.errors import BadCheckpoint
-from pliant.train.state import pack, unpack
+from pliant.train.rendezvous.state import pack, unpack
 
 VERSION = 1
 _TENSORS, _MANIFEST = "state.safetensors", "manifest.json"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from pliant.train.calls import MasterClient
 from pliant.train.errors import EX_TEMPFAIL, MasterAway, Refused, TrainError
-from pliant.train.httpd import listen
+from pliant.train.master.calls import MasterClient
+from pliant.train.master.httpd import listen
 
 START_MS = 60_000  # a worker that has not registered by then is not waited for
 

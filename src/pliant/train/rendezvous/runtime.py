@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from pliant.train.calls import MasterClient
 from pliant.train.errors import BadData, GenerationOver, JobFailed, Left, MasterAway, Refused, TrainError
-from pliant.train.group import ElasticGroup, MasterStore, build, solo
-from pliant.train.line import Line
-from pliant.train.state import exchange
+from pliant.train.master.calls import MasterClient
+from pliant.train.rendezvous.group import ElasticGroup, MasterStore, build, solo
+from pliant.train.rendezvous.line import Line
+from pliant.train.rendezvous.state import exchange
 
 READY_MS = 5_000
 

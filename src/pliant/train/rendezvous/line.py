@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pliant.train.calls import MasterClient
 from pliant.train.errors import PROTOCOL, MasterAway, Refused
+from pliant.train.master.calls import MasterClient
 
 WATCH_MS = 1_000  # every watch is a sign of life
 

@@ -9,8 +9,8 @@ stolen.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pliant.train.data.order import Order
 from pliant.train.errors import Refused
-from pliant.train.order import Order
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -9,19 +9,19 @@ from typing import Any
 
 import torch
 
-from pliant.train.agent import take_over
-from pliant.train.batches import steps_per_epoch
-from pliant.train.calls import MasterClient
-from pliant.train.data import Rows
+from pliant.train.agent.service import take_over
+from pliant.train.data.batches import steps_per_epoch
+from pliant.train.data.rows import Rows
 from pliant.train.errors import EX_TEMPFAIL, BadData, BadSettings, Refused
-from pliant.train.evaluate import Evaluation
-from pliant.train.loop import Loop, Step
-from pliant.train.model import ElasticModel, Trained
-from pliant.train.runtime import Runtime
-from pliant.train.snapshot import Keeper
-from pliant.train.state import digest, fingerprint
-from pliant.train.steps import Batch
-from pliant.train.work import work
+from pliant.train.master.calls import MasterClient
+from pliant.train.rendezvous.runtime import Runtime
+from pliant.train.rendezvous.state import digest, fingerprint
+from pliant.train.worker.evaluate import Evaluation
+from pliant.train.worker.loop import Loop, Step
+from pliant.train.worker.model import ElasticModel, Trained
+from pliant.train.worker.snapshot import Keeper
+from pliant.train.worker.steps import Batch
+from pliant.train.worker.work import work
 
 
 def init(

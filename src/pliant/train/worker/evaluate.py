@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from pliant.train.batches import share
-from pliant.train.data import Rows, to_device
+from pliant.train.data.batches import share
+from pliant.train.data.rows import Rows, to_device
 from pliant.train.errors import BadData
-from pliant.train.runtime import Runtime
+from pliant.train.rendezvous.runtime import Runtime
 
 
 class Evaluation:

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from pliant.train.checkpoint import Checkpoints, read, save
 from pliant.train.errors import BadCheckpoint
-from pliant.train.model import Trained
+from pliant.train.worker.checkpoint import Checkpoints, read, save
+from pliant.train.worker.model import Trained
 
 _SAME = ("records", "global_batch", "seed", "shuffle", "logical_workers")
 

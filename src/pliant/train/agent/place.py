@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pliant.train.calls import MasterClient
+from pliant.train.agent.fleet import MasterProcess
 from pliant.train.errors import MasterAway, Refused, TrainError
-from pliant.train.fleet import MasterProcess
+from pliant.train.master.calls import MasterClient
 
 LEADER_S = 120.0  # for the leading task to begin
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pliant.train.batches import positions, share
+from pliant.train.data.batches import positions, share
+from pliant.train.data.order import Order
 from pliant.train.errors import TrainError
-from pliant.train.order import Order
 
 VERSION = 1
 NETWORK = frozenset(
