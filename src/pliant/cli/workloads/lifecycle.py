@@ -1,4 +1,4 @@
-"""delete, suspend, resume: one line for each name."""
+"""cancel, delete, suspend, resume: one line for each name."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pliant.cli.lazy import Command
 from pliant.cli.output.amounts import show_bytes
 from pliant.cli.output.formats import project_option
 from pliant.cli.session import Session, pass_session
+from pliant.cli.workloads.outcomes import ending
 from pliant.client.errors import NotFound, PliantError
 
 _names = click.argument("names", nargs=-1, metavar="NAME...", shell_complete=workload_names)
@@ -24,19 +25,26 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 _purge = click.option("--purge", is_flag=True, help="Remove its files now; else they are kept for a while.")
 
 
+class _Said(NamedTuple):
+    """What one of the names leads to besides that it is done."""
+
+    line: str = ""  # printed instead of that
+    note: str = ""  # for the reader, after it
+
+
 class _Verb(NamedTuple):
-    act: Callable[[Session, Any], str | None]  # returns what to tell besides that it is done
+    act: Callable[[Session, Any], _Said | None]  # None: that it was `done`, and nothing more
     done: str
     infinitive: str
     missing: str
 
 
-def _delete(session: Session, item: Any) -> str | None:
+def _delete(session: Session, item: Any) -> _Said | None:
     kept = session.client.delete(item["id"]).get("kept")
     if kept is None:
         return None
     until = kept["keptUntil"][:10]
-    return f"Its folder ({show_bytes(kept['bytes'])}) is kept until {until} in {kept['path']}."
+    return _Said(note=f"Its folder ({show_bytes(kept['bytes'])}) is kept until {until} in {kept['path']}.")
 
 
 def _remove(session: Session, item: Any) -> None:
@@ -57,6 +65,27 @@ _SUSPEND = _Verb(
 _RESUME = _Verb(
     lambda session, item: session.client.resume(item), "resumed", "resume", "{noun} {name} not found"
 )
+
+
+@click.command("cancel", cls=Command, short_help="End jobs and keep their records, logs and files.")
+@_names
+@_all
+@click.option("--now", is_flag=True, help="Kill their processes without a grace period.")
+@project_option
+@pass_session
+def cancel(session: Session, names: tuple[str, ...], everything: bool, now: bool) -> int:
+    """End jobs for good. Their records, logs and files stay; `delete` removes them."""
+
+    def act(session: Session, item: Any) -> _Said:
+        before = session.client.cancel(item["id"], now=now)
+        if before["exitCode"] is None:
+            return _Said(f"{item['name']} is being cancelled.")
+        return _Said(f"{item['name']} had already {_ENDED.get(ending(before), ending(before))}.")
+
+    return _each(session, _Verb(act, "", "cancel", "{noun} {name} not found"), names, (), everything)
+
+
+_ENDED = {"was cancelled": "been cancelled", "was deleted": "been deleted"}
 
 
 @click.command("delete", cls=Command, short_help="Delete jobs; never asks.")
@@ -135,7 +164,7 @@ def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str
     worst = 0
     for name, find in _targets(session, names, ids, everything):
         try:
-            more = verb.act(session, find())
+            said = verb.act(session, find())
         except NotFound as error:
             missing = verb.missing.format(noun=noun, name=name, project=session.current_project)
             click.echo(missing, err=True)
@@ -146,9 +175,10 @@ def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str
             click.echo(f"Failed to {verb.infinitive} {noun.lower()} {name}: {error.message}", err=True)
             worst = worst or code_of(error)
         else:
-            click.echo(f"{noun} {name} {verb.done} successfully.")
-            if more:
-                session.note(more)
+            line = said.line if said is not None else ""
+            click.echo(line or f"{noun} {name} {verb.done} successfully.")
+            if said is not None and said.note:
+                session.note(said.note)
     return worst
 
 
