@@ -163,6 +163,9 @@ class Engine(Protocol):
     def retain(self, workloads: Container[str]) -> None:
         """Drop what was sealed for any other workload: its submission was never recorded."""
 
+    def unseen(self, launch: Launch) -> bool:
+        """True if a task should start in `launch.seen` and would find another folder there, or none."""
+
     def notice(self, launch: Launch) -> str | None:
         """What the submitter should know before it runs, e.g. that an image is unknown here."""
 

@@ -1,7 +1,6 @@
 """What the API, the console and tests may ask. Changes go through the loop; reads come from the board."""
 
 import secrets
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,19 +16,10 @@ from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Remembered, Session
 from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
-from pliant.control.submit.groups import groups_of, leader_of, variables_of
-from pliant.control.submit.placing import check_placing
-from pliant.control.submit.submission import (
-    Submission,
-    backoff_of,
-    check_name,
-    check_ports,
-    check_times,
-    launch_of,
-    priority_of,
-    request_of,
-)
+from pliant.control.submit.groups import variables_of
+from pliant.control.submit.submission import Submission, check_name
 from pliant.control.submit.variables import Sealed
+from pliant.control.submit.workload import workload_of
 from pliant.control.usecases.files import Files
 from pliant.control.usecases.jobs import Jobs
 from pliant.control.usecases.priorities import Priorities, valued
@@ -38,7 +28,7 @@ from pliant.control.usecases.tuning import Tuning
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import Reason
 from pliant.model.tenancy import Project
-from pliant.model.workload import Attempt, AttemptId, Desired, Kind, Phase, Task, TaskPhase, Workload
+from pliant.model.workload import Attempt, AttemptId, Desired, Phase, Task, TaskPhase, Workload
 
 Answered = Callable[[Workload], tuple[int, str]]
 """Renders the answer to a submission, so that the same answer can be given again for the same key."""
@@ -99,60 +89,7 @@ class Service(Tenancy, Tuning):
     def check(self, ask: Submission) -> tuple[Workload, list[str]]:
         """What this would become, not yet submitted, and what its owner should know."""
         ask = valued(ask, self.board.priorities)
-        launch = launch_of(ask)
-        if ask.name is not None:
-            check_name(ask.name)
-        request = request_of(ask)
-        groups = groups_of(ask, request)
-        value, word, preemptible = priority_of(ask)
-        placing = check_placing(ask.placing)
-        check_times(ask)
-        engine = next(iter(self._engines.values()))
-        sealed = variables_of(ask)
-        for name, one in (("", launch), *((group.name, group.launch) for group in groups)):
-            refusal = engine.refuse(one, sealed.get(name, ask.variables)) if one is not None else None
-            if refusal is not None:
-                raise BadRequest(refusal)
-        notice = engine.notice(launch)
-        serves = ask.kind is Kind.INFERENCE
-        framework = ask.distribution.framework if ask.distribution is not None else ""
-        workload = Workload(
-            id=str(uuid.uuid4()),
-            name=ask.name or "",
-            project="",
-            kind=ask.kind,
-            launch=launch,
-            groups=groups,
-            priority=value,
-            preemptible=preemptible,
-            pools=ask.pools,
-            node_type=ask.node_type,
-            affinity=placing.affinity,
-            tolerations=placing.tolerations,
-            apart=placing.apart,
-            stale_grace=ask.stale_grace,
-            preemption_delay=ask.preemption_delay,
-            max_runtime=ask.max_runtime,
-            backoff_limit=backoff_of(ask),
-            backoff_exact=ask.backoff_limit is not None or serves,
-            restart=ask.restart or serves,
-            terminate_after_preemption=ask.terminate_after_preemption,
-            grow_doubling=ask.elastic_doubling,
-            framework=framework,
-            ports=check_ports(ask),
-            slots=ask.distribution.slots if ask.distribution is not None else 1,
-            subgroups=ask.distribution.levels if ask.distribution is not None else (),
-            min_groups=ask.distribution.least_groups if ask.distribution is not None else None,
-            ends_with=leader_of(ask),
-            ttl=ask.ttl,
-            source=ask.source,
-            category=ask.category
-            or {Kind.WORKSPACE: "Build", Kind.INFERENCE: "Deploy"}.get(ask.kind, "Train"),
-            priority_class=word,
-            labels=ask.labels,
-            annotations=ask.annotations,
-        )
-        return workload, [notice] if notice else []
+        return workload_of(ask, next(iter(self._engines.values())))
 
     def submit(
         self,

@@ -114,6 +114,7 @@ class SeenFolder:
     path: str  # absolute
     device: int  # st_dev
     inode: int  # st_ino
+    boot: str  # boot id of the machine: after a restart the numbers may be others
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,22 @@ class TopologyAsk(Strict):
     preferredPlacement: Word | None = None
 
 
+class SeenFolder(Strict):
+    """A folder as the client sees it: in a container its path may mean another one."""
+
+    path: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^/[^\x00]*$")]
+    device: int
+    inode: int
+    bootId: Word
+
+
+class Captured(Strict):
+    """Variables of the submitter's own environment."""
+
+    variables: Annotated[dict[str, Text], Field(max_length=10_000)]
+    whole: bool = False  # it is all of it: the job gets nothing of the server's environment
+
+
 class Spec(Body):
     image: Word | None = None
     command: Text | None = None
@@ -145,6 +161,8 @@ class Spec(Body):
     tolerations: Annotated[list[Toleration], Field(max_length=100)] | None = None
     podAffinity: PodAffinity | None = None
     # ours
+    submittedFrom: SeenFolder | None = None  # `workingDir`, or where the job starts without one
+    capturedEnvironment: Captured | None = None
     nodeAffinityPreferred: Annotated[list[Preferred], Field(max_length=100)] | None = None
     podAntiAffinity: PodAffinity | None = None  # Required: no two of its tasks on nodes of equal label
     topology: TopologyAsk | None = None

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
+from pliant.api.requests import models
 from pliant.api.requests.models import Compute, Distributed, DistributedSpec, Inference, Pair, Spec, Submit
 from pliant.api.requests.placement import placing_of
 from pliant.api.responses.spec import MASKED
@@ -14,7 +15,7 @@ from pliant.control.submit.placing import named_within
 from pliant.control.submit.submission import Distribution, GroupAsk, Submission
 from pliant.control.submit.variables import Variables
 from pliant.model.quantity import parse_bytes
-from pliant.model.workload import Kind, Launch, Port, SubGroup
+from pliant.model.workload import Kind, Launch, Port, SeenFolder, SubGroup
 
 QUIET = frozenset(
     {"imagePullPolicy", "createHomeDir", "templateId", "useGivenNameAsPrefix", "capturedVariables"}
@@ -225,11 +226,16 @@ def _launch(spec: Spec) -> Launch:
         command=_words(spec.commandArgv, spec.command, "command"),
         args=_words(spec.argsArgv, spec.args, "args"),
         working_dir=spec.workingDir or "",
+        seen=_seen(spec.submittedFrom),
         tty=bool(spec.tty),
         stdin=bool(spec.stdin),
     )
     grace = _ms(spec.terminationGracePeriodSeconds)
     return launch if grace is None else replace(launch, grace=grace)
+
+
+def _seen(folder: models.SeenFolder | None) -> SeenFolder | None:
+    return SeenFolder(folder.path, folder.device, folder.inode, folder.bootId) if folder is not None else None
 
 
 def _words(exact: Sequence[str] | None, text: str | None, field: str) -> tuple[str, ...]:
@@ -260,7 +266,8 @@ def _variables(spec: Spec) -> Variables:
                 "Give the value itself: no output of Pliant shows it.",
             )
         found[entry.name] = entry.value
-    return Variables(tuple(found.items()))
+    captured = spec.capturedEnvironment or models.Captured(variables={})
+    return Variables(tuple(found.items()), tuple(captured.variables.items()), captured.whole)
 
 
 def _pairs(given: Sequence[Pair] | None) -> tuple[tuple[str, str], ...]:

@@ -184,7 +184,9 @@ class Renderer:
             "allocatedResources": allocated(view.occupied),
             "requestedNodePools": list(workload.pools or project.default_pools or (DEFAULT_POOL,)),
             "currentNodePools": [view.pool] if view.pool else [],
-            "images": list(dict.fromkeys(workload.launch_of(task.name).image for task in view.tasks))
+            "images": list(
+                filter(None, dict.fromkeys(workload.launch_of(task.name).image for task in view.tasks))
+            )
             or [workload.launch.image],
             "urls": [
                 f"http://localhost:{port.container + task.index}"

@@ -152,7 +152,7 @@ def _second(framework: str, *more: Callable[[Any], Any]) -> click.Command:
         """Submit a workload of several tasks: its core starts at once or not at all. Words after `--` are its
         arguments, with -c its command."""
         distribution = _distribution(framework, given)
-        body = v2.request(given, tail(ctx), "Distributed")
+        body = v2.request(session, given, tail(ctx), "Distributed")
         body["spec"] |= distribution
         return submission.finish(session, "Distributed", body | _master_spec(given), given)
 
@@ -170,7 +170,7 @@ def _first(name: str, framework: str, *more: Callable[[Any], Any]) -> click.Comm
     def command(session: Session, ctx: click.Context, **given: Any) -> int | None:
         """Submit a job of several tasks: its core starts at once or not at all."""
         distribution = _distribution(framework, given)
-        body, _ = v1.request(given, tail(ctx))
+        body, _ = v1.request(session, given, tail(ctx))
         v1.note_spelling(session, ctx, given, body)
         body["spec"] |= distribution
         return v1.finish(session, "Distributed", body | _master_spec(given), given)

@@ -27,7 +27,7 @@ def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     few, many = given["min_replicas"], given["max_replicas"]
     if few is not None and many is not None and few > many:
         raise click.UsageError(f"--min-replicas {few} is more than --max-replicas {many}.")
-    body = v2.request(given, tail(ctx), "Inference")
+    body = v2.request(session, given, tail(ctx), "Inference")
     scaling = {"minReplicas": few, "maxReplicas": many}
     if said := {field: number for field, number in scaling.items() if number is not None}:
         body["spec"]["autoscaling"] = said

@@ -12,7 +12,7 @@ import click
 from pliant.cli.output.amounts import checked_name, duration, memory, number, pair, whole
 from pliant.cli.output.formats import structured
 from pliant.cli.session import Session
-from pliant.cli.submit import placement, unsupported
+from pliant.cli.submit import capture, placement, unsupported
 from pliant.client.errors import Conflict, NotFound
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -42,10 +42,11 @@ def named(positional: str | None, name: str | None) -> str | None:
     return None if given is None else checked_name(given, "name for a workload")
 
 
-def image(given: str | None) -> str:
-    if not given or not given.strip():
+def startable(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, unless it has neither an image nor a command."""
+    if not (spec.get("image") or spec.get("commandArgv") or spec.get("argsArgv")):
         raise click.UsageError("-i, --image must be set")
-    return given
+    return dict(spec)
 
 
 def devices(text: str) -> int:
@@ -201,7 +202,6 @@ def spec_options(function: _Function) -> _Function:
             click.option(
                 "--node-pools", multiple=True, metavar="POOLS", help="Node pools in the order to try."
             ),
-            click.option("--working-dir", metavar="DIR", help="Folder to start in."),
             click.option(
                 "--backoff-limit", "--backoffLimit", type=click.IntRange(0), metavar="N", help="Retries."
             ),
@@ -220,12 +220,16 @@ def spec_options(function: _Function) -> _Function:
         )
     ):
         function = decorate(function)
-    return unsupported.options(placement.options(function))
+    return unsupported.options(placement.options(capture.options(function)))
 
 
-def spec(given: Mapping[str, Any], compute: Mapping[str, Any], *, workspace: bool) -> dict[str, Any]:
-    """The part of a request that those options, the image and the environment make."""
-    made: dict[str, Any] = {"image": image(given["image"])}
+def spec(
+    session: Session, given: Mapping[str, Any], compute: Mapping[str, Any], *, workspace: bool
+) -> dict[str, Any]:
+    """The part of a request that those options, the image and the shell make."""
+    made = capture.spec(session, given)
+    if given["image"] is not None:
+        made["image"] = given["image"].strip()
     if given["elastic"]:
         shared = "gpuRequestType" in compute
         elastic_fits(workspace=workspace, shared=shared, gpus="gpuDevicesRequest" in compute)
@@ -233,7 +237,6 @@ def spec(given: Mapping[str, Any], compute: Mapping[str, Any], *, workspace: boo
     if compute:
         made["compute"] = dict(compute)
     for field, key, flag in (
-        ("environmentVariables", "environment", "-e"),
         ("labels", "label", "--label"),
         ("annotations", "annotation", "--annotation"),
     ):
@@ -243,7 +246,6 @@ def spec(given: Mapping[str, Any], compute: Mapping[str, Any], *, workspace: boo
         made["nodePools"] = pools
     for field, key in (
         ("nodeType", "node_type"),
-        ("workingDir", "working_dir"),
         ("priorityClass", "priority"),
         ("backoffLimit", "backoff_limit"),
     ):

@@ -51,7 +51,11 @@ def options(function: _Function) -> _Function:
                 "--priority", metavar="NAME", help="very-low ... very-high, or one of the first edition's."
             ),
             click.option(
-                "-e", "--environment", multiple=True, metavar="K=V", help="Environment variable (repeatable)."
+                "-e",
+                "--environment",
+                multiple=True,
+                metavar="K[=V]",
+                help="Environment variable; K alone takes its value from this shell.",
             ),
             click.option(
                 "--command",
@@ -97,7 +101,7 @@ def options(function: _Function) -> _Function:
 def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     """Submit a job: a training, or with --interactive a workspace."""
     token = _notebook(given) if given["jupyter"] else ""
-    body, kind = request(given, tail(ctx))
+    body, kind = request(session, given, tail(ctx))
     note_spelling(session, ctx, given, body)
     if given["preemptible"]:
         session.note("Note: a preemptible job may be stopped at any time when others claim its GPUs.")
@@ -141,7 +145,7 @@ def note_spelling(session: Session, ctx: click.Context, given: dict[str, Any], b
         session.note(f"Note: `--command WORD --args WORD` is the old spelling of `--command -- {words}`.")
 
 
-def request(given: dict[str, Any], words: list[str] | None) -> tuple[dict[str, Any], str]:
+def request(session: Session, given: dict[str, Any], words: list[str] | None) -> tuple[dict[str, Any], str]:
     """The body to send and the kind of workload; a UsageError for what cannot be."""
     body: dict[str, Any] = {}
     if name := submission.named(given["positional"], given["name"]):
@@ -159,7 +163,9 @@ def request(given: dict[str, Any], words: list[str] | None) -> tuple[dict[str, A
         compute["cpuCoreRequest"] = submission.cpu(given["cpu"], "--cpu")
     if given["memory"]:
         compute["cpuMemoryRequest"] = submission.main_memory(given["memory"], "--memory")
-    spec = submission.spec(given, compute, workspace=workspace) | _command(given, words)
+    spec = submission.startable(
+        submission.spec(session, given, compute, workspace=workspace) | _command(given, words)
+    )
     if given.get("preemptible"):
         spec["preemptibility"] = "preemptible"
         spec.setdefault("priorityClass", "interactive-preemptible")

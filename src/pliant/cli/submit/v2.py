@@ -51,8 +51,8 @@ def options(function: _Function) -> _Function:
                 "--environment-variable",
                 "environment",
                 multiple=True,
-                metavar="K=V",
-                help="Variable (repeatable).",
+                metavar="K[=V]",
+                help="Variable; K alone takes its value from this shell.",
             ),
             click.option(
                 "-c", "--command", is_flag=True, help="The words after `--` replace the image's command."
@@ -104,10 +104,10 @@ def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     kind = session.kind or (given["kind"] or "training").capitalize()
     if session.kind and given["kind"] and given["kind"].capitalize() != session.kind:
         raise click.UsageError(f"--type {given['kind']} contradicts `{session.group} submit`.")
-    return submission.finish(session, kind, request(given, tail(ctx), kind), given)
+    return submission.finish(session, kind, request(session, given, tail(ctx), kind), given)
 
 
-def request(given: dict[str, Any], words: list[str] | None, kind: str) -> dict[str, Any]:
+def request(session: Session, given: dict[str, Any], words: list[str] | None, kind: str) -> dict[str, Any]:
     """The body to send; a UsageError for what cannot be."""
     body: dict[str, Any] = {}
     if name := submission.named(given["positional"], given["name"]):
@@ -115,7 +115,7 @@ def request(given: dict[str, Any], words: list[str] | None, kind: str) -> dict[s
     elif given["name_prefix"]:
         body |= {"name": checked_name(given["name_prefix"], "prefix"), "useGivenNameAsPrefix": True}
     compute = compute_of(given)
-    spec = submission.spec(given, compute, workspace=kind == "Workspace")
+    spec = submission.spec(session, given, compute, workspace=kind == "Workspace")
     if given["command"] and not words:
         raise click.UsageError("-c, --command: the command follows after `--`, as in: -c -- sleep infinity")
     spec |= submission.argv(command=words or ()) if given["command"] else submission.argv(args=words or ())
@@ -130,7 +130,7 @@ def request(given: dict[str, Any], words: list[str] | None, kind: str) -> dict[s
     ):
         if given[key] is not None:
             spec[field] = submission.seconds(given[key], f"--{key.replace('_', '-')}")
-    body["spec"] = spec
+    body["spec"] = submission.startable(spec)
     return body
 
 

@@ -24,10 +24,11 @@ from pliant.engines.local.environment import (
     check_folder,
     environment,
     inherited,
+    same_folder,
     working_dir,
 )
 from pliant.engines.local.images.catalogue import Catalogue, CatalogueError
-from pliant.engines.local.layout import Layout, read_json, write_json
+from pliant.engines.local.layout import Layout, boot_id, read_json, write_json
 from pliant.engines.local.living import Living
 from pliant.engines.local.resizing import Resizing, Seen
 from pliant.engines.local.session import LocalSession
@@ -184,6 +185,16 @@ class LocalEngine:
 
     def retain(self, workloads: Container[str]) -> None:
         self._attempts.sealed.retain(workloads)
+
+    def unseen(self, launch: Launch) -> bool:
+        seen = launch.seen
+        if seen is None or (seen.boot == boot_id() and same_folder(seen)):
+            return False
+        try:
+            entry, _ = self._catalogue.resolve(launch)
+        except CatalogueError:
+            return False  # it is refused for that
+        return working_dir(launch, entry, self._layout.state) == seen.path
 
     def notice(self, launch: Launch) -> str | None:
         return self._catalogue.notice(launch)

@@ -15,10 +15,10 @@ from pliant.control.fractions import HandedOut
 from pliant.control.submit.variables import Variables
 from pliant.engines.local import distributed
 from pliant.engines.local.images.catalogue import Catalogue, Entry
-from pliant.engines.local.layout import Layout
+from pliant.engines.local.layout import Layout, boot_id
 from pliant.model.order import Start
 from pliant.model.quantity import GPU, format_gpus
-from pliant.model.workload import JOB_FOLDER, Launch
+from pliant.model.workload import JOB_FOLDER, Launch, SeenFolder
 
 # What a job gets of the server's environment: it must not depend on the terminal that started the server.
 _INHERITED = {
@@ -72,8 +72,17 @@ def check_folder(launch: Launch, cwd: str) -> None:
     if not os.access(cwd, os.X_OK):
         raise NoFolder(f"working directory {cwd} is not accessible to user {_account()}")
     seen = launch.seen
-    if seen is not None and seen.path == cwd and (seen.device, seen.inode) != (found.st_dev, found.st_ino):
+    if seen is not None and seen.path == cwd and seen.boot == boot_id() and not same_folder(seen):
         raise NoFolder(f"working directory {cwd} is another folder than when the workload was submitted")
+
+
+def same_folder(seen: SeenFolder) -> bool:
+    """True if that path is, for this process, the folder that the submitter saw."""
+    try:
+        found = os.stat(seen.path)
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == (seen.device, seen.inode)
 
 
 def _account() -> str:

@@ -70,6 +70,9 @@ class VirtualEngine:
         for workload in [each for each in self.machines.sealed if each not in workloads]:
             del self.machines.sealed[workload]
 
+    def unseen(self, launch: Launch) -> bool:
+        return False
+
     def notice(self, launch: Launch) -> str | None:
         return None
 
