@@ -49,7 +49,7 @@ USAGE = [
     (f"submit 1train {IMAGE}", "'1train' is no name for a workload: "),
     (f"submit {'a' * 64} {IMAGE}", "is no name for a workload: "),
     (f"submit --job-name-prefix A {IMAGE}", "'A' is no prefix: "),
-    (f"submit train1 {IMAGE} -e NOVALUE", "-e NOVALUE: expected NAME=VALUE."),
+    (f"submit train1 {IMAGE} -e NOVALUE", "-e NOVALUE: NOVALUE is not set in this shell."),
     (f"submit train1 {IMAGE} -t", "-t, --tty needs --stdin."),
     (
         f"submit train1 {IMAGE} --ttl-after-finish soon",

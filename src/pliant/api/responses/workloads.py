@@ -184,10 +184,7 @@ class Renderer:
             "allocatedResources": allocated(view.occupied),
             "requestedNodePools": list(workload.pools or project.default_pools or (DEFAULT_POOL,)),
             "currentNodePools": [view.pool] if view.pool else [],
-            "images": list(
-                filter(None, dict.fromkeys(workload.launch_of(task.name).image for task in view.tasks))
-            )
-            or [workload.launch.image],
+            "images": images(view),
             "urls": [
                 f"http://localhost:{port.container + task.index}"
                 for port in workload.ports
@@ -268,6 +265,13 @@ class Renderer:
             "retryLimit": workload.backoff_limit,
             "retryAt": stamp_or_none(task.retry_at if task.phase is TaskPhase.WAITING else None),
         }
+
+
+def images(view: WorkloadView) -> list[str]:
+    """Each that a task of it runs; none where all run programs of the machine."""
+    workload = view.workload
+    found = [workload.launch_of(task.name).image for task in view.tasks] or [workload.launch.image]
+    return [image for image in dict.fromkeys(found) if image]
 
 
 def submitted(

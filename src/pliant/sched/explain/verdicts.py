@@ -62,11 +62,11 @@ def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
         known_project = workload.project in world.projects
         found[wid] = _unseen(cycle, workload, unseen) if known_project else UnknownProject(workload.project)
     for wid, text in sorted(world.flaws.items()):
-        if workload_open(world.workloads[wid]):
-            found[wid] = SetAside(text)
-    for wid, code in sorted(world.held.items()):
-        if workload_open(world.workloads[wid]) and not any(map(world.claim_of, world.keys_of(wid))):
-            found[wid] = HOLDS[code]()
+        held = text in HOLDS
+        if workload_open(world.workloads[wid]) and not (
+            held and any(map(world.claim_of, world.keys_of(wid)))
+        ):
+            found[wid] = HOLDS[text]() if held else SetAside(text)
     for wid in sorted(world.ending):
         if world.workloads[wid].desired is Desired.STOPPED:
             found[wid] = Suspended()

@@ -54,7 +54,7 @@ def faults(world: "World") -> Iterator[str]:
     for wid, workload in sorted(world.workloads.items()):
         if workload.project not in world.projects:
             yield f"workload {wid} belongs to project {workload.project}, which is unknown"
-        if wid in world.flaws:
+        if wid in world.flaws and not workload.held:
             yield f"workload {wid} contradicts itself: {world.flaws[wid]}"
     for pid, project in sorted(world.projects.items()):
         if project.department and project.department not in world.departments:

@@ -35,8 +35,7 @@ class World(Claims):
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
         self.elastic, self.holders, self.kinds = sets.elastic, sets.holders, sets.kinds
-        self.flaws: dict[str, str] = {}  # workloads that contradict themselves, and how
-        self.held: dict[str, str] = {}  # workloads that are not started for a reason that their row names
+        self.flaws: dict[str, str] = {}  # why nothing is decided about a workload: what holds it, or a flaw
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
         self._needs: dict[str, Need] = {}
@@ -70,7 +69,7 @@ class World(Claims):
         if need is None:
             need = self._needs[workload] = (
                 need_of(self, self.workloads[workload])
-                if workload not in self.flaws and workload not in self.held
+                if workload not in self.flaws
                 else NOTHING_MORE._replace(holds=any(map(self.claim_of, self.keys_of(workload))))
             )
         return need
@@ -195,14 +194,11 @@ class World(Claims):
         self.workloads[row.id] = row
         self._of_project.setdefault(row.project, {})[row.id] = None
         self._charge_workload(row.id, 1)
-        if known is None or known.groups != row.groups:
+        if known is None or known.groups != row.groups or known.held != row.held:
             self._sort_members(row.id)
             self.flaws.pop(row.id, None)
-            if text := sanity.flaw(row):
+            if text := row.held or sanity.flaw(row):
                 self.flaws[row.id] = text
-        self.held.pop(row.id, None)
-        if row.held:
-            self.held[row.id] = row.held
         self._demands[row.id] = demands_of(row)
         if row.desired is Desired.RUNNING and not row.phase.final:
             self.ending.pop(row.id, None)
@@ -218,7 +214,6 @@ class World(Claims):
         del self.workloads[wid]
         self._demands.pop(wid, None)
         self.flaws.pop(wid, None)
-        self.held.pop(wid, None)
         self._of_project[known.project].pop(wid)
         self._sets.let_go(known)
         self.ending.pop(wid, None)
