@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pliant.control import accounting
-from pliant.control.accounting import PERIODS, REFRESH, WHOLE, decayed, lengthened, sum_of, total
-from pliant.control.tenancy import QueueChange, QuotaChange
+from pliant.control.state import accounting
+from pliant.control.state.accounting import PERIODS, REFRESH, WHOLE, decayed, lengthened, sum_of, total
+from pliant.control.usecases.tenancy import QueueChange, QuotaChange
 from pliant.model.ledger import PastUse
 from pliant.sched.settings import Settings
 from tests.control.stage import Stage

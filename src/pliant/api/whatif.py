@@ -15,10 +15,10 @@ from pliant.api.shapes import Shape
 from pliant.api.sight import Sees, shown, sight
 from pliant.api.times import stamp
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.questions import Drained, Supposed, Unblocked
-from pliant.control.supposing import LABELS
-from pliant.sched.remedy import Remedy
-from pliant.sched.whatif import Difference
+from pliant.control.explain.questions import Drained, Supposed, Unblocked
+from pliant.control.explain.supposing import LABELS
+from pliant.sched.explain.remedies import Remedy
+from pliant.sched.explain.what_if import Difference
 
 router = APIRouter(prefix="/api/v1", tags=["questions"])
 
