@@ -6,13 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from pliant.model.quantity import GPU
 from pliant.model.workload import Request
-<<<<<<< HEAD
-from pliant.sched.world import World
-from tests.conformance.state import RUNNING, Json, State, TaskState
-=======
 from pliant.sched.world.state import World
-from tests.conformance.state import Json, State, TaskState
->>>>>>> main
+from tests.conformance.state import RUNNING, Json, State, TaskState
 
 
 def differences(case: Json, state: State, world: World, unplaced: Iterable[str], now: int) -> Iterator[str]:
