@@ -11,6 +11,9 @@ ALONE := $(VENV)/.pliant-done
 STAMP := $(VENV)/.setup-done
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SUPERVISOR := src/pliant/engines/local/bin/pliant-supervise
+# Tests wait more than they compute: two processes for each core, and whoever is idle takes tests from the others.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : 16)))
+RUN_TESTS = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 FUZZ_FLAGS := -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -Inative
 FIND_PYTHON = for p in python3 python3.14 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done
@@ -20,7 +23,7 @@ help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
 	  || sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' Makefile
 
-venv: $(ALONE) native ## a virtual environment in .venv with Pliant alone (150 MB): enough to use it, and for the demo
+venv: $(ALONE) native ## a virtual environment in .venv with Pliant alone (175 MB): enough to use it, and for the demo
 
 setup: $(STAMP) native ## the same with every tool of development and torch (5 GB)
 
@@ -31,7 +34,7 @@ $(BIN)/python:
 
 # hatchling beside Pliant: `native` compiles again with it, without asking the network.
 $(ALONE): pyproject.toml constraints.txt hatch_build.py | $(BIN)/python
-	@echo "Installing Pliant into $(VENV): about 150 MB"
+	@echo "Installing Pliant into $(VENV): about 175 MB"
 	@$(INSTALL) -e . hatchling
 	@touch $@
 
@@ -52,8 +55,14 @@ check: $(STAMP) ## style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: setup ## all tests that a build machine can run in 15 minutes; ends with what it left out
-	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile $(PYTEST_ARGS)
+# Tests start Python thousands of times; without bytecode files each of those compiles all of it anew.
+test-fast test test-long: export PYTHONDONTWRITEBYTECODE :=
+
+test-fast: setup ## the inner loop, under 3 minutes: what plays no whole servers and jobs; ends with what it left out
+	$(RUN_TESTS) -m "not long and not slow" $(PYTEST_ARGS)
+
+test: setup ## all tests that a build machine can run in 8 minutes; ends with what it left out
+	$(RUN_TESTS) -m "not long" $(PYTEST_ARGS)
 
 test-long: setup ## the tests that take minutes each, and new examples for all properties; PLIANT_SEED repeats
 	@export PLIANT_SEED=$${PLIANT_SEED:-$$(( RANDOM * 32768 + RANDOM ))}; echo "PLIANT_SEED=$$PLIANT_SEED"; \
