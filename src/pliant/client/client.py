@@ -173,6 +173,14 @@ class Client:
         """How it ended; `exitCode` is None until it has."""
         return cast("wire.Outcome", self._http.call("GET", f"{_workload(workload_id)}/outcome"))
 
+    def history(
+        self, project: str | None = None, *, since: int = 0, limit: int = 20
+    ) -> list[wire.HistoryEntry]:
+        """Workloads of a project (None: all) with their outcomes, newest first; `since` in seconds."""
+        query: Query = [("projectName", project), ("sinceSeconds", since or None), ("limit", limit)]
+        found = self._http.call("GET", "/api/v1/history", query=query)
+        return cast("list[wire.HistoryEntry]", _entries(found))
+
     def _act(self, item: Mapping[str, Any], action: str) -> None:
         kind = _TYPED.get(str(item.get("type")))
         if kind is not None:

@@ -242,6 +242,23 @@ class Service(Tenancy, Tuning):
             raise NotFound(f"There is no workload {identity!r}.", "List them to see which there are.")
         return outcome_of(workload, self.attempts(identity), self.now())
 
+    def past(
+        self, *, project: str | None = None, since: int = 0, limit: int = 500
+    ) -> list[tuple[Workload, Outcome]]:
+        """Workloads that were submitted since then (ms), the newest first, deleted ones too as long as they
+        are remembered; `project` by id or name.
+        """
+        chosen = self._project(project).id if project is not None else None
+        living = (view.workload for view in self.board.workloads.values())
+        rows = [
+            row
+            for row in (*living, *self.ended())
+            if row.created >= since and (chosen is None or row.project == chosen)
+        ]
+        rows.sort(key=lambda row: -row.serial)
+        now = self.now()
+        return [(row, outcome_of(row, self.attempts(row.id), now)) for row in rows[:limit]]
+
     def resume(self, identity: str, user: str) -> None:
         """Let a suspended workload compete again."""
 

@@ -164,6 +164,24 @@ class Outcome(Shape):
     gpuHours: float
 
 
+class HistoryEntry(Shape):
+    number: int
+    id: str
+    name: str
+    projectName: str
+    submittedBy: str
+    submittedAt: str
+    completedAt: str | None
+    waitedSeconds: int
+    gpus: float
+    attempts: int
+    outcome: Outcome
+
+
+class History(Shape):
+    entries: list[HistoryEntry]
+
+
 class PodItem(Shape):
     name: str
     status: str

@@ -62,11 +62,12 @@ def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
         known_project = workload.project in world.projects
         found[wid] = _unseen(cycle, workload, unseen) if known_project else UnknownProject(workload.project)
     for wid, text in sorted(world.flaws.items()):
-        held = text in HOLDS
-        if workload_open(world.workloads[wid]) and not (
-            held and any(map(world.claim_of, world.keys_of(wid)))
-        ):
-            found[wid] = HOLDS[text]() if held else SetAside(text)
+        if not workload_open(world.workloads[wid]):
+            continue
+        if text not in HOLDS:
+            found[wid] = SetAside(text)
+        elif not any(map(world.claim_of, world.keys_of(wid))):  # what runs already may go on
+            found[wid] = HOLDS[text]()
     for wid in sorted(world.ending):
         if world.workloads[wid].desired is Desired.STOPPED:
             found[wid] = Suspended()
