@@ -17,6 +17,7 @@ ANSWER_TIMEOUT = 30.0  # seconds
 KEPT_FOR = 3.0  # seconds; servers close idle connections after 5
 
 _UCRED = struct.Struct("3i")  # pid, uid, gid of the other end of a Unix socket
+_ROOT = 0  # may read every file of this account anyway
 
 Query = Iterable[tuple[str, str | int | bool | None]]
 
@@ -198,7 +199,7 @@ def _local_socket(path: str) -> socket.socket:
         made.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
         credentials = made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         owner = _UCRED.unpack(credentials)[1]
-        if owner not in (0, os.geteuid()):
+        if owner not in (_ROOT, os.geteuid()):
             raise Unreachable(
                 f"{path} is served by user {_name(owner)}.", "Start a server of your own: pliant up"
             )

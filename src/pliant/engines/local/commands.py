@@ -19,13 +19,11 @@ def problem(word: str, env: Mapping[str, str], cwd: str) -> str:
         return ""
     if found:
         return f"{found[0]} is not executable: chmod +x {found[0]}."
+    missing = f"command {word!r} not found in the job's PATH."
+    if Path(cwd, word).is_file():
+        return f"{missing} Did you mean './{word}'?"
     near = difflib.get_close_matches(word, set(_programs(folders)), 1)
-    if near:
-        return f"command {word!r} not found in the job's PATH. Did you mean {near[0]!r}?"
-    here = Path(cwd, word)
-    if here.is_file():
-        return f"command {word!r} not found in the job's PATH. Did you mean './{word}'?"
-    return f"command {word!r} not found in the job's PATH."
+    return f"{missing} Did you mean {near[0]!r}?" if near else missing
 
 
 def _file_problem(word: str, path: Path) -> str:
