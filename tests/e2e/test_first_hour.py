@@ -1,5 +1,6 @@
 """A researcher's own script: its directory, its environment, its results, and what a mistake looks like."""
 
+import hashlib
 import json
 import shlex
 import subprocess
@@ -107,8 +108,11 @@ def test_values_of_variables_are_nowhere_but_sealed(checkout: Checkout, tmp_path
     file.write_text(f"{SECRET}-file\n")
     env = tmp_path / "env"
     env.write_text(f"# a comment\nFROM_FILE={SECRET}-line\n")
-    expected = f"{SECRET}given{SECRET}-file{SECRET}-line1"
-    check = f'test "$HF_TOKEN$K$KEY$FROM_FILE$PYTHONUNBUFFERED" = {expected} || exit 9'
+    expected = hashlib.sha256(f"{SECRET}given{SECRET}-file{SECRET}-line1".encode()).hexdigest()
+    check = (
+        'said=$(printf %s "$HF_TOKEN$K$KEY$FROM_FILE$PYTHONUNBUFFERED" | sha256sum); '
+        f'test "${{said%% *}}" = {expected} || exit 9'
+    )
     options = f"-e K=given -e HF_TOKEN --secret KEY=@{file} --env-file {env}"
     checkout.good(f"pliant submit hidden {options} -- sh -c '{check}; sleep 1000'")
     until(lambda: checkout.item("hidden")["status"] == "Running", "it runs")
@@ -119,11 +123,8 @@ def test_values_of_variables_are_nowhere_but_sealed(checkout: Checkout, tmp_path
     )
     archive = tmp_path / "debug.zip"
     checkout.good(f"pliant debug bundle --file {archive}")
-    assert zipfile.ZipFile(archive).namelist()
-    unpacked = "".join(
-        zipfile.ZipFile(archive).read(name).decode(errors="replace")
-        for name in zipfile.ZipFile(archive).namelist()
-    )
+    with zipfile.ZipFile(archive) as parts:
+        unpacked = "".join(parts.read(name).decode(errors="replace") for name in parts.namelist())
     everything = [described, checkout.good("pliant list -o json").out, unpacked]
     assert not [text for text in everything if SECRET in text]
     state = checkout.stage.state
@@ -136,7 +137,7 @@ def test_values_of_variables_are_nowhere_but_sealed(checkout: Checkout, tmp_path
     sealed = state / "sealed" / checkout.item("hidden")["id"]
     assert (sealed.stat().st_mode & 0o777, (sealed / "env").stat().st_mode & 0o777) == (0o700, 0o600)
     for pid, line in checkout.stage.processes().items():
-        assert SECRET not in line or "sh -c" in line, pid  # the shell's own argument is what was typed
+        assert SECRET not in line, (pid, line)
     checkout.good("pliant delete hidden")
     until(lambda: not sealed.exists(), "its sealed folder goes")
 
