@@ -1,5 +1,6 @@
 """What one cycle is about to record: rows, removals and history, in order, before anything is committed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pliant.control.ports import Batch, Remembered, Row
@@ -12,6 +13,7 @@ from pliant.model.reason import Reason
 from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology
 from pliant.model.workload import Attempt, Task, Workload
+from pliant.sched.plan import Plan
 
 Identity = tuple[str, object]
 
@@ -50,6 +52,8 @@ class Draft:
     dropped: dict[Identity, Row] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
+    when_decided: list["Callable[[Draft, Plan], None]"] = field(default_factory=list)
+    """Run with the whole draft once the cycle's plan is made, before anything is committed."""
 
     def put(self, row: Row | Remembered) -> None:
         key = identity(row)
@@ -94,6 +98,7 @@ class Draft:
             self.drop(gone)
         self.events += other.events
         self.settings |= other.settings
+        self.when_decided += other.when_decided
 
     @property
     def empty(self) -> bool:
