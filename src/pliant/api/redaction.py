@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pliant.api.auth import Principal
-from pliant.control.view import Board
-from pliant.sched.remedy import Named
+from pliant.control.board.view import Board
+from pliant.sched.explain.remedies import Named
 
 Sees = Callable[[str], bool]
 """True for the id of a project whose names may be told."""

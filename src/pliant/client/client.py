@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pliant.wire.questions import QueueEntry, Verdict, WhyItem
     from pliant.wire.server import Doctor, ServerItem
     from pliant.wire.submission import Submitted
-    from pliant.wire.workload import EventItem, PodItem, ProgressHistory, ProgressPoint, WorkloadItem
+    from pliant.wire.workload import EventItem, Outcome, PodItem, ProgressHistory, ProgressPoint, WorkloadItem
 
 PAGE = 500
 """Entries asked for at once; the server's maximum."""
@@ -147,6 +147,16 @@ class Client:
 
     def resume(self, item: Mapping[str, Any]) -> None:
         self._act(item, "resume")
+
+    def cancel(self, workload_id: str, *, now: bool = False) -> Outcome:
+        """End it for good; `now`: without a grace period. Its outcome as it was before."""
+        query: Query = [("now", now or None)]
+        found = self._http.call("POST", f"{_workload(workload_id)}/cancel", query=query, repeatable=True)
+        return cast("Outcome", found)
+
+    def outcome(self, workload_id: str) -> Outcome:
+        """How it ended; `exitCode` is None until it has."""
+        return cast("Outcome", self._http.call("GET", f"{_workload(workload_id)}/outcome"))
 
     def _act(self, item: Mapping[str, Any], action: str) -> None:
         kind = _TYPED.get(str(item.get("type")))

@@ -163,6 +163,21 @@ class WorkloadList(Page):
     workloads: list[WorkloadItem]
 
 
+class Outcome(TypedDict):
+    """Answer to GET /api/v1/workloads/{id}/outcome: how it ended."""
+
+    phase: str
+    exitCode: int | None  # None until it has ended; the highest of its tasks; 143 if cancelled or deleted
+    signal: int | None  # that ended the task whose exit code this is
+    outOfMemory: bool
+    cancelled: bool
+    deleted: bool
+    gone: bool  # deleted, and nothing of it lives any more
+    message: str
+    runningSeconds: int
+    gpuHours: float
+
+
 class PodItem(TypedDict):
     """An entry of GET /api/v1/workloads/{id}/pods: one task."""
 
@@ -178,6 +193,9 @@ class PodItem(TypedDict):
     gpus: list[str]  # uuids
     exitCode: int | None
     message: str
+    failures: int  # failed attempts that count against retryLimit
+    retryLimit: int
+    retryAt: str | None  # it is not started again before
 
 
 class PodList(Page):
@@ -216,7 +234,7 @@ class Batch(TypedDict):
     """Body of POST /api/v1/workloads/batch."""
 
     ids: Annotated[list[Word], Length(100, least=1)]
-    action: Literal["delete", "suspend", "resume"]
+    action: Literal["cancel", "delete", "suspend", "resume"]
 
 
 class BatchDone(TypedDict):

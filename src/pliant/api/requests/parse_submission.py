@@ -8,10 +8,10 @@ from typing import Any, cast, get_type_hints
 
 from pliant.api.models import unknown
 from pliant.api.requests.placement import placing_of
+from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.placing import named_within
-from pliant.control.submission import Distribution, GroupAsk, Submission
-from pliant.control.view import Board
+from pliant.control.submit.placing import named_within
+from pliant.control.submit.submission import Distribution, GroupAsk, Submission
 from pliant.model.quantity import parse_bytes
 from pliant.model.workload import Kind, Launch, Port, SubGroup
 from pliant.wire import submission as wire

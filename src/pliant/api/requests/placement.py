@@ -3,7 +3,7 @@
 from typing import Any
 
 from pliant.control.errors import BadRequest
-from pliant.control.placing import Placing
+from pliant.control.submit.placing import Placing
 from pliant.model.affinity import HOST, Affinity, Effect, Operator, Preference, Term, Toleration
 from pliant.model.workload import Workload
 from pliant.wire import submission as wire

@@ -9,9 +9,9 @@ from pliant.api.responses.fractions import Uses, fraction_of, shares_of
 from pliant.api.responses.progress import progress
 from pliant.api.responses.spec import spec_of
 from pliant.api.responses.times import stamp, stamp_or_none
-from pliant.control.pods import pod_names
-from pliant.control.transitions import describe_exit
-from pliant.control.view import Board, WorkloadView
+from pliant.control.board.pods import pod_names
+from pliant.control.board.view import Board, WorkloadView
+from pliant.control.state.transitions import describe_exit
 from pliant.model.machine import DEFAULT_POOL, Placement
 from pliant.model.quantity import format_bytes
 from pliant.model.reason import Reason
@@ -262,6 +262,9 @@ class Renderer:
             "gpus": list(task.carries.uuids) if task.carries is not None else [],
             "exitCode": end.code if end is not None else None,
             "message": f"{task.name} {describe_exit(end)}." if end is not None else "",
+            "failures": task.failures,
+            "retryLimit": workload.backoff_limit,
+            "retryAt": stamp_or_none(task.retry_at if task.phase is TaskPhase.WAITING else None),
         }
 
 

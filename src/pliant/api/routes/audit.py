@@ -8,8 +8,8 @@ from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.redaction import shown, sight
 from pliant.api.responses.encoding import answer, answers
-from pliant.control.fairness import DEFINITIONS, HOUR, SLOTS, jain
-from pliant.sched.remedy import Named
+from pliant.control.board.fairness import DEFINITIONS, HOUR, SLOTS, jain
+from pliant.sched.explain.remedies import Named
 from pliant.wire.questions import Fairness
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])

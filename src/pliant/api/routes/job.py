@@ -10,7 +10,7 @@ from pliant.api.context import Context, Here
 from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.streaming.feed import BEAT
-from pliant.control.jobs import PROTOCOL
+from pliant.control.usecases.jobs import PROTOCOL
 from pliant.model.progress import Progress
 from pliant.model.workload import AttemptId
 from pliant.wire.job import Ack, Allocation, Link, Linked, Report, Reported

@@ -12,8 +12,8 @@ from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.organization import cluster_item, node_item, pool_item
 from pliant.api.routes.scheduling import topology_id
+from pliant.control.board.view import Board, NodeView
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.view import Board, NodeView
 from pliant.model.affinity import Effect, Taint
 from pliant.model.machine import NodePool, Strategy
 from pliant.model.quantity import parse_duration

@@ -15,9 +15,9 @@ from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.organization import RANKS, UnitRenderer, parent_of
 from pliant.api.responses.times import stamp
+from pliant.control.board.view import QueueView
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.tenancy import QueueChange, QuotaChange
-from pliant.control.view import QueueView
+from pliant.control.usecases.tenancy import QueueChange, QuotaChange
 from pliant.model.machine import DEFAULT_POOL
 from pliant.model.quantity import GPU
 from pliant.model.tenancy import UNLIMITED, Department, Project, Quota, TimeLimits

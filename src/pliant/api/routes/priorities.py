@@ -10,8 +10,8 @@ from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.api.responses.workloads import Item
+from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest
-from pliant.control.view import Board
 from pliant.model.priority import PriorityClass
 from pliant.model.workload import PRIORITIES
 from pliant.wire.organization import (

@@ -12,9 +12,9 @@ from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.history import happening
 from pliant.api.responses.workloads import Item
+from pliant.control.board.view import CLUSTER, Board
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.setting import SETTINGS, read
-from pliant.control.view import CLUSTER, Board
+from pliant.control.state.setting import SETTINGS, read
 from pliant.model.topology import Topology
 from pliant.sched.settings import Settings
 from pliant.wire.cluster import SettingList, TopologyItem, TopologyList, TopologyRequest

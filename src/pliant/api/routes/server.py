@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Query, Request, Response
@@ -42,6 +42,8 @@ _GRANTS = {
 }
 """Grant -> the fields that carry the name and the token."""
 
+_UNSAID = dict.fromkeys(get_type_hints(TokenRequest), "")
+
 
 @public.get("/healthz", **answers(200, Health))
 async def healthz() -> Response:
@@ -74,7 +76,7 @@ def metrics(here: Here) -> Response:
 @public.post("/api/v1/token", **answers(200, Tokens))
 def token(body: Received[TokenRequest], here: Here) -> Response:
     """An access token for 24 hours. The secret or password of every grant is the server's own token."""
-    issued = _issued(here, body["grantType"], dict(body))
+    issued = _issued(here, body["grantType"], {**_UNSAID, **body})
     return answer({"accessToken": issued.access, "refreshToken": issued.refresh, "expiresIn": issued.life})
 
 

@@ -13,8 +13,8 @@ from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty, encode
 from pliant.api.responses.workloads import Renderer
 from pliant.api.streaming.feed import BEAT, feed
+from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import BadRequest, Conflict
-from pliant.control.view import Board, WorkloadView
 from pliant.model.workload import AttemptId
 from pliant.wire.workload import Command, ExecStarted, ExecState, Resized
 

@@ -16,10 +16,10 @@ from pliant.api.requests.parse_submission import parse_submission
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers, encode
 from pliant.api.responses.workloads import Item, reason_item, submitted
+from pliant.control.board.view import Board
 from pliant.control.errors import Conflict
-from pliant.control.rehearsal import Rehearsal
-from pliant.control.submission import Accepted
-from pliant.control.view import Board
+from pliant.control.explain.rehearsal import Rehearsal
+from pliant.control.submit.submission import Accepted
 from pliant.model.workload import Kind
 from pliant.wire.questions import Verdict
 from pliant.wire.submission import AnySubmission, Distributed, Inference, Submission, Submitted

@@ -14,10 +14,10 @@ from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.times import stamp
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.questions import Drained, Supposed, Unblocked
-from pliant.control.supposing import LABELS
-from pliant.sched.remedy import Remedy
-from pliant.sched.whatif import Difference
+from pliant.control.explain.questions import Drained, Supposed, Unblocked
+from pliant.control.explain.supposing import LABELS
+from pliant.sched.explain.remedies import Remedy
+from pliant.sched.explain.what_if import Difference
 from pliant.wire.questions import Drain, DrainItem, DrainSome, Supposition, WhatIfItem
 
 router = APIRouter(prefix="/api/v1", tags=["questions"])

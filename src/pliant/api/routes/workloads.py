@@ -14,16 +14,16 @@ from pliant.api.models import Received
 from pliant.api.redaction import Sees, censored, shown, sight
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
-from pliant.api.responses.history import event_item, record_item
+from pliant.api.responses.history import event_item, outcome_item, record_item
 from pliant.api.responses.progress import points
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.api.responses.workloads import Item, ended_view, job_type, reason_item, status_of, submitted
 from pliant.api.routes.whatif import remedy_item, unblock_item
+from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import NotFound, Refused
-from pliant.control.view import Board, WorkloadView
 from pliant.model.event import Event
 from pliant.model.workload import Desired, Kind
-from pliant.sched.remedy import Named
+from pliant.sched.explain.remedies import Named
 from pliant.wire.questions import Queue, WhyItem
 from pliant.wire.server import Health
 from pliant.wire.submission import Submitted
@@ -32,6 +32,7 @@ from pliant.wire.workload import (
     BatchDone,
     Counted,
     EventList,
+    Outcome,
     PodList,
     ProgressHistory,
     RecordList,
@@ -140,7 +141,15 @@ def batch(body: Received[Batch], here: Here, caller: Caller) -> Response:
 
 
 def _actions(here: Context) -> dict[str, Callable[[str, str], None]]:
-    return {"delete": here.service.delete, "suspend": here.service.suspend, "resume": here.service.resume}
+    def cancel(identity: str, user: str) -> None:
+        here.service.cancel(identity, user)
+
+    return {
+        "cancel": cancel,
+        "delete": here.service.delete,
+        "suspend": here.service.suspend,
+        "resume": here.service.resume,
+    }
 
 
 @router.get("/{identity}", **answers(200, WorkloadItem))
@@ -153,6 +162,24 @@ def delete_workload(identity: str, here: Here, caller: Caller) -> Response:
     """End it; its name is free at once."""
     here.service.delete(identity, caller.user)
     return answer({"status": "deleting"}, 202)
+
+
+Now = Annotated[bool, Query(description="Kill its processes without a grace period.")]
+
+
+@router.post("/{identity}/cancel", **answers(200, Outcome))
+def cancel_workload(identity: str, here: Here, caller: Caller, now: Now = False) -> Response:
+    """End it for good; its record, log and files stay. Answers its outcome as it was before."""
+    find(here, identity)
+    before = here.service.outcome(identity)
+    here.service.cancel(identity, caller.user, now=now)
+    return answer(outcome_item(before))
+
+
+@router.get("/{identity}/outcome", **answers(200, Outcome))
+def outcome(identity: str, here: Here) -> Response:
+    """How it ended; `exitCode` is null until it has."""
+    return answer(outcome_item(here.service.outcome(identity)))
 
 
 @router.get("/{identity}/pods", **answers(200, PodList))
