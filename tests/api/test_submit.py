@@ -8,7 +8,9 @@ import pytest
 from fastapi.testclient import TestClient
 from inline_snapshot import snapshot
 
-from pliant.api.responses import models
+from pliant.wire.questions import Verdict
+from pliant.wire.submission import Submitted
+from tests.api.conform import conform
 from tests.api.conftest import Api
 from tests.api.stage import CLUSTER, IMAGE, TOKEN, Stage, stage, until
 
@@ -41,7 +43,7 @@ def test_the_over_quota_body(api: Api) -> None:
             "spec": {"image": "runai.jfrog.io/demo/quickstart", "compute": {"gpuDevicesRequest": 1}},
         },
     )
-    models.Submitted.model_validate(made)
+    conform(Submitted, made)
     assert (made["name"], made["projectName"], made["notices"]) == ("a1", "default", [])
     item = api.running(made["workloadId"])
     assert item["allocatedResources"]["gpu"] == 1.0
@@ -477,7 +479,7 @@ def rehearse(api: Api, gpus: float, project: str = "default", **spec: Any) -> An
     }
     before = api.get("/api/v1/workloads")
     found = api.call("POST", TRAININGS, json=body, params={"dryRun": True})
-    models.Verdict.model_validate(found)
+    conform(Verdict, found)
     assert api.get("/api/v1/workloads")["workloads"] == before["workloads"] or before["workloads"]
     assert api.get("/api/v1/workloads/count")["count"] == len(before["workloads"])
     api.stage.loop.call(lambda draft: api.stage.loop.world.check())

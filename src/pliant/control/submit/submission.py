@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pliant.control.errors import BadRequest
 from pliant.control.submit.placing import Placing
 from pliant.model.quantity import GPU, format_bytes, format_gpus
+from pliant.model.reason import Reason
 from pliant.model.workload import (
     ELASTICDL,
     PREEMPTIBLE_BELOW,
@@ -15,6 +16,7 @@ from pliant.model.workload import (
     Port,
     Request,
     SubGroup,
+    Workload,
 )
 
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -102,6 +104,23 @@ class Submission:
     source: str = "CLI"
     labels: tuple[tuple[str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A submission that can be: what `Service.check` returns and `submit` and `rehearse` take."""
+
+    asked: Submission
+    workload: Workload  # what it becomes, but for what only the moment of its submission knows
+    notices: tuple[str, ...] = ()  # what its owner should know
+
+
+@dataclass(slots=True)
+class Accepted:
+    """A submission that was recorded."""
+
+    workload: Workload
+    reason: Reason | None = None  # why it waits, as the plan says that was recorded with it
 
 
 def check_name(name: str, what: str = "workload") -> str:
