@@ -8,6 +8,8 @@ import pytest
 from fastapi.testclient import TestClient
 from inline_snapshot import snapshot
 
+from pliant.control.ports import Batch, Remembered
+from pliant.model.workload import Task, Workload
 from pliant.wire.questions import Verdict
 from pliant.wire.submission import Submitted
 from tests.api.conform import conform
@@ -241,7 +243,17 @@ def test_fields_without_effect_are_named(api: Api) -> None:
     )
 
 
-def test_what_can_never_run_is_said_at_once(api: Api) -> None:
+def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed: list[Batch] = []
+    commit = api.stage.store.commit
+
+    def counted(epoch: int, batch: Batch) -> None:
+        committed.append(batch)
+        commit(epoch, batch)
+
+    monkeypatch.setattr(api.stage.store, "commit", counted)
     body = {
         "name": "huge",
         "projectName": "default",
@@ -252,6 +264,8 @@ def test_what_can_never_run_is_said_at_once(api: Api) -> None:
     assert reason["code"] == "never-fits"
     assert made["notices"] == [reason["message"]]
     assert post(api, body, headers={"Idempotency-Key": "k"}) == made
+    [batch] = committed
+    assert {type(row) for row in batch.put} == {Workload, Task, Remembered}
 
 
 # -- what is refused, and changes nothing ----------------------------------------------------------

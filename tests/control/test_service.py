@@ -161,7 +161,7 @@ def test_the_tightest_limit_of_project_and_departments_counts(stage: Stage) -> N
 
 
 def test_an_ended_workload_is_deleted_when_its_time_is_over(stage: Stage) -> None:
-    job = stage.submit("job", virtual={"seconds": 1}, ttl=5000)
+    job = stage.submit("job", virtual={"seconds": 1}, fields={"ttl": 5000})
     stage.run(2000)
     assert stage.phase(job) == "Completed"
     stage.run(5000)

@@ -107,7 +107,6 @@ class Service(Tenancy, Tuning):
         groups = groups_of(ask, request)
         value, word, preemptible = priority_of(ask)
         placing = check_placing(ask.placing)
-        check_times(ask)
         engine = next(iter(self._engines.values()))
         for one in (launch, *(group.launch for group in groups if group.launch is not None)):
             if (refusal := engine.refuse(one)) is not None:
@@ -125,31 +124,24 @@ class Service(Tenancy, Tuning):
             priority=value,
             preemptible=preemptible,
             pools=ask.pools,
-            node_type=ask.node_type,
             affinity=placing.affinity,
             tolerations=placing.tolerations,
             apart=placing.apart,
-            stale_grace=ask.stale_grace,
-            preemption_delay=ask.preemption_delay,
-            max_runtime=ask.max_runtime,
             backoff_limit=backoff_of(ask),
             restart=ask.restart or serves,
-            terminate_after_preemption=ask.terminate_after_preemption,
-            grow_doubling=ask.elastic_doubling,
             framework=framework,
             ports=check_ports(ask),
             slots=ask.distribution.slots if ask.distribution is not None else 1,
             subgroups=ask.distribution.levels if ask.distribution is not None else (),
             min_groups=ask.distribution.least_groups if ask.distribution is not None else None,
             ends_with=leader_of(ask),
-            ttl=ask.ttl,
             source=ask.source,
             category=ask.category
             or {Kind.WORKSPACE: "Build", Kind.INFERENCE: "Deploy"}.get(ask.kind, "Train"),
             priority_class=word,
-            labels=ask.labels,
-            annotations=ask.annotations,
+            **ask.fields,
         )
+        check_times(workload)
         return Checked(ask, workload, (notice,) if notice else ())
 
     def submit(

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, cast, get_type_hints
 
 from pliant.api.models import unknown
+from pliant.api.requests.fields import OF_LAUNCH, OF_WORKLOAD, taken
 from pliant.api.requests.placement import placing_of
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
@@ -47,26 +48,18 @@ def parse_submission(body: wire.AnySubmission, kind: Kind, board: Board) -> tupl
         name_base=base or name if prefixed else None,
         name_index=body.get("nameStyle") == "index",
         elastic=spec.get("elastic", False),
-        elastic_doubling=spec.get("elasticDoubling", False),
         ports=_ports(spec, serving),
         runs=spec.get("completions"),
         at_once=spec.get("parallelism"),
         priority=spec.get("priorityClass") or None,
         preemptible=None if preemptibility is None else preemptibility == "preemptible",
         pools=tuple(_pool(pool, board) for pool in spec.get("nodePools", ())),
-        node_type=spec.get("nodeType", ""),
         placing=placing_of(spec),
-        stale_grace=_span(spec.get("staleGraceSeconds")),
-        preemption_delay=_span(spec.get("preemptionDelaySeconds")) or 0,
-        max_runtime=_span(spec.get("maxRuntimeSeconds")),
         backoff_limit=spec.get("backoffLimit"),
         restart=spec.get("restartPolicy") == "Always",
-        terminate_after_preemption=spec.get("terminateAfterPreemption", False),
-        ttl=_span(spec.get("autoDeletionTimeAfterCompletionSeconds")),
         category=spec.get("category", ""),
         source=body.get("source") or "Control-plane",
-        labels=_pairs(spec.get("labels", ())),
-        annotations=_pairs(spec.get("annotations", ())),
+        fields=taken(OF_WORKLOAD, spec),
         replicas=_replicas(serving),
     )
     if kind is Kind.DISTRIBUTED:
@@ -255,17 +248,13 @@ def _check_kind(compute: wire.Compute) -> None:
 
 
 def _launch(spec: wire.Spec) -> Launch:
-    launch = Launch(
+    return Launch(
         image=spec.get("image", ""),
         command=_words(spec.get("commandArgv"), spec.get("command"), "command"),
         args=_words(spec.get("argsArgv"), spec.get("args"), "args"),
         env=_variables(spec.get("environmentVariables", ())),
-        working_dir=spec.get("workingDir", ""),
-        tty=spec.get("tty", False),
-        stdin=spec.get("stdin", False),
+        **taken(OF_LAUNCH, spec),
     )
-    grace = _span(spec.get("terminationGracePeriodSeconds"))
-    return launch if grace is None else replace(launch, grace=grace)
 
 
 def _words(exact: Sequence[str] | None, text: str | None, field: str) -> tuple[str, ...]:
@@ -292,17 +281,6 @@ def _variables(given: Sequence[wire.Pair]) -> tuple[tuple[str, str], ...]:
             )
         found[entry["name"]] = entry["value"]
     return tuple(found.items())
-
-
-def _pairs(given: Sequence[wire.Pair]) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        sorted({entry["name"]: entry.get("value", "") for entry in given if not entry.get("exclude")}.items())
-    )
-
-
-def _span(seconds: float | None) -> int | None:
-    """Ms; -1 stays what it is: for ever."""
-    return None if seconds is None else -1 if seconds < 0 else round(seconds * 1000)
 
 
 def _pool(key: str, board: Board) -> str:

@@ -64,7 +64,7 @@ def _apart(asked: wire.PodAffinity | None) -> str:
     return asked.get("key") or HOST
 
 
-def told(workload: Workload) -> Item:
+def placing_told(workload: Workload) -> Item:
     """What was asked for, as it is told again."""
     affinity, within = workload.affinity or Affinity(), workload.within
     required = [{"matchExpressions": [_expression(term) for term in terms]} for terms in affinity.required]
@@ -83,14 +83,7 @@ def told(workload: Workload) -> Item:
             "requiredPlacement": within.required or None,
             "preferredPlacement": within.preferred or None,
         },
-        "staleGraceSeconds": _seconds(workload.stale_grace),
-        "preemptionDelaySeconds": _seconds(workload.preemption_delay),
-        "maxRuntimeSeconds": _seconds(workload.max_runtime),
     }
-
-
-def _seconds(ms: int | None) -> float | None:
-    return None if ms is None else -1 if ms < 0 else ms / 1000
 
 
 def _expression(term: Term) -> Item:
