@@ -11,14 +11,14 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pliant.control.transitions import phase_changed, phase_of
+from pliant.control.state.transitions import phase_changed, phase_of
 from pliant.model.machine import Node, Placement
 from pliant.model.quantity import GPU
 from pliant.model.workload import AttemptId, Desired, Phase, Request, Task, TaskPhase, Workload
 from pliant.sched.cycle import decide
 from pliant.sched.plan import Decision, Plan, Verdict
 from pliant.sched.settings import Settings
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 from tests.sched import referee
 from tests.sched.victims import irreducible, needless
 from tests.sched.worlds import NOW, Row, Scene, put_job, put_queue, world

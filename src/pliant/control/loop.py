@@ -14,27 +14,27 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from pliant.control.accounting import Accounting
-from pliant.control.allocations import Allocations
-from pliant.control.board import Publisher
-from pliant.control.contradictions import Contradictions
-from pliant.control.draft import Draft
+from pliant.control.board.allocations import Allocations
+from pliant.control.board.fairness import Audit
+from pliant.control.board.publisher import Publisher
+from pliant.control.board.view import Board
 from pliant.control.errors import Refused, Unavailable
-from pliant.control.facts import FactBook
-from pliant.control.fairness import Audit
 from pliant.control.ports import Clock, Engine, Halt, StaleEpoch, Store
-from pliant.control.record import record_plan
-from pliant.control.recording import Cycled, Nothing, Recorder, rows_of
-from pliant.control.state import State
-from pliant.control.view import Board
+from pliant.control.recording import Cycled, Nothing, Recorder
+from pliant.control.state.accounting import Accounting
+from pliant.control.state.contradictions import Contradictions
+from pliant.control.state.draft import Draft
+from pliant.control.state.facts import FactBook
+from pliant.control.state.record import record_plan
+from pliant.control.state.state import State
 from pliant.model.fact import AttemptStarted, Fact, NodeLost, NodeSeen
 from pliant.model.order import Order, Resize, Start, Stop
 from pliant.model.workload import Attempt, TaskPhase, Workload
+from pliant.sched.actions.intents import unconfirmed
 from pliant.sched.cycle import decide
-from pliant.sched.intents import unconfirmed
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Loop:
         self.state.rebuild(saved)
         self.audit.restore(saved.settings, self.clock.now())
         for engine in self.engines.values():
-            known = [row for row in saved.attempts if self._engine(row.placement.node) is engine]
+            known = [row for row in saved.of(Attempt) if self._engine(row.placement.node) is engine]
             engine.open(self.post, known, self.state.epoch)
         news = self._wait(0)
         seen = {fact.node.name for fact in news if isinstance(fact, NodeSeen)}
@@ -280,7 +280,7 @@ class Loop:
         state = self.state
         whole = state.rebuilt or self.recorder.due
         news, state.news, state.rebuilt = state.news, [], False
-        base = rows_of(state.world) if whole and not isinstance(self.recorder, Nothing) else None
+        base = [*state.world.rows()] if whole and not isinstance(self.recorder, Nothing) else None
         self.recorder.take(
             Cycled(state.epoch, state.cycles, now, state.settings, news, self.plan, base, took)
         )

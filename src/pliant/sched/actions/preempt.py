@@ -3,12 +3,12 @@
 from pliant.model.quantity import Resources
 from pliant.model.reason import Preempted, Reason
 from pliant.model.workload import Workload
+from pliant.sched.actions.context import Cycle
 from pliant.sched.actions.take import serve
-from pliant.sched.admission import RESOURCES, Refusal
-from pliant.sched.context import Cycle
-from pliant.sched.portions import Chunk, Step, core_priority
-from pliant.sched.share import queue_of
-from pliant.sched.victims import Rules
+from pliant.sched.preemption.victims import Rules
+from pliant.sched.shares.admission import RESOURCES, Refusal
+from pliant.sched.shares.standings import queue_of
+from pliant.sched.world.portions import Chunk, Step, core_priority
 
 
 class LowerPriority(Rules):

@@ -1,0 +1,86 @@
+"""What one cycle is about to record: rows, removals and history, in order, before anything is committed."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from pliant.control.ports import Batch, Remembered, Row
+from pliant.control.state.kinds import STORED_ROWS
+from pliant.model.event import Event, EventKind
+from pliant.model.progress import Progress
+from pliant.model.reason import Reason
+
+Identity = tuple[str, Hashable]
+
+
+@dataclass(slots=True)
+class Draft:
+    """Collects one transaction. The last put of an identity wins; a drop undoes its put."""
+
+    now: int
+    rows: dict[Identity, Row | Remembered] = field(default_factory=dict)
+    dropped: dict[Identity, Row] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def put(self, row: Row | Remembered) -> None:
+        key = STORED_ROWS.identity(row)
+        self.dropped.pop(key, None)
+        self.rows[key] = row
+
+    def drop(self, row: Row) -> None:
+        key = STORED_ROWS.identity(row)
+        self.rows.pop(key, None)
+        self.dropped[key] = row
+
+    def event(
+        self,
+        subject: str,
+        kind: EventKind,
+        message: str,
+        *,
+        who: str = "scheduler",
+        reason: Reason | None = None,
+        decision: str = "",
+        attempt: str = "",
+    ) -> None:
+        self.events.append(
+            Event(
+                subject,
+                self.now,
+                who,
+                kind,
+                message,
+                reason.code if reason else "",
+                reason.numbers if reason else (),
+                decision,
+                attempt,
+            )
+        )
+
+    def absorb(self, other: "Draft") -> None:
+        """Take over what another draft holds, as if it had been written here."""
+        for row in other.rows.values():
+            self.put(row)
+        for gone in other.dropped.values():
+            self.drop(gone)
+        self.events += other.events
+        self.settings |= other.settings
+
+    @property
+    def empty(self) -> bool:
+        return not (self.rows or self.dropped or self.events or self.settings)
+
+    @property
+    def weighty(self) -> bool:
+        """True if more than reports of jobs is in it: those come again if the machine loses its power."""
+        light = all(isinstance(row, Progress) for row in self.rows.values())
+        return not light or bool(self.dropped or self.events or self.settings)
+
+    def batch(self, *, durable: bool) -> Batch:
+        return Batch(
+            put=tuple(self.rows.values()),
+            drop=tuple(self.dropped.values()),
+            events=tuple(self.events),
+            settings=dict(self.settings),
+            durable=durable,
+        )
