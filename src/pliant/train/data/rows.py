@@ -55,7 +55,7 @@ class Rows:
         draws at random depends on the record and the epoch only."""
         if self._columns:
             places = torch.as_tensor(np.asarray(indices, dtype=np.int64))
-            return _rebuild(self._data, lambda column: column[places])
+            return _rebuild(self._data, lambda column: column.index_select(0, places))
         return self._collate(self.read(indices, chance))
 
     def read(self, indices: Sequence[int], chance: "Chance | None") -> list[Any]:

@@ -36,7 +36,15 @@ class Trained:
         self.extras = extras
         self.precision = precision
         self.grad_norm: torch.Tensor | None = None  # of the last update, before it was clipped
-        self._saved = frozenset(model.module.state_dict())  # names
+        saved = frozenset(model.module.state_dict())  # names
+        # Found once: to go through all modules of a large model in each step takes as long as the sums.
+        self._parameters = [p for p in model.module.parameters() if p.requires_grad]
+        self._buffers = [  # (its module, its name there): a module may put another tensor into its place
+            (module, name)
+            for prefix, module in model.module.named_modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None and f"{prefix}.{name}".lstrip(".") in saved
+        ]
         self._per_epoch = per_epoch
         self._max_grad_norm = max_grad_norm
         self._applying = False
@@ -63,11 +71,11 @@ class Trained:
 
     def parameters(self) -> list[torch.Tensor]:
         """Those that are trained."""
-        return [parameter for parameter in self.model.module.parameters() if parameter.requires_grad]
+        return self._parameters
 
     def buffers(self) -> list[torch.Tensor]:
         """Those that a forward pass may change: what is not saved, like a mask, is a constant."""
-        return [buffer for name, buffer in self.model.module.named_buffers() if name in self._saved]
+        return [module._buffers[name] for module, name in self._buffers]
 
     def state(self) -> dict[str, Any]:
         """Everything."""
@@ -102,10 +110,12 @@ class Trained:
 
     def zero(self) -> None:
         """No gradients."""
-        for optimizer in self.optimizers:
-            optimizer.zero_grad(set_to_none=True)
-        for parameter in self.parameters():
+        for parameter in self._parameters:
             parameter.grad = None
+        for optimizer in self.optimizers:
+            for group in getattr(optimizer, "param_groups", ()):
+                for parameter in group["params"]:
+                    parameter.grad = None
 
     def unscale(self) -> bool:
         """Take the scale of the loss out of the gradients again. True if they have overflowed."""
