@@ -115,17 +115,14 @@ def virtual(count: int) -> None:
             service.create_project(QueueChange(name=f"p{number}", quotas=(("default", quota),)), "bench")
         began = time.perf_counter()
         for number, job in enumerate(work):
-            lasts = Variables((("PLIANT_VIRTUAL_SECONDS", str(job.ms / 1000)),))
-            service.submit(
-                Submission(
-                    project=f"p{number % PROJECTS}",
-                    launch=Launch("ubuntu", ("true",)),
-                    name=job.name,
-                    gpus=job.gpus * 1000,
-                    variables=lasts,
-                ),
-                "me",
+            asked = Submission(
+                f"p{number % PROJECTS}",
+                Launch("ubuntu", ("true",)),
+                name=job.name,
+                gpus=job.gpus * 1000,
+                variables=Variables((("PLIANT_VIRTUAL_SECONDS", str(job.ms / 1000)),)),
             )
+            service.submit(service.check(asked), "me")
         submitted, loop.cycle_ms = loop.cycle_ms, []
         decisions: list[float] = []
         while timeline.step():

@@ -17,7 +17,7 @@ SECRET = "S3CR3T-value"
 def submit(stage: Stage) -> str:
     own = Variables((("TOKEN", SECRET),), (("CAPTURED", SECRET),), whole=True)
     ask = Submission("default", Launch("ubuntu", ("true",)), name="job", gpus=1000, variables=own)
-    return stage.service.submit(ask, "me")[0].id
+    return stage.accept(ask).id
 
 
 def test_the_store_and_the_bundle_have_names_only(stage: Stage, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_what_was_sealed_and_never_recorded_goes_at_the_next_start(stage: Stage)
 def test_a_name_that_no_environment_can_hold(stage: Stage, name: str) -> None:
     ask = Submission("default", Launch("ubuntu"), variables=Variables(((name, "1"),)))
     with pytest.raises(BadRequest, match="cannot be the name"):
-        stage.service.submit(ask, "me")
+        stage.accept(ask)
 
 
 def test_an_environment_has_128_kib_at_most(stage: Stage) -> None:
@@ -74,8 +74,8 @@ def test_an_environment_has_128_kib_at_most(stage: Stage) -> None:
         captured = (("A B", "x" * size),)  # a name with a space is one
         return Submission("default", Launch("ubuntu"), name=f"j{size}", variables=Variables((), captured))
 
-    stage.service.submit(ask(128 * 1024 - 5), "me")
+    stage.accept(ask(128 * 1024 - 5))
     with pytest.raises(BadRequest, match="The environment is 2048 KiB; at most 128 KiB can be captured"):
-        stage.service.submit(ask(2 * 2**20), "me")
+        stage.accept(ask(2 * 2**20))
     with pytest.raises(BadRequest, match="128 KiB"):
-        stage.service.submit(ask(128 * 1024 - 4), "me")
+        stage.accept(ask(128 * 1024 - 4))

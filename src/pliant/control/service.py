@@ -7,7 +7,7 @@ from dataclasses import replace
 from pliant.control.board.outcome import Outcome, outcome_of
 from pliant.control.board.pods import pod_names
 from pliant.control.board.view import Board, WorkloadView
-from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound, Refused, Unavailable
+from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound, Refused
 from pliant.control.explain.aside import aside
 from pliant.control.explain.questions import Questions
 from pliant.control.explain.rehearsal import Rehearsal, rehearse
@@ -16,10 +16,8 @@ from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Remembered, Session
 from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
-from pliant.control.submit.groups import variables_of
-from pliant.control.submit.submission import Submission, check_name
-from pliant.control.submit.variables import Sealed
-from pliant.control.submit.workload import workload_of
+from pliant.control.submit.submission import Accepted, Checked, Submission, check_name
+from pliant.control.submit.workload import check, seal
 from pliant.control.usecases.files import Files
 from pliant.control.usecases.jobs import Jobs
 from pliant.control.usecases.priorities import Priorities, valued
@@ -28,9 +26,11 @@ from pliant.control.usecases.tuning import Tuning
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import Reason
 from pliant.model.tenancy import Project
+from pliant.model.topology import Topology
 from pliant.model.workload import Attempt, AttemptId, Desired, Phase, Task, TaskPhase, Workload
+from pliant.sched.plan import Plan
 
-Answered = Callable[[Workload], tuple[int, str]]
+Answered = Callable[[Accepted], tuple[int, str]]
 """Renders the answer to a submission, so that the same answer can be given again for the same key."""
 
 FOLLOW_WAIT = 0.2
@@ -86,98 +86,77 @@ class Service(Tenancy, Tuning):
 
     # -- workloads ----------------------------------------------------------------------------------
 
-    def check(self, ask: Submission) -> tuple[Workload, list[str]]:
-        """What this would become, not yet submitted, and what its owner should know."""
+    def check(self, ask: Submission) -> Checked:
+        """What this would become, not yet submitted. Raises BadRequest."""
         ask = valued(ask, self.board.priorities)
-        return workload_of(ask, next(iter(self._engines.values())))
+        return check(ask, next(iter(self._engines.values())))
 
     def submit(
         self,
-        ask: Submission,
+        checked: Checked,
         user: str,
         *,
         key: str = "",
         fingerprint: str = "",
         render: Answered | None = None,
-    ) -> tuple[Workload, list[str]]:
+    ) -> Accepted:
         """Accept a workload. With `key`, the answer that `render` gives is remembered with it."""
-        workload, notices = self.check(ask)
         engine = next(iter(self._engines.values()))
-        if workload.sealed:
-            self._seal(engine, workload.id, variables_of(ask))
+        seal(checked, engine)
 
-        def run(draft: Draft) -> Workload:
-            project = self._project(ask.project)
-            for pool in ask.pools:
-                self._pool(pool)
-            name = self._free_name(project, ask)
-            within, made = self._nearness(project, ask, workload)
+        def run(draft: Draft) -> Accepted:
+            placed, made = self._placed(checked, draft.now)
             if made is not None:
                 draft.put(made)
             self._loop.state.serial += 1
-            accepted = replace(
-                workload,
-                name=name,
-                within=within,
-                project=project.id,
-                user=user,
-                created=draft.now,
-                phase_since=draft.now,
-                phase=Phase.PENDING,
-                serial=self._loop.state.serial,
-            )
-            draft.put(accepted)
-            for task in tasks_of(accepted):
+            workload = replace(placed, user=user, phase_since=draft.now, serial=self._loop.state.serial)
+            draft.put(workload)
+            for task in tasks_of(workload):
                 draft.put(task)
-            draft.event(
-                accepted.id, EventKind.SUBMITTED, f"{user} submitted {name} to {project.name}.", who=user
-            )
-            if key and render is not None:
-                status, body = render(accepted)
-                draft.put(Remembered(key, fingerprint, status, body, draft.now))
+            words = f"{user} submitted {workload.name} to {self._project(workload.project).name}."
+            draft.event(workload.id, EventKind.SUBMITTED, words, who=user)
+            accepted = Accepted(workload)
+
+            def conclude(whole: Draft, plan: Plan) -> None:
+                accepted.reason = next(
+                    (verdict.reason for verdict in plan.verdicts if verdict.workload == workload.id), None
+                )
+                if key and render is not None:
+                    status, body = render(accepted)
+                    whole.put(Remembered(key, fingerprint, status, body, whole.now))
+
+            draft.when_decided.append(conclude)
             return accepted
 
         try:
-            return self._loop.call(run), notices
+            return self._loop.call(run)
         except Refused:
-            engine.seal(workload.id, {})
+            engine.seal(checked.workload.id, {})
             raise
 
-    @staticmethod
-    def _seal(engine: Engine, workload: str, sealed: Sealed) -> None:
-        """Before the workload is recorded: one that is recorded can start at any time."""
-        try:
-            engine.seal(workload, sealed)
-        except OSError as error:
-            raise Unavailable(
-                f"Its environment cannot be kept: {error.strerror}.", "Nothing was submitted."
-            ) from error
-
-    def amend(self, answer: Remembered) -> None:
-        """Remember this answer instead of the one given to the same key before."""
-        self._loop.call(lambda draft: draft.put(answer))
-
-    def rehearse(self, ask: Submission) -> tuple[Rehearsal, list[str]]:
-        """What the scheduler would do with it now, and the notices of `check`. Nothing is recorded."""
-        workload, notices = self.check(ask)
+    def rehearse(self, checked: Checked) -> Rehearsal:
+        """What the scheduler would do with it now. Nothing is recorded."""
         now = self.now()
 
         def run(state: State) -> Rehearsal:  # on a copy of all that self knows
-            project = self._project(ask.project)
-            for pool in ask.pools:
-                self._pool(pool)
-            within, made = self._nearness(project, ask, workload)
-            guest = replace(
-                workload,
-                name=self._free_name(project, ask),
-                within=within if made is None else None,  # one domain each: nothing known lies in any
-                project=project.id,
-                created=now,
-                phase=Phase.PENDING,
-            )
+            guest, made = self._placed(checked, now)
+            if made is not None:  # one domain each: nothing known lies in any
+                guest = replace(guest, within=None)
             return rehearse(state, guest, tasks_of(guest), now)
 
-        return aside(self._loop, run), notices
+        return aside(self._loop, run)
+
+    def _placed(self, checked: Checked, now: int) -> tuple[Workload, Topology | None]:
+        """(the workload in its project, by its name; a topology to be made for it). On the loop's thread."""
+        project = self._project(checked.asked.project)
+        for pool in checked.asked.pools:
+            self._pool(pool)
+        within, made = self._nearness(project, checked.asked, checked.workload)
+        name = self._free_name(project, checked.asked)
+        placed = replace(
+            checked.workload, name=name, within=within, project=project.id, created=now, phase=Phase.PENDING
+        )
+        return placed, made
 
     def _free_name(self, project: Project, ask: Submission) -> str:
         taken = {

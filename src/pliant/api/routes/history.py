@@ -8,8 +8,8 @@ from pliant.api.context import Here
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.history import outcome_item
-from pliant.api.responses.models import History
 from pliant.api.responses.times import stamp, stamp_or_none
+from pliant.wire.workload import History
 
 router = APIRouter(prefix="/api/v1", tags=["workloads"])
 

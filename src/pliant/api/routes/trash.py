@@ -7,11 +7,11 @@ from fastapi import APIRouter, Depends, Response
 from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.listing import Listing, Window, window
-from pliant.api.responses import models
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.times import stamp
 from pliant.api.responses.workloads import Item
 from pliant.control.ports import Kept
+from pliant.wire.trash import KeptList, Restored
 
 router = APIRouter(prefix="/api/v1/trash", tags=["workloads"])
 
@@ -25,7 +25,7 @@ _listing: Listing[Kept] = Listing(
 )
 
 
-@router.get("", **answers(200, models.KeptList))
+@router.get("", **answers(200, KeptList))
 def kept_files(here: Here, asked: Annotated[Window, Depends(window)]) -> Response:
     """What deleted workloads left, oldest first."""
     keep = here.service.files.keep
@@ -34,7 +34,7 @@ def kept_files(here: Here, asked: Annotated[Window, Depends(window)]) -> Respons
     )
 
 
-@router.post("/{identity}/restore", **answers(200, models.Restored))
+@router.post("/{identity}/restore", **answers(200, Restored))
 def restore(identity: str, here: Here, caller: Caller) -> Response:
     """Bring back what the workload with that id left."""
     kept, path = here.service.files.restore(identity, caller.user)

@@ -16,7 +16,7 @@ from pliant.cli.session import Session, pass_session
 from pliant.cli.workloads.outcomes import signal_name
 
 if TYPE_CHECKING:
-    from pliant.client.wire import HistoryEntry, Outcome
+    from pliant.wire.workload import HistoryEntry, Outcome
 
 _HEADER = ("#", "NAME", "STATUS", "SUBMITTED", "WAITED", "ELAPSED", "GPUS", "GPU-HOURS", "EXIT", "REASON")
 _WIDE = ("PROJECT", "USER", "ATTEMPTS", "ID")

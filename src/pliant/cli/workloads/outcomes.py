@@ -11,7 +11,7 @@ from pliant.cli.output.amounts import show_duration
 from pliant.client.errors import Unreachable
 
 if TYPE_CHECKING:
-    from pliant.client.wire import Outcome
+    from pliant.wire.workload import Outcome
 
 T = TypeVar("T")
 

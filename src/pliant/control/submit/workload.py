@@ -3,11 +3,12 @@
 import uuid
 from dataclasses import replace
 
-from pliant.control.errors import BadRequest
+from pliant.control.errors import BadRequest, Unavailable
 from pliant.control.ports import Engine
 from pliant.control.submit.groups import groups_of, leader_of, variables_of
 from pliant.control.submit.placing import check_placing
 from pliant.control.submit.submission import (
+    Checked,
     Submission,
     backoff_of,
     check_name,
@@ -20,7 +21,7 @@ from pliant.control.submit.submission import (
 from pliant.model.workload import JOB_FOLDER, Kind, Launch, TaskGroup, Workload
 
 
-def workload_of(ask: Submission, engine: Engine) -> tuple[Workload, list[str]]:
+def check(ask: Submission, engine: Engine) -> Checked:
     """What this would become, not yet submitted, and what its owner should know. Raises BadRequest."""
     launch = launch_of(ask)
     if ask.name is not None:
@@ -29,7 +30,6 @@ def workload_of(ask: Submission, engine: Engine) -> tuple[Workload, list[str]]:
     groups = groups_of(ask, request)
     value, word, preemptible = priority_of(ask)
     placing = check_placing(ask.placing)
-    check_times(ask)
     notices = []
     if engine.unseen(launch):
         if launch.working_dir:
@@ -59,32 +59,40 @@ def workload_of(ask: Submission, engine: Engine) -> tuple[Workload, list[str]]:
         priority=value,
         preemptible=preemptible,
         pools=ask.pools,
-        node_type=ask.node_type,
         affinity=placing.affinity,
         tolerations=placing.tolerations,
         apart=placing.apart,
-        stale_grace=ask.stale_grace,
-        preemption_delay=ask.preemption_delay,
-        max_runtime=ask.max_runtime,
         backoff_limit=backoff_of(ask),
         backoff_exact=ask.backoff_limit is not None or serves,
         restart=ask.restart or serves,
-        terminate_after_preemption=ask.terminate_after_preemption,
-        grow_doubling=ask.elastic_doubling,
         framework=framework,
         ports=check_ports(ask),
         slots=ask.distribution.slots if ask.distribution is not None else 1,
         subgroups=ask.distribution.levels if ask.distribution is not None else (),
         min_groups=ask.distribution.least_groups if ask.distribution is not None else None,
         ends_with=leader_of(ask),
-        ttl=ask.ttl,
         source=ask.source,
         category=ask.category or {Kind.WORKSPACE: "Build", Kind.INFERENCE: "Deploy"}.get(ask.kind, "Train"),
         priority_class=word,
-        labels=ask.labels,
-        annotations=ask.annotations,
+        **ask.fields,
     )
-    return workload, notices
+    check_times(workload)
+    return Checked(ask, workload, tuple(notices))
+
+
+def seal(checked: Checked, engine: Engine) -> None:
+    """Keep the values of its variables before it is recorded: what is recorded can start at any time.
+
+    Raises Unavailable.
+    """
+    if not checked.workload.sealed:
+        return
+    try:
+        engine.seal(checked.workload.id, variables_of(checked.asked))
+    except OSError as error:
+        raise Unavailable(
+            f"Its environment cannot be kept: {error.strerror}.", "Nothing was submitted."
+        ) from error
 
 
 def _unseen(launch: Launch) -> Launch:
