@@ -187,6 +187,7 @@ def test_all_fields_arrive(api: Api) -> None:
             "annotations": [{"name": "note", "value": "y"}],
             "stdin": True,
             "tty": True,
+            "submittedFrom": None,
             "workingDir": "/tmp",
             "nodeAffinityRequired": None,
             "nodeAffinityPreferred": [],
