@@ -114,6 +114,11 @@ class Fake:
             ("GET", "/api/v1/workloads", self._workloads),
             ("GET", "/api/v1/workloads/([^/]+)", self._workload),
             ("DELETE", "/api/v1/workloads/([^/]+)", lambda r, name: Answer(202)),
+            (
+                "GET",
+                "/api/v1/workloads/[^/]+/folders",
+                lambda r: Answer(body=dict.fromkeys(("workingDir", "jobFolder", "logFolder"))),
+            ),
             ("GET", "/api/v1/workloads/[^/]+/outcome", lambda r: Answer(body=OUTCOME)),
             ("POST", "/api/v1/workloads/[^/]+/cancel", lambda r: Answer(body=OUTCOME | {"exitCode": None})),
             ("GET", "/api/v1/workloads/[^/]+/pods", lambda r: Answer(body={"next": None, "pods": [POD]})),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pliant.wire.questions import QueueEntry, Verdict, WhyItem
     from pliant.wire.server import Doctor, ServerItem
     from pliant.wire.submission import Submitted
-    from pliant.wire.trash import KeptItem
+    from pliant.wire.trash import FolderItem, KeptItem
     from pliant.wire.workload import (
         EventItem,
         HistoryEntry,
@@ -160,6 +160,9 @@ class Client:
         """{status, kept: KeptItem or None}"""
         query = [("purge", True)] if purge else []
         return cast("dict[str, Any]", self._http.call("DELETE", _workload(workload_id), query=query) or {})
+
+    def folders(self, workload_id: str) -> FolderItem:
+        return cast("FolderItem", self._http.call("GET", f"{_workload(workload_id)}/folders"))
 
     def kept_files(self) -> Iterator[KeptItem]:
         """What deleted workloads left, oldest first."""

@@ -39,6 +39,15 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True)
+class Folders:
+    """Where a workload's files are on its node."""
+
+    working_dir: str  # in which its tasks start
+    job: str
+    logs: str  # of all tasks and attempts
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """Files of a deleted workload, as long as they can be brought back."""
 
@@ -190,6 +199,9 @@ class Engine(Protocol):
 
         Raises ValueError if something of it lives, and OSError; may be repeated.
         """
+
+    def folders(self, workload: Workload) -> Folders | None:
+        """None: its tasks have no folders."""
 
     def leaves(self, workload: Workload) -> Kept | None:
         """What `forget` would keep of it; None: it has no files."""

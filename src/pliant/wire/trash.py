@@ -1,8 +1,16 @@
-"""Files of deleted workloads, as long as they can be brought back."""
+"""Where files of workloads are, and those of deleted ones, as long as they can be brought back."""
 
 from typing import TypedDict
 
 from pliant.wire.workload import Page
+
+
+class FolderItem(TypedDict):
+    """Null where a workload's tasks have no folders."""
+
+    workingDir: str | None
+    jobFolder: str | None
+    logFolder: str | None
 
 
 class KeptItem(TypedDict):

@@ -28,7 +28,7 @@ from pliant.sched.explain.remedies import Named
 from pliant.wire.questions import Queue, WhyItem
 from pliant.wire.server import Health
 from pliant.wire.submission import Submitted
-from pliant.wire.trash import Deleting
+from pliant.wire.trash import Deleting, FolderItem
 from pliant.wire.workload import (
     Batch,
     BatchDone,
@@ -188,6 +188,19 @@ def cancel_workload(identity: str, here: Here, caller: Caller, now: Now = False)
 def outcome(identity: str, here: Here) -> Response:
     """How it ended; `exitCode` is null until it has."""
     return answer(outcome_item(here.service.outcome(identity)))
+
+
+@router.get("/{identity}/folders", **answers(200, FolderItem))
+def folders(identity: str, here: Here) -> Response:
+    """Where its tasks start and where its files are, on its node."""
+    found = here.service.files.folders(find(here, identity).workload)
+    return answer(
+        {
+            "workingDir": found.working_dir if found is not None else None,
+            "jobFolder": found.job if found is not None else None,
+            "logFolder": found.logs if found is not None else None,
+        }
+    )
 
 
 @router.get("/{identity}/pods", **answers(200, PodList))

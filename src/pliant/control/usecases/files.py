@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pliant.control.board.view import CLUSTER
 from pliant.control.errors import NotFound, Unavailable
 from pliant.control.loop import Loop
-from pliant.control.ports import Engine, Kept
+from pliant.control.ports import Engine, Folders, Kept
 from pliant.control.state.draft import Draft
 from pliant.model.event import EventKind
 from pliant.model.quantity import format_bytes, format_duration
@@ -26,6 +26,10 @@ class Files:
     def keep(self) -> int:
         """Ms for which files of a deleted workload are kept."""
         return self._loop.state.settings.keep_deleted
+
+    def folders(self, workload: Workload) -> Folders | None:
+        found = (engine.folders(workload) for engine in self._engines.values())
+        return next((folders for folders in found if folders is not None), None)
 
     def kept(self) -> Sequence[Kept]:
         """All, oldest first."""

@@ -12,7 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from pliant.control.fractions import Fractions, TaskUse, Unheld
-from pliant.control.ports import Devices, Halt, Kept, Sink
+from pliant.control.ports import Devices, Folders, Halt, Kept, Sink
 from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.local import logs, processes
 from pliant.engines.local.attempts import Attempts, Means
@@ -27,7 +27,7 @@ from pliant.engines.local.environment import (
     same_folder,
     working_dir,
 )
-from pliant.engines.local.images.catalogue import Catalogue, CatalogueError
+from pliant.engines.local.images.catalogue import Catalogue, CatalogueError, Entry
 from pliant.engines.local.layout import Layout, boot_id, read_json, write_json
 from pliant.engines.local.living import Living
 from pliant.engines.local.resizing import Resizing, Seen
@@ -255,6 +255,15 @@ class LocalEngine:
         self._attempts.trash.unlink(workload, project)
         for folder in self._layout.discard(workload.id):
             self._strands.submit("forget", partial(shutil.rmtree, folder, ignore_errors=True))
+
+    def folders(self, workload: Workload) -> Folders | None:
+        job = self._layout.checkpoint_folder(workload.id)
+        try:
+            entry, _ = self._catalogue.resolve(workload.launch)
+        except CatalogueError:  # its image was taken out of the catalogue meanwhile
+            entry = Entry()
+        cwd = working_dir(workload.launch, entry, job)
+        return Folders(cwd, str(job), str(self._layout.attempts / workload.id))
 
     def leaves(self, workload: Workload) -> Kept | None:
         project = self._attempts.project_of(workload)

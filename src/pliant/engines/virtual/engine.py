@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from pliant.control.fractions import TaskUse
-from pliant.control.ports import Kept, Session, Sink, StaleEpoch
+from pliant.control.ports import Folders, Kept, Session, Sink, StaleEpoch
 from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.virtual.machines import Machines
 from pliant.model.fact import AttemptEnded, AttemptStarted, NodeSeen
@@ -113,6 +113,9 @@ class VirtualEngine:
         for attempt in mine:
             del self.machines.runs[attempt]
             self.machines.allocations.pop(attempt, None)
+
+    def folders(self, workload: Workload) -> Folders | None:
+        return None
 
     def leaves(self, workload: Workload) -> Kept | None:
         return None
