@@ -88,6 +88,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         yield Ground(made)
 
 
+@pytest.mark.slow
 def test_nothing_that_can_be_sent_breaks_the_server(ground: Ground) -> None:
     for result in ground.schema.get_all_operations():
         operation = result.ok()

@@ -13,6 +13,7 @@ from pliant.api.models import answer_type
 from pliant.api.responses.encoding import answer
 from pliant.api.routes import (
     audit,
+    history,
     job,
     machines,
     organization,
@@ -86,6 +87,7 @@ ROUTERS = (
     server_routes.router,
     submit.router,
     workloads.queue_router,
+    history.router,
     job.router,
     streams.router,
     workloads.router,

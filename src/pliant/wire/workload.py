@@ -178,6 +178,26 @@ class Outcome(TypedDict):
     gpuHours: float
 
 
+class HistoryEntry(TypedDict):
+    """An entry of GET /api/v1/history: one workload, also when it is deleted."""
+
+    number: int  # order of submission
+    id: str
+    name: str
+    projectName: str
+    submittedBy: str
+    submittedAt: str
+    completedAt: str | None
+    waitedSeconds: int
+    gpus: float  # that the last attempts of its tasks held
+    attempts: int
+    outcome: Outcome
+
+
+class History(TypedDict):
+    entries: list[HistoryEntry]
+
+
 class PodItem(TypedDict):
     """An entry of GET /api/v1/workloads/{id}/pods: one task."""
 

@@ -39,11 +39,15 @@ def cause(outcome: Outcome) -> str:
     if outcome["outOfMemory"]:
         return "out of memory"
     if outcome["signal"] is not None:
-        try:
-            return signal.Signals(outcome["signal"]).name
-        except ValueError:
-            return f"signal {outcome['signal']}"
+        return signal_name(outcome["signal"])
     return f"exit code {outcome['exitCode']}"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def summary(name: str, outcome: Outcome) -> str:

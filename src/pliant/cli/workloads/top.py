@@ -20,6 +20,7 @@ top = LazyGroup(
             "nodes": "pliant.cli.workloads.top:node",
             "job": "pliant.cli.workloads.top:job",
             "jobs": "pliant.cli.workloads.top:job",
+            "pods": "pliant.cli.workloads.top:job",
         }
     },
     name="top",
