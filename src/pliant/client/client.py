@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pliant.wire.organization import OrgUnitItem
     from pliant.wire.questions import QueueEntry, Verdict, WhyItem
     from pliant.wire.server import Doctor, ServerItem
-    from pliant.wire.submission import Submitted
+    from pliant.wire.submission import AnySubmission, Submitted
     from pliant.wire.workload import (
         EventItem,
         HistoryEntry,
@@ -120,7 +120,7 @@ class Client:
         found = self._http.call("GET", f"{_workload(workload_id)}/progress")
         return cast("ProgressHistory", found)["points"]
 
-    def submit(self, kind: str, body: Mapping[str, Any]) -> Submitted:
+    def submit(self, kind: str, body: AnySubmission) -> Submitted:
         """`kind`: a key of _TYPED. Sent again if the connection breaks; a key makes it one workload."""
         answer = self._http.call(
             "POST",
@@ -131,7 +131,7 @@ class Client:
         )
         return cast("Submitted", answer)
 
-    def dry_run(self, kind: str, body: Mapping[str, Any]) -> Verdict:
+    def dry_run(self, kind: str, body: AnySubmission) -> Verdict:
         """What the scheduler would do with it. Nothing is recorded."""
         query: Query = [("dryRun", True)]
         answer = self._http.call(
