@@ -63,7 +63,8 @@ def phase_of(workload: Workload, tasks: Sequence[Task]) -> Phase:
     if workload.phase.final:
         return workload.phase
     if workload.desired is Desired.STOPPED:
-        return Phase.STOPPING if live else Phase.STOPPED
+        over = Phase.FAILED if workload.cancelled_by else Phase.STOPPED
+        return Phase.STOPPING if live else over
     if any(task.phase is TaskPhase.FAILED for task in tasks):
         return Phase.FAILED
     core = core_of(workload, tasks)
@@ -145,8 +146,9 @@ def phase_changed(workload: Workload, phase: Phase, now: int, message: str) -> W
         workload,
         phase=phase,
         phase_since=now,
-        phase_message=message,
-        completed=now if phase.final else None,
+        phase_message=message or (workload.phase_message if workload.ended_as else ""),
+        ended_as=phase if phase.final else workload.ended_as,
+        completed=now if phase.final else workload.completed,
         pending_ms=workload.pending_ms + (spent if waited else 0),
         running_ms=workload.running_ms + (spent if ran else 0),
     )

@@ -1,0 +1,77 @@
+"""How a workload ended, as the one exit code that waiting commands return."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pliant.model.workload import Attempt, Desired, Exit, Phase, Workload
+
+SIGNALLED = 128
+"""A process that a signal ended counts as this plus the number of the signal, as in a shell."""
+
+OUT_OF_MEMORY = 137
+ENDED_BY_A_PERSON = 143
+"""Of a workload that was cancelled, or deleted before its end, whatever its processes returned."""
+
+UNKNOWN_FAILURE = 1
+
+_RUNS = (Phase.RUNNING, Phase.UPDATING, Phase.DEGRADED)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`exit_code` is None until the workload has ended, and once it has ended it does not change."""
+
+    phase: Phase
+    exit_code: int | None
+    signal: int | None  # that ended the task whose code this is
+    out_of_memory: bool  # that task was killed for want of memory
+    cancelled_by: str
+    deleted: bool
+    gone: bool  # deleted, and nothing of it lives any more
+    message: str  # the last that was recorded about its end
+    running: int  # ms for which it ran, all stays together
+    held: int  # milli-GPU-ms that its attempts held, exact over resizes
+    gpu: int  # milli-GPUs that the last attempts of its tasks held
+    attempts: int
+
+
+def outcome_of(workload: Workload, attempts: Sequence[Attempt], now: int) -> Outcome:
+    """The highest code among the last attempts of its tasks; of attempts that were stopped none counts.
+
+    A workload that had ended before it was deleted keeps its own code.
+    """
+    newest = {row.id.task: row for row in sorted(attempts, key=lambda row: row.id.number)}
+    ends = [row.exit for row in newest.values() if row.exit is not None and not row.exit.stopped]
+    phase = workload.ended_as or workload.phase
+    deleted = workload.desired is Desired.DELETED
+    code, worst = None, None
+    if phase is Phase.COMPLETED:
+        code = 0
+    elif phase.final and not workload.cancelled_by:
+        worst = max(ends, key=code_of, default=None)
+        code = (code_of(worst) if worst is not None else 0) or UNKNOWN_FAILURE
+    elif phase.final or deleted:
+        code = ENDED_BY_A_PERSON
+    return Outcome(
+        phase,
+        code,
+        worst.signal if worst is not None else None,
+        worst is not None and worst.oom,
+        workload.cancelled_by,
+        deleted,
+        workload.deleted is not None,
+        workload.phase_message,
+        workload.running_ms + (max(0, now - workload.phase_since) if workload.phase in _RUNS else 0),
+        sum(row.held(now) for row in attempts),
+        sum(row.placement.gpu for row in newest.values()),
+        len(attempts),
+    )
+
+
+def code_of(end: Exit) -> int:
+    """One number for how an attempt ended; 0 if it has none of its own."""
+    if end.oom:
+        return OUT_OF_MEMORY
+    if end.signal is not None:
+        return SIGNALLED + end.signal
+    return end.code or 0
