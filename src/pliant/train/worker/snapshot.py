@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pliant.train.errors import BadCheckpoint
-from pliant.train.worker.checkpoint import Checkpoints, read, save
+from pliant.train.worker.checkpoint import Checkpoints, save
 from pliant.train.worker.model import Trained
 
 _SAME = ("records", "global_batch", "seed", "shuffle", "logical_workers")
@@ -89,11 +89,3 @@ class Keeper:
         """Wait for what is being written."""
         if self._store is not None:
             self._store.settle()
-
-
-def load_final(folder: str | Path, model: torch.nn.Module) -> int:
-    """Put the final weights of a job with this checkpoint folder into the model; returns the step they are
-    of."""
-    tensors, manifest = read(Path(folder) / "final")
-    model.load_state_dict(tensors)
-    return int(manifest["step"])
