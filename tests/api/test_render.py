@@ -8,7 +8,7 @@ from pliant.api.amounts import quantity
 from pliant.api.render import job_type, numbers_of, over_quota, status_of
 from pliant.api.render_spec import spec_of
 from pliant.api.times import stamp
-from pliant.control.view import Board, PoolUse, QueueView, WorkloadView
+from pliant.control.board.view import Board, PoolUse, QueueView, WorkloadView
 from pliant.model.machine import Placement, Share
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import Project

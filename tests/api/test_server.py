@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pliant.api import shapes
 from pliant.api.app import ROUTERS
+from pliant.control.board.view import Board
 from pliant.control.service import Service
-from pliant.control.view import Board
 from pliant.store import open_store
 from tests.api.conftest import Api
 

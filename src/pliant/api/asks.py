@@ -7,10 +7,10 @@ from decimal import Decimal
 
 from pliant.api.bodies import Compute, Distributed, DistributedSpec, Inference, Pair, Spec, Submit
 from pliant.api.whereabouts import placing_of
+from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.placing import named_within
-from pliant.control.submission import Distribution, GroupAsk, Submission
-from pliant.control.view import Board
+from pliant.control.submit.placing import named_within
+from pliant.control.submit.submission import Distribution, GroupAsk, Submission
 from pliant.model.quantity import parse_bytes
 from pliant.model.workload import Kind, Launch, Port, SubGroup
 

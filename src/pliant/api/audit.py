@@ -9,7 +9,7 @@ from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.shapes import Shape
 from pliant.api.sight import shown, sight
-from pliant.control.fairness import DEFINITIONS, HOUR, SLOTS, jain
+from pliant.control.board.fairness import DEFINITIONS, HOUR, SLOTS, jain
 from pliant.sched.remedy import Named
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])

@@ -12,7 +12,7 @@ from pliant.api.answers import answer, answers, empty
 from pliant.api.bodies import Body, Count, Word
 from pliant.api.context import Context, Here
 from pliant.api.feed import BEAT
-from pliant.control.jobs import PROTOCOL
+from pliant.control.usecases.jobs import PROTOCOL
 from pliant.model.progress import Progress
 from pliant.model.workload import AttemptId
 

@@ -13,8 +13,8 @@ from pliant.api.context import Context, Here
 from pliant.api.listing import Listing, Window, window
 from pliant.api.render_org import cluster_item, node_item, pool_item
 from pliant.api.scheduling import topology_id
+from pliant.control.board.view import Board, NodeView
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.view import Board, NodeView
 from pliant.model.affinity import Effect, Taint
 from pliant.model.machine import NodePool, Strategy
 from pliant.model.quantity import parse_duration

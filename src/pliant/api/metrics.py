@@ -9,8 +9,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from pliant.api.render_fraction import Uses, shares_of
-from pliant.control.accounting import sum_of
-from pliant.control.view import Board
+from pliant.control.board.view import Board
+from pliant.control.state.accounting import sum_of
 from pliant.model.quantity import GPU
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

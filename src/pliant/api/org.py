@@ -16,9 +16,9 @@ from pliant.api.context import Context, Here
 from pliant.api.listing import Listing, Window, window
 from pliant.api.render_org import RANKS, UnitRenderer, parent_of
 from pliant.api.times import stamp
+from pliant.control.board.view import QueueView
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.tenancy import QueueChange, QuotaChange
-from pliant.control.view import QueueView
+from pliant.control.usecases.tenancy import QueueChange, QuotaChange
 from pliant.model.machine import DEFAULT_POOL
 from pliant.model.quantity import GPU
 from pliant.model.tenancy import UNLIMITED, Department, Project, Quota, TimeLimits

@@ -11,8 +11,8 @@ from pliant.api.bodies import PriorityClassBody, PriorityClassesBody
 from pliant.api.context import Here
 from pliant.api.render import Item
 from pliant.api.times import stamp
+from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest
-from pliant.control.view import Board
 from pliant.model.priority import PriorityClass
 from pliant.model.workload import PRIORITIES
 

@@ -9,9 +9,9 @@ from pliant.api.render_fraction import Uses, fraction_of, shares_of
 from pliant.api.render_progress import progress
 from pliant.api.render_spec import spec_of
 from pliant.api.times import stamp, stamp_or_none
-from pliant.control.pods import pod_names
-from pliant.control.transitions import describe_exit
-from pliant.control.view import Board, WorkloadView
+from pliant.control.board.pods import pod_names
+from pliant.control.board.view import Board, WorkloadView
+from pliant.control.state.transitions import describe_exit
 from pliant.model.machine import DEFAULT_POOL, Placement
 from pliant.model.quantity import format_bytes
 from pliant.model.reason import Reason

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pliant.control.board.view import WorkloadView
 from pliant.control.fractions import How, TaskUse
-from pliant.control.view import WorkloadView
 from pliant.model.workload import AttemptId
 
 Item = dict[str, Any]

@@ -2,7 +2,7 @@
 
 from pliant.api.render import Item, numbers_of
 from pliant.api.times import stamp
-from pliant.control.view import WorkloadView
+from pliant.control.board.view import WorkloadView
 from pliant.model.event import Event, EventKind
 from pliant.model.workload import Phase
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pliant.api.amounts import gpus
 from pliant.api.render import Item
 from pliant.api.times import stamp
-from pliant.control.accounting import sum_of
-from pliant.control.view import Board, NodeView, PoolUse, QueueView
+from pliant.control.board.view import Board, NodeView, PoolUse, QueueView
+from pliant.control.state.accounting import sum_of
 from pliant.model.machine import DEFAULT_POOL, NodePool
 from pliant.model.quantity import Resources, format_duration
 from pliant.model.tenancy import UNLIMITED, Department, Project, Queue, Quota, TimeLimits

@@ -13,9 +13,9 @@ from pliant.api.context import Context, Here
 from pliant.api.listing import Listing, Window, cut, window
 from pliant.api.render import Item
 from pliant.api.render_history import happening
+from pliant.control.board.view import CLUSTER, Board
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.setting import SETTINGS, read
-from pliant.control.view import CLUSTER, Board
+from pliant.control.state.setting import SETTINGS, read
 from pliant.model.topology import Topology
 from pliant.sched.settings import Settings
 

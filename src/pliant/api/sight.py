@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pliant.api.auth import Principal
-from pliant.control.view import Board
+from pliant.control.board.view import Board
 from pliant.sched.remedy import Named
 
 Sees = Callable[[str], bool]

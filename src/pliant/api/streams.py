@@ -14,8 +14,8 @@ from pliant.api.bodies import Command, Screen
 from pliant.api.context import Context, Here
 from pliant.api.feed import BEAT, feed
 from pliant.api.render import Renderer
+from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import BadRequest, Conflict
-from pliant.control.view import Board, WorkloadView
 from pliant.model.workload import AttemptId
 
 router = APIRouter(prefix="/api/v1", tags=["streams"])

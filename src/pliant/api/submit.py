@@ -17,10 +17,10 @@ from pliant.api.auth import Caller, Principal
 from pliant.api.bodies import Distributed, Inference, Submit
 from pliant.api.context import Context, Here
 from pliant.api.render import Item, reason_item, submitted
+from pliant.control.board.view import Board
 from pliant.control.errors import Conflict
+from pliant.control.explain.rehearsal import Rehearsal
 from pliant.control.ports import Remembered
-from pliant.control.rehearsal import Rehearsal
-from pliant.control.view import Board
 from pliant.model.workload import Kind, Workload
 
 router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])

@@ -15,8 +15,8 @@ from pliant.api.shapes import Shape
 from pliant.api.sight import Sees, shown, sight
 from pliant.api.times import stamp
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.questions import Drained, Supposed, Unblocked
-from pliant.control.supposing import LABELS
+from pliant.control.explain.questions import Drained, Supposed, Unblocked
+from pliant.control.explain.supposing import LABELS
 from pliant.sched.remedy import Remedy
 from pliant.sched.whatif import Difference
 

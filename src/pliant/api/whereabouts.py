@@ -5,7 +5,7 @@ from typing import Any
 
 from pliant.api.bodies import Expression, Spec
 from pliant.control.errors import BadRequest
-from pliant.control.placing import Placing
+from pliant.control.submit.placing import Placing
 from pliant.model.affinity import HOST, Affinity, Effect, Operator, Preference, Term, Toleration
 from pliant.model.workload import Workload
 

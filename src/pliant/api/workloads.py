@@ -20,8 +20,8 @@ from pliant.api.render_progress import points
 from pliant.api.sight import Sees, censored, shown, sight
 from pliant.api.times import stamp, stamp_or_none
 from pliant.api.whatif import remedy_item, unblock_item
+from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import NotFound, Refused
-from pliant.control.view import Board, WorkloadView
 from pliant.model.event import Event
 from pliant.model.workload import Desired, Kind
 from pliant.sched.remedy import Named
