@@ -17,6 +17,7 @@ from pliant.sched.actions.stay import stay
 from pliant.sched.context import Cycle
 from pliant.sched.intents import Deriver
 from pliant.sched.plan import Decision, Plan, Verb
+from pliant.sched.protection import protections
 from pliant.sched.settings import Settings
 from pliant.sched.verdicts import verdicts
 from pliant.sched.victims import fresh
@@ -93,6 +94,8 @@ def _plan(cycle: Cycle) -> Plan:
         verdicts(cycle, outcome),
         cycle.wake,
         cycle.churn.rows(cycle.decisions),
+        tuple(cycle.standings()),
+        tuple(protections(world)),
     )
 
 

@@ -11,6 +11,7 @@ from pliant.model.workload import TaskPhase, Workload
 from pliant.sched import fit
 from pliant.sched.admission import Refusal
 from pliant.sched.machines import NodeClass, TaskKey
+from pliant.sched.naming import workload_named
 from pliant.sched.portions import Chunk, Step
 from pliant.sched.tree import NOTHING
 
@@ -216,5 +217,5 @@ class Reserving:
         self._world.undo(mark)
         if not fits:
             return None
-        name, said = made.chunk.workload.name, chunk.workload.max_runtime
-        return Reserved(adding.gpu, name, made.gpus, made.begins, said)
+        gang = workload_named(self._world, made.chunk.workload.id)
+        return Reserved(adding.gpu, gang, made.gpus, made.begins, chunk.workload.max_runtime)

@@ -4,6 +4,7 @@ from pliant.model.quantity import GPU
 from pliant.model.reason import (
     BackOff,
     MinRuntime,
+    Named,
     NeverFits,
     NoCapacity,
     NoMatchingNode,
@@ -27,9 +28,10 @@ from pliant.sched.division import ALL, INFINITE
 from pliant.sched.intents import Outcome
 from pliant.sched.kin import Kin
 from pliant.sched.machines import NodeClass, TaskKey
+from pliant.sched.naming import named_at, queue_named, workload_named
 from pliant.sched.plan import Verdict
 from pliant.sched.portions import workload_open
-from pliant.sched.share import level_of, queue_of
+from pliant.sched.share import level_of
 
 
 def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
@@ -82,22 +84,26 @@ def explain(cycle: Cycle, block: Block) -> Reason:
         return _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, True) or _never(cycle, block, cls)
     refusal = block.refusal
     if refusal is not None:
-        name, level = queue_of(world, refusal.key).name, level_of(world, refusal.key)
+        queue, level = named_at(world, refusal.key), level_of(world, refusal.key)
         kind = NonPreemptibleOverQuota if refusal.quota else OverLimit
-        return kind(level, name, block.pool, refusal.resource, refusal.allowed, refusal.used, refusal.asked)
+        return kind(level, queue, block.pool, refusal.resource, refusal.allowed, refusal.used, refusal.asked)
     protected = cycle.protected.get(block.kin)
     if protected is not None:
-        return MinRuntime(protected[0], block.pool, protected[1], block.adding.gpu)
+        victim, until, rule = protected
+        named = workload_named(world, victim)
+        return MinRuntime(named, block.pool, until, block.adding.gpu, rule.level, rule.owner(world))
     reserved = cycle.reserving.why(chunk, block.pool, block.adding)
     if reserved is not None:
         return reserved
     withheld = cycle.withheld.get(block.kin)
     if withheld is not None:
-        churn, name = cycle.churn, world.projects[withheld].name
-        return ChurnBudget(block.adding.gpu, name, churn.budget, churn.window, churn.until(withheld))
+        churn, project = cycle.churn, queue_named(world.projects[withheld])
+        return ChurnBudget(block.adding.gpu, project, churn.budget, churn.window, churn.until(withheld))
     outwaited = cycle.outwaited.get(block.kin)
     if outwaited is not None:
-        return Outwaited(*outwaited, chunk.priority, block.adding.gpu)
+        holder, priority, aged = outwaited
+        named = workload_named(world, holder)
+        return Outwaited(named, priority, aged, chunk.priority, block.adding.gpu)
     short = _short_of(block, cls)
     apart = _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, False)
     if apart is not None and getattr(block.adding, short) <= _all(cls, short):
@@ -106,7 +112,7 @@ def explain(cycle: Cycle, block: Block) -> Reason:
         standing = cycle.bare(block.pool)[workload.project]
         quota = standing.deserved.gpu
         return NotEntitled(
-            world.projects[workload.project].name,
+            queue_named(world.projects[workload.project]),
             block.pool,
             block.adding.gpu,
             world.use(workload.project, block.pool).claimed.gpu,
@@ -119,7 +125,9 @@ def explain(cycle: Cycle, block: Block) -> Reason:
     if apart is not None:
         return apart
     asked = getattr(block.adding, short)
-    return NoCapacity(asked, len(chunk.parts), _best(cls, short), _all(cls, short), len(cls.nodes), short)
+    only = next(iter(cls.nodes)) if len(cls.nodes) == 1 else ""
+    tasks, best, free = len(chunk.parts), _best(cls, short), _all(cls, short)
+    return NoCapacity(asked, tasks, best, free, len(cls.nodes), short, only)
 
 
 def _no_domain(cycle: Cycle, block: Block, cls: NodeClass) -> NoDomain | None:
@@ -187,7 +195,7 @@ def _never(cycle: Cycle, block: Block, whole: NodeClass) -> Reason:
         if request.memory > memory:
             return NeverFits(request.memory, memory, len(cls.nodes), "memory")
         if request.gpu_memory > cls.largest[1]:
-            return NeverFits(request.gpu_memory, cls.largest[1], len(cls.nodes), "GPU memory")
+            return NeverFits(request.gpu_memory, cls.largest[1], len(cls.nodes), "gpu-memory")
     return NeverFits(block.adding.gpu, whole.usable * GPU, len(whole.nodes), "gpu", len(block.chunk.parts))
 
 
@@ -245,7 +253,7 @@ def _gang(cycle: Cycle, key: TaskKey) -> Reason:
     row = cycle.world.tasks[key]
     if not away and row.retry_at is not None and row.retry_at > cycle.now:
         return BackOff(row.name, row.retry_at, row.failures)  # it waits for nobody
-    return WaitingForGang(row.name, ", ".join(away))
+    return WaitingForGang(row.name, tuple(away))
 
 
 def _release(cycle: Cycle, key: TaskKey) -> Reason:
@@ -254,7 +262,7 @@ def _release(cycle: Cycle, key: TaskKey) -> Reason:
     claim = world.claim_of(key)
     assert claim is not None
     wanted = set(claim.uuids)
-    holders: dict[str, None] = {}
+    holders: dict[str, Named] = {}
     node = world.nodes.get(claim.node)
     for other in sorted(node.tasks) if node is not None else ():
         carries = world.tasks[other].carries
@@ -264,6 +272,7 @@ def _release(cycle: Cycle, key: TaskKey) -> Reason:
             and carries.node == claim.node
             and (other[0] == key[0] or wanted & set(carries.uuids))
         ):
-            owner = world.workloads.get(other[0])
-            holders[owner.name if owner is not None else other[0]] = None
-    return WaitingForRelease(claim.node, claim.gpu, ", ".join(holders))
+            known = other[0] in world.workloads
+            holders[other[0]] = workload_named(world, other[0]) if known else Named("workload", other[0])
+    grace = max((world.workloads[wid].launch.grace for wid in holders if wid in world.workloads), default=0)
+    return WaitingForRelease(claim.node, claim.gpu, tuple(holders.values()), grace)

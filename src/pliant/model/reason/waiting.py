@@ -47,9 +47,7 @@ class NeverFits(Reason):
     def text(self, now: int) -> str:
         asked, largest = amount(self.short_of, self.asked), bare(self.short_of, self.largest)
         if self.tasks > 1:
-            return (
-                f"Never fits: its {self.tasks} tasks request {asked} together, all eligible nodes have {largest}."
-            )
+            return f"Never fits: its {self.tasks} tasks request {asked} together, all eligible nodes have {largest}."
         return f"Never fits: it requests {asked}, the largest eligible node has {largest}."
 
 
@@ -64,7 +62,9 @@ class NoMatchingNode(Reason):
 
     def text(self, now: int) -> str:
         kind = f" of type {self.node_types}" if self.node_types else ""
-        return f"Node pool {self.pool} has no schedulable node{kind} ({counted(self.nodes, 'node')} in total)."
+        return (
+            f"Node pool {self.pool} has no schedulable node{kind} ({counted(self.nodes, 'node')} in total)."
+        )
 
 
 @dataclass(frozen=True, slots=True)
