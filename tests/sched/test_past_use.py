@@ -73,7 +73,7 @@ def test_the_score_stands_in_the_verdict():
     t.settle()
     reason = t.verdict("a1").reason
     assert (reason.code, reason.fair_share, reason.past_use) == ("not-entitled", 0, 900)
-    assert "90 % of the pool" in reason.text
+    assert "90% of the pool" in reason.text(0)
 
 
 def test_the_same_past_for_all_changes_nothing():

@@ -154,7 +154,7 @@ def test_a_workload_that_contradicts_itself_is_set_aside(change, flaw):
     assert [fault for fault in found.faults if "workload x contradicts itself" in fault and flaw in fault]
     plan = decide(found, 100_000_000, Settings())
     assert {start.attempt.workload for start in plan.starts} == {"y"}
-    assert [flaw in verdict.reason.text for verdict in plan.verdicts if verdict.workload == "x"] == [True]
+    assert [flaw in verdict.reason.flaw for verdict in plan.verdicts if verdict.workload == "x"] == [True]
     found.put(plain)
     assert not found.faults
     plan = decide(found, 100_000_000, Settings())

@@ -18,6 +18,7 @@ class Reason(Shape):
     code: str
     message: str
     numbers: Numbers
+    names: list[Numbers]
 
 
 class Amount(Shape):
@@ -134,6 +135,7 @@ class WorkloadItem(Shape):
     totalPendingTimeSeconds: int
     totalRunningTimeSeconds: int
     guaranteedRuntimeEndsAt: str | None
+    protection: Numbers | None
     actionsSupport: dict[str, bool]
     distributedFramework: str | None
     status: str
@@ -176,6 +178,7 @@ class EventItem(Shape):
     who: str
     code: str
     numbers: Numbers
+    names: list[Numbers]
     decision: str
     attempt: str
 

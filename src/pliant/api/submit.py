@@ -95,7 +95,7 @@ def _submit(here: Context, body: Submit, kind: Kind, caller: Principal, key: str
     never = view is not None and view.reason is not None and view.reason.code == NEVER
     if not never or view is None or view.reason is None:
         return encode(render(workload))
-    final = encode(render(workload, [view.reason.text]))
+    final = encode(render(workload, [view.reason.text(service.now())]))
     if key:  # whoever asks again with this key must read the same
         service.amend(Remembered(key, mark, 202, final.decode(), service.now()))
     return final
@@ -104,15 +104,15 @@ def _submit(here: Context, body: Submit, kind: Kind, caller: Principal, key: str
 def rehearse(here: Context, body: Submit, kind: Kind) -> Response:
     ask, vain = submission(body, kind, here.service.board)
     result, notices = here.service.rehearse(ask)
-    return answer(verdict(result, here.service.board, [*notices, *vain]))
+    return answer(verdict(result, here.service.board, [*notices, *vain], here.service.now()))
 
 
-def verdict(result: Rehearsal, board: Board, notices: Sequence[str]) -> Item:
+def verdict(result: Rehearsal, board: Board, notices: Sequence[str], now: int) -> Item:
     """A wire.Verdict."""
     never = result.reason is not None and result.reason.code == NEVER
     return {
         "verdict": "starts" if result.placements else "never" if never else "waits",
-        "reason": reason_item(result.reason),
+        "reason": reason_item(result.reason, now),
         "placements": [
             {
                 "pod": f"{result.workload.name}-{task}",
@@ -130,7 +130,7 @@ def verdict(result: Rehearsal, board: Board, notices: Sequence[str]) -> Item:
                 "verb": decision.verb.value,
                 "gpuBefore": gpus(decision.gpu_before),
                 "gpuAfter": gpus(decision.gpu_after),
-                "reason": reason_item(decision.reason),
+                "reason": reason_item(decision.reason, now),
             }
             for decision in result.disrupted
             if (view := board.workloads.get(decision.workload)) is not None

@@ -13,6 +13,7 @@ class Reason(TypedDict):
     code: str
     message: str
     numbers: dict[str, Any]
+    names: list[dict[str, Any]]  # whom the reason names: field, kind, id, name
 
 
 class Amount(TypedDict, total=False):
@@ -106,6 +107,7 @@ class WorkloadItem(TypedDict, total=False):
     totalPendingTimeSeconds: int
     totalRunningTimeSeconds: int
     guaranteedRuntimeEndsAt: str | None
+    protection: dict[str, Any] | None  # from reclaim and preemption: until when, and by whose setting
     actionsSupport: dict[str, bool]
     distributedFramework: str | None
     # ours
@@ -155,6 +157,7 @@ class EventItem(TypedDict, total=False):
     who: str
     code: str  # code of the typed reason
     numbers: dict[str, Any]
+    names: list[dict[str, Any]]
     decision: str
     attempt: str
 

@@ -213,7 +213,7 @@ OFFERS: Mapping[str, Offer] = {
     "taint": untainted,
     "machines": machines,
 }
-"""By kind of cure, in the order in which they are looked at: first what the owner of the workload can do alone."""
+"""By kind of cure, in the order in which they are tried: first what the owner of the job can do alone."""
 
 DEEP = ("node-type", "priority", "fair-share", "machines", *OFFERS)
 """The order for what is far behind in the queue: first what brings it before the others."""

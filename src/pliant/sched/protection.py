@@ -16,17 +16,13 @@ class Guarantee(NamedTuple):
 
     runtime: int  # ms from the start of the newest attempt; 0: none
     level: str  # whose setting it is: pool, project or department
-    key: str  # of that queue in the queue tree; empty: the pool
-
-    def owner(self, world: World) -> Named | None:
-        """The project or department; None for the pool."""
-        return named_at(world, self.key) if self.key else None
+    owner: Named | None  # that project or department; None: the pool
 
 
 def of_pool(world: World, pool: str) -> Guarantee:
     """Where no queue says otherwise."""
     row = world.pools.get(pool)
-    return Guarantee(row.min_runtime if row is not None else 0, "pool", "")
+    return Guarantee(row.min_runtime if row is not None else 0, "pool", None)
 
 
 def from_reclaim(world: World, key: str, pool: str) -> Guarantee:
@@ -43,7 +39,7 @@ def _nearest(world: World, key: str, pool: str, setting: Callable[[Quota], int |
     for at in _upwards(world, key):
         runtime = setting(queue_of(world, at).quota(pool))
         if runtime is not None:
-            return Guarantee(runtime, level_of(world, at), at)
+            return Guarantee(runtime, level_of(world, at), named_at(world, at))
     return of_pool(world, pool)
 
 
@@ -55,16 +51,16 @@ def _upwards(world: World, key: str) -> tuple[str, ...]:
 
 
 class Protection(NamedTuple):
-    """What protects the preemptible workloads of a project in a pool: the least that any attacker must respect."""
+    """What protects the preemptible workloads of a project in a pool from eviction."""
 
     project: str  # id
     pool: str
-    reclaim: Guarantee | None  # from other projects and departments; None: there are none
+    reclaim: Guarantee | None  # from any other project or department; None: there is none
     preemption: Guarantee  # from higher priorities of its own project
 
     @property
     def least(self) -> Guarantee:
-        """Within this nobody may evict it."""
+        """Within this no other workload may evict one of them."""
         return min(self.preemption, self.reclaim or self.preemption, key=lambda it: it.runtime)
 
 

@@ -48,9 +48,9 @@ BOUNDS: Mapping[str, tuple[str, ...]] = {
     "non-preemptible-over-quota": ("quota", "preemptible"),
     "over-limit": ("limit",),
 }
-"""Code of a reason -> bounds of queues whose change can cure it. Under any other reason no bound is in the way,
-so none is offered: what `why` says first and what it advises then cannot contradict each other. (Where no
-single change is enough, several.py raises all that is in the way at once.)"""
+"""Code of a reason -> what can cure it besides ANYWAY. Under any other reason no bound of a queue is in the
+way, so to raise one is not offered: what `why` states as reason and what it lists as cures cannot contradict
+each other. (Where no single change is enough, several.py raises all that is in the way at once.)"""
 
 
 def cures(code: str) -> frozenset[str]:

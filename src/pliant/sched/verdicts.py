@@ -91,7 +91,7 @@ def explain(cycle: Cycle, block: Block) -> Reason:
     if protected is not None:
         victim, until, rule = protected
         named = workload_named(world, victim)
-        return MinRuntime(named, block.pool, until, block.adding.gpu, rule.level, rule.owner(world))
+        return MinRuntime(named, block.pool, until, block.adding.gpu, rule.level, rule.owner)
     reserved = cycle.reserving.why(chunk, block.pool, block.adding)
     if reserved is not None:
         return reserved

@@ -83,6 +83,7 @@ class Draft:
                 reason.numbers if reason else (),
                 decision,
                 attempt,
+                reason.names if reason else (),
             )
         )
 

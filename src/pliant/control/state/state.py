@@ -18,7 +18,8 @@ from pliant.model.reason import Reason
 from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology
 from pliant.model.workload import Attempt, AttemptId, Desired, Phase, Task, Workload
-from pliant.sched.plan import Verdict
+from pliant.sched.plan import QueueStanding, Verdict
+from pliant.sched.protection import Protection
 from pliant.sched.settings import Settings
 from pliant.sched.world import World
 
@@ -34,6 +35,8 @@ class State:
         self.attempts: dict[AttemptId, Attempt] = {}  # those not known to have ended
         self.reasons: dict[str, Reason] = {}  # workload id -> reason of the last decision about it
         self.verdicts: dict[str, Verdict] = {}  # workload id -> why it waits, by the last cycle
+        self.standings: tuple[QueueStanding, ...] = ()  # of the last plan
+        self.protections: tuple[Protection, ...] = ()  # likewise
         self.last_words: dict[str, str] = {}  # workload id -> how its last attempt ended
         self.progress: dict[str, Progress] = {}  # workload id -> what its job reported last
         self.priorities: dict[str, PriorityClass] = {}  # by name

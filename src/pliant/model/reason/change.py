@@ -21,7 +21,8 @@ class Placed(Reason):
         over = self.allocated - self.quota
         if self.quota < 0 or over <= 0:
             return f"{what} on {self.node}, within the quota of {self.project}."
-        return f"{what} on {self.node}; {self.project} is {spell_gpus(over)} over its quota of {plain(self.quota)}."
+        above = f"{spell_gpus(over)} over its quota of {plain(self.quota)}"
+        return f"{what} on {self.node}; {self.project} is {above}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class Cure:
     @property
     def text(self) -> str:
         """What to do, or what has to happen; the only place where a cure is put into words."""
-        after = amount(self.resource, self.before + self.count)
+        before, after = bare(self.resource, self.before), amount(self.resource, self.before + self.count)
         fewer = amount(self.resource, self.before - self.count)
         match self.kind:
             case "end":
@@ -57,11 +57,10 @@ class Cure:
             case "release":
                 return f"{self._whom()} {'finishes' if len(self.whom) == 1 else 'finish'} stopping"
             case "quota" | "limit" if len(self.whom) == 1:
-                return f"raise the {self.kind} of {self.whom[0]} from {bare(self.resource, self.before)} to {after}"
+                return f"raise the {self.kind} of {self.whom[0]} from {before} to {after}"
             case "quota" | "limit":
                 return f"raise the {self.kind}s of {self._whom()} by {amount(self.resource, self.count)} each"
             case "fair-share" if len(self.whom) == 1:
-                before = bare(self.resource, self.before)
                 return f"raise the fair share of {self.whom[0]}: its quota from {before} to {after}"
             case "fair-share":
                 more = amount(self.resource, self.count)

@@ -47,7 +47,7 @@ class NeverFits(Reason):
     def text(self, now: int) -> str:
         asked, largest = amount(self.short_of, self.asked), bare(self.short_of, self.largest)
         if self.tasks > 1:
-            return f"Never fits: its {self.tasks} tasks request {asked} together, all eligible nodes have {largest}."
+            return f"Never fits: its {self.tasks} tasks request {asked}, the eligible nodes have {largest}."
         return f"Never fits: it requests {asked}, the largest eligible node has {largest}."
 
 
