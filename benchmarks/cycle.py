@@ -19,7 +19,7 @@ from pliant.model.tenancy import Department, Project, Quota
 from pliant.model.workload import Desired, Kind, Launch, Request, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched.cycle import decide
 from pliant.sched.settings import Settings
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 
 NODES, GPUS, PENDING, ROUNDS = 8, 8, 500, 30
 NOW = 100_000_000

@@ -27,7 +27,7 @@ from pliant.model.workload import Task, Workload
 from pliant.sched.cycle import decide
 from pliant.sched.plan import Plan, Verb
 from pliant.sched.settings import Settings
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the inputs are kept with the tests
 from tests.conformance import inputs

@@ -22,7 +22,7 @@ from pliant.model.workload import Kind, Launch, Request, Task, TaskGroup, TaskPh
 from pliant.sched.cycle import decide
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 
 CARD = 16 * 2**30
 Rows = list[NodePool | Department | Project | Node | Workload | Task]

@@ -23,8 +23,8 @@ from pliant.model.workload import (
     TaskPhase,
     Workload,
 )
-from pliant.sched.machines import TaskKey
-from pliant.sched.world import World
+from pliant.sched.world.nodes import TaskKey
+from pliant.sched.world.state import World
 from tests.conformance.state import (
     ACTIVE,
     GONE,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from pliant.model.quantity import GPU
 from pliant.model.workload import Request
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 from tests.conformance.state import Json, State, TaskState
 
 

@@ -8,7 +8,7 @@ from pliant.model.workload import Task
 from pliant.sched.cycle import decide
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 from tests.conformance.build import build
 from tests.conformance.state import RUNNING, Json, State, TaskState
 

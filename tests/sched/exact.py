@@ -15,7 +15,7 @@ from pliant.model.machine import DEFAULT_POOL
 from pliant.model.quantity import GPU
 from pliant.model.workload import Task, Workload
 from pliant.sched.plan import Plan, Verb
-from pliant.sched.share import pending, standings
+from pliant.sched.shares.standings import pending, standings
 from tests.sched.worlds import Scene
 
 ACTIONS = ("shrink", "reclaim", "preempt")

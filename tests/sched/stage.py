@@ -11,7 +11,7 @@ from pliant.model.workload import Desired, Kind, Launch, Request, Task, TaskGrou
 from pliant.sched.cycle import decide
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 
 GIB = 2**30
 

@@ -43,5 +43,3 @@ def test_a_node_that_does_not_answer_for_a_moment_keeps_what_runs():
 def test_a_node_that_does_not_answer_takes_nothing_new():
     t = settled("n1:2:down n2:1", "a=3", "j a g1 elastic @n1", "k a g1 >n1", "later a g2")
     assert t.rows() == ["j Running 1 n1", "k Running 1 n2", "later Pending 0"]
-
-

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant.model.quantity import GPU
-from pliant.sched.division import Claimant, divide
+from pliant.sched.shares.fair_share import Claimant, divide
 
 
 @st.composite

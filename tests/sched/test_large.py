@@ -2,9 +2,9 @@
 
 import pytest
 
-from pliant.sched import hunt
 from pliant.sched.actions.reclaim import BelowDue
 from pliant.sched.cycle import decide
+from pliant.sched.preemption import search
 from pliant.sched.settings import Settings
 from tests.sched.worlds import NOW, world
 
@@ -45,7 +45,7 @@ def plan_of(name):
 @pytest.mark.parametrize("name", WORLDS)
 def test_prices_kept_from_hunt_to_hunt_change_nothing(name, monkeypatch):
     plan = plan_of(name)
-    monkeypatch.setattr(hunt, "taken_over", lambda *_: None)
+    monkeypatch.setattr(search, "taken_over", lambda *_: None)
     assert plan_of(name) == plan
 
 
@@ -58,5 +58,5 @@ def test_the_bound_on_what_can_be_had_changes_nothing(name, monkeypatch):
 
 
 def test_the_bound_says_no_before_anything_is_tried(monkeypatch):
-    monkeypatch.setattr(hunt.Hunt, "_search", lambda *_: pytest.fail("it searched"))
+    monkeypatch.setattr(search.Hunt, "_search", lambda *_: pytest.fail("it searched"))
     assert plan_of("a gang that cannot be had").empty

@@ -48,17 +48,17 @@ MUTANTS = (
         "ignores limits",
         (
             (
-                "admission:refuse",
+                "shares.admission:refuse",
                 "if request[at] and use.claimed[at] + request[at] > mine.limit[at]:",
                 "if False:",
             ),
-            ("admission:exceeded", "if asked_ and used > most:", "if False:"),
+            ("shares.admission:exceeded", "if asked_ and used > most:", "if False:"),
         ),
         World("n1:3", "a=1:max=2", ("x a g1", "y a g1", "z a g1"), {"x": 1, "y": 1}).check,
     ),
     Mutant(
         "protects nobody's minimum run time",
-        (("victims:Rules.unprotected", "return not self.patient", "return True"),),
+        (("preemption.victims:Rules.unprotected", "return not self.patient", "return True"),),
         World(
             "n1:1", "a=1", ("low a g1 p25 @n1 ran=10", "high a g1 p80"), {"low": 1}, "default:min=60"
         ).check,
@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant(
         "counts what is being given back as free",
         (
-            ("intents:Deriver._free_now", "portion + share.portion > GPU or", "False and"),
+            ("actions.intents:Deriver._free_now", "portion + share.portion > GPU or", "False and"),
         ),
         World("n1:1", "a=1", ("x a g1 ~n1", "y a g1 p80"), {"y": 1}).check,
     ),
@@ -74,12 +74,12 @@ MUTANTS = (
         "two victims for one GPU",
         (
             (
-                "hunt:Hunt.run",
+                "preemption.search:Hunt.run",
                 "tell(self._rules,",
                 "self._take(unit_for(self._rules, ('y', 'main-0'), 'n1.1')); tell(self._rules,",
             ),
-            ("moving:resettle", "if not rules.resettles:", "if rules:"),
-            ("context:Cycle.room_freed", "self.released = True", "self.released = False"),
+            ("preemption.moving:resettle", "if not rules.resettles:", "if rules:"),
+            ("actions.context:Cycle.room_freed", "self.released = True", "self.released = False"),
         ),
         World(
             "n1:3", "a=3", ("x a g1 p25 @n1", "y a g1 p25 @n1", "z a g1 p25 @n1", "high a g1 p80"),
@@ -102,14 +102,14 @@ MUTANTS = (
     ),
     Mutant(
         "a gang may start in part",
-        (("intents:Deriver._core_up", "return core_met(workload, up)", "return True"),),
+        (("actions.intents:Deriver._core_up", "return core_met(workload, up)", "return True"),),
         World("n1:1 n2:1", "a=2", ("pair a g1 x2", "w a g1 ~n2"), {"pair": 2}).check,
     ),
     Mutant(
         "a device beyond its memory",
         (
-            ("device:Device.room", "and self.claimed_memory + memory <= self.gpu.memory", ""),
-            ("device:Device.room", "and self.claimed + portion <= GPU", ""),
+            ("world.device:Device.room", "and self.claimed_memory + memory <= self.gpu.memory", ""),
+            ("world.device:Device.room", "and self.claimed + portion <= GPU", ""),
         ),
         World("n1:1:mem=16", "a=2", ("x a m10Gi @n1", "y a m10Gi"), {"x": 0.625}).check,
     ),
@@ -117,12 +117,12 @@ MUTANTS = (
         "bonus evicts",
         (
             (
-                "portions:_portion",
+                "world.portions:_portion",
                 "if not claims or len(claims[0].shares) >= group.request.devices:",
                 "if not claims or len(claims[0].shares) >= 4:",
             ),
             (
-                "portions:_portion",
+                "world.portions:_portion",
                 "step_up(workload, len(claims[0].shares), group.request.devices)",
                 "step_up(workload, len(claims[0].shares), 4)",
             ),
@@ -131,12 +131,12 @@ MUTANTS = (
     ),
     Mutant(
         "the order of siblings reversed",
-        (("queue:queue_key", "standing.created,", "-standing.created,"),),
+        (("shares.queue_order:queue_key", "standing.created,", "-standing.created,"),),
         World("n1:1", "a=1 b=1", ("b1 b g1", "a1 a g1"), {"a1": 1}).check,
     ),
     Mutant(
         "undo forgets a claim",
-        (("claims:Claims.undo", "self._set(key, before)", "self._set(key, before) if mark else None"),),
+        (("world.claims:Claims.undo", "self._set(key, before)", "self._set(key, before) if mark else None"),),
         World("n1:1", "a=1", ("x a g1",), {"x": 1}).check,
     ),
     Mutant(
@@ -155,24 +155,24 @@ MUTANTS = (
     ),
     Mutant(
         "two devices of a fraction are one",
-        (("fraction:shared_devices", "found[: request.devices]]", "found[:1]]"),),
+        (("placement.fraction:shared_devices", "found[: request.devices]]", "found[:1]]"),),
         World("n1:2", "a=2", ("x a g0.5x2",), {"x": 1}).check,
     ),
     Mutant(
         "who stands one effect of a taint stands all",
-        (("demands:tolerates", "toleration.effect is None or", "True or"),),
+        (("world.node_affinity:tolerates", "toleration.effect is None or", "True or"),),
         World("n1:1:taint=k.v/NoSchedule", "a=1", ("x a g1 stands=k/NoExecute",), {}).check,
     ),
     Mutant(
         "the quota of one pool is that of all",
-        (("share:deserved", "queue.quota(pool)", "queue.quota(DEFAULT_POOL)"),),
+        (("shares.standings:deserved", "queue.quota(pool)", "queue.quota(DEFAULT_POOL)"),),
         World(
             "n1:1 n2:1:pool=fast", "a=1+fast=0", ("x a g1 np pool=fast", "y a g1 np"), {"y": 1}, "fast"
         ).check,
     ),
     Mutant(
         "of preferred domains the fullest is filled first",
-        (("topology:node_sets", "for one in reversed(near)", "for one in near"),),
+        (("placement.topology:node_sets", "for one in reversed(near)", "for one in near"),),
         World(
             " ".join(f"n{i}:1:zone=z:rack=r{i // 2}" for i in range(6)), "a=9",
             ("x a g1 np @n0", "j a g1 x3 np near=rack", "y a g1 x2 within=rack p25"), {"x": 1, "j": 3},
@@ -180,26 +180,38 @@ MUTANTS = (
     ),
     Mutant(
         "waiting lifts above what is never preempted",
-        (("ageing:aged", "return most if priority >= PREEMPTIBLE_BELOW else", "return most if True else"),),
+        (
+            (
+                "shares.ageing:aged",
+                "return most if priority >= PREEMPTIBLE_BELOW else",
+                "return most if True else",
+            ),
+        ),
         lambda: test_past_use.test_who_waited_for_long_goes_first(
             "old a g1 p90 waits=36000", "new a g1 np p100", "new"
         ),
     ),
     Mutant(
         "a churn budget of each cycle",
-        (("churn:Churn.rows", "(*self._past(project), *[self._now] * count)", "(self._now,) * count"),),
+        (
+            (
+                "preemption.churn:Churn.rows",
+                "(*self._past(project), *[self._now] * count)",
+                "(self._now,) * count",
+            ),
+        ),
         test_churn.test_what_was_before_counts_with_what_came_later,
     ),
     Mutant(
         "who pauses is asked all the same",
-        (("context:Cycle.rests", "row.retry_at is not None and row.retry_at > self.now", "False"),),
+        (("actions.context:Cycle.rests", "row.retry_at is not None and row.retry_at > self.now", "False"),),
         lambda: test_backoff.test_it_blocks_nobody_and_holds_nothing(
             "n1:1", "a=1", "f a g1 p90", ["y a g1"], {"y"}
         ),
     ),
     Mutant(
         "who was taken moves to the pool that it prefers",
-        (("staying:stay", "if not given_back(world, mine.items()):", "if True:"),),
+        (("placement.staying:stay", "if not given_back(world, mine.items()):", "if True:"),),
         lambda: test_pools.test_who_may_stay_in_the_end_is_not_moved_to_a_pool_that_it_prefers(
             "x1-2", "j Running 0.5 n2", 1
         ),
@@ -237,6 +249,6 @@ def test_each_is_caught(mutant, monkeypatch):
 
 
 def test_a_text_that_is_gone_is_named(monkeypatch):
-    gone = Mutant("of old", (("queue:dominant", "what nobody wrote", ""),), lambda: None)
+    gone = Mutant("of old", (("shares.queue_order:dominant", "what nobody wrote", ""),), lambda: None)
     with pytest.raises(AssertionError, match="no longer says"):
         mutate(monkeypatch, gone)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from pliant.sched.context import Cycle
+from pliant.sched.actions.context import Cycle
 from pliant.sched.settings import Settings
 from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import NOW, world

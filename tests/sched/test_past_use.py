@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from pliant.model.ledger import PastUse
-from pliant.sched.division import ALL, Claimant, divide
 from pliant.sched.settings import Settings
-from pliant.sched.share import fair_shares
+from pliant.sched.shares.fair_share import ALL, Claimant, divide
+from pliant.sched.shares.standings import fair_shares
 from tests.sched.ticker import Ticker
 from tests.sched.worlds import NOW, world
 

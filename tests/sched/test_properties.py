@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pliant.model.machine import Gpu
 from pliant.model.workload import TaskPhase
-from pliant.sched.context import Cycle
+from pliant.sched.actions.context import Cycle
 from pliant.sched.cycle import decide
 from pliant.sched.settings import Settings
 from tests.house.seeds import seed_or

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pliant.model.workload import Kind, Launch, Request, SubGroup, Task, TaskGroup, TaskPhase, Workload
-from pliant.sched import subgroups
+from pliant.sched.world import subgroups
 from tests.sched.stage import Stage
 
 

@@ -9,8 +9,8 @@ from pliant.model.quantity import Resources
 from pliant.model.tenancy import with_quota
 from pliant.sched.cycle import decide
 from pliant.sched.settings import Settings
-from pliant.sched.share import fair_shares
-from pliant.sched.world import World
+from pliant.sched.shares.standings import fair_shares
+from pliant.sched.world.state import World
 from tests.sched.worlds import NOW, Scene, world
 
 

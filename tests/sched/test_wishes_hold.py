@@ -4,8 +4,8 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from pliant.model.affinity import Affinity
-from pliant.sched.demands import Where, alike, blocking, place_of
 from pliant.sched.settings import Settings
+from pliant.sched.world.node_affinity import Where, alike, blocking, place_of
 from tests.sched.ticker import Ticker
 from tests.sched.worlds import ROOM, world
 

@@ -11,7 +11,7 @@ from pliant.model.tenancy import Quota
 from pliant.model.workload import TaskPhase
 from pliant.sched.cycle import decide
 from pliant.sched.settings import Settings
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import GIB, world
 

@@ -18,7 +18,7 @@ from pliant.model.workload import AttemptId, Desired, Phase, Request, Task, Task
 from pliant.sched.cycle import decide
 from pliant.sched.plan import Decision, Plan, Verdict
 from pliant.sched.settings import Settings
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 from tests.sched import referee
 from tests.sched.victims import irreducible, needless
 from tests.sched.worlds import NOW, Row, Scene, put_job, put_queue, world

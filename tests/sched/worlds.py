@@ -36,7 +36,7 @@ from pliant.model.quantity import GPU, parse_bytes, parse_cpu, parse_gpus
 from pliant.model.tenancy import UNLIMITED, Department, Project, Quota
 from pliant.model.topology import Topology, Within
 from pliant.model.workload import Kind, Launch, Phase, Request, Task, TaskGroup, TaskPhase, Workload
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 from tests.sched.wishes import affinity, said_in, taint, tolerations
 
 GIB = 2**30

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from pliant.model.workload import Desired
 from pliant.sched.cycle import decide
-from pliant.sched.foresee import come_to_rest
+from pliant.sched.explain.foresee import come_to_rest
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 from tests.sched.worlds import NOW, Scene, put_job, world
 
 SETTINGS = Settings()

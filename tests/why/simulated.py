@@ -10,11 +10,11 @@ from pliant.model.machine import Gpu, Node, NodePool
 from pliant.model.tenancy import Department, Project, Quota
 from pliant.model.workload import Kind, Launch, Phase, Request, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched.cycle import decide
-from pliant.sched.estimate import Estimate, Lasting, estimate
-from pliant.sched.foresee import obeyed
+from pliant.sched.explain.eta_model import Estimate, Lasting, estimate
+from pliant.sched.explain.foresee import obeyed
+from pliant.sched.explain.trial import Trial
 from pliant.sched.settings import Settings
-from pliant.sched.trial import Trial
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 
 MINUTE = 60_000
 START = 1_700_000_000_000

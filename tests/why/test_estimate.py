@@ -6,8 +6,8 @@ import statistics
 
 import pytest
 
-from pliant.sched.estimate import Estimate
-from pliant.sched.foretell import foretell
+from pliant.sched.explain.eta_model import Estimate
+from pliant.sched.explain.eta_replay import foretell
 from tests.why import simulated
 from tests.why.simulated import Asked, Cluster
 

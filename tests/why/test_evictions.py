@@ -9,10 +9,10 @@ import pytest
 from pliant.model.reason import Preempted, Reclaimed, Shrunk
 from pliant.model.reason.change import Moved
 from pliant.sched.cycle import decide
-from pliant.sched.foresee import come_to_rest
+from pliant.sched.explain.foresee import come_to_rest
+from pliant.sched.explain.trial import Change, Trial, gone
 from pliant.sched.plan import Decision, Verb
-from pliant.sched.trial import Change, Trial, gone
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 from tests.sched.worlds import NOW, put_job
 from tests.why.draw import SETTINGS, job, scene
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pliant.sched.cycle import decide
-from pliant.sched.unblock import Unblocking
+from pliant.sched.explain.unblock import Unblocking
 from tests.sched.worlds import NOW, world
 from tests.why.draw import SETTINGS
 

@@ -10,13 +10,13 @@ import pytest
 
 from pliant.model.quantity import GPU
 from pliant.model.workload import Request, Workload
-from pliant.sched import reach
 from pliant.sched.cycle import decide
-from pliant.sched.never import never
-from pliant.sched.remedy import Remedy
-from pliant.sched.trial import Trial, narrowed, started
-from pliant.sched.unblock import Unblocking
-from pliant.sched.world import World
+from pliant.sched.explain.never import never
+from pliant.sched.explain.remedies import Remedy
+from pliant.sched.explain.trial import Trial, narrowed, started
+from pliant.sched.explain.unblock import Unblocking
+from pliant.sched.placement import eligibility
+from pliant.sched.world.state import World
 from tests.sched.worlds import put_job
 from tests.why.draw import NOW, SETTINGS, job, scene, waiting
 
@@ -94,7 +94,9 @@ def hopeless(world: World, row: Workload) -> bool:
         for group in row.groups
         for _ in range(group.min)
     ]
-    for pool in reach.choices(world, row) if not row.pools else [p for p in row.pools if p in world.pools]:
+    for pool in (
+        eligibility.choices(world, row) if not row.pools else [p for p in row.pools if p in world.pools]
+    ):
         kinds = row.node_type
         nodes = [
             state.row

@@ -27,7 +27,7 @@ from pliant.model.workload import (
     TaskPhase,
     Workload,
 )
-from pliant.sched.protection import Guarantee
+from pliant.sched.shares.protection import Guarantee
 
 Item = dict[str, Any]
 

@@ -18,7 +18,7 @@ from pliant.control.errors import BadRequest, NotFound
 from pliant.control.explain.questions import Cures, Drained, Supposed, Unblocked
 from pliant.control.explain.supposing import LABELS
 from pliant.model.reason import MayRead, sentence
-from pliant.sched.whatif import Difference
+from pliant.sched.explain.what_if import Difference
 
 router = APIRouter(prefix="/api/v1", tags=["questions"])
 

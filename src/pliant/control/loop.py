@@ -30,11 +30,11 @@ from pliant.control.state.state import State
 from pliant.model.fact import AttemptStarted, Fact, NodeLost, NodeSeen
 from pliant.model.order import Order, Resize, Start, Stop
 from pliant.model.workload import Attempt, TaskPhase, Workload
+from pliant.sched.actions.intents import unconfirmed
 from pliant.sched.cycle import decide
-from pliant.sched.intents import unconfirmed
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from pliant.control.errors import NotFound
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
-from pliant.sched.world import Row, World
+from pliant.sched.world.state import Row, World
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,22 @@ from contextlib import contextmanager
 
 from pliant.sched.actions.allocate import allocate
 from pliant.sched.actions.consolidate import consolidate
+from pliant.sched.actions.context import Cycle
 from pliant.sched.actions.grow import grow
 from pliant.sched.actions.hasten import hasten
+from pliant.sched.actions.intents import Deriver
 from pliant.sched.actions.preempt import preempt
 from pliant.sched.actions.reclaim import reclaim
 from pliant.sched.actions.release import release
 from pliant.sched.actions.shrink import shrink
 from pliant.sched.actions.stale import stale
 from pliant.sched.actions.stay import stay
-from pliant.sched.context import Cycle
-from pliant.sched.intents import Deriver
+from pliant.sched.explain.verdicts import verdicts
 from pliant.sched.plan import Decision, Plan, Verb
-from pliant.sched.protection import protections
+from pliant.sched.preemption.victims import fresh
 from pliant.sched.settings import Settings
-from pliant.sched.verdicts import verdicts
-from pliant.sched.victims import fresh
-from pliant.sched.world import World
+from pliant.sched.shares.protection import protections
+from pliant.sched.world.state import World
 
 ACTIONS: dict[str, Callable[[Cycle], None]] = {
     "allocate": allocate,

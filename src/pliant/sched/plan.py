@@ -8,7 +8,7 @@ from pliant.model.ledger import Disruptions
 from pliant.model.machine import Placement
 from pliant.model.reason import Reason
 from pliant.model.workload import AttemptId, Task
-from pliant.sched.protection import Protection
+from pliant.sched.shares.protection import Protection
 
 
 class Verb(StrEnum):

@@ -136,7 +136,10 @@ class Replay:
                 self._codecs[name] = codec.Codec(kind)
         self._settings = codec.Codec(importlib.import_module("pliant.sched.settings").Settings)
         self._decide = importlib.import_module("pliant.sched.cycle").decide
-        self._world_class = importlib.import_module("pliant.sched.world").World
+        world = importlib.import_module("pliant.sched.world")
+        if not hasattr(world, "World"):  # in older versions the module itself has it
+            world = importlib.import_module("pliant.sched.world.state")
+        self._world_class = world.World
         self.world: Any = None
         self.settings: Any = None
 

@@ -18,9 +18,9 @@ from pliant.model.quantity import Resources
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Desired
 from pliant.sched.plan import QueueStanding
-from pliant.sched.share import pending
-from pliant.sched.tree import NOTHING, department_key
-from pliant.sched.world import World
+from pliant.sched.shares.standings import pending
+from pliant.sched.world.queue_tree import NOTHING, department_key
+from pliant.sched.world.state import World
 
 
 class Publisher:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from pliant.model.workload import Phase, Workload
-from pliant.sched.estimate import Known, Lasting
-from pliant.sched.world import World
+from pliant.sched.explain.eta_model import Known, Lasting
+from pliant.sched.world.state import World
 
 FEW = 3
 """With fewer past runs nothing is said."""

@@ -18,15 +18,15 @@ from pliant.model.machine import Node
 from pliant.model.quantity import listed
 from pliant.model.reason import Cure, Estimate, Named
 from pliant.model.workload import Desired, Phase, Task, Workload
-from pliant.sched.drain import Draining, drained
-from pliant.sched.estimate import estimate
-from pliant.sched.foretell import foretell
-from pliant.sched.naming import workload_named
-from pliant.sched.never import never
+from pliant.sched.explain.drain import Draining, drained
+from pliant.sched.explain.eta_model import estimate
+from pliant.sched.explain.eta_replay import foretell
+from pliant.sched.explain.never import never
+from pliant.sched.explain.trial import Trial, narrowed
+from pliant.sched.explain.unblock import Unblocking
+from pliant.sched.explain.what_if import WhatIf, what_if
 from pliant.sched.plan import Verdict
-from pliant.sched.trial import Trial, narrowed
-from pliant.sched.unblock import Unblocking
-from pliant.sched.whatif import WhatIf, what_if
+from pliant.sched.shares.naming import workload_named
 
 if TYPE_CHECKING:
     from pliant.control.loop import Loop

@@ -18,10 +18,10 @@ from pliant.model.workload import (
     TaskPhase,
     Workload,
 )
-from pliant.sched.drain import drained
+from pliant.sched.explain.drain import drained
+from pliant.sched.explain.trial import Change, Trial, gone
 from pliant.sched.settings import Settings
-from pliant.sched.trial import Change, Trial, gone
-from pliant.sched.world import World
+from pliant.sched.world.state import World
 
 MOST_NODES = 1_000
 LABELS = "See them with: pliant node list -o wide"

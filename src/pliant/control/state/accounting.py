@@ -13,8 +13,8 @@ from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
 from pliant.model.ledger import PastUse
 from pliant.sched.settings import Settings
-from pliant.sched.tree import NOTHING
-from pliant.sched.world import World
+from pliant.sched.world.queue_tree import NOTHING
+from pliant.sched.world.state import World
 
 PERIODS = 24
 """Parts of the window: the oldest is left out a bit at a time."""

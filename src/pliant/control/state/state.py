@@ -19,9 +19,9 @@ from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology
 from pliant.model.workload import Attempt, AttemptId, Desired, Phase, Task, Workload
 from pliant.sched.plan import QueueStanding, Verdict
-from pliant.sched.protection import Protection
 from pliant.sched.settings import Settings
-from pliant.sched.world import World
+from pliant.sched.shares.protection import Protection
+from pliant.sched.world.state import World
 
 
 class State:

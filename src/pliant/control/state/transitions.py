@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from pliant.model.workload import ELASTICDL, Desired, Exit, Kind, Phase, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched.settings import Settings
-from pliant.sched.subgroups import Level, tree
+from pliant.sched.world.subgroups import Level, tree
 
 NOT_STARTABLE = (126, 127)
 """Exit codes by which a supervisor says that a command cannot be run: trying again is no use."""

@@ -16,7 +16,7 @@ from pliant.model.machine import DEFAULT_POOL, Node, NodePool
 from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology, Within
 from pliant.model.workload import Desired, Workload
-from pliant.sched.reach import all_pools
+from pliant.sched.placement.eligibility import all_pools
 
 
 class Machines:

@@ -1,9 +1,9 @@
 """Allocate: place what fits on what nobody claims, in fair order. Evicts nobody."""
 
+from pliant.sched.actions.context import Block, Cycle
 from pliant.sched.actions.hasten import hasten_first
-from pliant.sched.admission import Refusal
-from pliant.sched.context import Block, Cycle
-from pliant.sched.kin import Kin
+from pliant.sched.placement.equivalence import Kin
+from pliant.sched.shares.admission import Refusal
 
 
 def allocate(cycle: Cycle) -> None:

@@ -1,10 +1,10 @@
 """Grow: lend idle GPUs that nobody waits for, as bonus portions in fair order. Evicts nobody."""
 
 from pliant.model.workload import TaskPhase
-from pliant.sched import fit
-from pliant.sched.context import Cycle
-from pliant.sched.intents import differs
-from pliant.sched.portions import Chunk, Part, bonus_chunks
+from pliant.sched.actions.context import Cycle
+from pliant.sched.actions.intents import differs
+from pliant.sched.placement import fit
+from pliant.sched.world.portions import Chunk, Part, bonus_chunks
 
 
 def grow(cycle: Cycle) -> None:

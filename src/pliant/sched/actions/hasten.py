@@ -5,10 +5,10 @@ from itertools import chain
 
 from pliant.model.reason import Hastened
 from pliant.model.workload import Task, TaskPhase
-from pliant.sched import fit
-from pliant.sched.context import Cycle
+from pliant.sched.actions.context import Cycle
+from pliant.sched.placement import fit
 from pliant.sched.plan import Decision, Verb
-from pliant.sched.portions import Part, workload_open
+from pliant.sched.world.portions import Part, workload_open
 
 
 def hasten_first(cycle: Cycle) -> None:

@@ -3,13 +3,13 @@
 from pliant.model.quantity import Resources
 from pliant.model.reason import Preempted, Reason
 from pliant.model.workload import Workload
+from pliant.sched.actions.context import Cycle
 from pliant.sched.actions.take import serve
-from pliant.sched.admission import RESOURCES, Refusal
-from pliant.sched.context import Cycle
-from pliant.sched.naming import workload_named
-from pliant.sched.portions import Chunk, Step, core_priority
-from pliant.sched.protection import Guarantee, from_preemption
-from pliant.sched.victims import Rules
+from pliant.sched.preemption.victims import Rules
+from pliant.sched.shares.admission import RESOURCES, Refusal
+from pliant.sched.shares.naming import workload_named
+from pliant.sched.shares.protection import Guarantee, from_preemption
+from pliant.sched.world.portions import Chunk, Step, core_priority
 
 
 class LowerPriority(Rules):

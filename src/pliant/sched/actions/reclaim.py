@@ -5,15 +5,15 @@ from collections.abc import Iterable
 from pliant.model.quantity import Resources
 from pliant.model.reason import Reason, Reclaimed
 from pliant.model.workload import Workload
+from pliant.sched.actions.context import Cycle
 from pliant.sched.actions.take import serve
-from pliant.sched.admission import RESOURCES
-from pliant.sched.context import Cycle
-from pliant.sched.division import INFINITE
-from pliant.sched.naming import named_at, workload_named
-from pliant.sched.portions import Chunk, Step, core_priority
-from pliant.sched.protection import Guarantee, from_reclaim
-from pliant.sched.tree import NOTHING
-from pliant.sched.victims import Before, Rules, Unit
+from pliant.sched.preemption.victims import Before, Rules, Unit
+from pliant.sched.shares.admission import RESOURCES
+from pliant.sched.shares.fair_share import INFINITE
+from pliant.sched.shares.naming import named_at, workload_named
+from pliant.sched.shares.protection import Guarantee, from_reclaim
+from pliant.sched.world.portions import Chunk, Step, core_priority
+from pliant.sched.world.queue_tree import NOTHING
 
 
 class BelowDue(Rules):

@@ -2,12 +2,12 @@
 
 from pliant.model.reason import ByOwner, Ended, Incomplete, NodeLost, Reason, Tainted
 from pliant.model.workload import Desired
-from pliant.sched.context import Cycle
-from pliant.sched.demands import ANYWHERE, blocking, driven_out, suits, text_of
-from pliant.sched.machines import TaskKey
+from pliant.sched.actions.context import Cycle
 from pliant.sched.plan import Decision, Verb
-from pliant.sched.subgroups import core_size
-from pliant.sched.world import World
+from pliant.sched.world.node_affinity import ANYWHERE, blocking, driven_out, suits, text_of
+from pliant.sched.world.nodes import TaskKey
+from pliant.sched.world.state import World
+from pliant.sched.world.subgroups import core_size
 
 
 def release(cycle: Cycle) -> None:

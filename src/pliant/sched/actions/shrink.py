@@ -2,10 +2,10 @@
 
 from pliant.model.quantity import Resources
 from pliant.model.workload import Workload
+from pliant.sched.actions.context import Cycle
 from pliant.sched.actions.take import serve
-from pliant.sched.context import Cycle
-from pliant.sched.portions import Chunk, Step
-from pliant.sched.victims import Rules
+from pliant.sched.preemption.victims import Rules
+from pliant.sched.world.portions import Chunk, Step
 
 
 class OnlyBonus(Rules):

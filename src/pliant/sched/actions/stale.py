@@ -2,9 +2,9 @@
 
 from pliant.model.reason import StaleGang
 from pliant.model.workload import Phase
-from pliant.sched.context import Cycle
+from pliant.sched.actions.context import Cycle
 from pliant.sched.plan import Decision, Verb
-from pliant.sched.subgroups import core_size
+from pliant.sched.world.subgroups import core_size
 
 
 def stale(cycle: Cycle) -> None:

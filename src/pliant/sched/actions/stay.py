@@ -2,9 +2,9 @@
 
 from pliant.model.machine import Placement
 from pliant.model.workload import Task
-from pliant.sched.context import Cycle
-from pliant.sched.staying import given_back
-from pliant.sched.world import World
+from pliant.sched.actions.context import Cycle
+from pliant.sched.placement.staying import given_back
+from pliant.sched.world.state import World
 
 
 def stay(cycle: Cycle) -> None:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 
 from pliant.model.quantity import Resources
-from pliant.sched.context import Block, Cycle, Lane
-from pliant.sched.hunt import Hunt
-from pliant.sched.kin import Kin
-from pliant.sched.portions import Chunk
-from pliant.sched.queue import Row, job_key
-from pliant.sched.victims import Rules
+from pliant.sched.actions.context import Block, Cycle, Lane
+from pliant.sched.placement.equivalence import Kin
+from pliant.sched.preemption.search import Hunt
+from pliant.sched.preemption.victims import Rules
+from pliant.sched.shares.queue_order import Row, job_key
+from pliant.sched.world.portions import Chunk
 
 RulesFor = Callable[[Cycle, Chunk, str, Resources], Rules | None]
 """The rules under which a chunk may take from others in a pool; None if it may not, or if it is of no use."""

@@ -1,0 +1,275 @@
+"""From claims to intents: what must start, stop or change until tasks carry what they claim."""
+
+from dataclasses import replace
+from typing import Any
+
+from pliant.model.machine import Placement, Share
+from pliant.model.quantity import GPU
+from pliant.model.reason import ByOwner, Ended, Reason, Restarted
+from pliant.model.workload import AttemptId, Task, TaskPhase, Workload
+from pliant.sched.actions.context import Cycle
+from pliant.sched.placement import affinity
+from pliant.sched.plan import Decision, ResizeIntent, StartIntent, StopIntent, Verb
+from pliant.sched.world.nodes import TaskKey
+from pliant.sched.world.portions import workload_open
+from pliant.sched.world.subgroups import core_met
+
+
+class Outcome:
+    """Everything of a plan that follows from claims."""
+
+    def __init__(self) -> None:
+        self.rows: dict[TaskKey, Task] = {}  # sorted once all is derived
+        self.starts: list[StartIntent] = []
+        self.stops: list[StopIntent] = []
+        self.resizes: list[ResizeIntent] = []
+        self.held_back: dict[str, TaskKey] = {}  # workloads of which a task waits for a release
+        self.apart: dict[str, TaskKey] = {}  # workloads of which a task waits for the rest of its gang
+
+
+def differs(claim: Placement, carry: Placement) -> bool:
+    """True if an attempt must end or change to get there; cores and memory of a node restart nothing."""
+    return claim.node != carry.node or claim.shares != carry.shares
+
+
+def unconfirmed(workload: Workload, task: Task) -> Placement | None:
+    """What a task that resizes live was told to come to and has not confirmed; None if nothing is open.
+
+    It carries the old and the new until it does; of its claim, what it does not carry was never ordered.
+    """
+    claims, carries = task.claims, task.carries
+    if task.phase is not TaskPhase.RUNNING or claims is None or carries is None:
+        return None
+    if claims.node != carries.node:
+        return None
+    kept = tuple(share for share in claims.shares if share in carries.shares)
+    live = workload.group(task.group).live_resize
+    return replace(claims, shares=kept) if live and kept and kept != carries.shares else None
+
+
+class Coming:
+    """What starts or grows by this plan on one node: of each device, and of the node's cores and memory."""
+
+    __slots__ = ("cpu", "memory", "shares")
+
+    def __init__(self) -> None:
+        self.shares: dict[str, tuple[int, int]] = {}  # device -> thousandths and bytes of it
+        self.cpu = self.memory = 0
+
+    def add(self, place: Placement, sign: int = 1) -> None:
+        self.cpu += sign * place.cpu
+        self.memory += sign * place.memory
+        for share in place.shares:
+            portion, memory = self.shares.get(share.gpu, (0, 0))
+            self.shares[share.gpu] = portion + sign * share.portion, memory + sign * share.memory
+
+
+NOTHING_COMES = Coming()
+NO_SHARE = Share("", portion=0)
+
+
+class Deriver:
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        self._world = cycle.world
+        self._decisions: dict[str, int] = {}  # workload -> index of the latest decision about it
+        self._places: dict[str, int] = {}  # workload -> index of the one that gave it its core
+        for at, decision in enumerate(cycle.decisions):
+            self._decisions[decision.workload] = at
+            if decision.verb is Verb.PLACE:
+                self._places[decision.workload] = at
+        self._coming: dict[str, Coming] = {}  # by node
+        self.outcome = Outcome()
+
+    def run(self, changed: list[TaskKey]) -> Outcome:
+        keys = sorted({*changed, *self._world.adrift}) if self._world.adrift else changed
+        changed_now = set(changed)
+        starting: dict[str, list[TaskKey]] = {}
+        for key in keys:
+            row, claim = self._world.tasks[key], self._world.claim_of(key)
+            if row.phase is TaskPhase.WAITING and claim is not None:
+                starting.setdefault(row.workload, []).append(key)
+            elif row.phase is TaskPhase.RUNNING or row.phase is TaskPhase.ORDERED:
+                if claim is None:
+                    self._stop(row, self._why(row, None), claims=None)
+                    continue
+                self._live(self._noted(key), key in changed_now)
+            else:
+                self._noted(key)
+        for wid in sorted(starting, key=self._turn):
+            waiting = starting[wid]
+            self._start(wid, waiting)
+            for key in waiting:
+                if key not in self.outcome.rows:
+                    self._noted(key)
+        rows = self.outcome.rows
+        self.outcome.rows = {key: rows[key] for key in keys if key in rows}
+        return self.outcome
+
+    def _noted(self, key: TaskKey) -> Task:
+        """The row of a task with what it claims now, part of the outcome if that is new."""
+        row, claim = self._row(key), self._world.claim_of(key)
+        if row.claims != claim:
+            row = self.outcome.rows[key] = replace(row, claims=claim)
+        return row
+
+    def _row(self, key: TaskKey) -> Task:
+        return self.outcome.rows.get(key) or self._world.tasks[key]
+
+    # ------------------------------------------------------------------ what lives
+    def _live(self, row: Task, changed: bool) -> None:
+        claim, carry = row.claims, row.carries
+        assert carry is not None
+        workload = self._world.workloads.get(row.workload)
+        assert claim is not None
+        if not differs(claim, carry):
+            return
+        keeps = claim.node == carry.node and set(carry.uuids) <= set(claim.uuids)
+        if keeps and not self._free_now(row.key, claim):
+            self.outcome.held_back[row.workload] = row.key
+            return  # nothing is gained by stopping before the rest is there
+        if workload is not None and claim.node == carry.node and workload.group(row.group).live_resize:
+            now = claim if self._free_now(row.key, claim) else self._kept(claim, carry)
+            if now.shares:
+                if now.shares != carry.shares and (keeps or changed):
+                    self._resize(row, now, carry)
+                return
+        resizes = row.resizes
+        if keeps and workload is not None and self._is_bonus(workload, row, claim):
+            since = self._cycle.now - self._cycle.settings.grow_window
+            resizes = (*(at for at in resizes if at > since), self._cycle.now)
+        self._stop(row, self._why(row, claim), resizes=resizes)
+
+    @staticmethod
+    def _kept(claim: Placement, carry: Placement) -> Placement:
+        """What an attempt carries of its claim already: it shrinks to that until the rest is free."""
+        return replace(claim, shares=tuple(share for share in claim.shares if share in carry.shares))
+
+    def _is_bonus(self, workload: Workload, row: Task, claim: Placement) -> bool:
+        group = workload.group(row.group)
+        return group.elastic and len(claim.shares) > group.request.devices
+
+    def _stop(self, row: Task, reason: Reason, **changes: Any) -> None:
+        self.outcome.rows[row.key] = replace(row, phase=TaskPhase.STOPPING, **changes)
+        attempt = AttemptId(row.workload, row.name, row.attempt)
+        self.outcome.stops.append(StopIntent(attempt, reason, self._decisions.get(row.workload, -1)))
+
+    def _resize(self, row: Task, claim: Placement, carry: Placement) -> None:
+        # Until the job has confirmed, it may sit on the old devices and on the new ones.
+        shares = {share.gpu: share for share in (*carry.shares, *claim.shares)}
+        devices = self._world.nodes[claim.node].devices
+        union = replace(
+            claim,
+            shares=tuple(sorted(shares.values(), key=lambda share: devices[share.gpu].gpu.index)),
+            cpu=max(claim.cpu, carry.cpu),
+            memory=max(claim.memory, carry.memory),
+        )
+        self.outcome.rows[row.key] = replace(row, carries=union)
+        added = replace(
+            claim, shares=tuple(s for s in claim.shares if s not in carry.shares), cpu=0, memory=0
+        )
+        self._order(added)
+        attempt = AttemptId(row.workload, row.name, row.attempt)
+        self.outcome.resizes.append(ResizeIntent(attempt, claim, self._decisions.get(row.workload, -1)))
+
+    def _order(self, place: Placement) -> None:
+        coming = self._coming.get(place.node)
+        if coming is None:
+            coming = self._coming[place.node] = Coming()
+        coming.add(place)
+
+    def _why(self, row: Task, claim: Placement | None) -> Reason:
+        at = self._decisions.get(row.workload)
+        if at is not None:
+            return self._decision(at).reason
+        workload = self._world.workloads.get(row.workload)
+        if claim is not None:
+            return Restarted(claim.node, claim.gpu)
+        if workload is not None and workload.phase.final:
+            return Ended(workload.phase.value)
+        return ByOwner(workload.desired.value if workload is not None else "Deleted")
+
+    def _decision(self, at: int) -> Decision:
+        return self._cycle.decisions[at]
+
+    # ------------------------------------------------------------------ what starts
+    def _start(self, wid: str, waiting: list[TaskKey]) -> None:
+        """Start what can start; the core of a workload only together."""
+        workload = self._world.workloads.get(wid)
+        if workload is None or not workload_open(workload):
+            return
+        ready: list[tuple[TaskKey, Task, Placement]] = []
+        mine = set(waiting)
+        for key in self._world.keys_of(wid):
+            claim = self._world.claim_of(key) if key in mine else None
+            if claim is None:
+                continue
+            row = self._row(key)
+            if row.retry_at is not None and row.retry_at > self._cycle.now:
+                self._cycle.wake_at(row.retry_at)
+            elif self._free_now(key, claim) and affinity.left(
+                self._world, key, self._world.nodes[claim.node]
+            ):
+                ready.append((key, row, claim))
+                self._order(claim)
+            else:
+                self.outcome.held_back.setdefault(wid, key)
+        if not self._core_up(workload, [row for _, row, _ in ready]):
+            if wid not in self.outcome.held_back:
+                self.outcome.apart[wid] = waiting[0]
+            for _, _, claim in ready:
+                self._coming[claim.node].add(claim, -1)
+            return
+        cause = self._cause(wid)
+        for key, row, claim in ready:
+            ordered = self.outcome.rows[key] = row.ordered(claim)
+            self.outcome.starts.append(StartIntent(AttemptId(wid, row.name, ordered.attempt), claim, cause))
+
+    def _turn(self, wid: str) -> tuple[int, int, str]:
+        """Who starts before whom where not all can yet: places that were given first, then the oldest."""
+        workload = self._world.workloads.get(wid)
+        return self._cause(wid), workload.serial if workload is not None else 0, wid
+
+    def _cause(self, wid: str) -> int:
+        """Index of the decision by which it starts; -1: decided in an earlier cycle."""
+        return self._places.get(wid, self._decisions.get(wid, -1))
+
+    def _core_up(self, workload: Workload, ready: list[Task]) -> bool:
+        """True if these, which can start, make up its core together with those that run or are done."""
+        up: dict[str, int] = {}
+        for row in ready:
+            up[row.group] = up.get(row.group, 0) + 1
+        keys = self._world.keys_of(workload.id)
+        for key in keys if len(ready) < len(keys) else ():
+            row = self._row(key)  # those that can start still wait
+            if row.phase in (TaskPhase.RUNNING, TaskPhase.ORDERED, TaskPhase.SUCCEEDED):
+                up[row.group] = up.get(row.group, 0) + 1
+        return core_met(workload, up)
+
+    def _free_now(self, key: TaskKey, claim: Placement) -> bool:
+        """True if all it claims is free of what others carry and of what was ordered in this cycle."""
+        node = self._world.nodes.get(claim.node)
+        if node is None or (not node.open and self._world.tasks[key].carries is None):
+            return False
+        own = self._world.tasks[key].carries
+        mine: dict[str, Share] = {}
+        cpu, memory = node.carried_cpu, node.carried_memory
+        if own is not None and own.node == claim.node:
+            mine = {share.gpu: share for share in own.shares}
+            cpu -= own.cpu
+            memory -= own.memory
+        coming = self._coming.get(claim.node, NOTHING_COMES)
+        for share in claim.shares:
+            device = node.devices.get(share.gpu)
+            if device is None:
+                return False
+            portion, bytes_ = coming.shares.get(share.gpu, (0, 0))
+            if device.carried or device.carried_memory:
+                held = mine.get(share.gpu, NO_SHARE)
+                portion += device.carried - held.portion
+                bytes_ += device.carried_memory - held.memory
+            if portion + share.portion > GPU or bytes_ + share.memory > device.gpu.memory:
+                return False
+        return (not claim.cpu or cpu + coming.cpu + claim.cpu <= node.row.cpu) and (
+            not claim.memory or memory + coming.memory + claim.memory <= node.row.memory
+        )

@@ -1,0 +1,74 @@
+"""Emptying nodes: what can be moved is, taking from nobody; the rest runs to its end or is stopped."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from pliant.sched.cycle import decide
+from pliant.sched.explain.trial import Change, Trial
+from pliant.sched.settings import Settings
+from pliant.sched.world.nodes import TaskKey
+from pliant.sched.world.state import World
+
+GENTLE = ("allocate", "shrink", "allocate")
+"""The actions of a cycle that take nothing from anybody but what was lent beyond requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """What becomes of the workloads (by id) on the nodes, and the rows that bring it about."""
+
+    moves: tuple[str, ...]  # there is room for them elsewhere
+    waits: tuple[str, ...]  # they run to their end where they are
+    stops: tuple[str, ...]  # they are stopped and wait
+    change: Change
+
+
+def drained(world: World, now: int, settings: Settings, nodes: Sequence[str], *, stop: bool) -> Draining:
+    """Non-preemptible work moves only if `stop` says that nothing may stay. The world is left as it was."""
+    trial = Trial(world, now, settings)
+    shut = Change(tuple(replace(world.nodes[name].row, draining=True) for name in nodes))
+    undo = trial.apply(shut)
+    try:
+        seated = _seated(world, nodes)
+        able = {wid: keys for wid, keys in seated.items() if stop or world.workloads[wid].preemptible}
+        moves = _movable(trial, able)
+    finally:
+        trial.apply(undo)
+    rest = [wid for wid in seated if wid not in moves]
+    leave = moves + (rest if stop else [])
+    freed = _released(world, [key for wid in leave for key in seated[wid]])
+    return Draining(
+        tuple(moves), () if stop else tuple(rest), tuple(rest) if stop else (), shut.and_then(freed)
+    )
+
+
+def _seated(world: World, nodes: Iterable[str]) -> dict[str, list[TaskKey]]:
+    """Workloads with places there, the largest first, and which of their tasks have them."""
+    found: dict[str, list[TaskKey]] = {}
+    for name in nodes:
+        for key in sorted(world.nodes[name].tasks):
+            claim = world.claim_of(key)
+            if claim is not None and claim.node == name and key[0] in world.workloads:
+                found.setdefault(key[0], []).append(key)
+    return {wid: found[wid] for wid in sorted(found, key=lambda wid: (-world.gpu_of(wid), wid))}
+
+
+def _movable(trial: Trial, seated: dict[str, list[TaskKey]]) -> list[str]:
+    """Those that all get as much again elsewhere, at the same time."""
+    world = trial.world
+    gentle = replace(trial.settings, actions=GENTLE)
+    chosen = list(seated)
+    while chosen:
+        undo = trial.apply(_released(world, [key for wid in chosen for key in seated[wid]]))
+        plan = decide(world, trial.now, gentle)
+        placed = {task.key for task in plan.tasks if task.claims is not None}
+        trial.apply(undo)
+        stay = [wid for wid in chosen if not placed.issuperset(seated[wid])]
+        if not stay:
+            break
+        chosen = [wid for wid in chosen if wid not in stay]
+    return chosen
+
+
+def _released(world: World, keys: Iterable[TaskKey]) -> Change:
+    return Change(tuple(replace(world.tasks[key], claims=None) for key in keys))

@@ -1,0 +1,191 @@
+"""A world that is otherwise: rows are put and dropped for a moment, the core is asked, all is taken back."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pliant.model.ledger import Disruptions, PastUse
+from pliant.model.machine import Node, NodePool
+from pliant.model.quantity import GPU
+from pliant.model.tenancy import Department, Project
+from pliant.model.topology import Topology
+from pliant.model.workload import Task, Workload
+from pliant.sched.cycle import decide
+from pliant.sched.plan import Plan
+from pliant.sched.settings import Settings
+from pliant.sched.shares.fair_share import INFINITE, bound
+from pliant.sched.shares.queue_order import job_key
+from pliant.sched.shares.standings import queue_of
+from pliant.sched.world.portions import Chunk
+from pliant.sched.world.queue_tree import NOTHING
+from pliant.sched.world.state import Row, World
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Rows that would be there, and rows that would not. Drops come first; tasks of a workload before it."""
+
+    puts: tuple[Row, ...] = ()
+    drops: tuple[Row, ...] = ()
+
+    def and_then(self, other: "Change") -> "Change":
+        return Change((*self.puts, *other.puts), (*self.drops, *other.drops))
+
+
+class Trial:
+    """Asks the core about changes of one world, which is as before after each question."""
+
+    def __init__(self, world: World, now: int, settings: Settings, tries: int = 1 << 30) -> None:
+        self.world = world
+        self.now = now
+        self.settings = settings
+        self.tries = tries  # how often the core may still be asked
+
+    def decide(self, change: Change, now: int | None = None) -> Plan:
+        """The plan of the changed world."""
+        self.tries -= 1
+        before = self.apply(change)
+        try:
+            return decide(self.world, self.now if now is None else now, self.settings)
+        finally:
+            self.apply(before)
+
+    def apply(self, change: Change) -> Change:
+        """Make a change; the change that takes it back."""
+        puts: list[Row] = []
+        drops: list[Row] = []
+        for row in change.drops:
+            known = _known(self.world, row)
+            if known is not None:
+                puts.insert(0, known)  # what was dropped last comes back first: a workload before its tasks
+                self.world.drop(row)
+        for row in change.puts:
+            known = _known(self.world, row)
+            if known is None:
+                drops.insert(0, row)
+            else:
+                puts.append(known)
+            self.world.put(row)
+        return Change(tuple(puts), tuple(drops))
+
+
+def _known(world: World, row: Row) -> Row | None:
+    """The row of the same identity that the world has now."""
+    match row:
+        case Task():
+            return world.tasks.get(row.key)
+        case Workload():
+            return world.workloads.get(row.id)
+        case Project():
+            return world.projects.get(row.id)
+        case Department():
+            return world.departments.get(row.id)
+        case Node():
+            state = world.nodes.get(row.name)
+            return None if state is None else state.row
+        case NodePool():
+            return next((pool for pool in world.pools.values() if pool.id == row.id), None)
+        case Topology():
+            return world.topologies.get(row.name)
+        case PastUse():
+            return world.past_uses.get((row.project, row.pool))
+        case Disruptions():
+            return world.disruptions.get(row.project)
+
+
+def gone(world: World, workload: str) -> Change:
+    """The workload and all of its tasks are no more."""
+    return Change(drops=(*world.tasks_of(workload), world.workloads[workload]))
+
+
+def gains(world: World, plan: Plan, workload: str) -> bool:
+    """True if the plan gives the workload places that it has not now."""
+    tasks = [task for task in plan.tasks if task.workload == workload]
+    had = [world.tasks[task.key].claims for task in tasks if task.key in world.tasks]
+    has = [task.claims for task in tasks]
+    before = (sum(c is not None for c in had), sum(c.gpu for c in had if c is not None))
+    after = (sum(c is not None for c in has), sum(c.gpu for c in has if c is not None))
+    return after[0] > before[0] or after[1] > before[1]
+
+
+def started(world: World, plan: Plan, workload: str) -> bool:
+    """True if the plan gives the workload places, or starts it on those that it has."""
+    return gains(world, plan, workload) or any(it.attempt.workload == workload for it in plan.starts)
+
+
+def together(changes: Iterable[Change]) -> Change:
+    """All of them, one after the other."""
+    total = Change()
+    for change in changes:
+        total = total.and_then(change)
+    return total
+
+
+# ---------------------------------------------------------------------- less to look at, the same answers
+
+
+def narrowed(world: World, keep: Iterable[str]) -> World:
+    """A copy without those waiting workloads that no decision can depend on; `keep` stay in any case.
+
+    Of workloads of one project that ask for the same in the same way, the core places one only after all that
+    come before it. So of such a row the first are enough that ask for all there is together: the others get
+    nothing, and fair shares, in which nobody counts beyond the whole pool or its quota, are as they were.
+    """
+    world.settle()
+    left_out = _beyond(world, frozenset(keep))
+    copy = World()
+    for rows in (world.pools, world.topologies, world.departments, world.projects, world.disruptions):
+        for name in rows:
+            copy.put(rows[name])
+    for key in world.past_uses:
+        copy.put(world.past_uses[key])
+    for name in world.nodes:
+        copy.put(world.nodes[name].row)
+    for wid, row in world.workloads.items():
+        if wid not in left_out and not (row.phase.final and not world.need(wid).holds):
+            copy.put(row)
+            for task in world.tasks_of(wid):
+                copy.put(task)
+    return copy
+
+
+def _beyond(world: World, keep: frozenset[str]) -> set[str]:
+    """Waiting workloads behind others of their kind that ask for all there is together."""
+    left_out: set[str] = set()
+    for alike in world.kinds.values():
+        first = next(iter(alike.values()))
+        gpu, need = first.resources.gpu, world.need(first.workload.id)
+        enough = _enough(world, first.workload.project)
+        if not gpu or gpu * len(alike) <= enough or need.holds or need.lacks_memory:
+            continue
+        asked = 0
+        for chunk in sorted(alike.values(), key=job_key):
+            if not _plain(world, chunk):
+                continue
+            if asked > enough and chunk.workload.id not in keep:
+                left_out.add(chunk.workload.id)
+            asked += gpu
+    return left_out
+
+
+def _plain(world: World, chunk: Chunk) -> bool:
+    """True for what asks for all at once: what it asks for later cannot differ from others of its kind."""
+    workload = chunk.workload
+    only = workload.groups[0]
+    if len(workload.groups) > 1 or only.elastic:
+        return False
+    return only.max == len(chunk.parts) or len(world.keys_of(workload.id)) == len(chunk.parts)
+
+
+def _enough(world: World, project: str) -> int:
+    """Milli-GPUs beyond which it makes no difference how much a project asks for."""
+    most = sum((world.capacity.get(pool, NOTHING).gpu for pool in world.pools), 0)
+    if project in world.projects:
+        for key in world.path(project):
+            for _, quota in queue_of(world, key).quotas:
+                due = bound(quota.gpu)
+                most = max(most, due if due < INFINITE else 0)
+    return most + SLACK
+
+
+SLACK = 16 * GPU
+"""So much may be added to the machines or to a quota of a narrowed world."""

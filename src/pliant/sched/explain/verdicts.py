@@ -1,0 +1,278 @@
+"""Why each workload lacks what it asks for: one dominant reason each, with its numbers."""
+
+from pliant.model.quantity import GPU
+from pliant.model.reason import (
+    BackOff,
+    MinRuntime,
+    Named,
+    NeverFits,
+    NoCapacity,
+    NoMatchingNode,
+    NonPreemptibleOverQuota,
+    NotEntitled,
+    OverLimit,
+    Reason,
+    SetAside,
+    Suspended,
+    UnknownProject,
+    WaitingForGang,
+    WaitingForRelease,
+)
+from pliant.model.reason.held import ChurnBudget, NotApart, Outwaited, PreemptionDelay, Unsuited
+from pliant.model.reason.waiting import NoDomain
+from pliant.model.workload import Desired, TaskPhase, Workload
+from pliant.sched.actions.context import Block, Cycle
+from pliant.sched.actions.intents import Outcome
+from pliant.sched.placement import affinity, eligibility, topology
+from pliant.sched.placement.equivalence import Kin
+from pliant.sched.plan import Verdict
+from pliant.sched.shares.fair_share import ALL, INFINITE
+from pliant.sched.shares.naming import named_at, queue_named, workload_named
+from pliant.sched.shares.standings import level_of
+from pliant.sched.world.node_affinity import text_of
+from pliant.sched.world.nodes import NodeClass, TaskKey
+from pliant.sched.world.portions import workload_open
+
+
+def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
+    """In the order in which this cycle looked at the workloads; those it did not look at come last, by id."""
+    world = cycle.world
+    found: dict[str, Reason] = {}
+    known: dict[Kin, Reason] = {}
+    for wid, block in cycle.blocked.items():
+        reason = known.get(block.kin)
+        if reason is None:
+            reason = known[block.kin] = explain(cycle, block)
+        found[wid] = reason
+    for wid, until in cycle.delays.items():
+        if wid in cycle.blocked:
+            asked, delay = cycle.blocked[wid].adding.gpu, world.workloads[wid].preemption_delay
+            found[wid] = PreemptionDelay(asked, delay, until)
+    for wid, key in cycle.resting.items():
+        row = world.tasks[key]
+        found[wid] = BackOff(row.name, row.retry_at or 0, row.failures)
+    for wid, key in outcome.held_back.items():
+        if wid not in found:
+            found[wid] = _release(cycle, key)
+    for wid, key in outcome.apart.items():
+        if wid not in found:
+            found[wid] = _gang(cycle, key)
+    world.settle()  # who got something in this cycle and lacks nothing any more
+    unseen: dict[Kin, Reason] = {}
+    for wid in sorted(wid for wid in world.wanting if wid not in found):
+        workload = world.workloads[wid]
+        known_project = workload.project in world.projects
+        found[wid] = _unseen(cycle, workload, unseen) if known_project else UnknownProject(workload.project)
+    for wid, text in sorted(world.flaws.items()):
+        if workload_open(world.workloads[wid]):
+            found[wid] = SetAside(text)
+    for wid in sorted(world.ending):
+        if world.workloads[wid].desired is Desired.STOPPED:
+            found[wid] = Suspended()
+    seen = [wid for wid in cycle.positions if wid in found]  # they are in their order
+    order = [*seen, *sorted(wid for wid in found if wid not in cycle.positions)]
+    return tuple(Verdict(wid, found[wid], at) for at, wid in enumerate(order, 1))
+
+
+def explain(cycle: Cycle, block: Block) -> Reason:
+    """The dominant reason for which a chunk was not placed in a pool."""
+    world, chunk, workload = cycle.world, block.chunk, block.chunk.workload
+    cls = cycle.nodes_for(workload, block.pool)
+    if not cls.nodes:
+        return _barred(cycle, block, cls) or _no_node(cycle, workload, block.pool)
+    if cycle.never_fits(chunk, block.pool):
+        return _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, True) or _never(cycle, block, cls)
+    refusal = block.refusal
+    if refusal is not None:
+        queue, level = named_at(world, refusal.key), level_of(world, refusal.key)
+        kind = NonPreemptibleOverQuota if refusal.quota else OverLimit
+        return kind(level, queue, block.pool, refusal.resource, refusal.allowed, refusal.used, refusal.asked)
+    protected = cycle.protected.get(block.kin)
+    if protected is not None:
+        victim, until, rule = protected
+        named = workload_named(world, victim)
+        return MinRuntime(named, block.pool, until, block.adding.gpu, rule.level, rule.owner)
+    reserved = cycle.reserving.why(chunk, block.pool, block.adding)
+    if reserved is not None:
+        return reserved
+    withheld = cycle.withheld.get(block.kin)
+    if withheld is not None:
+        churn, project = cycle.churn, queue_named(world.projects[withheld])
+        return ChurnBudget(block.adding.gpu, project, churn.budget, churn.window, churn.until(withheld))
+    outwaited = cycle.outwaited.get(block.kin)
+    if outwaited is not None:
+        holder, priority, aged = outwaited
+        named = workload_named(world, holder)
+        return Outwaited(named, priority, aged, chunk.priority, block.adding.gpu)
+    short = _short_of(block, cls)
+    apart = _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, False)
+    if apart is not None and getattr(block.adding, short) <= _all(cls, short):
+        return apart
+    if short == "gpu" and block.kin in cycle.unentitled and _others_hold(cycle, block):
+        standing = cycle.bare(block.pool)[workload.project]
+        quota = standing.deserved.gpu
+        return NotEntitled(
+            queue_named(world.projects[workload.project]),
+            block.pool,
+            block.adding.gpu,
+            world.use(workload.project, block.pool).claimed.gpu,
+            standing.fair.gpu,
+            -1 if quota >= INFINITE else quota,
+            _best(cls, "gpu"),
+            _all(cls, "gpu"),
+            (standing.past * 1000 + ALL // 2) // ALL if cycle.settings.past_use else None,
+        )
+    if apart is not None:
+        return apart
+    asked = getattr(block.adding, short)
+    only = next(iter(cls.nodes)) if len(cls.nodes) == 1 else ""
+    tasks, best, free = len(chunk.parts), _best(cls, short), _all(cls, short)
+    return NoCapacity(asked, tasks, best, free, len(cls.nodes), short, only)
+
+
+def _no_domain(cycle: Cycle, block: Block, cls: NodeClass) -> NoDomain | None:
+    """For what must lie in one domain, while none has room for it."""
+    found = topology.tightest(cycle.world, block.chunk, cls)
+    if found is None or found[3] >= found[1]:
+        return None
+    level, tasks, best, room, domains = found
+    ever = not topology.never(cycle.world, block.chunk, cls)
+    return NoDomain(level, tasks, room, best, domains, ever)
+
+
+def _others_hold(cycle: Cycle, block: Block) -> bool:
+    """True if another project holds GPUs of this pool: only then it matters what ours is due."""
+    own = block.chunk.workload.project
+    return any(
+        project != own and cycle.world.use(project, block.pool).claimed.gpu
+        for project in cycle.world.projects
+    )
+
+
+def _no_node(cycle: Cycle, workload: Workload, pool: str) -> Reason:
+    types = eligibility.types(cycle.world, workload)
+    names = workload.node_type if types == eligibility.NO_TYPE else ", ".join(types)
+    count = sum(1 for node in cycle.world.nodes.values() if node.pool == pool)
+    return NoMatchingNode(pool, names, count)
+
+
+def _crowded(cycle: Cycle, block: Block, cls: NodeClass, ever: bool) -> NotApart | None:
+    """For what must lie apart, while too few domains have room for one (`ever`: could have)."""
+    if not cycle.world.demands(block.chunk.workload.id):
+        return None
+    found = affinity.crowded(cycle.world, block.chunk, cls, empty=ever)
+    return NotApart(*found, ever=not ever) if found is not None else None
+
+
+def _barred(cycle: Cycle, block: Block, cls: NodeClass) -> Unsuited | None:
+    """What rules out all nodes: of several pools the one where only taints keep it away."""
+    found = _unsuited(cycle, block, cls)
+    for pool in cycle.choices(block.chunk.workload) if found is None or not found.tainted else ():
+        other = _unsuited(cycle, block._replace(pool=pool), cycle.nodes_for(block.chunk.workload, pool))
+        if other is not None and other.tainted:
+            return other
+    return found
+
+
+def _unsuited(cycle: Cycle, block: Block, cls: NodeClass) -> Unsuited | None:
+    """For what no node suits that would take it otherwise."""
+    found = affinity.ruled_out(cycle.world, block.chunk.workload, cls)
+    if found is None:
+        return None
+    nodes, unlike, tainted, taint = found
+    return Unsuited(block.pool, nodes, unlike, tainted, text_of(taint))
+
+
+def _never(cycle: Cycle, block: Block, whole: NodeClass) -> Reason:
+    for part in block.chunk.parts:
+        cls = affinity.for_task(cycle.world, whole, part.task)
+        devices, _, cpu, memory = cls.largest
+        request = part.request
+        if request.devices > devices:
+            return NeverFits(request.devices * GPU, devices * GPU, len(cls.nodes))
+        if request.cpu > cpu:
+            return NeverFits(request.cpu, cpu, len(cls.nodes), "cpu")
+        if request.memory > memory:
+            return NeverFits(request.memory, memory, len(cls.nodes), "memory")
+        if request.gpu_memory > cls.largest[1]:
+            return NeverFits(request.gpu_memory, cls.largest[1], len(cls.nodes), "gpu-memory")
+    return NeverFits(block.adding.gpu, whole.usable * GPU, len(whole.nodes), "gpu", len(block.chunk.parts))
+
+
+def _short_of(block: Block, cls: NodeClass) -> str:
+    """The resource that is short: GPUs unless some node has enough of them."""
+    for part in block.chunk.parts:
+        request = part.request
+        enough = [node for node in cls.nodes.values() if node.free >= request.devices]
+        if enough and (request.devices or not block.adding.gpu):
+            if all(node.free_cpu < request.cpu for node in enough):
+                return "cpu"
+            if all(node.free_memory < request.memory for node in enough):
+                return "memory"
+    return "gpu" if block.adding.gpu else "cpu"
+
+
+def _best(cls: NodeClass, resource: str) -> int:
+    if resource == "gpu":
+        return max((count for count in cls.buckets), default=0) * GPU
+    return max(
+        (node.free_cpu if resource == "cpu" else node.free_memory for node in cls.nodes.values()), default=0
+    )
+
+
+def _all(cls: NodeClass, resource: str) -> int:
+    if resource == "gpu":
+        return cls.free * GPU
+    return sum(node.free_cpu if resource == "cpu" else node.free_memory for node in cls.nodes.values())
+
+
+def _unseen(cycle: Cycle, workload: Workload, known: dict[Kin, Reason]) -> Reason:
+    """For a workload that no pool looked at, or that lost its place in this very cycle."""
+    chunk = cycle.world.need(workload.id).chunk
+    pools = cycle.choices(workload)
+    if not pools or chunk is None:
+        named = workload.pools or cycle.world.projects[workload.project].default_pools
+        return NoMatchingNode(", ".join(named), workload.node_type, 0)
+    kin = cycle.kin(chunk, pools[0])
+    found = known.get(kin)
+    if found is None:
+        adding = cycle.adding(chunk, pools[0])
+        refusal = cycle.refuse(chunk, pools[0], adding)
+        found = known[kin] = explain(cycle, Block(chunk, pools[0], adding, refusal, kin))
+    return found
+
+
+def _gang(cycle: Cycle, key: TaskKey) -> Reason:
+    """Which of its tasks keep a workload from starting together."""
+    rows = cycle.world.tasks_of(key[0])
+    away = [
+        row.name
+        for row in rows
+        if row.phase is TaskPhase.STOPPING or (not row.phase.live and row.name != key[1])
+    ]
+    row = cycle.world.tasks[key]
+    if not away and row.retry_at is not None and row.retry_at > cycle.now:
+        return BackOff(row.name, row.retry_at, row.failures)  # it waits for nobody
+    return WaitingForGang(row.name, tuple(away))
+
+
+def _release(cycle: Cycle, key: TaskKey) -> Reason:
+    """Who still sits where this task has its place."""
+    world = cycle.world
+    claim = world.claim_of(key)
+    assert claim is not None
+    wanted = set(claim.uuids)
+    holders: dict[str, Named] = {}
+    node = world.nodes.get(claim.node)
+    for other in sorted(node.tasks) if node is not None else ():
+        carries = world.tasks[other].carries
+        if (
+            other != key
+            and carries is not None
+            and carries.node == claim.node
+            and (other[0] == key[0] or wanted & set(carries.uuids))
+        ):
+            known = other[0] in world.workloads
+            holders[other[0]] = workload_named(world, other[0]) if known else Named("workload", other[0])
+    grace = max((world.workloads[wid].launch.grace for wid in holders if wid in world.workloads), default=0)
+    return WaitingForRelease(claim.node, claim.gpu, tuple(holders.values()), grace)

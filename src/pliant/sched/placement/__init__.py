@@ -1,0 +1,1 @@
+"""Where a task may stand and which place is best."""

@@ -1,0 +1,250 @@
+"""The allocator: finds places and claims them. What places for real is also what tries things out."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pliant.model.machine import NodePool, Placement, Share, Strategy
+from pliant.model.workload import Request, TaskGroup
+from pliant.sched.placement import affinity, fraction, score, topology
+from pliant.sched.world.device import Device
+from pliant.sched.world.nodes import NodeClass, NodeState, TaskKey
+from pliant.sched.world.portions import Chunk, Part, whole
+from pliant.sched.world.state import World
+from pliant.sched.world.subgroups import Level, constrained, tree
+
+
+def fits(node: NodeState, request: Request) -> bool:
+    """True if the node has this much unclaimed."""
+    if not _has_cores(node, request):
+        return False
+    if whole(request):
+        return request.devices <= node.free
+    return not request.devices or fraction.shared_devices(node, request) is not None
+
+
+def _has_cores(node: NodeState, request: Request) -> bool:
+    """True if, besides devices, the node has unclaimed what a task needs."""
+    row = node.row
+    if row.max_tasks is not None and node.claimants >= row.max_tasks:
+        return False
+    return not (
+        (request.cpu and request.cpu > row.cpu - node.claimed_cpu)
+        or (request.memory and request.memory > row.memory - node.claimed_memory)
+    )
+
+
+def fits_now(node: NodeState, request: Request) -> bool:
+    """True if the node has this much neither claimed nor carried. Only for requests that fit."""
+    row = node.row
+    if row.max_tasks is not None and len(node.tasks) >= row.max_tasks:
+        return False
+    if (request.cpu and request.cpu > row.cpu - node.held_cpu) or (
+        request.memory and request.memory > row.memory - node.held_memory
+    ):
+        return False
+    if whole(request):
+        return request.devices <= node.idle
+    found = fraction.shared_devices(node, request)
+    return found is not None and all(d.room_now(s.portion, s.memory) for d, s in found)
+
+
+def seat(node: NodeState, request: Request, pool: NodePool) -> Placement:
+    """The placement of a request on a node on which it fits."""
+    if whole(request):
+        devices = fraction.whole_devices(node, request.devices) or []
+        if len(devices) > 1:
+            devices.sort(key=_index)
+        shares = tuple(map(Device.whole, devices))
+        return Placement(node.row.name, shares, request.cpu, request.memory)
+    spread = pool.device_strategy is Strategy.SPREAD
+    pairs = (fraction.shared_devices(node, request, spread) if request.devices else None) or []
+    return Placement(node.row.name, in_order(pairs), request.cpu, request.memory)
+
+
+def _index(device: Device) -> int:
+    return device.gpu.index
+
+
+def in_order(pairs: list[tuple[Device, Share]]) -> tuple[Share, ...]:
+    return tuple(share for _, share in sorted(pairs, key=lambda pair: pair[0].gpu.index))
+
+
+def find(
+    cls: NodeClass, request: Request, pool: NodePool, most: int = 0, bars: affinity.Bars = ()
+) -> NodeState | None:
+    """The best node with so much unclaimed; one that could start it now before one where it must wait."""
+    fits_there = fits
+    if whole(request):
+        fits_there = _has_cores  # only nodes with so many free devices are looked at
+        tiers = score.by_free_devices(cls, request.devices, most, pool.gpu_strategy)
+    elif request.devices:
+        tiers = score.for_fraction(cls, pool.gpu_strategy)
+    else:
+        tiers = score.for_cores(cls, request, pool.cpu_strategy)
+    waits: bool | None = None  # nowhere can it start now
+    for nodes in tiers:
+        later = None
+        for node in nodes:
+            if fits_there(node, request) and (not bars or affinity.allowed(node, bars)):
+                if fits_now(node, request):
+                    return node
+                if waits is None:
+                    waits = whole(request) and max(cls.idle, default=0) < request.devices
+                if waits:
+                    return node
+                later = later or node
+        if later is not None:
+            return later
+    return None
+
+
+def choose(
+    world: World, classes: Sequence[NodeClass], key: TaskKey, request: Request, pool: NodePool, most: int = 0
+) -> NodeState | None:
+    """The best node for a task in the first class that has one, among those that suit it."""
+    if not world.shunned and world.demand(key) is None:  # nothing to choose by
+        for cls in classes:
+            if (node := find(cls, request, pool, most)) is not None:
+                return node
+        return None
+    bars = affinity.bars(world, key)
+    for cls in affinity.best_first(world, classes, key):
+        node = find(cls, request, pool, most, bars)
+        if node is not None:
+            return node
+    return None
+
+
+def extended(node: NodeState, claim: Placement, request: Request) -> Placement | None:
+    """The claim with so many devices of its node more; None if they are not free."""
+    devices = fraction.whole_devices(node, request.devices) if node.open else None
+    if devices is None:
+        return None
+    uuids = {share.gpu for share in claim.shares}
+    mine = [(device, share) for share in claim.shares if (device := node.devices.get(share.gpu)) is not None]
+    more = [
+        (device, fraction.share_on(device.gpu, request)) for device in devices if device.gpu.uuid not in uuids
+    ]
+    return replace(claim, shares=in_order(mine + more))
+
+
+def place_part(world: World, classes: Sequence[NodeClass], part: Part, pool: NodePool) -> bool:
+    """Claim a place for one task in the first class that has one; False, and nothing changed, without any."""
+    if part.extends:
+        claim = world.claim_of(part.task)
+        node = world.nodes.get(claim.node) if claim is not None else None
+        more = extended(node, claim, part.request) if node is not None and claim is not None else None
+        if more is None:
+            return False
+        world.claim(part.task, more)
+        return True
+    node = choose(world, classes, part.task, part.request, pool, part.most)
+    if node is None:
+        return False
+    world.claim(part.task, seat(node, part.request, pool))
+    return True
+
+
+def relocate(world: World, cls: NodeClass, part: Part, pool: NodePool, group: TaskGroup) -> bool:
+    """Give a task its next portion on another node, if it can start there now; False if there is none."""
+    claim = world.claim_of(part.task)
+    if claim is None:
+        return False
+    request = replace(group.request, devices=len(claim.shares) + part.request.devices)
+    mark = world.checkpoint()
+    world.claim(part.task, None)  # of all it has, only what lies elsewhere says where it may go
+    placed = place_again(world, cls, Part(part.task, request, most=group.request.devices), pool)
+    now = world.claim_of(part.task) if placed else None
+    if now is None or now.node == claim.node or not starts_now(world, part.task):
+        world.undo(mark)
+        return False
+    return True
+
+
+def starts_now(world: World, key: TaskKey) -> bool:
+    """True if a task claims nothing, or nothing that others still carry."""
+    claim = world.claim_of(key)
+    node = world.nodes.get(claim.node) if claim is not None else None
+    if claim is None or node is None:
+        return True
+    devices = [node.devices[share.gpu] for share in claim.shares if share.gpu in node.devices]
+    return (
+        all(device.room_now(0, 0) for device in devices)
+        and (not claim.cpu or node.held_cpu <= node.row.cpu)
+        and (not claim.memory or node.held_memory <= node.row.memory)
+    )
+
+
+def by_size(parts: Sequence[Part]) -> list[Part]:
+    """Large before small, otherwise in their own order: large ones have fewer places to go."""
+    return sorted(
+        parts, key=lambda part: (-part.request.devices * part.request.portion, -part.request.gpu_memory)
+    )
+
+
+def place(world: World, cls: NodeClass, chunk: Chunk, pool: NodePool) -> bool:
+    """Claim places for all of a chunk; False, and nothing changed, if one of them has none."""
+    near = constrained(chunk.workload)
+    if len(chunk.parts) == 1 and not near:
+        return place_part(world, (cls,), chunk.parts[0], pool)
+    mark = world.checkpoint()
+    if near:
+        done = _place_branch(world, topology.NodeSet(cls), tree(chunk.workload), chunk.parts, pool)
+    else:
+        done = all(place_part(world, (cls,), part, pool) for part in by_size(chunk.parts))
+    if not done:
+        world.undo(mark)
+    return done
+
+
+def tidy(world: World, cls: NodeClass, chunk: Chunk, pool: NodePool) -> None:
+    """Place a chunk that has places once more, as if there had been room for all of it from the start."""
+    if len(chunk.parts) < 2:
+        return
+    mark = world.checkpoint()
+    for part in chunk.parts:
+        world.claim(part.task, None)
+    if not place(world, cls, chunk, pool):
+        world.undo(mark)
+
+
+def place_again(world: World, cls: NodeClass, part: Part, pool: NodePool) -> bool:
+    """Claim a place for a task that lost its own, as close to the rest of its workload as it must be."""
+    workload = world.workloads[part.task[0]]
+    if not constrained(workload):
+        return place_part(world, (cls,), part, pool)
+    return _place_branch(world, topology.NodeSet(cls), tree(workload), (part,), pool)
+
+
+def _place_branch(
+    world: World, where: topology.NodeSet, branch: Level | TaskGroup, parts: Sequence[Part], pool: NodePool
+) -> bool:
+    """Place what belongs to one part of a workload's tree, in the first node set that takes all of it.
+
+    On failure some of it may be placed: the caller undoes.
+    """
+    mine = topology.parts_of(world, branch, parts)
+    if not mine:
+        return True
+    if branch.within is None or all(part.extends for part in mine):
+        return _place_inside(world, where, branch, mine, pool)
+    for nodes in topology.node_sets(world, where.nodes, branch.within, branch, mine):
+        mark = world.checkpoint()
+        if _place_inside(world, nodes, branch, mine, pool):
+            return True
+        world.undo(mark)
+    return False
+
+
+def _place_inside(
+    world: World, where: topology.NodeSet, branch: Level | TaskGroup, parts: Sequence[Part], pool: NodePool
+) -> bool:
+    rest = list(parts)
+    for child in branch.children if isinstance(branch, Level) else ():
+        if topology.branch_within(child):
+            if not _place_branch(world, where, child, parts, pool):
+                return False
+            placed = topology.parts_of(world, child, parts)
+            rest = [part for part in rest if part not in placed]
+    tries = where.tries()
+    return all(place_part(world, tries, part, pool) for part in by_size(rest))

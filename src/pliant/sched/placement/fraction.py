@@ -1,0 +1,66 @@
+"""Parts of devices: how a request becomes shares of the devices of one node."""
+
+from pliant.model.machine import Gpu, Share
+from pliant.model.quantity import GPU
+from pliant.model.workload import Request
+from pliant.sched.world.device import Device
+from pliant.sched.world.nodes import NodeState
+
+
+def portion_of(memory: int, device_memory: int) -> int:
+    """Thousandths of a device that an amount of memory comes to, rounded up; over GPU if it is too small."""
+    return -(-memory * GPU // device_memory) if device_memory > 0 else GPU + 1
+
+
+def estimate(request: Request, device_memory: int) -> int:
+    """Milli-GPUs of a request if it landed on devices of this memory."""
+    if request.gpu_memory:
+        return request.devices * min(GPU, portion_of(request.gpu_memory, device_memory))
+    return request.devices * request.portion
+
+
+def share_on(gpu: Gpu, request: Request) -> Share:
+    """What a request takes of one device; its portion is over GPU where it can never fit."""
+    if request.gpu_memory:
+        return Share(gpu.uuid, portion_of(request.gpu_memory, gpu.memory), request.gpu_memory)
+    if request.portion >= GPU:
+        return Share(gpu.uuid, GPU, gpu.memory)
+    return Share(gpu.uuid, request.portion, request.portion * gpu.memory // GPU)
+
+
+def whole_devices(node: NodeState, count: int) -> list[Device] | None:
+    """Free devices, those that nobody carries either first, then by index; None if there are too few."""
+    if node.free < count:
+        return None
+    found: list[Device] = []
+    waiting: list[Device] = []
+    for device in node.devices.values():
+        if device.claimed or device.claimed_memory or device.gpu.foreign:
+            continue
+        (waiting if device.held or device.held_memory else found).append(device)
+        if len(found) == count:
+            return found
+    return (found + waiting)[:count]
+
+
+def shared_devices(
+    node: NodeState, request: Request, spread: bool = False
+) -> list[tuple[Device, Share]] | None:
+    """Devices for a fraction: shared ones first (fit now, then most used), then unused; None if too few.
+
+    `spread` turns that round: unused ones first, then the least used.
+    """
+    found: list[tuple[tuple[bool, bool, int, int], Device, Share]] = []
+    for device in node.devices.values():
+        if device.gpu.foreign:
+            continue
+        share = share_on(device.gpu, request)
+        if device.room(share.portion, share.memory):
+            now = device.room_now(share.portion, share.memory)
+            used = device.claimed if spread else -device.claimed
+            key = ((device.claimed == 0) is not spread, not now, used, device.gpu.index)
+            found.append((key, device, share))
+    if len(found) < request.devices:
+        return None
+    found.sort(key=lambda entry: entry[0])
+    return [(device, share) for _, device, share in found[: request.devices]]

@@ -1,0 +1,67 @@
+"""Churn: how often work of a project may be disturbed for others, and how often it was."""
+
+from collections.abc import Iterable
+
+from pliant.model.ledger import Disruptions
+from pliant.model.reason import Shrunk
+from pliant.sched.plan import Decision, Verb
+from pliant.sched.settings import Settings
+from pliant.sched.world.state import World
+
+TAKING = ("consolidate", "reclaim", "preempt")
+"""Actions that disturb work for others. Bonus that is given back disturbs nobody."""
+
+
+class Churn:
+    """The budgets of one cycle. A decision counts against the project of the workload that it disturbs."""
+
+    def __init__(self, world: World, now: int, settings: Settings) -> None:
+        self._world = world
+        self._now = now
+        self.budget = settings.churn_budget
+        self.bounded = self.budget >= 0
+        self.window = settings.churn_window
+        self._counts: dict[str, int] = {}  # decisions of this cycle by project
+
+    def left(self, project: str) -> int:
+        """So many decisions may still be made against it; only where there is a bound."""
+        return self.budget - len(self._past(project)) - self._counts.get(project, 0)
+
+    def until(self, project: str) -> int:
+        """When (ms) the first of those that count no longer does; after the window where none is allowed."""
+        return min(self._past(project), default=self._now) + self.window
+
+    def spent(self) -> set[str]:
+        """Projects that nothing more may be taken from."""
+        if not self.bounded:
+            return set()
+        return {project for project in self._world.projects if self.left(project) <= 0}
+
+    def _past(self, project: str) -> tuple[int, ...]:
+        row = self._world.disruptions.get(project)
+        return tuple(at for at in row.times if at > self._now - self.window) if row is not None else ()
+
+    def note(self, decision: Decision) -> None:
+        if self.bounded and (project := self._disturbed(decision)):
+            self._counts[project] = self._counts.get(project, 0) + 1
+
+    def rows(self, decisions: Iterable[Decision]) -> tuple[Disruptions, ...]:
+        """What is to be stored after these: with those of before that still count."""
+        counts: dict[str, int] = {}
+        for decision in decisions if self.bounded else ():
+            if project := self._disturbed(decision):
+                counts[project] = counts.get(project, 0) + 1
+        return tuple(
+            Disruptions(project, (*self._past(project), *[self._now] * count))
+            for project, count in sorted(counts.items())
+        )
+
+    def _disturbed(self, decision: Decision) -> str:
+        """The project of the work that a decision disturbs; empty if it disturbs none."""
+        takes = decision.action in TAKING and decision.verb in (Verb.EVICT, Verb.SHRINK, Verb.MOVE)
+        if not takes or isinstance(decision.reason, Shrunk):
+            return ""
+        rows = self._world.tasks_of(decision.workload)
+        if all(row.claims is None and row.carries is None for row in rows):
+            return ""  # it was placed in this very cycle
+        return self._world.workloads[decision.workload].project

@@ -1,0 +1,144 @@
+"""The walk: in which order everything could be lost where the queues are compared anew after each loss.
+
+It is the walk of queue.Order turned round: on each level the worst placed queue, in a project the lowest
+priority, what is above cores, the youngest. What it has taken already is gone when two queues are compared.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heapreplace
+from typing import TYPE_CHECKING, NamedTuple
+
+from pliant.model.quantity import Resources
+from pliant.model.workload import Workload
+from pliant.sched.shares.queue_order import ROOT, dominant, measure_of, queue_key
+from pliant.sched.world.portions import Step, core_priority, priority_of
+from pliant.sched.world.queue_tree import NOTHING
+from pliant.sched.world.subgroups import least
+
+if TYPE_CHECKING:
+    from pliant.sched.actions.context import Cycle
+
+Turn = tuple[int, int, int, int, str]
+"""Of a portion inside its project: priority, minus its step, age, its place in its group, workload."""
+
+Worst = tuple[int, ...]
+"""The key of a queue turned round: smaller is worse placed."""
+
+
+class Loss(NamedTuple):
+    """One portion that its workload could lose."""
+
+    turn: Turn
+    amount: Resources
+
+
+class Walk:
+    """The place of every portion that the workloads of some projects could lose in a pool."""
+
+    def __init__(self, cycle: "Cycle", pool: str, victims: Iterable[Workload]) -> None:
+        self._cycle = cycle
+        self._pool = pool
+        self._left: dict[str, list[Loss]] = {}  # project -> its portions, who goes first last
+        for victim in victims:
+            losses = list(_losses(cycle, pool, victim))
+            if losses:
+                self._left.setdefault(victim.project, []).extend(losses)
+        self._turns: dict[str, list[Turn]] = {}
+        self._places: dict[str, list[int]] = {project: [] for project in self._left}
+        for project, losses in self._left.items():
+            losses.sort(key=lambda loss: loss.turn, reverse=True)
+            self._turns[project] = [loss.turn for loss in reversed(losses)]
+        self._gone = dict.fromkeys(self._left, NOTHING)  # project -> what the walk took of it
+        self._older = {key: at for at, key in enumerate(sorted(cycle.standing(pool)))}
+        self._heaps: dict[str, list[tuple[Worst, str]]] = {ROOT: []}
+        below: dict[str, dict[str, None]] = {}
+        for project in self._left:
+            for child, parent in self._links(project):
+                below.setdefault(parent, {})[child] = None
+        self._fill(ROOT, below)
+        for at in range(sum(map(len, self._left.values()))):
+            self._take(at)
+
+    def place(self, project: str, turn: Turn) -> int:
+        """When such a portion is lost: a smaller number goes first."""
+        turns = self._turns.get(project)
+        if not turns:
+            return 0
+        return self._places[project][min(bisect_left(turns, turn), len(turns) - 1)]
+
+    def _take(self, at: int) -> None:
+        project = self._next(ROOT)
+        loss = self._left[project].pop()
+        self._gone[project] = self._gone[project].plus(loss.amount)
+        self._places[project].append(at)
+        for child, parent in self._links(project):
+            heap = self._heaps[parent]
+            if self._left[child] if child in self._left else self._heaps[child]:
+                heapreplace(heap, (self._worst(child), child))
+            else:
+                heappop(heap)
+
+    def _next(self, queue: str) -> str:
+        """The project that loses next below a queue."""
+        while queue not in self._left:
+            queue = self._heaps[queue][0][1]
+        return queue
+
+    def _fill(self, parent: str, below: dict[str, dict[str, None]]) -> None:
+        heap = self._heaps.setdefault(parent, [])
+        for child in below.get(parent, ()):
+            if child not in self._left:
+                self._fill(child, below)
+            heap.append((self._worst(child), child))
+        heapify(heap)
+
+    def _worst(self, queue: str) -> Worst:
+        """With what was taken and what goes next gone, where shares are compared."""
+        cycle, project = self._cycle, self._next(queue)
+        standing, tally = cycle.standing(self._pool)[queue], cycle.world.tally(queue, self._pool)
+        measure = measure_of(standing.allocatable, cycle.world.capacity.get(self._pool, NOTHING))
+        key = queue_key(queue, standing, tally, NOTHING, measure)
+        left = tally.claimed.minus(self._gone[project]).minus(self._left[project][-1].amount)
+        return (
+            *(-int(it) for it in key[:4]),
+            -dominant(*left, measure),
+            *(-it for it in key[5:8]),
+            -self._older[queue],
+        )
+
+    def _links(self, project: str) -> Iterable[tuple[str, str]]:
+        """(child, parent) from the project up to the root."""
+        path = self._cycle.world.path(project)
+        return zip(path, (*path[1:], ROOT), strict=True)
+
+
+def _losses(cycle: "Cycle", pool: str, victim: Workload) -> Iterator[Loss]:
+    """What a workload has in a pool: its tasks above the core, the last first, and the core."""
+    world, rest = cycle.world, NOTHING
+    keys = [
+        key
+        for key in world.keys_of(victim.id)
+        if (it := world.claim_of(key)) and world.pool_of(it.node) == pool
+    ]
+    for group in victim.groups:
+        mine = sorted(
+            (key for key in keys if world.tasks[key].group == group.name),
+            key=lambda key: world.tasks[key].index,
+        )
+        for at, key in enumerate(mine):
+            claim = world.claim_of(key)
+            assert claim is not None
+            if at < least(group):
+                rest = rest.plus(claim.resources)
+                continue
+            turn = (
+                priority_of(victim, group),
+                -Step.WANTED,
+                -victim.serial,
+                -world.tasks[key].index,
+                victim.id,
+            )
+            yield Loss(turn, claim.resources)
+    if keys:
+        yield Loss((core_priority(victim), -Step.CORE, -victim.serial, 0, victim.id), rest)

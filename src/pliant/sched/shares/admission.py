@@ -1,0 +1,86 @@
+"""Whether a chunk may be admitted: limits, and quota for non-preemptible work, on every level of the tree."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pliant.model.quantity import Resources
+from pliant.sched.placement import fraction
+from pliant.sched.shares.fair_share import INFINITE, Standing
+from pliant.sched.world.portions import Chunk
+from pliant.sched.world.queue_tree import NOTHING
+from pliant.sched.world.state import World
+
+RESOURCES = Resources._fields
+UNLIMITED = Resources(INFINITE, INFINITE, INFINITE)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Which bound of which queue a chunk would break."""
+
+    key: str
+    resource: str  # gpu, cpu or memory
+    used: int
+    asked: int
+    allowed: int
+    quota: bool  # the quota for non-preemptible work, else the limit
+
+
+def asked(chunk: Chunk, device_memory: int) -> Resources:
+    """What a chunk adds to its queues, GPU memory counted on devices of this size."""
+    total = NOTHING
+    for part in chunk.parts:
+        gpu = fraction.estimate(part.request, device_memory)
+        total = total.plus(Resources(gpu, part.request.cpu, part.request.memory))
+    return total
+
+
+def exceeded(
+    world: World,
+    standing: Mapping[str, Standing],
+    project: str,
+    pool: str,
+    request: Resources,
+    preemptible: bool,
+) -> bool:
+    """True if some bound on the path to the root is passed now, in a resource that `request` asks for."""
+    for key in world.path(project):
+        mine, use = standing[key], world.use(key, pool)
+        for asked_, used, most in zip(request, use.claimed, mine.limit, strict=True):
+            if asked_ and used > most:
+                return True
+        for asked_, used, most in zip(request, use.non_preemptible, mine.deserved, strict=True):
+            if asked_ and not preemptible and used > most:
+                return True
+    return False
+
+
+def refuse(
+    world: World,
+    standing: Mapping[str, Standing],
+    project: str,
+    pool: str,
+    request: Resources,
+    preemptible: bool,
+) -> Refusal | None:
+    """The first bound on the path to the root that `request` more would break; None if it may be admitted.
+
+    A quota goes before a limit: what others lose may bring a project below its limit, never into its quota.
+    """
+    over: Refusal | None = None
+    for key in world.path(project):
+        mine = standing[key]
+        if preemptible and mine.limit == UNLIMITED:
+            continue
+        use = world.use(key, pool)
+        for at, resource in enumerate(RESOURCES):
+            if request[at] and use.claimed[at] + request[at] > mine.limit[at]:
+                over = over or Refusal(key, resource, use.claimed[at], request[at], mine.limit[at], False)
+        if preemptible:
+            if over is not None:
+                return over
+            continue
+        for at, resource in enumerate(RESOURCES):
+            if request[at] and use.non_preemptible[at] + request[at] > mine.deserved[at]:
+                return Refusal(key, resource, use.non_preemptible[at], request[at], mine.deserved[at], True)
+    return over

@@ -1,0 +1,117 @@
+"""Which workloads want, hold or lack something: sets that change only where a workload has changed."""
+
+from typing import NamedTuple
+
+from pliant.model.workload import Workload
+from pliant.sched.world.portions import Chunk, Need, workload_open
+
+WANTING, BROKEN, STRETCHED, ELASTIC = 1, 2, 4, 8
+HOLDS = 4
+"""In Membership._belongs the bits for the sets; that for `holders` is so far from the right."""
+
+Kind = tuple[object, ...]
+"""All that tells a waiting workload from others but its age and its names."""
+
+
+def kind_of(workload: Workload, need: Need, chunk: Chunk) -> Kind:
+    """Where it has or had something it is of a kind of its own: who holds what decides where more may go."""
+    if need.holds or need.failed or workload.preemption_delay:
+        return (workload.id,)
+    return (
+        workload.project,
+        workload.kind,
+        workload.node_type,
+        workload.pools,
+        workload.preemptible,
+        workload.max_runtime,
+        chunk.shape,
+        chunk.step,
+        chunk.standing,
+        chunk.priority,
+        need.lacks,
+        need.lacks_memory,
+    )
+
+
+class Alike(NamedTuple):
+    """Wanting workloads of one kind, with their chunks."""
+
+    kind: Kind
+    chunks: dict[str, Chunk]
+
+
+class Membership:
+    def __init__(self) -> None:
+        self.wanting: dict[str, None] = {}  # workloads that miss core or wanted portions
+        self.broken: dict[str, None] = {}  # workloads that hold something, but not all of their core
+        self.stretched: dict[str, None] = {}  # workloads that hold bonus portions
+        self.elastic: dict[str, None] = {}  # workloads that could hold (more) bonus portions
+        self.holders: dict[str, dict[str, None]] = {}  # project -> workloads with claims
+        self.kinds: dict[Kind, dict[str, Chunk]] = {}  # wanting workloads with their chunks
+        self._among: dict[str, Alike] = {}  # wanting workload -> those of its kind
+        self._belongs: dict[str, int] = {}  # workload -> the sets it is in, as bits
+
+    def note(self, wid: str, workload: Workload | None, need: Need | None) -> None:
+        """Where a workload with this need belongs now; None: it is gone."""
+        if workload is None or need is None:
+            self._leave_kind(wid)
+            self._move(wid, self._belongs.pop(wid, 0), 0)
+            return
+        if need.chunk is not None:
+            self._join_kind(wid, kind_of(workload, need, need.chunk), need.chunk)
+        elif wid in self._among:
+            self._leave_kind(wid)
+        now = need.holds << HOLDS
+        if need.chunk is not None:
+            now |= WANTING
+        if need.broken and workload_open(workload):
+            now |= BROKEN
+        if need.bonus > 0:
+            now |= STRETCHED
+        if need.stretchable:
+            now |= ELASTIC
+        changed = now ^ self._belongs.get(wid, 0)
+        if changed:
+            self._belongs[wid] = now
+            self._move(wid, changed, now)
+            if changed >> HOLDS:
+                _include(self.holders.setdefault(workload.project, {}), wid, now >> HOLDS)
+
+    def _move(self, wid: str, changed: int, now: int) -> None:
+        """Put a workload into those of the four sets that `now` says; `changed`: where that is new."""
+        if changed & WANTING:
+            _include(self.wanting, wid, now & WANTING)
+        if changed & BROKEN:
+            _include(self.broken, wid, now & BROKEN)
+        if changed & STRETCHED:
+            _include(self.stretched, wid, now & STRETCHED)
+        if changed & ELASTIC:
+            _include(self.elastic, wid, now & ELASTIC)
+
+    def _join_kind(self, wid: str, kind: Kind, chunk: Chunk) -> None:
+        among = self._among.get(wid)
+        if among is None or among.kind != kind:
+            if among is not None:
+                self._leave_kind(wid)
+            among = self._among[wid] = Alike(kind, self.kinds.setdefault(kind, {}))
+        among.chunks[wid] = chunk
+
+    def _leave_kind(self, wid: str) -> None:
+        among = self._among.pop(wid, None)
+        if among is not None:
+            del among.chunks[wid]
+            if not among.chunks:
+                del self.kinds[among.kind]
+
+    def let_go(self, workload: Workload) -> None:
+        """It is no longer one of its project's."""
+        self.holders.get(workload.project, {}).pop(workload.id, None)
+        if workload.id in self._belongs:
+            self._belongs[workload.id] &= ~(1 << HOLDS)
+
+
+def _include(group: dict[str, None], wid: str, belongs: int) -> None:
+    if belongs:
+        group[wid] = None
+    else:
+        group.pop(wid, None)

@@ -1,0 +1,314 @@
+"""Portions: a workload is its core and the ordered steps above it, wanted first, then bonus."""
+
+from dataclasses import replace
+from enum import IntEnum
+from functools import reduce
+from typing import TYPE_CHECKING, NamedTuple
+
+from pliant.model.machine import Placement
+from pliant.model.quantity import GPU, Resources
+from pliant.model.workload import Desired, Phase, Request, Task, TaskGroup, TaskPhase, Workload
+from pliant.sched.world import subgroups
+
+if TYPE_CHECKING:
+    from pliant.sched.world.state import World
+
+DONE = (TaskPhase.SUCCEEDED, TaskPhase.FAILED)
+
+
+class Step(IntEnum):
+    """How dear a portion is: what is taken last comes first."""
+
+    __hash__ = int.__hash__  # an Enum's own is a call in Python, and chunks are hashed all the time
+
+    CORE = 0
+    WANTED = 1
+    BONUS = 2
+
+
+class Part(NamedTuple):
+    """What one task shall get: a place for `request`, or (`extends`) so many devices more where it sits."""
+
+    task: tuple[str, str]
+    request: Request
+    extends: bool = False
+    most: int = 0  # devices that the task would like in the end; its core prefers a node that has them
+
+
+class Chunk(NamedTuple):
+    """What a workload asks for next; all of it or nothing."""
+
+    workload: Workload
+    step: Step
+    parts: tuple[Part, ...]
+    resources: Resources  # what it asks for; requests by GPU memory count no GPUs here: see entitlement.asked
+    by_memory: bool  # some part asks for GPU memory
+    extends: bool  # it is bound to the node where its task sits
+    shape: int  # two chunks of equal shape (that do not extend) fit the same nodes
+    standing: Step  # what its workload holds already: CORE below its core, WANTED at it, BONUS above it
+    priority: int  # of its group; of a core the highest of its groups
+
+
+def chunk_of(
+    world: "World", workload: Workload, step: Step, parts: tuple[Part, ...], standing: Step
+) -> Chunk:
+    first = parts[0]
+    asked: tuple[object, ...] = ((first.request, first.most),)
+    total, extends, by_memory = first.request.resources, first.extends, first.request.gpu_memory > 0
+    if len(parts) > 1:
+        asked = tuple((part.request, part.most) for part in parts)
+        extends = any(part.extends for part in parts)
+        if all(part.request is first.request for part in parts):
+            total = total.times(len(parts))
+        else:
+            total = reduce(Resources.plus, (part.request.resources for part in parts))
+            by_memory = any(part.request.gpu_memory for part in parts)
+    return Chunk(
+        workload,
+        step,
+        parts,
+        total,
+        by_memory,
+        extends,
+        world.shape_of((*asked, *_nearness(world, workload, parts))),
+        standing,
+        core_priority(workload)
+        if step is Step.CORE
+        else priority_of(workload, workload.group(world.tasks[first.task].group)),
+    )
+
+
+def _nearness(world: "World", workload: Workload, parts: tuple[Part, ...]) -> tuple[object, ...]:
+    """What else tells the nodes for a chunk: its tree if that says where tasks lie, and where its rest is."""
+    near, asked = subgroups.constrained(workload), world.demands(workload.id)
+    if not (near or asked):
+        return ()
+    names = tuple(world.tasks[part.task].group for part in parts)
+    demands = tuple(asked[name] for name in names) if asked else ()
+    if not near and not any(demand.apart for demand in demands):
+        return demands
+    groups = tuple((group.name, group.parent, group.within) for group in workload.groups)
+    begun = any(world.claim_of(key) is not None for key in world.keys_of(workload.id))
+    return (workload.within, workload.subgroups, groups, names, workload.id if begun else "", demands)
+
+
+def priority_of(workload: Workload, group: TaskGroup) -> int:
+    """Of a portion of this group."""
+    return workload.priority if group.priority is None else group.priority
+
+
+def core_priority(workload: Workload) -> int:
+    """The highest of the groups that its core consists of."""
+    groups = workload.groups
+    if len(groups) == 1:
+        return workload.priority if groups[0].priority is None or not groups[0].min else groups[0].priority
+    return max((priority_of(workload, group) for group in groups if group.min), default=workload.priority)
+
+
+def by_priority(workload: Workload) -> list[TaskGroup]:
+    """Its groups in the order in which they get portions."""
+    return sorted(workload.groups, key=lambda group: -priority_of(workload, group))
+
+
+class Need(NamedTuple):
+    """Where a workload stands between nothing and everything it could have."""
+
+    chunk: Chunk | None  # its next core or wanted portion
+    lacks: Resources  # all of its core and wanted that it has not; GPU memory requests are in lacks_memory
+    lacks_memory: tuple[tuple[Request, int], ...]  # (request by GPU memory, how often)
+    holds: bool  # claims anything
+    bonus: int  # devices or tasks held beyond what is wanted
+    bonus_gpu: int  # milli-GPUs of that
+    stretchable: bool  # could take (more) bonus if there were room
+    broken: bool  # it holds something, but not all of its core
+    failed: bool = False  # some task of the chunk is or was in back-off
+
+
+NOTHING_MORE = Need(None, Resources(), (), False, 0, 0, False, False)
+SERVED = NOTHING_MORE._replace(holds=True)
+
+
+def candidates(world: "World", workload: Workload, group: TaskGroup) -> tuple[int, list[Task]]:
+    """(tasks that have a claim or have succeeded, tasks that could be given one: longest back-off last)."""
+    have, idle = 0, []
+    for task in world.tasks_of(workload.id):
+        if task.group != group.name:
+            continue
+        if task.phase is TaskPhase.SUCCEEDED or world.claim_of(task.key) is not None:
+            have += 1
+        elif task.phase is not TaskPhase.FAILED:
+            idle.append(task)
+    idle.sort(key=lambda task: (task.retry_at or 0, task.index))
+    return have, idle
+
+
+def step_up(workload: Workload, devices: int, bound: int) -> int:
+    """How many devices the next portion has of an elastic task that holds `devices` and may hold `bound`."""
+    step = devices if workload.grow_doubling else 1
+    return min(step, bound - devices)
+
+
+def extension(request: Request, devices: int) -> Request:
+    """What so many devices more for a running task ask of its node."""
+    return replace(request, devices=devices, cpu=0, memory=0)
+
+
+def need_of(world: "World", workload: Workload) -> Need:
+    keys = world.keys_of(workload.id)
+    only = workload.groups[0]
+    if len(workload.groups) == len(keys) == only.min == only.max == 1 and not only.elastic:
+        return _need_of_one(world, workload, keys[0])
+    stock = subgroups.Stock(workload.priority)
+    idles: dict[str, list[Task]] = {}
+    lacks: list[tuple[Request, int]] = []
+    holds = beyond = stretchable = False
+    bonus = bonus_gpu = 0
+    for group in by_priority(workload):
+        have, idle = candidates(world, workload, group)
+        stock.have[group.name], stock.idle[group.name], idles[group.name] = have, len(idle), idle
+        claims = _claims(world, workload, group)
+        holds = holds or bool(claims)
+        if group.elastic:
+            held, asked = len(claims[0].shares) if claims else 0, group.request.devices
+            if idle:
+                lacks.append((replace(group.request, devices=1), 1))
+            if asked > max(1, held) and (idle or claims):
+                lacks.append((extension(group.request, 1), asked - max(1, held)))
+            beyond = beyond or held > 1
+            bonus += max(0, held - asked)
+            bonus_gpu += max(0, held - asked) * GPU
+            stretchable = stretchable or (bool(claims) and not idle)
+            continue
+        if idle and have < group.wanted:
+            lacks.append((group.request, min(len(idle), group.wanted - have)))
+        beyond = beyond or have > group.min
+        extra = max(0, min(len(claims), have - group.wanted))
+        bonus += extra
+        bonus_gpu += sum(claim.gpu for claim in claims[len(claims) - extra :])
+        stretchable = stretchable or (bool(idle) and have < group.max)
+    root = subgroups.tree(workload)
+    core = subgroups.missing(root, stock)
+    open_ = workload_open(workload)
+    chunk: Chunk | None = None
+    if core and open_:
+        parts = tuple(part for group, count in core for part in _core(group, idles[group.name][:count]))
+        chunk = chunk_of(world, workload, Step.CORE, parts, Step.CORE)
+    elif core == [] and open_:
+        chunk = _portion(world, workload, root, stock, idles, beyond)
+    if core is None or not open_:
+        lacks = []
+    total = Resources()
+    for request, count in lacks:
+        total = total.plus(request.resources.times(count))
+    by_memory = tuple(entry for entry in lacks if entry[0].gpu_memory)
+    stretchable = stretchable and core == [] and open_
+    failed = chunk is not None and any(world.tasks[part.task].retry_at is not None for part in chunk.parts)
+    return Need(chunk, total, by_memory, holds, bonus, bonus_gpu, stretchable, holds and core != [], failed)
+
+
+def _need_of_one(world: "World", workload: Workload, key: tuple[str, str]) -> Need:
+    """The same for the most frequent kind: one task, all or nothing."""
+    if world.claim_of(key) is not None:
+        return SERVED
+    task = world.tasks[key]
+    if task.phase in DONE or not workload_open(workload):
+        return NOTHING_MORE
+    request = workload.groups[0].request
+    chunk = chunk_of(world, workload, Step.CORE, (Part(key, request),), Step.CORE)
+    by_memory = ((request, 1),) if request.gpu_memory else ()
+    failed = task.retry_at is not None
+    return Need(chunk, chunk.resources, by_memory, False, 0, 0, False, False, failed)
+
+
+def _claims(world: "World", workload: Workload, group: TaskGroup) -> list[Placement]:
+    return [
+        claim
+        for task in world.tasks_of(workload.id)
+        if task.group == group.name and (claim := world.claim_of(task.key)) is not None
+    ]
+
+
+def _core(group: TaskGroup, tasks: list[Task]) -> list[Part]:
+    """What so many of a group's first tasks ask for; of an elastic one the first device."""
+    if group.elastic:
+        one = replace(group.request, devices=1)
+        return [Part(task.key, one, most=group.request.devices) for task in tasks]
+    return [Part(task.key, group.request) for task in tasks]
+
+
+def _portion(
+    world: "World",
+    workload: Workload,
+    root: subgroups.Level,
+    stock: subgroups.Stock,
+    idles: dict[str, list[Task]],
+    beyond: bool,
+) -> Chunk | None:
+    """The next wanted portion of a workload that has its core."""
+    steps: dict[str, Part] = {}
+
+    def more(group: TaskGroup) -> int:
+        if not group.elastic:
+            return 1 if idles[group.name] and stock.have[group.name] < group.wanted else 0
+        claims = _claims(world, workload, group)
+        if not claims or len(claims[0].shares) >= group.request.devices:
+            return 0
+        step = extension(group.request, step_up(workload, len(claims[0].shares), group.request.devices))
+        key = next(
+            t.key for t in world.tasks_of(workload.id) if t.group == group.name and t.phase not in DONE
+        )
+        steps[group.name] = Part(key, step, extends=True)
+        return 1
+
+    found = subgroups.portion(root, stock, more)
+    parts: list[Part] = []
+    for group, count in found:
+        parts += [steps[group.name]] if group.name in steps else _core(group, idles[group.name][:count])
+    if not parts:
+        return None
+    above = beyond or subgroups.spares(workload, root, stock.have)
+    return chunk_of(world, workload, Step.WANTED, tuple(parts), Step.BONUS if above else Step.WANTED)
+
+
+def waiting_since(workload: Workload) -> int:
+    """Since when (ms) it waits: since it was submitted, or stopped for others; for more, once it runs."""
+    waits = workload.phase not in (Phase.RUNNING, Phase.UPDATING, Phase.DEGRADED, Phase.INITIALIZING)
+    return max(workload.created, workload.phase_since) if waits else workload.created
+
+
+def workload_open(workload: Workload) -> bool:
+    """True if its owner wants it to run and it has not ended."""
+    return workload.desired is Desired.RUNNING and not workload.phase.final
+
+
+def bonus_chunks(world: "World", workload: Workload) -> list[Chunk]:
+    """The bonus portions it could take next, best first; empty if it misses anything that it asked for."""
+    found: list[Chunk] = []
+    if world.need(workload.id).chunk is not None:
+        return found
+    for group in by_priority(workload):
+        have, idle = candidates(world, workload, group)
+        if group.elastic:
+            task = next((t for t in world.tasks_of(workload.id) if t.group == group.name), None)
+            claim = world.claim_of(task.key) if task is not None else None
+            if task is None or claim is None:
+                continue
+            held = len(claim.shares)
+            step = step_up(workload, held, held * 2 if workload.grow_doubling else held + 1)
+            part = Part(task.key, extension(group.request, step), extends=True)
+        elif idle and have < group.max:
+            part = Part(idle[0].key, group.request)
+        else:
+            continue
+        found.append(chunk_of(world, workload, Step.BONUS, (part,), Step.BONUS))
+    return found
+
+
+def without(claim: Placement, uuids: frozenset[str]) -> Placement:
+    """The same placement less these devices."""
+    return replace(claim, shares=tuple(share for share in claim.shares if share.gpu not in uuids))
+
+
+def whole(request: Request) -> bool:
+    """True if it asks for whole devices."""
+    return request.devices > 0 and not request.gpu_memory and request.portion >= GPU

@@ -1,0 +1,392 @@
+"""Everything the scheduler knows at one instant: rows as stored, claims with a journal, indexes over both.
+
+Facts change it through put() and drop(); decide() changes only claims, through the journal, and undoes them.
+What is derived is kept incrementally and equals that of a world built fresh from the same rows: snapshot().
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pliant.model.ledger import Disruptions, PastUse
+from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
+from pliant.model.quantity import Resources
+from pliant.model.tenancy import UNLIMITED, Department, Project, Queue
+from pliant.model.topology import Topology
+from pliant.model.workload import Desired, Task, TaskPhase, Workload
+from pliant.sched.shares import standings
+from pliant.sched.shares.fair_share import INFINITE
+from pliant.sched.world import sanity
+from pliant.sched.world.claims import Claims
+from pliant.sched.world.membership import Membership
+from pliant.sched.world.node_affinity import demands_of, puts_off
+from pliant.sched.world.nodes import NodeState, TaskKey
+from pliant.sched.world.portions import NOTHING_MORE, Need, need_of
+from pliant.sched.world.queue_tree import NOTHING, department_key
+
+Row = Department | Project | NodePool | Topology | Node | Workload | Task | PastUse | Disruptions
+
+
+class World(Claims):
+    def __init__(self) -> None:
+        super().__init__()
+        self.suspects: dict[str, None] = {}  # nodes on which a claim may have become void
+        self.ending: dict[str, None] = {}  # workloads that shall not run (any more)
+        self._sets = sets = Membership()
+        self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
+        self.elastic, self.holders, self.kinds = sets.elastic, sets.holders, sets.kinds
+        self.flaws: dict[str, str] = {}  # workloads that contradict themselves, and how
+        self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
+        self._of_project: dict[str, dict[str, None]] = {}
+        self._needs: dict[str, Need] = {}
+        self._needs_found: dict[str, Need | None] = {}  # of those that hypotheses touch, as they were before
+
+    # ------------------------------------------------------------------ reading
+    @property
+    def queues(self) -> dict[str, Queue]:
+        """Departments and projects by id; a project hides a department of the same id."""
+        return {**self.departments, **self.projects}
+
+    def deserved(self, queue: str, pool: str = DEFAULT_POOL) -> Resources:
+        """The quota of a project or department by id, derived ones worked out; UNLIMITED where unbounded."""
+        key = queue if queue in self.projects else department_key(queue)
+        return Resources(*(UNLIMITED if it >= INFINITE else it for it in standings.deserved(self, key, pool)))
+
+    def requested(self, queue: str, pool: str = DEFAULT_POOL) -> Resources:
+        """What its workloads claim in a pool and still ask for there."""
+        key = queue if queue in self.projects else department_key(queue)
+        self.settle()
+        pending = standings.pending(self, first=True).get(pool, {})
+        total = self.claimed(key, pool)
+        for project, lacks in pending.items():
+            if key in self.path(project):
+                total = total.plus(lacks)
+        return total
+
+    def need(self, workload: str) -> Need:
+        """What it misses and could have, as of now."""
+        need = self._needs.get(workload)
+        if need is None:
+            need = self._needs[workload] = (
+                need_of(self, self.workloads[workload])
+                if workload not in self.flaws
+                else NOTHING_MORE._replace(holds=any(map(self.claim_of, self.keys_of(workload))))
+            )
+        return need
+
+    @property
+    def strays(self) -> list[TaskKey]:
+        """Tasks that claim or carry something which is not there, sorted."""
+        return sorted(self._strays)
+
+    @property
+    def faults(self) -> list[str]:
+        """Rows that contradict the rest, one sentence each. Everything else is scheduled as ever."""
+        return list(sanity.faults(self))
+
+    # ------------------------------------------------------------------ facts
+    def put(self, row: Row) -> None:
+        """Add a row or replace the one of the same identity. Only between cycles."""
+        assert not self._journal, "the world changes only between cycles"
+        match row:
+            case Task():
+                self._put_task(row)
+            case Workload():
+                self._put_workload(row)
+            case Node():
+                self._put_node(row.name, row)
+            case Project():
+                with self._recharged([row.id]):
+                    self.projects[row.id] = row
+                self._touch_all(row.id)
+            case Department():
+                with self._recharged(self._below(row.id)):
+                    self.departments[row.id] = row
+            case NodePool():
+                for name in [
+                    name for name, pool in self.pools.items() if pool.id == row.id and name != row.name
+                ]:
+                    del self.pools[name]
+                self.pools[row.name] = row
+                self._repool()
+            case Topology():
+                self.topologies[row.name] = row
+            case PastUse():
+                self.past_uses[row.project, row.pool] = row
+            case Disruptions():
+                self.disruptions[row.project] = row
+
+    def drop(self, row: Row) -> None:
+        """Forget a row; one that is not there is fine. Only between cycles."""
+        assert not self._journal, "the world changes only between cycles"
+        match row:
+            case Task():
+                self._drop_task(row.key)
+            case Workload():
+                self._drop_workload(row.id)
+            case Node():
+                self._put_node(row.name, None)
+            case Project():
+                with self._recharged([row.id]):
+                    self.projects.pop(row.id, None)
+                self._touch_all(row.id)
+            case Department():
+                with self._recharged(self._below(row.id)):
+                    self.departments.pop(row.id, None)
+            case NodePool():
+                for name in [name for name, pool in self.pools.items() if pool.id == row.id]:
+                    del self.pools[name]
+                self.pools.setdefault(DEFAULT_POOL, NodePool(DEFAULT_POOL, DEFAULT_POOL))
+                self._repool()
+            case Topology():
+                self.topologies.pop(row.name, None)
+            case PastUse():
+                self.past_uses.pop((row.project, row.pool), None)
+            case Disruptions():
+                self.disruptions.pop(row.project, None)
+
+    def _put_task(self, row: Task) -> None:
+        key = row.key
+        known = self.tasks.get(key)
+        if known is not None:
+            self._hold(key, known.carries, -1)
+        else:
+            self._members.setdefault(row.workload, []).append(key)
+        self.tasks[key] = row
+        if row.claims is None:
+            self._claims.pop(key, None)
+        else:
+            self._claims[key] = row.claims
+        if known is None or known.index != row.index:
+            self._sort_members(row.workload, key if known is None else None)
+        self._hold(key, row.carries, 1)
+        self._note_adrift(key)
+
+    def _drop_task(self, key: TaskKey) -> None:
+        known = self.tasks.get(key)
+        if known is None:
+            return
+        self._hold(key, known.carries, -1)
+        self._claims.pop(key, None)
+        self._strays.pop(key, None)
+        self.adrift.pop(key, None)
+        del self.tasks[key]
+        self._members[key[0]].remove(key)
+        if not self._members[key[0]]:
+            del self._members[key[0]]
+        self._touch(key[0])
+
+    def _put_workload(self, row: Workload) -> None:
+        known = self.workloads.get(row.id)
+        if known is not None:
+            self._charge_workload(row.id, -1)
+        if known is not None and known.project != row.project:
+            self._of_project[known.project].pop(row.id)
+            self._sets.let_go(known)
+        self.workloads[row.id] = row
+        self._of_project.setdefault(row.project, {})[row.id] = None
+        self._charge_workload(row.id, 1)
+        if known is None or known.groups != row.groups:
+            self._sort_members(row.id)
+            self.flaws.pop(row.id, None)
+            if text := sanity.flaw(row):
+                self.flaws[row.id] = text
+        self._demands[row.id] = demands_of(row)
+        if row.desired is Desired.RUNNING and not row.phase.final:
+            self.ending.pop(row.id, None)
+        else:
+            self.ending[row.id] = None
+        self._touch(row.id)
+
+    def _drop_workload(self, wid: str) -> None:
+        known = self.workloads.get(wid)
+        if known is None:
+            return
+        self._charge_workload(wid, -1)
+        del self.workloads[wid]
+        self._demands.pop(wid, None)
+        self.flaws.pop(wid, None)
+        self._of_project[known.project].pop(wid)
+        self._sets.let_go(known)
+        self.ending.pop(wid, None)
+        self._touch(wid)
+
+    def _put_node(self, name: str, row: Node | None) -> None:
+        known = self.nodes.get(name)
+        if known is not None and known.row == row and known.pool == self._pool_for(known.row):
+            return
+        keys = (
+            sorted(known.tasks)
+            if known is not None
+            else sorted(k for k in self._strays if self._touches(k, name))
+        )
+        for key in keys:
+            self._hold(key, self.tasks[key].carries, -1)
+        if known is not None:
+            for cls in list(known.classes):
+                cls.remove(known)
+            self._size(known, -1)
+            for known_places in self.places.values():
+                known_places.pop(name, None)
+            del self.nodes[name]
+            self.suspects.pop(name, None)
+            self.shunned.pop(name, None)
+        self.likings.clear()
+        if row is not None:
+            state = self.nodes[name] = NodeState(row, self._pool_for(row))
+            self.shunned.update({name: None} if puts_off(row) else {})
+            for cls in self._classes.values():
+                if cls.takes(state):
+                    cls.add(state)
+            self._size(state, 1)
+            if state.suspect:
+                self.suspects[name] = None
+        for key in keys:
+            self._hold(key, self.tasks[key].carries, 1)
+
+    def _repool(self) -> None:
+        for name in sorted(self.nodes):
+            self._put_node(name, self.nodes[name].row)
+
+    def _pool_for(self, row: Node) -> str:
+        """The lowest name among the pools whose label it carries."""
+        for name in sorted(self.pools):
+            pool = self.pools[name]
+            if pool.label_key and row.label(pool.label_key) == pool.label_value:
+                return name
+        return DEFAULT_POOL
+
+    # ------------------------------------------------------------------ indexes
+    def settle(self) -> None:
+        """Bring the sets of wanting, stretched, elastic and holding workloads up to date."""
+        for wid in self._touched:
+            workload = self.workloads.get(wid)
+            self._sets.note(wid, workload, self.need(wid) if workload is not None else None)
+        self._touched.clear()
+
+    @contextmanager
+    def _recharged(self, projects: list[str]) -> Iterator[None]:
+        """Change the queue tree around these projects with their sums moved along."""
+        workloads = [wid for project in projects for wid in self._of_project.get(project, ())]
+        for wid in workloads:
+            self._charge_workload(wid, -1)
+        yield
+        self._paths.clear()
+        self._chains.clear()
+        for wid in workloads:
+            self._charge_workload(wid, 1)
+
+    def _below(self, department: str) -> list[str]:
+        """Projects that lead up to a department by the parents of theirs, whether it is known or not."""
+        found = []
+        for pid, project in self.projects.items():
+            now, seen = project.department, {""}
+            while now not in seen and now != department:
+                seen.add(now)
+                now = self.departments[now].parent if now in self.departments else ""
+            if now == department:
+                found.append(pid)
+        return found
+
+    def _touch(self, wid: str) -> None:
+        self._touched[wid] = None
+        need = self._needs.pop(wid, None)
+        if self._journal and wid not in self._needs_found:
+            self._needs_found[wid] = need
+
+    def _as_found(self) -> None:
+        for wid, need in self._needs_found.items():
+            if need is not None:
+                self._needs[wid] = need
+            else:
+                self._needs.pop(wid, None)
+        self._needs_found.clear()
+
+    def _touch_all(self, project: str) -> None:
+        for wid in self._of_project.get(project, ()):
+            self._touch(wid)
+
+    def _sort_members(self, wid: str, last: TaskKey | None = None) -> None:
+        """Put the tasks of a workload in order; only `last` may be out of it, at the end."""
+        workload, members = self.workloads.get(wid), self._members.get(wid)
+        if workload is None or members is None or len(members) < 2:
+            return
+        place = {group.name: at for at, group in enumerate(workload.groups)}
+
+        def order(key: TaskKey) -> tuple[int, int, TaskKey]:
+            row = self.tasks[key]
+            return place.get(row.group, 0), row.index, key
+
+        if last is None or order(members[-2]) > order(last):
+            members.sort(key=order)
+
+    def _note_adrift(self, key: TaskKey) -> None:
+        row = self.tasks[key]
+        if row.claims == row.carries:
+            self.adrift.pop(key, None)
+        else:
+            self.adrift[key] = None
+
+    def knows(self, placement: Placement) -> bool:
+        """True if its node and all its devices are there."""
+        node = self.nodes.get(placement.node)
+        return node is not None and node.knows(placement)
+
+    def _touches(self, key: TaskKey, node: str) -> bool:
+        return any(p is not None and p.node == node for p in (self._claims.get(key), self.tasks[key].carries))
+
+    # ------------------------------------------------------------------ proof
+    def snapshot(self) -> dict[str, object]:
+        """Everything derived, comparable between worlds whatever the order in which their rows came."""
+        self.settle()
+        return {
+            "nodes": {name: self.nodes[name].numbers() for name in sorted(self.nodes)},
+            "capacity": {pool: size for pool, size in sorted(self.capacity.items()) if size != NOTHING},
+            "usage": {key: it.sums() for key, it in sorted(self._tallies.items()) if any(it.sums())},
+            "members": {wid: tuple(keys) for wid, keys in sorted(self._members.items())},
+            **{name: sorted(getattr(self, name)) for name in ("wanting", "broken", "stretched", "elastic")},
+            **{name: sorted(getattr(self, name)) for name in ("ending", "adrift", "strays", "suspects")},
+            "kinds": sorted(sorted(alike) for alike in self.kinds.values()),
+            "holders": {project: sorted(wids) for project, wids in sorted(self.holders.items()) if wids},
+        }
+
+    def fresh(self) -> "World":
+        """Another world built from the same rows."""
+        world = World()
+        for rows in (self.pools, self.topologies, self.departments, self.projects, self.disruptions):
+            for name in sorted(rows):
+                world.put(rows[name])
+        for key in sorted(self.past_uses):
+            world.put(self.past_uses[key])
+        for name in sorted(self.nodes):
+            world.put(self.nodes[name].row)
+        for wid in sorted(self.workloads):
+            world.put(self.workloads[wid])
+        for key in sorted(self.tasks):
+            world.put(self.tasks[key])
+        return world
+
+    def check(self) -> None:
+        """Assert every invariant; the message names the culprit. It scans: for tests and debugging."""
+        for key, row in sorted(self.tasks.items()):
+            where = f"task {key[1]} of workload {key[0]}"
+            assert (row.carries is not None) == row.phase.live, (
+                f"{where} is {row.phase} but carries {row.carries}"
+            )
+            assert row.claims is None or row.phase not in (TaskPhase.SUCCEEDED, TaskPhase.FAILED), (
+                f"{where} is {row.phase} and still claims {row.claims}"
+            )
+            if not self._journal:
+                assert self._claims.get(key) == row.claims, f"{where}: a hypothesis was left behind"
+        for name in sorted(self.nodes):
+            culprits = ", ".join(sorted(f"{wid}/{task}" for wid, task in self.nodes[name].tasks))
+            text = self.nodes[name].overfull()
+            assert not text, f"{text} (by {culprits})"
+        for (queue, pool), tally in sorted(self._tallies.items()):
+            sums = tally.sums()
+            assert min(sums) >= 0, f"queue {queue} uses less than nothing of pool {pool}: {sums}"
+        if not self._journal:
+            mine, fresh = self.snapshot(), self.fresh().snapshot()
+            for part, value in mine.items():
+                assert value == fresh[part], (
+                    f"{part} differ from a world built fresh: {value} is not {fresh[part]}"
+                )
