@@ -131,7 +131,7 @@ def test_minimum_run_time_delays_the_eviction():
     stage.submit("b1", "team-b", 1)
     stage.submit("b2", "team-b", 1)
     assert stage.gpus()["a1"] == 1 and stage.gpus()["b2"] == 0
-    assert (stage.why("b2").code, stage.why("b2").protected) == ("min-runtime", "a1")
+    assert (stage.why("b2").code, stage.why("b2").protected.name) == ("min-runtime", "a1")
     until = stage.why("b2").until
     assert stage.now < stage.plans[-1].wake <= until  # a2 may go before, but two GPUs are too much
     stage.later(until - 1 - stage.now)
