@@ -1,0 +1,96 @@
+"""From what happened to what travels: events and history records of one workload."""
+
+from dataclasses import replace
+
+from pliant.api.responses.times import stamp
+from pliant.api.responses.workloads import Item, names_of, numbers_of
+from pliant.control.board.view import WorkloadView
+from pliant.model.event import Event, EventKind
+from pliant.model.reason import MayRead
+from pliant.model.reason.told import again
+from pliant.model.workload import Phase
+
+_WARNINGS = frozenset(
+    {
+        EventKind.RECLAIMED,
+        EventKind.PREEMPTED,
+        EventKind.LOST,
+        EventKind.RETRYING,
+        EventKind.FAILED,
+        EventKind.WARNING,
+    }
+)
+_PHASES = {
+    EventKind.PENDING: Phase.PENDING,
+    EventKind.RUNNING: Phase.RUNNING,
+    EventKind.STOPPED: Phase.STOPPED,
+    EventKind.RESUMED: Phase.RESUMING,
+    EventKind.COMPLETED: Phase.COMPLETED,
+    EventKind.FAILED: Phase.FAILED,
+    EventKind.DELETED: Phase.DELETING,
+}
+"""Kinds of events that say which phase a workload has come to."""
+
+
+def event_item(view: WorkloadView, number: int, event: Event, may_read: MayRead | None = None) -> Item:
+    """A wire.EventItem without what this reader may not be told; `number` is its place in all history."""
+    workload = view.workload
+    involved = {
+        "uid": workload.id,
+        "kind": f"{workload.kind.value}Workload",
+        "name": workload.name,
+        "namespace": view.project.namespace,
+    }
+    return _item(number, event if may_read is None else seen(event, may_read), involved)
+
+
+def seen(event: Event, may_read: MayRead) -> Event:
+    """The same without names that a reader may not be told.
+
+    Its reason is made again, without them, and put into words again. Where this version cannot do that (the
+    event is of another one), its numbers and its message are left out.
+    """
+    if not event.reason:
+        return event
+    reason = again(event.reason, event.numbers, event.names)
+    if reason is None:
+        return replace(event, message=f"Details are not available to this user ({event.reason}).", numbers=())
+    less = reason.seen_by(may_read)
+    if less == reason:
+        return event
+    return replace(event, message=less.text(event.at), numbers=less.numbers, names=less.names)
+
+
+def happening(number: int, event: Event) -> Item:
+    """A wire.EventItem about something that is no workload."""
+    kind, _, identity = event.subject.partition("/")
+    return _item(number, event, {"kind": kind.capitalize(), "name": identity or kind})
+
+
+def _item(number: int, event: Event, involved: dict[str, str]) -> Item:
+    return {
+        "createdAt": stamp(event.at),
+        "type": "Warning" if event.kind in _WARNINGS else "Normal",
+        "reason": event.kind.value,
+        "message": event.message,
+        "source": event.who,
+        "involvedObject": involved,
+        "id": str(number),
+        "who": event.who,
+        "code": event.reason,
+        "numbers": numbers_of(event.numbers),
+        "names": names_of(event.names),
+        "decision": event.decision,
+        "attempt": event.attempt,
+    }
+
+
+def record_item(view: WorkloadView, number: int, event: Event) -> Item:
+    """An entry of Run:ai's history: a change of phase or an event."""
+    phase = _PHASES.get(event.kind)
+    if phase is not None:
+        spec: Item = {"phaseUpdate": {"phase": phase.value, "phaseMessage": event.message}}
+    else:
+        spec = {"event": event_item(view, number, event)}
+    kind = "Event" if phase is None else "PhaseUpdate"
+    return {"meta": {"creationTimestamp": stamp(event.at), "type": kind}, "spec": spec}
