@@ -53,7 +53,7 @@ from pliant.store.server_log import ServerLog
 
 log = logging.getLogger("pliant")
 
-OK, FAILED, USAGE, CONFLICT = 0, 1, 2, 5
+OK, FAILED, USAGE, CONFLICT, PORT_TAKEN = 0, 1, 2, 5, 10
 """Exit codes; the same words mean the same in the CLI."""
 
 TAKEN_OVER = 9
@@ -65,6 +65,10 @@ event loop wait several times per answer while a cycle decides."""
 
 KEEP_HISTORY = 30 * 24 * 3600 * 1000
 """Ms for which history, ended attempts and deleted workloads are kept."""
+
+
+class PortTaken(StoreError):
+    """The port that was asked for is in use, or may not be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +142,7 @@ class Server:
         try:
             listener.bind((self.options.host, self.options.port))
         except OSError as error:
-            raise StoreError(
+            raise PortTaken(
                 f"Port {self.options.port} on {self.options.host} cannot be used: {error.strerror}. "
                 "Choose another with --port, or leave it out to get a free one."
             ) from error
@@ -389,6 +393,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Server(options).run()
     except Held as error:
         code, message = CONFLICT, str(error)
+    except PortTaken as error:
+        code, message = PORT_TAKEN, str(error)
     except (StoreError, LayoutError, ValueError) as error:
         code, message = FAILED, str(error)
     sys.stderr.write(f"pliant: {message}\n")

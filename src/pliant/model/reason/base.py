@@ -101,16 +101,19 @@ def amount(resource: str, value: int) -> str:
 
 
 def bare(resource: str, value: int) -> str:
-    """The same without the word GPUs, for a sentence that has it already; a negative one is unlimited."""
-    if value < 0:
-        return "unlimited"
-    return plain(value) if resource == "gpu" else amount(resource, value)
+    """The same without what it is an amount of, for a sentence that says so."""
+    return plain(value) if resource in ("gpu", "cpu") else format_bytes(value)
 
 
 def are(resource: str, value: int, word: str) -> str:
     """'1 GPU is free', '2 GPUs are free', '16G of memory is free'."""
     many = resource in ("gpu", "cpu") and not 0 < value <= 1000
     return f"{amount(resource, value)} {'are' if many else 'is'} {word}"
+
+
+def victim(named: Named) -> str:
+    """'victim a1', 'another workload'."""
+    return f"victim {named.name}" if named.name else str(named)
 
 
 def together(whom: Iterable[Named]) -> str:

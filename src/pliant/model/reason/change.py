@@ -154,8 +154,8 @@ class StaleGang(Reason):
 
     def text(self, now: int) -> str:
         return (
-            f"Evicted: only {self.tasks} of the {self.needed} required tasks were left at the end of the "
-            f"grace period; the gang starts again together."
+            f"Evicted: only {self.tasks} of {self.needed} required tasks remained at the end of the grace "
+            f"period; the gang starts again together."
         )
 
 
@@ -169,8 +169,8 @@ class Incomplete(Reason):
 
     def text(self, now: int) -> str:
         return (
-            f"Released: only {self.tasks} of the {self.needed} required tasks had a place; "
-            f"the gang is placed together."
+            f"Released: only {self.tasks} of {self.needed} required tasks had a place; the gang is placed "
+            f"together."
         )
 
 

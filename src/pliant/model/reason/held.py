@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pliant.model.quantity import counted, spell_duration, spell_gpus
-from pliant.model.reason.base import Named, Reason
+from pliant.model.reason.base import Named, Reason, victim
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Outwaited(Reason):
 
     def text(self, now: int) -> str:
         return (
-            f"Needs {spell_gpus(self.asked)}; victim {self.holder} has priority {self.aged} "
+            f"Needs {spell_gpus(self.asked)}; {victim(self.holder)} has priority {self.aged} "
             f"({self.holder_priority}, raised while it was pending), this job has {self.priority}."
         )
 

@@ -4,10 +4,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
+from pliant.model import reason
 from pliant.model.reason.base import Named, Reason
 
 QUEUES = ("project", "from_project", "queue", "owner")
 """Fields that name a queue; the others of type Named name workloads."""
+
+KINDS = {
+    kind.code: kind
+    for kind in vars(reason).values()
+    if isinstance(kind, type) and issubclass(kind, Reason) and kind is not Reason
+}
 
 OF_NOBODY = "?"
 """Project of a name in an event that was recorded before events kept keys: only who may read all is told."""
@@ -17,7 +24,7 @@ def again(
     code: str, numbers: Iterable[tuple[str, int | str]], names: Iterable[tuple[str, Named]] = ()
 ) -> Reason | None:
     """The reason; None if this version knows no such code, or lacks what it needs to make one."""
-    kind = next((kind for kind in Reason.__subclasses__() if kind.code == code), None)
+    kind = KINDS.get(code)
     if kind is None:
         return None
     whom: dict[str, list[Named]] = {}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pliant.model.quantity import counted, listed, plain, spell_duration, spell_gpus
-from pliant.model.reason.base import Named, Reason, amount, are, bare, together
+from pliant.model.reason.base import Named, Reason, amount, are, bare, together, victim
 from pliant.model.reason.held import left
 
 
@@ -214,7 +214,7 @@ class MinRuntime(Reason):
     def text(self, now: int) -> str:
         whose = f"pool {self.pool}" if self.owner is None else str(self.owner)
         return (
-            f"Needs {spell_gpus(self.asked)}. Victim {self.protected} is within the minimum runtime of "
+            f"Needs {spell_gpus(self.asked)}; {victim(self.protected)} is within the minimum runtime of "
             f"{whose}{left(self.until, now)}."
         )
 
