@@ -75,7 +75,9 @@ def protections(world: World) -> Iterator[Protection]:
     pools = [name for name in sorted(world.pools) if own or world.pools[name].min_runtime]
     if not pools:
         return
-    beside = {key for below in children(world).values() if len(below) > 1 for key in below}
+    used = {key for project in world.projects for key in world.path(project)}
+    levels = [used.intersection(keys) for keys in children(world).values()]
+    beside = {key for keys in levels if len(keys) > 1 for key in keys}
     for pool in pools:
         for project in sorted(world.projects):
             attacked = [key for key in world.path(project) if key in beside]
