@@ -21,6 +21,7 @@ class EventKind(StrEnum):
     STOPPED = "Stopped"
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"
+    CANCELLED = "Cancelled"
     EXITED = "Exited"
     LOST = "Lost"
     RETRYING = "Retrying"

@@ -69,7 +69,7 @@ def show_gpus(value: float | None) -> str:
     return f"{'-' if milli < 0 else ''}{hundredths // 100}.{hundredths % 100:02d}"
 
 
-def spell_gpus(value: float) -> str:
+def counted_gpus(value: float) -> str:
     """As prose has them: '1 GPU', '2 GPUs', '0.5 GPU', '0 GPUs'. Tables use show_gpus()."""
     return f"{f'{value:.3f}'.rstrip('0').rstrip('.')} GPU{'' if 0 < value <= 1 else 's'}"
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pliant.cli.output.amounts import checked_name, duration, memory, number, pair, spell_gpus, whole
+from pliant.cli.output.amounts import checked_name, counted_gpus, duration, memory, number, pair, whole
 from pliant.cli.output.formats import structured
 from pliant.cli.session import Session
 from pliant.cli.submit import placement, unsupported
@@ -323,7 +323,7 @@ def _print_verdict(session: Session, verdict: Mapping[str, Any], name: str) -> N
     if verdict.get("verdict") == "starts":
         places = list(verdict.get("placements") or [])
         nodes = ", ".join(dict.fromkeys(place["node"] for place in places))
-        what = [spell_gpus(gpus)] if (gpus := sum(place["gpu"] for place in places)) else []
+        what = [counted_gpus(gpus)] if (gpus := sum(place["gpu"] for place in places)) else []
         what += [_quota(reason["numbers"])] if reason.get("code") == "placed" else []
         said = f"would start now on {nodes}" + (f" ({', '.join(what)})." if what else ".")
     else:
@@ -339,4 +339,4 @@ def _print_verdict(session: Session, verdict: Mapping[str, Any], name: str) -> N
 def _quota(numbers: Mapping[str, Any]) -> str:
     """How a placement relates to the quota of its project, by the numbers (thousandths) of its reason."""
     over = numbers["allocated"] - numbers["quota"]
-    return "within quota" if numbers["quota"] < 0 or over <= 0 else f"{spell_gpus(over / 1000)} over quota"
+    return "within quota" if numbers["quota"] < 0 or over <= 0 else f"{counted_gpus(over / 1000)} over quota"

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pliant.cli.lazy import Command
-from pliant.cli.output.amounts import counted, number, show_gpus, spell_gpus, whole
+from pliant.cli.output.amounts import counted, counted_gpus, number, show_gpus, whole
 from pliant.cli.output.formats import output_options, structured
 from pliant.cli.output.tables import table
 from pliant.cli.session import Session, pass_session
@@ -75,7 +75,7 @@ def what_if(session: Session, file: Any, **given: tuple[str, ...]) -> None:
     else:
         click.echo("No workload would change.")
     click.echo(
-        f"In use: {spell_gpus(answer['gpusBefore'])} -> {spell_gpus(answer['gpusAfter'])};"
+        f"In use: {counted_gpus(answer['gpusBefore'])} -> {counted_gpus(answer['gpusAfter'])};"
         f" pending: {counted(answer['waitingBefore'], 'job')} -> {counted(answer['waitingAfter'], 'job')}"
     )
 

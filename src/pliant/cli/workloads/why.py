@@ -9,7 +9,7 @@ import click
 
 from pliant.cli.completion import workload_names
 from pliant.cli.lazy import Command
-from pliant.cli.output.amounts import moment, show_age, show_gpus, show_moment, spell_gpus
+from pliant.cli.output.amounts import counted_gpus, moment, show_age, show_gpus, show_moment
 from pliant.cli.output.formats import output_options, project_option, show, structured
 from pliant.cli.output.tables import table
 from pliant.cli.output.workload_tables import allocated
@@ -41,7 +41,7 @@ def why(session: Session, name: str | None, everything: bool, quick: bool) -> No
     answer: Any = session.client.why(item["id"], full=not quick)
     if structured(session, answer):
         return
-    has = f", {spell_gpus(allocated(item))} allocated" if allocated(item) else ""
+    has = f", {counted_gpus(allocated(item))} allocated" if allocated(item) else ""
     click.echo(f"{name} (project {item['projectName']}): {item['status']}{has}")
     if text := _text(answer.get("reason")) or item.get("phaseMessage"):
         click.echo(f"Reason: {text}")
@@ -63,10 +63,10 @@ FEW = 5
 
 def _ahead(position: int, answer: Mapping[str, Any]) -> None:
     ahead = answer.get("ahead") or []
-    named = [f"{one['name']} ({one['project']}, {spell_gpus(one['gpus'])})" for one in ahead[:FEW]]
+    named = [f"{one['name']} ({one['project']}, {counted_gpus(one['gpus'])})" for one in ahead[:FEW]]
     if (more := answer["aheadCount"] - FEW) > 0:
         rest = answer["aheadGpus"] - sum(one["gpus"] for one in ahead[:FEW])
-        named.append(f"{more} more ({spell_gpus(rest)})")
+        named.append(f"{more} more ({counted_gpus(rest)})")
     click.echo(f"Position {position} in the queue" + (f", after {', '.join(named)}" if named else ""))
 
 
