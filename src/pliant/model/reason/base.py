@@ -21,7 +21,7 @@ class Named(NamedTuple):
 
     def seen_by(self, may_read: MayRead) -> "Named":
         """The same, or nothing but its kind."""
-        return self if not self.project or may_read(self.project) else Named(self.kind, "", "", self.project)
+        return self if not self.project or may_read(self.project) else Named(self.kind, "")
 
     def __str__(self) -> str:
         """'b1', 'project team-b', 'department research'; 'another workload' where the name was left out."""
