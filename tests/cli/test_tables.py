@@ -2,6 +2,7 @@
 # ruff: noqa: E501 - tables are as wide as they are
 
 import json
+import time
 
 import pytest
 import yaml
@@ -406,9 +407,9 @@ def test_why(fake, run):
         }
     )
     assert run("pliant why a1 -p team-a").out == snapshot("""\
-a1 (project team-a): Pending, GPUs 0.00 (1.00)
+a1 (project team-a): Pending
 Reason: 1 GPU is free, 2 are needed [no-room]
-Position 2 in the queue, after b2 (team-b, 1.00)
+Position 2 in the queue, after b2 (team-b, 1 GPU)
 
 History:
 TIME                      EVENT    WHY
@@ -416,18 +417,28 @@ TIME                      EVENT    WHY
 """)
 
 
-def test_why_until(fake, run):
+@pytest.fixture
+def tokyo():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("tokyo")
+def test_why_until_in_local_time(fake, run):
     fake.workloads = [pending("a1")]
     reason = {"code": "reserved", "message": "Kept for b.", "numbers": {"until": 1_767_225_600_999}}
     fake.answers["GET", "/api/v1/workloads/id-a1/why"] = Answer(body={"reason": reason})
     assert run("pliant why a1 -p team-a").out.splitlines()[1:] == [
         "Reason: Kept for b. [reserved]",
-        "Until: 2026-01-01T00:00:00Z at the latest",
+        "Until: 2026-01-01 09:00:00+09:00 at the latest",
     ]
 
 
 def test_queue(fake, run):
-    assert run("pliant queue").out == "Nothing waits.\n"
+    assert run("pliant queue").out == "No pending jobs.\n"
     entry = {
         "position": 1,
         "name": "a1",
