@@ -52,8 +52,8 @@ TABLE = [
         "a=2",
         ["w a m20G"],
         [
-            "request gpu-memory: 20000000000 -> 17000000000",
-            "machines 1000 gpu-memory=20000000000",
+            "request GPU memory: 20000000000 -> 17000000000",
+            "machines 1000 GPU memory=20000000000",
         ],
     ),
     (  # two limits of one project, and a machine

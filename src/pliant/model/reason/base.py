@@ -97,7 +97,7 @@ def amount(resource: str, value: int) -> str:
         return spell_gpus(value)
     if resource == "cpu":
         return f"{plain(value)} core{'' if 0 < value <= 1000 else 's'}"
-    return f"{format_bytes(value)} of {'GPU memory' if resource == 'gpu-memory' else 'memory'}"
+    return f"{format_bytes(value)} of {resource}"
 
 
 def bare(resource: str, value: int) -> str:

@@ -47,6 +47,7 @@ class Shrunk(Reason):
     code: ClassVar[str] = "shrunk"
     gpus: int  # given back
     beneficiary: Named
+    project: Named  # of the beneficiary
 
     def text(self, now: int) -> str:
         what = spell_gpus(self.gpus) if self.gpus else "one task"

@@ -41,7 +41,7 @@ class NeverFits(Reason):
     asked: int  # of one node
     largest: int  # what the largest node that it could use has
     nodes: int
-    short_of: str = "gpu"  # gpu, cpu, memory or gpu-memory
+    short_of: str = "gpu"  # gpu, cpu, memory or GPU memory
     tasks: int = 1  # over 1: every task fits, but not all of them together
 
     def text(self, now: int) -> str:

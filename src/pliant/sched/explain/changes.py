@@ -24,7 +24,7 @@ def sizes(request: Request) -> list[tuple[str, int, int, Callable[[int], Request
     if request.gpu_memory:
         memory = request.gpu_memory
         unit = max(1, memory // 20)
-        found.append(("gpu-memory", memory, unit, lambda n: replace(request, gpu_memory=memory - n)))
+        found.append(("GPU memory", memory, unit, lambda n: replace(request, gpu_memory=memory - n)))
     elif request.devices and request.portion < GPU:
         found.append(("gpu", request.portion, 50, lambda n: replace(request, portion=request.portion - n)))
     if request.devices > 1:

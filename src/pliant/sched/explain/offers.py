@@ -192,7 +192,7 @@ def _beyond(search: Search, chunk: Chunk) -> tuple[tuple[str, int], ...]:
     found = []
     card = max((part.request.gpu_memory for part in chunk.parts), default=0)
     if card > max((gpu.memory for node in nodes for gpu in node.gpus), default=card):
-        found.append(("gpu-memory", card))
+        found.append(("GPU memory", card))
     for resource in ("cpu", "memory"):
         asked = max((getattr(part.request, resource) for part in chunk.parts), default=0)
         if asked > max((getattr(node, resource) for node in nodes), default=asked):

@@ -195,7 +195,7 @@ def _never(cycle: Cycle, block: Block, whole: NodeClass) -> Reason:
         if request.memory > memory:
             return NeverFits(request.memory, memory, len(cls.nodes), "memory")
         if request.gpu_memory > cls.largest[1]:
-            return NeverFits(request.gpu_memory, cls.largest[1], len(cls.nodes), "gpu-memory")
+            return NeverFits(request.gpu_memory, cls.largest[1], len(cls.nodes), "GPU memory")
     return NeverFits(block.adding.gpu, whole.usable * GPU, len(whole.nodes), "gpu", len(block.chunk.parts))
 
 

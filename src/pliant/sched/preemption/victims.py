@@ -11,7 +11,7 @@ from pliant.model.workload import TaskPhase, Workload
 from pliant.sched.actions.context import Cycle
 from pliant.sched.preemption.eviction_order import Walk
 from pliant.sched.shares.admission import Refusal
-from pliant.sched.shares.naming import workload_named
+from pliant.sched.shares.naming import named_at, workload_named
 from pliant.sched.shares.protection import Guarantee, of_pool
 from pliant.sched.world.nodes import TaskKey
 from pliant.sched.world.portions import Chunk, Part, Step, core_priority, priority_of, without
@@ -159,7 +159,9 @@ class Rules:
         return self.shrunk(gpu)
 
     def shrunk(self, gpu: int) -> Reason:
-        return Shrunk(gpu, workload_named(self.world, self.chunk.workload.id))
+        winner = self.chunk.workload
+        project = named_at(self.world, winner.project)
+        return Shrunk(gpu, workload_named(self.world, winner.id), project)
 
     def moved(self, sources: Iterable[str], targets: Iterable[str], lost: int) -> Reason:
         """Why it moves and gives back so many milli-GPUs of its bonus on the way."""
