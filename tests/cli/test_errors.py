@@ -18,14 +18,14 @@ USAGE = [
     (f"submit train1 {IMAGE} -g 1.5", "-g 1.5: whole GPUs (1, 2, ...) or a part of one (0.5)."),
     (f"submit train1 {IMAGE} -g one", "-g one: not a number such as 1, 2 or 0.5."),
     (f"submit train1 {IMAGE} -g 0.0005", "-g 0.0005: at most three decimals."),
-    (f"submit train1 {IMAGE} --GPU memory 50M", "--GPU memory 50M: at least 100M of GPU memory."),
+    (f"submit train1 {IMAGE} --gpu-memory 50M", "--gpu-memory 50M: at least 100M of GPU memory."),
     (
-        f"submit train1 {IMAGE} --GPU memory much",
-        "--GPU memory much: not an amount of memory such as 500M, 5G or 5Gi.",
+        f"submit train1 {IMAGE} --gpu-memory much",
+        "--gpu-memory much: not an amount of memory such as 500M, 5G or 5Gi.",
     ),
     (
-        f"submit train1 {IMAGE} --GPU memory 5G -g 1",
-        "-g and --GPU memory exclude each other: GPUs, or memory of one GPU.",
+        f"submit train1 {IMAGE} --gpu-memory 5G -g 1",
+        "-g and --gpu-memory exclude each other: GPUs, or memory of one GPU.",
     ),
     (
         f"submit train1 {IMAGE} -g 1 --elastic --interactive",
@@ -36,7 +36,7 @@ USAGE = [
         "--elastic does not go with a part of a GPU: ask for whole GPUs with -g.",
     ),
     (
-        f"submit train1 {IMAGE} --GPU memory 5G --elastic",
+        f"submit train1 {IMAGE} --gpu-memory 5G --elastic",
         "--elastic does not go with a part of a GPU: ask for whole GPUs with -g.",
     ),
     (f"submit train1 {IMAGE} --elastic", "--elastic needs -g: the number of GPUs it asks for."),
@@ -80,14 +80,14 @@ USAGE = [
     ),
     (
         f"training submit t {IMAGE} --gpu-request-type memory",
-        "--gpu-request-type memory needs --GPU memory-request.",
+        "--gpu-request-type memory needs --gpu-memory-request.",
     ),
     (
-        f"training submit t {IMAGE} --gpu-portion-request 0.5 --GPU memory-request 5G",
-        "--gpu-portion-request and --GPU memory-request exclude each other.",
+        f"training submit t {IMAGE} --gpu-portion-request 0.5 --gpu-memory-request 5G",
+        "--gpu-portion-request and --gpu-memory-request exclude each other.",
     ),
     (
-        f"training submit t {IMAGE} -g 2 --GPU memory-request 5G",
+        f"training submit t {IMAGE} -g 2 --gpu-memory-request 5G",
         "Several GPUs can be shared by portion only: use --gpu-portion-request.",
     ),
     (f"training submit t {IMAGE} -c", "-c, --command: the command follows after `--`"),

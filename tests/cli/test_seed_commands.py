@@ -63,10 +63,10 @@ SUBMITS = [
     (f"runai submit frac05-2 -i {QUICKSTART} -g 0.5 ", portion("frac05-2")),
     (f"runai training submit frac05 -i {QUICKSTART} --gpu-portion-request 0.5", portion("frac05")),
     (
-        f"runai submit  -i {QUICKSTART} --GPU memory 5G",
+        f"runai submit  -i {QUICKSTART} --gpu-memory 5G",
         ("trainings", {"nameBase": "job", "nameStyle": "index", **UNNAMED[1]}),
     ),
-    (f"runai training submit -i {QUICKSTART} --GPU memory-request 5G", UNNAMED),
+    (f"runai training submit -i {QUICKSTART} --gpu-memory-request 5G", UNNAMED),
 ]
 
 

@@ -18,7 +18,7 @@ FIRST = [
         {"compute": {"gpuRequestType": "portion", "gpuPortionRequest": 0.25, "gpuDevicesRequest": 1}},
     ),
     (
-        "--GPU memory 5Gi",
+        "--gpu-memory 5Gi",
         {"compute": {"gpuRequestType": "memory", "gpuMemoryRequest": "5Gi", "gpuDevicesRequest": 1}},
     ),
     ("--cpu 500m --memory 4G", {"compute": {"cpuCoreRequest": 0.5, "cpuMemoryRequest": "4G"}}),
@@ -98,7 +98,7 @@ SECOND = [
         },
     ),
     (
-        "--gpu-request-type memory --GPU memory-request 4G --GPU memory-limit 12G",
+        "--gpu-request-type memory --gpu-memory-request 4G --gpu-memory-limit 12G",
         {
             "compute": {
                 "gpuRequestType": "memory",
@@ -159,7 +159,7 @@ def test_names(words, expected, run, fake):
 
 
 def test_what_is_printed(run, fake):
-    assert run(f"runai submit -i {QUICKSTART} --GPU memory 5G -p team-a").out == (
+    assert run(f"runai submit -i {QUICKSTART} --gpu-memory 5G -p team-a").out == (
         "The job 'job-0' has been submitted successfully\n"
         "You can run `runai describe job job-0 -p team-a` to check its status\n"
     )

@@ -129,7 +129,7 @@ def test_without_the_preload_it_is_the_whole_card(site: Stage) -> None:
 
 def test_an_exact_amount_is_seen_and_gotten(site: Stage) -> None:
     do(site, "pliant delete right")
-    do(site, "pliant submit five -i ubuntu --GPU memory 5G --command -- sleep infinity")
+    do(site, "pliant submit five -i ubuntu --gpu-memory 5G --command -- sleep infinity")
     running(site, "five")
     assert inside(site, "five", SMI) == "4768\n"
     lines = grown(site, "five", "fill:alloc:1M")
@@ -153,12 +153,12 @@ def test_how_it_is_held_is_said(site: Stage) -> None:
 
 @pytest.mark.parametrize("amount", ["0", "-5G", "nan", "inf", "5Q"])
 def test_an_amount_that_is_none_is_refused(site: Stage, amount: str) -> None:
-    done = site.run(f"pliant submit bad -i ubuntu --GPU memory {amount} --command -- true")
-    assert done.code == 2 and f"--GPU memory {amount}" in done.err
+    done = site.run(f"pliant submit bad -i ubuntu --gpu-memory {amount} --command -- true")
+    assert done.code == 2 and f"--gpu-memory {amount}" in done.err
 
 
 def test_more_than_the_card_has_is_said_at_once_and_stays_the_reason(site: Stage) -> None:
-    done = site.run("pliant submit large -i ubuntu --GPU memory 20G --command -- true")
+    done = site.run("pliant submit large -i ubuntu --gpu-memory 20G --command -- true")
     assert done.code == 0 and "the largest that it can use has 16Gi" in done.said
     assert described(site, "large")["reason"]["code"] == "never-fits"
     do(site, "pliant delete large")

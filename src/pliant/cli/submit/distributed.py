@@ -78,7 +78,7 @@ def _master(function: _Function) -> _Function:
         click.option("--master-priority", metavar="NAME", help="Its priority, if another than the workers'."),
         click.option("--master-gpu-devices-request", metavar="N", help="The master's GPUs."),
         click.option("--master-gpu-portion-request", metavar="PART", help="Part of each of them."),
-        click.option("--master-GPU memory-request", metavar="AMOUNT", help="Memory of each of them."),
+        click.option("--master-gpu-memory-request", metavar="AMOUNT", help="Memory of each of them."),
         click.option("--master-cpu-core-request", metavar="CORES", help="The master's CPU cores."),
         click.option("--master-cpu-memory-request", metavar="AMOUNT", help="The master's main memory."),
     )

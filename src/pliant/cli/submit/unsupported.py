@@ -36,8 +36,8 @@ _VALUES = (
 """Accepted; a note says that they change nothing."""
 
 _REFUSED = {
-    "--mig": "a GPU is shared by -g 0.5 or --GPU memory",
-    "--mig-profile": "a GPU is shared by -g 0.5 or --GPU memory",
+    "--mig": "a GPU is shared by -g 0.5 or --gpu-memory",
+    "--mig-profile": "a GPU is shared by -g 0.5 or --gpu-memory",
     "--extended-resource": "only GPUs, CPU and memory are counted",
     "--pvc": "its files are this machine's own",
     "--pvc-new": "its files are this machine's own",

@@ -44,7 +44,7 @@ def options(function: _Function) -> _Function:
             click.option("--job-name-prefix", metavar="PREFIX", help="Generate PREFIX-0, PREFIX-1, ..."),
             click.option("-i", "--image", metavar="IMAGE", help="Image to run."),
             click.option("-g", "--gpu", metavar="N", help="GPUs: 1, 2, ... or a part of one such as 0.5."),
-            click.option("--GPU memory", metavar="AMOUNT", help="Memory of one GPU instead: 5G, 500M, 5Gi."),
+            click.option("--gpu-memory", metavar="AMOUNT", help="Memory of one GPU instead: 5G, 500M, 5Gi."),
             click.option("--cpu", metavar="CORES", help="CPU cores: 2, 0.5, 500m."),
             click.option("--memory", metavar="AMOUNT", help="Main memory: 4G, 4Gi."),
             click.option(
@@ -210,9 +210,9 @@ def _ports(given: dict[str, Any]) -> dict[str, Any]:
 
 def _gpus(gpu: str | None, gpu_memory: str | None) -> dict[str, Any]:
     if gpu is not None and gpu_memory is not None:
-        raise click.UsageError("-g and --GPU memory exclude each other: GPUs, or memory of one GPU.")
+        raise click.UsageError("-g and --gpu-memory exclude each other: GPUs, or memory of one GPU.")
     if gpu_memory is not None:
-        amount = submission.gpu_memory(gpu_memory, "--GPU memory")
+        amount = submission.gpu_memory(gpu_memory, "--gpu-memory")
         return {"gpuRequestType": "memory", "gpuMemoryRequest": amount, "gpuDevicesRequest": 1}
     if gpu is None:
         return {}

@@ -32,8 +32,8 @@ def options(function: _Function) -> _Function:
             ),
             click.option("--gpu-portion-request", metavar="PART", help="Part of each GPU: 0.5."),
             click.option("--gpu-portion-limit", metavar="PART", help="What it may grow to."),
-            click.option("--GPU memory-request", metavar="AMOUNT", help="Memory of each GPU: 5G."),
-            click.option("--GPU memory-limit", metavar="AMOUNT", help="What it may grow to."),
+            click.option("--gpu-memory-request", metavar="AMOUNT", help="Memory of each GPU: 5G."),
+            click.option("--gpu-memory-limit", metavar="AMOUNT", help="What it may grow to."),
             click.option("--cpu-core-request", metavar="CORES", help="CPU cores: 2, 0.5, 500m."),
             click.option("--cpu-memory-request", metavar="AMOUNT", help="Main memory: 4G, 4Gi."),
             click.option(
@@ -151,7 +151,7 @@ def _gpus(given: Mapping[str, Any]) -> dict[str, Any]:
         name: given[f"gpu_{name}_request"] or given[f"gpu_{name}_limit"] for name in ("portion", "memory")
     }
     if asked["portion"] and asked["memory"]:
-        raise click.UsageError("--gpu-portion-request and --GPU memory-request exclude each other.")
+        raise click.UsageError("--gpu-portion-request and --gpu-memory-request exclude each other.")
     inferred = next((name for name, value in asked.items() if value), None)
     if kind and inferred != kind:
         raise click.UsageError(f"--gpu-request-type {kind} needs --gpu-{kind}-request.")
@@ -185,10 +185,10 @@ def _portions(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _amounts(given: Mapping[str, Any]) -> dict[str, Any]:
-    wanted = {"gpuMemoryRequest": submission.gpu_memory(given["gpu_memory_request"], "--GPU memory-request")}
+    wanted = {"gpuMemoryRequest": submission.gpu_memory(given["gpu_memory_request"], "--gpu-memory-request")}
     if given["gpu_memory_limit"]:
-        limit = submission.gpu_memory(given["gpu_memory_limit"], "--GPU memory-limit")
-        if memory(limit, "--GPU memory-limit") < memory(wanted["gpuMemoryRequest"], "--GPU memory-request"):
-            raise click.UsageError("--GPU memory-limit is below --GPU memory-request.")
+        limit = submission.gpu_memory(given["gpu_memory_limit"], "--gpu-memory-limit")
+        if memory(limit, "--gpu-memory-limit") < memory(wanted["gpuMemoryRequest"], "--gpu-memory-request"):
+            raise click.UsageError("--gpu-memory-limit is below --gpu-memory-request.")
         wanted["gpuMemoryLimit"] = limit
     return wanted
