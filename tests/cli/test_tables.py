@@ -499,3 +499,48 @@ json_values = st.recursive(
 @given(json_values)
 def test_yaml_reads_back_as_it_was(value):
     assert yaml.safe_load(as_yaml(value)) == value
+
+
+def step(kind, **more):
+    return {"kind": kind, "count": 0, "before": 0, "resource": "gpu", "where": "", "whom": [], **more}
+
+
+@pytest.mark.parametrize(
+    ("steps", "typed"),
+    [
+        (
+            [step("quota", count=500, before=1000, where="default", whom=[{"kind": "project", "name": "a"}])],
+            ["pliant project update a --quota 1.5"],
+        ),
+        (
+            [
+                step("limit", count=2000, where="default", whom=[{"kind": "department", "name": "lab"}]),
+                step("machines", count=1000, where="default"),
+            ],
+            ["pliant department update lab --limit 2"],
+        ),
+        ([step("fair-share", count=1000, where="default", whom=[{"kind": "project", "name": ""}])], []),
+        ([step("quota", count=1000, where="fast", whom=[{"kind": "project", "name": "a"}])], []),
+        ([step("uncordon", where="sim-1")], ["pliant node uncordon sim-1"]),
+        (
+            [step("taint", where="sim-1", taints=["k=v:NoSchedule", "m:NoExecute"])],
+            ["pliant node taint sim-1 k:NoSchedule- m:NoExecute-"],
+        ),
+        ([step("resume")], ["pliant resume a1 -p team-a"]),
+        ([step("end", count=1000)], []),
+    ],
+)
+def test_why_names_the_command_to_type(fake, run, steps, typed):
+    fake.workloads = [pending("a1")]
+    start = {"earliest": None, "latest": None, "basis": "", "unknown": "no running job has --max-runtime."}
+    unblock = {
+        "never": False,
+        "remedies": [{"kind": steps[-1]["kind"], "text": "do it", "steps": steps}],
+        "complete": True,
+        "start": start,
+    }
+    fake.answers["GET", "/api/v1/workloads/id-a1/why"] = Answer(body={"unblock": unblock})
+    lines = run("pliant why a1 -p team-a").out.splitlines()
+    at = lines.index("  - do it") + 1
+    assert [line.strip() for line in lines[at : at + len(typed)]] == typed
+    assert lines[at + len(typed)] == "Estimated start: unknown; no running job has --max-runtime."

@@ -50,7 +50,7 @@ def why(session: Session, name: str | None, everything: bool, quick: bool) -> No
     if position := answer.get("position"):
         _ahead(position, answer)
     if unblock := answer.get("unblock"):
-        _unblock(unblock)
+        _unblock(unblock, session.program, f"{name} -p {item['projectName']}")
     if history := answer.get("history") or []:
         click.echo("\nHistory:")
         rows = [[event["createdAt"], event.get("reason", ""), event.get("message", "")] for event in history]
@@ -70,7 +70,7 @@ def _ahead(position: int, answer: Mapping[str, Any]) -> None:
     click.echo(f"Position {position} in the queue" + (f", after {', '.join(named)}" if named else ""))
 
 
-def _unblock(answer: Mapping[str, Any]) -> None:
+def _unblock(answer: Mapping[str, Any], program: str, job: str) -> None:
     if answer["never"]:
         click.echo("It cannot start on this cluster, even with every node empty.")
     remedies = answer["remedies"]
@@ -78,6 +78,8 @@ def _unblock(answer: Mapping[str, Any]) -> None:
         click.echo("To let it start, one of these is enough:")
         for remedy in remedies:
             click.echo(f"  - {remedy['text']}")
+            for command in (line for step in remedy["steps"] for line in commands(step, job)):
+                click.echo(f"      {program} {command}")
     else:
         click.echo("No change was found that would let it start.")
     if not answer["complete"]:
@@ -88,6 +90,26 @@ def _unblock(answer: Mapping[str, Any]) -> None:
         click.echo(f"Estimated start: {first} to {last} ({_BASIS[start['basis']]})")
     else:
         click.echo(f"Estimated start: unknown; {start['unknown']}")
+
+
+def commands(step: Mapping[str, Any], job: str) -> list[str]:
+    """What to type for one step of a remedy; nothing where no command does it, or its names are hidden."""
+    match step["kind"]:
+        case "quota" | "fair-share" | "limit" if step["resource"] == "gpu" and step["where"] == "default":
+            flag = "--limit" if step["kind"] == "limit" else "--quota"
+            known = all(queue["name"] for queue in step["whom"]) and len(step["whom"]) == 1
+            amount = f"{(step['before'] + step['count']) / 1000:g}"
+            return [f"{it['kind']} update {it['name']} {flag} {amount}" for it in step["whom"] if known]
+        case "uncordon":
+            return [f"node uncordon {step['where']}"]
+        case "taint":  # key=value:Effect, or key:Effect
+            gone = (
+                f"{it.partition(':')[0].partition('=')[0]}:{it.rpartition(':')[2]}-" for it in step["taints"]
+            )
+            return [f"node taint {step['where']} {' '.join(gone)}"]
+        case "resume":
+            return [f"resume {job}"]
+    return []
 
 
 _BASIS = {
