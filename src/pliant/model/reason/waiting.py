@@ -232,10 +232,37 @@ class SetAside(Reason):
     """Its own numbers contradict each other: nothing is decided about it."""
 
     code: ClassVar[str] = "set-aside"
-    flaw: str
+    flaw: str  # no-groups | same-names | negative-tasks | task-counts | negative-request | portion
+    group: str = ""  # of tasks
+    resource: str = ""  # devices, gpu_memory, cpu or memory; of a negative request
+    value: int = 0  # what is wrong: a count, an amount, thousandths of a GPU
+    most: int = 0  # tasks, where their counts contradict each other
+
+    @property
+    def clause(self) -> str:
+        """The flaw alone."""
+        match self.flaw:
+            case "no-groups":
+                return "it has no task group"
+            case "same-names":
+                return "two of its task groups have the same name"
+            case "negative-tasks":
+                return f"the task count of {self.group} is negative ({self.value})"
+            case "task-counts":
+                return f"task counts of {self.group} must satisfy min ≤ max; got {self.value} and {self.most}"
+            case "negative-request":
+                what = {"devices": "GPUs", "gpu_memory": "GPU memory", "cpu": "CPU"}.get(
+                    self.resource, "memory"
+                )
+                return f"{self.group} requests a negative amount of {what} ({self.value})"
+            case "portion":
+                return (
+                    f"{self.group} requests {plain(self.value)} of each GPU; a portion is above 0, at most 1"
+                )
+        raise ValueError(f"no words for the flaw {self.flaw!r}")
 
     def text(self, now: int) -> str:
-        return f"Not scheduled: {self.flaw}. Correct it and submit the job again."
+        return f"Not scheduled: {self.clause}. Correct it and submit the job again."
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from pliant.model.reason import (
     NotEntitled,
     OverLimit,
     Reason,
-    SetAside,
     Suspended,
     UnknownProject,
     WaitingForGang,
@@ -63,9 +62,9 @@ def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
         workload = world.workloads[wid]
         known_project = workload.project in world.projects
         found[wid] = _unseen(cycle, workload, unseen) if known_project else UnknownProject(workload.project)
-    for wid, text in sorted(world.flaws.items()):
+    for wid in sorted(world.flaws):
         if workload_open(world.workloads[wid]):
-            found[wid] = SetAside(text)
+            found[wid] = world.flaws[wid]
     for wid in sorted(world.ending):
         if world.workloads[wid].desired is Desired.STOPPED:
             found[wid] = Suspended()
