@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pliant.cli.session import Session
+
+if TYPE_CHECKING:
+    from pliant.wire.submission import Captured, Spec
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -58,10 +61,10 @@ def options(function: _Function) -> _Function:
     return function
 
 
-def spec(session: Session, given: Mapping[str, Any]) -> dict[str, Any]:
+def spec(session: Session, given: Mapping[str, Any]) -> Spec:
     """The parts of a request that describe where and with what the job starts."""
     made = _folder(given["working_dir"])
-    if found := _variables(given["env_file"], given["environment"], given["secret"]):
+    if found := _variables(given["env_file"], given["environmentVariables"], given["secret"]):
         made["environmentVariables"] = [{"name": name, "value": value} for name, value in found.items()]
     # To a server that is found by its address nothing is sent that nobody named: only the socket in the state
     # folder has proven that the server is this account's own.
@@ -72,7 +75,7 @@ def spec(session: Session, given: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _folder(asked: str | None) -> dict[str, Any]:
+def _folder(asked: str | None) -> Spec:
     if asked == JOB_FOLDER:
         return {"workingDir": JOB_FOLDER}
     try:
@@ -90,7 +93,7 @@ def _folder(asked: str | None) -> dict[str, Any]:
         raise click.UsageError(f"working directory {path} is not a directory.")
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         boot = file.read().strip()
-    made: dict[str, Any] = {
+    made: Spec = {
         "submittedFrom": {"path": path, "device": found.st_dev, "inode": found.st_ino, "bootId": boot}
     }
     if asked is not None:
@@ -156,7 +159,7 @@ def _read(path: str, flag: str) -> str:
         raise click.UsageError(f"{flag} {path}: it is not UTF-8 text.") from None
 
 
-def _captured(session: Session, export: str) -> dict[str, Any] | None:
+def _captured(session: Session, export: str) -> Captured | None:
     """What --export asks for; None: nothing."""
     if export == "NONE":
         return None
