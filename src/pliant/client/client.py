@@ -162,8 +162,7 @@ class Client:
 
     def restore_files(self, workload_id: str) -> dict[str, Any]:
         """{name, bytes, path}"""
-        path = f"/api/v1/trash/{segment(workload_id)}/restore"
-        return cast("dict[str, Any]", self._http.call("POST", path))
+        return dict(self._http.call("POST", f"/api/v1/trash/{segment(workload_id)}/restore"))
 
     def suspend(self, item: Mapping[str, Any]) -> None:
         self._act(item, "suspend")
