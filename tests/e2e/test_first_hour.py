@@ -26,7 +26,8 @@ given = options.parse_args()
 for epoch in range(given.epochs):
     print(f"epoch {epoch}: {helper.loss(epoch)}")
 open("best.pt", "w").write(onlyhere.WEIGHTS)
-print(json.dumps([sys.executable, os.getcwd(), os.environ.get("HF_TOKEN"), os.environ["PLIANT_JOB_DIR"]]))
+token = len(os.environ.get("HF_TOKEN", ""))
+print(json.dumps([sys.executable, os.getcwd(), token, os.environ["PLIANT_JOB_DIR"]]))
 sys.exit(given.code)
 """
 
@@ -80,7 +81,7 @@ def test_a_script_runs_where_and_with_what_it_was_typed(checkout: Checkout) -> N
     *epochs, told = done.out.splitlines()
     assert epochs == ["epoch 0: 1.0", "epoch 1: 0.5"]
     program, cwd, token, job_dir = json.loads(told)
-    assert (program, cwd, token) == (str(checkout.python), str(checkout.path), SECRET)
+    assert (program, cwd, token) == (str(checkout.python), str(checkout.path), len(SECRET))
     link = checkout.stage.state / "jobs" / "team-a" / "t"
     assert link.resolve() == Path(job_dir)
     checkout.good("pliant delete t")
