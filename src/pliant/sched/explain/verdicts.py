@@ -62,9 +62,10 @@ def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
         workload = world.workloads[wid]
         known_project = workload.project in world.projects
         found[wid] = _unseen(cycle, workload, unseen) if known_project else UnknownProject(workload.project)
-    for wid in sorted(world.flaws):
-        if workload_open(world.workloads[wid]):
-            found[wid] = world.flaws[wid]
+    for wid, reason in sorted(world.flaws.items()):
+        held = world.workloads[wid].held and any(map(world.claim_of, world.keys_of(wid)))
+        if workload_open(world.workloads[wid]) and not held:  # what is held and runs may go on
+            found[wid] = reason
     for wid in sorted(world.ending):
         if world.workloads[wid].desired is Desired.STOPPED:
             found[wid] = Suspended()

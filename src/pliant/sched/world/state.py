@@ -10,7 +10,7 @@ from typing import Any
 
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
 from pliant.model.quantity import Resources
-from pliant.model.reason import SetAside
+from pliant.model.reason import HOLDS, Reason
 from pliant.model.tenancy import UNLIMITED, Department, Project, Queue
 from pliant.model.workload import Desired, Task, TaskPhase, Workload
 from pliant.sched.shares import standings
@@ -36,7 +36,7 @@ class World(Claims):
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
         self.elastic, self.holders, self.kinds = sets.elastic, sets.holders, sets.kinds
-        self.flaws: dict[str, SetAside] = {}  # workloads that contradict themselves, and how
+        self.flaws: dict[str, Reason] = {}  # why nothing is decided about a workload: it is held, or a flaw
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
         self._needs: dict[str, Need] = {}
@@ -195,10 +195,10 @@ class World(Claims):
         self.workloads[row.id] = row
         self._of_project.setdefault(row.project, {})[row.id] = None
         self._charge_workload(row.id, 1)
-        if known is None or known.groups != row.groups:
+        if known is None or known.groups != row.groups or known.held != row.held:
             self._sort_members(row.id)
             self.flaws.pop(row.id, None)
-            if found := sanity.flaw(row):
+            if found := HOLDS[row.held]() if row.held else sanity.flaw(row):
                 self.flaws[row.id] = found
         self._demands[row.id] = demands_of(row)
         if row.desired is Desired.RUNNING and not row.phase.final:
