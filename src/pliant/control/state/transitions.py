@@ -47,12 +47,15 @@ def describe_exit(end: Exit) -> str:
     if end.error:
         return f"could not be started: {end.error}"
     if end.lost:
-        return "was lost: nothing of it lives and nobody saw it end"
+        return "was lost: its processes are gone and no exit code was recorded"
     how = f"by signal {end.signal}" if end.signal is not None else f"with exit code {end.code}"
     if end.oom:
         return f"was killed by the kernel, which was out of memory (it ended {how})"
+    if end.stopped:
+        by = f"signal {end.signal}" if end.signal is not None else f"exit code {end.code}"
+        return f"stopped by request ({by})"
     said = f" ({end.note})" if end.note else ""
-    return f"stopped as told, ended {how}" if end.stopped else f"ended {how}{said}"
+    return f"ended {how}{said}"
 
 
 def phase_of(workload: Workload, tasks: Sequence[Task]) -> Phase:
