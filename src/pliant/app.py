@@ -22,6 +22,9 @@ from pathlib import Path
 import uvicorn
 
 from pliant import __version__
+from pliant.compiled import COMPILED, CORE  # before all that imports the core
+
+# isort: split
 from pliant.api.app import ServerInfo, create_app
 from pliant.api.auth import attempt_token
 from pliant.api.peer import PeerProtocol, listen
@@ -334,7 +337,8 @@ class Server:
 def findings(state: Path, devices: Devices) -> list[Finding]:
     """What of shares of GPUs is enforced on this machine and what is not."""
     program, notice = command()
-    return examine(devices, Place(state), notice, writable(program))
+    core = Finding("compiled core", COMPILED, CORE)
+    return [core, *examine(devices, Place(state), notice, writable(program))]
 
 
 def restore_backup(folder: StateFolder, source: Path) -> int:

@@ -143,7 +143,7 @@ class FactBook:
                 at = workload.completed + workload.ttl
                 if at <= draft.now:
                     self._state.put(draft, replace(workload, desired=Desired.DELETED))
-                    why = f"Deleted {format_duration(workload.ttl)} after its end, as submitted."
+                    why = f"Deleted {format_duration(workload.ttl)} after its end, as requested at submit."
                     draft.event(workload.id, EventKind.DELETED, why, who="server")
                 else:
                     due.append(at)
@@ -157,7 +157,7 @@ class FactBook:
             at = workload.phase_since + limit - workload.running_ms
             if at <= draft.now:
                 self._state.put(draft, replace(workload, desired=Desired.STOPPED))
-                why = f"Stopped after the {format_duration(limit)} that {owner} allows."
+                why = f"Suspended after {format_duration(limit)}: the time limit of {owner}."
                 draft.event(workload.id, EventKind.SUSPENDED, why, who="server")
             else:
                 due.append(at)

@@ -214,7 +214,7 @@ def _short_of(block: Block, cls: NodeClass) -> str:
 
 def _best(cls: NodeClass, resource: str) -> int:
     if resource == "gpu":
-        return max((count for count in cls.buckets), default=0) * GPU
+        return max((look.free for look in cls.looks), default=0) * GPU
     return max(
         (node.free_cpu if resource == "cpu" else node.free_memory for node in cls.nodes.values()), default=0
     )
