@@ -72,13 +72,11 @@ def test_what_was_asked_for_wins_over_the_catalogue_and_that_over_the_shell(rig,
         folder.mkdir()
     (rig.state / "images.yaml").write_text(json.dumps({"it": {"workdir": str(image)}}))
     launch = replace(PYTHON, image="it", seen=seen(tmp_path))
-    assert rig.engine.folders(replace(workload("w-a", PYTHON), launch=launch)).working_dir == str(image)
+    assert rig.engine.folders(workload("w-a", launch)).working_dir == str(image)
     asked = replace(launch, working_dir=str(mine))
-    assert rig.engine.folders(replace(workload("w-a", PYTHON), launch=asked)).working_dir == str(mine)
+    assert rig.engine.folders(workload("w-a", asked)).working_dir == str(mine)
     job = replace(launch, working_dir=JOB_FOLDER)
-    assert rig.engine.folders(replace(workload("w-a", PYTHON), launch=job)).working_dir.endswith(
-        "/checkpoints/w-a"
-    )
+    assert rig.engine.folders(workload("w-a", job)).working_dir.endswith("/checkpoints/w-a")
     assert shown(rig, launch)[1] == str(image)
 
 
