@@ -181,6 +181,12 @@ def test_what_cannot_run_is_refused_when_it_is_typed(checkout: Checkout, command
     assert "x" not in [entry["name"] for entry in json.loads(checkout.good("pliant list -o json").out)]
 
 
+def test_run_answers_as_a_shell_does(checkout: Checkout) -> None:
+    for command, code in (("pythn x", 127), ("./train.py", 126)):
+        done = checkout.type(f"pliant run -- {command}")
+        assert (done.code, done.out) == (code, "") and done.err.startswith("Error: "), done.said
+
+
 def test_a_misspelt_command_in_a_shell_is_final_at_once(checkout: Checkout) -> None:
     checkout.good("pliant submit typo -- bash -c 'pythn x'")
     assert checkout.ends("typo") == "Failed"
