@@ -24,8 +24,8 @@ def job(**more):
         ({"created": NOW - 500, "phase_since": NOW - 200, "pending_ms": 300}, 500),
         ({"created": NOW}, 0),
         ({"created": NOW + 500}, 0),  # a clock that was set back
-        ({"phase": Phase.RUNNING, "phase_since": NOW - 200, "pending_ms": 300}, 300),
-        ({"phase": Phase.RUNNING, "phase_since": NOW - 200}, 0),
+        ({"created": NOW - 500, "phase": Phase.RUNNING, "phase_since": NOW - 200, "pending_ms": 300}, 300),
+        ({"created": NOW - 500, "phase": Phase.RUNNING, "phase_since": NOW - 200}, 0),
     ],
 )
 def test_it_counts_all_stays_in_the_queue(more, ms):
