@@ -8,7 +8,11 @@ import pytest
 from fastapi.testclient import TestClient
 from inline_snapshot import snapshot
 
-from pliant.api.responses import models
+from pliant.control.ports import Batch, Remembered
+from pliant.model.workload import Task, Workload
+from pliant.wire.questions import Verdict
+from pliant.wire.submission import Submitted
+from tests.api.conform import conform
 from tests.api.conftest import Api
 from tests.api.stage import CLUSTER, IMAGE, TOKEN, Stage, stage, until
 
@@ -41,7 +45,7 @@ def test_the_over_quota_body(api: Api) -> None:
             "spec": {"image": "runai.jfrog.io/demo/quickstart", "compute": {"gpuDevicesRequest": 1}},
         },
     )
-    models.Submitted.model_validate(made)
+    conform(Submitted, made)
     assert (made["name"], made["projectName"], made["notices"]) == ("a1", "default", [])
     item = api.running(made["workloadId"])
     assert item["allocatedResources"]["gpu"] == 1.0
@@ -163,7 +167,8 @@ def test_all_fields_arrive(api: Api) -> None:
                 "gpuMemoryRequest": "5G",
                 "gpuMemoryLimit": "6G",
             },
-            "environmentVariables": [{"name": "A", "value": "3"}],
+            "environmentVariables": [{"name": "A", "value": "***"}],
+            "capturedVariables": [],
             "nodePools": ["default"],
             "nodeType": None,
             "priorityClass": "very-high",
@@ -182,6 +187,7 @@ def test_all_fields_arrive(api: Api) -> None:
             "annotations": [{"name": "note", "value": "y"}],
             "stdin": True,
             "tty": True,
+            "submittedFrom": None,
             "workingDir": "/tmp",
             "nodeAffinityRequired": None,
             "nodeAffinityPreferred": [],
@@ -239,7 +245,17 @@ def test_fields_without_effect_are_named(api: Api) -> None:
     )
 
 
-def test_what_can_never_run_is_said_at_once(api: Api) -> None:
+def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed: list[Batch] = []
+    commit = api.stage.store.commit
+
+    def counted(epoch: int, batch: Batch) -> None:
+        committed.append(batch)
+        commit(epoch, batch)
+
+    monkeypatch.setattr(api.stage.store, "commit", counted)
     body = {
         "name": "huge",
         "projectName": "default",
@@ -250,6 +266,8 @@ def test_what_can_never_run_is_said_at_once(api: Api) -> None:
     assert reason["code"] == "never-fits"
     assert made["notices"] == [reason["message"]]
     assert post(api, body, headers={"Idempotency-Key": "k"}) == made
+    [batch] = committed
+    assert {type(row) for row in batch.put} == {Workload, Task, Remembered}
 
 
 # -- what is refused, and changes nothing ----------------------------------------------------------
@@ -258,12 +276,15 @@ def test_what_can_never_run_is_said_at_once(api: Api) -> None:
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ({"image": ""}, snapshot("400 -i, --image must be set. Name the image to run.")),
+        (
+            {"image": ""},
+            snapshot("400 -i, --image must be set. Name an image, or a command: submit NAME -- COMMAND..."),
+        ),
         (
             {"compute": {"gpuDevicesRequest": 0}},
             snapshot(
-                "400 0.00 is no number of GPUs to ask for. Ask for 1 or more, for a fraction such as "
-                "0.5, or leave it out for a workload without GPUs."
+                "400 A job cannot ask for 0 GPUs. Ask for 1 or more, for a fraction such as 0.5, or leave "
+                "it out for a workload without GPUs."
             ),
         ),
         (
@@ -308,6 +329,28 @@ def test_what_can_never_run_is_said_at_once(api: Api) -> None:
             snapshot("400 A portion and an amount of GPU memory were both asked for. Choose one of them."),
         ),
         (
+            {"compute": {"gpuMemoryRequest": "5G", "gpuDevicesRequest": 2}},
+            snapshot(
+                "400 Several GPUs can be shared by portion only. Ask for a portion of each, or for "
+                "memory of one GPU."
+            ),
+        ),
+        (
+            {"compute": {"gpuPortionRequest": 0.5, "gpuPortionLimit": 0.2}},
+            snapshot("400 The limit on portion is below the request. Raise the limit or leave it out."),
+        ),
+        (
+            {"parallelism": 3, "completions": 2},
+            snapshot(
+                "400 3 of 2 runs cannot be under way at once. State completions, or a parallelism that "
+                "is not above it."
+            ),
+        ),
+        (
+            {"completions": 2, "elastic": True, "compute": {"gpuDevicesRequest": 1}},
+            snapshot("400 An elastic workload has one run. Leave out completions and parallelism."),
+        ),
+        (
             {"compute": {"gpuRequestType": "memory", "gpuDevicesRequest": 1}},
             snapshot(
                 "400 spec.compute.gpuRequestType is memory, but no memory is asked for. Set gpuMemoryRequest."
@@ -329,6 +372,13 @@ def test_what_can_never_run_is_said_at_once(api: Api) -> None:
             snapshot(
                 "400 spec.command cannot be split into words: No closing quotation. Close every "
                 "quote, or send commandArgv and argsArgv."
+            ),
+        ),
+        (
+            {"environmentVariables": [{"name": "A", "value": "***"}]},
+            snapshot(
+                "400 The value of the environment variable 'A' is hidden (***). Give the value itself: no "
+                "output of Pliant shows it."
             ),
         ),
         (
@@ -477,7 +527,7 @@ def rehearse(api: Api, gpus: float, project: str = "default", **spec: Any) -> An
     }
     before = api.get("/api/v1/workloads")
     found = api.call("POST", TRAININGS, json=body, params={"dryRun": True})
-    models.Verdict.model_validate(found)
+    conform(Verdict, found)
     assert api.get("/api/v1/workloads")["workloads"] == before["workloads"] or before["workloads"]
     assert api.get("/api/v1/workloads/count")["count"] == len(before["workloads"])
     api.stage.loop.call(lambda draft: api.stage.loop.world.check())

@@ -1,59 +1,39 @@
 """What the API, the console and tests may ask. Changes go through the loop; reads come from the board."""
 
-import secrets
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pliant.control.board.outcome import Outcome, outcome_of
 from pliant.control.board.pods import pod_names
 from pliant.control.board.view import Board, WorkloadView
-from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
-from pliant.control.explain.aside import aside
+from pliant.control.errors import BadRequest, Conflict, NotFound
 from pliant.control.explain.questions import Questions
-from pliant.control.explain.rehearsal import Rehearsal, rehearse
 from pliant.control.fractions import TaskUse
 from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Remembered, Session
 from pliant.control.state.draft import Draft
-from pliant.control.state.state import State
-from pliant.control.submit.groups import groups_of, leader_of
-from pliant.control.submit.placing import check_placing
-from pliant.control.submit.submission import (
-    Submission,
-    backoff_of,
-    check_image,
-    check_name,
-    check_ports,
-    check_times,
-    priority_of,
-    request_of,
-)
+from pliant.control.usecases.files import Files
 from pliant.control.usecases.jobs import Jobs
-from pliant.control.usecases.priorities import Priorities, valued
-from pliant.control.usecases.tenancy import Tenancy
+from pliant.control.usecases.priorities import Priorities
+from pliant.control.usecases.submissions import Submissions
 from pliant.control.usecases.tuning import Tuning
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import Reason
-from pliant.model.tenancy import Project
-from pliant.model.workload import Attempt, AttemptId, Desired, Kind, Phase, Task, TaskPhase, Workload
-
-Answered = Callable[[Workload], tuple[int, str]]
-"""Renders the answer to a submission, so that the same answer can be given again for the same key."""
+from pliant.model.workload import Attempt, AttemptId, Desired, Task, TaskPhase, Workload
 
 FOLLOW_WAIT = 0.2
 """Seconds between two looks for the next attempt of a task whose log is followed."""
 
 
-class Service(Tenancy, Tuning):
+class Service(Submissions, Tuning):
     """The use cases. Every method that changes something returns once the change is on disk."""
 
     def __init__(self, loop: Loop, engines: Mapping[str, Engine]) -> None:
-        super().__init__(loop)
+        super().__init__(loop, engines)
         self.questions = Questions(loop)
-        self._engines = engines
         self.jobs = Jobs(loop, self._engine)
         self.priorities = Priorities(loop)
+        self.files = Files(loop, engines)
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -92,153 +72,6 @@ class Service(Tenancy, Tuning):
         return self._loop.wait(after, timeout)
 
     # -- workloads ----------------------------------------------------------------------------------
-
-    def check(self, ask: Submission) -> tuple[Workload, list[str]]:
-        """What this would become, not yet submitted, and what its owner should know."""
-        ask = valued(ask, self.board.priorities)
-        launch = check_image(ask.launch)
-        if ask.name is not None:
-            check_name(ask.name)
-        request = request_of(ask)
-        groups = groups_of(ask, request)
-        value, word, preemptible = priority_of(ask)
-        placing = check_placing(ask.placing)
-        check_times(ask)
-        engine = next(iter(self._engines.values()))
-        for one in (launch, *(group.launch for group in groups if group.launch is not None)):
-            if (refusal := engine.refuse(one)) is not None:
-                raise BadRequest(refusal)
-        notice = engine.notice(launch)
-        serves = ask.kind is Kind.INFERENCE
-        framework = ask.distribution.framework if ask.distribution is not None else ""
-        workload = Workload(
-            id=str(uuid.uuid4()),
-            name=ask.name or "",
-            project="",
-            kind=ask.kind,
-            launch=launch,
-            groups=groups,
-            priority=value,
-            preemptible=preemptible,
-            pools=ask.pools,
-            node_type=ask.node_type,
-            affinity=placing.affinity,
-            tolerations=placing.tolerations,
-            apart=placing.apart,
-            stale_grace=ask.stale_grace,
-            preemption_delay=ask.preemption_delay,
-            max_runtime=ask.max_runtime,
-            backoff_limit=backoff_of(ask),
-            restart=ask.restart or serves,
-            terminate_after_preemption=ask.terminate_after_preemption,
-            grow_doubling=ask.elastic_doubling,
-            framework=framework,
-            ports=check_ports(ask),
-            slots=ask.distribution.slots if ask.distribution is not None else 1,
-            subgroups=ask.distribution.levels if ask.distribution is not None else (),
-            min_groups=ask.distribution.least_groups if ask.distribution is not None else None,
-            ends_with=leader_of(ask),
-            ttl=ask.ttl,
-            source=ask.source,
-            category=ask.category
-            or {Kind.WORKSPACE: "Build", Kind.INFERENCE: "Deploy"}.get(ask.kind, "Train"),
-            priority_class=word,
-            labels=ask.labels,
-            annotations=ask.annotations,
-        )
-        return workload, [notice] if notice else []
-
-    def submit(
-        self,
-        ask: Submission,
-        user: str,
-        *,
-        key: str = "",
-        fingerprint: str = "",
-        render: Answered | None = None,
-    ) -> tuple[Workload, list[str]]:
-        """Accept a workload. With `key`, the answer that `render` gives is remembered with it."""
-        workload, notices = self.check(ask)
-
-        def run(draft: Draft) -> Workload:
-            project = self._project(ask.project)
-            for pool in ask.pools:
-                self._pool(pool)
-            name = self._free_name(project, ask)
-            within, made = self._nearness(project, ask, workload)
-            if made is not None:
-                draft.put(made)
-            self._loop.state.serial += 1
-            accepted = replace(
-                workload,
-                name=name,
-                within=within,
-                project=project.id,
-                user=user,
-                created=draft.now,
-                phase_since=draft.now,
-                phase=Phase.PENDING,
-                serial=self._loop.state.serial,
-            )
-            draft.put(accepted)
-            for task in tasks_of(accepted):
-                draft.put(task)
-            draft.event(
-                accepted.id, EventKind.SUBMITTED, f"{user} submitted {name} to {project.name}.", who=user
-            )
-            if key and render is not None:
-                status, body = render(accepted)
-                draft.put(Remembered(key, fingerprint, status, body, draft.now))
-            return accepted
-
-        return self._loop.call(run), notices
-
-    def amend(self, answer: Remembered) -> None:
-        """Remember this answer instead of the one given to the same key before."""
-        self._loop.call(lambda draft: draft.put(answer))
-
-    def rehearse(self, ask: Submission) -> tuple[Rehearsal, list[str]]:
-        """What the scheduler would do with it now, and the notices of `check`. Nothing is recorded."""
-        workload, notices = self.check(ask)
-        now = self.now()
-
-        def run(state: State) -> Rehearsal:  # on a copy of all that self knows
-            project = self._project(ask.project)
-            for pool in ask.pools:
-                self._pool(pool)
-            within, made = self._nearness(project, ask, workload)
-            guest = replace(
-                workload,
-                name=self._free_name(project, ask),
-                within=within if made is None else None,  # one domain each: nothing known lies in any
-                project=project.id,
-                created=now,
-                phase=Phase.PENDING,
-            )
-            return rehearse(state, guest, tasks_of(guest), now)
-
-        return aside(self._loop, run), notices
-
-    def _free_name(self, project: Project, ask: Submission) -> str:
-        taken = {
-            workload.name
-            for workload in self._loop.world.workloads.values()
-            if workload.project == project.id and workload.desired is not Desired.DELETED
-        }
-        if ask.name is not None and ask.name_base is None:
-            if ask.name in taken:
-                raise NameTaken(
-                    f"A workload named {ask.name!r} already exists in project {project.name}.",
-                    "Delete it first, or choose another name.",
-                )
-            return ask.name
-        base = check_name(ask.name_base or ask.kind.value.lower(), "workload's prefix")
-        if not ask.name_index:
-            return check_name(f"{base}-{secrets.token_hex(6)}")
-        index = 0
-        while f"{base}-{index}" in taken:
-            index += 1
-        return check_name(f"{base}-{index}")
 
     def suspend(self, identity: str, user: str) -> None:
         """Stop it and keep it; its GPUs are free once its tasks have ended."""
@@ -282,6 +115,23 @@ class Service(Tenancy, Tuning):
             raise NotFound(f"There is no workload {identity!r}.", "List them to see which there are.")
         return outcome_of(workload, self.attempts(identity), self.now())
 
+    def past(
+        self, *, project: str | None = None, since: int = 0, limit: int = 500
+    ) -> list[tuple[Workload, Outcome]]:
+        """Workloads that were submitted since then (ms), the newest first, deleted ones too as long as they
+        are remembered; `project` by id or name.
+        """
+        chosen = self._project(project).id if project is not None else None
+        living = (view.workload for view in self.board.workloads.values())
+        rows = [
+            row
+            for row in (*living, *self.ended())
+            if row.created >= since and (chosen is None or row.project == chosen)
+        ]
+        rows.sort(key=lambda row: -row.serial)
+        now = self.now()
+        return [(row, outcome_of(row, self.attempts(row.id), now)) for row in rows[:limit]]
+
     def resume(self, identity: str, user: str) -> None:
         """Let a suspended workload compete again."""
 
@@ -295,20 +145,22 @@ class Service(Tenancy, Tuning):
                 draft.put(replace(workload, desired=Desired.RUNNING, running_ms=0))
                 for task in self._loop.world.tasks_of(identity):
                     if task.phase is TaskPhase.WAITING:
-                        draft.put(replace(task, failures=0, retry_at=None))
+                        draft.put(replace(task, failures=0, last_code=None, ooms=0, retry_at=None))
                 draft.event(identity, EventKind.RESUMED, f"{user} resumed {workload.name}.", who=user)
 
         self._loop.call(run)
 
-    def delete(self, identity: str, user: str) -> None:
-        """End it and forget it; its name is free at once."""
+    def delete(self, identity: str, user: str, *, purge: bool = False) -> Workload:
+        """End it and forget it; its name is free at once. With `purge` its files are removed as well."""
 
-        def run(draft: Draft) -> None:
-            workload = self._live(identity)
-            draft.put(replace(workload, desired=Desired.DELETED))
-            draft.event(identity, EventKind.DELETED, f"{user} deleted {workload.name}.", who=user)
+        def run(draft: Draft) -> Workload:
+            workload = replace(self._live(identity), desired=Desired.DELETED, purge=purge)
+            draft.put(workload)
+            how = " with its files" if purge else ""
+            draft.event(identity, EventKind.DELETED, f"{user} deleted {workload.name}{how}.", who=user)
+            return workload
 
-        self._loop.call(run)
+        return self._loop.call(run)
 
     def _live(self, identity: str) -> Workload:
         workload = self._loop.world.workloads.get(identity)
@@ -424,12 +276,3 @@ def without_grace(workload: Workload) -> Workload:
             for group in workload.groups
         ),
     )
-
-
-def tasks_of(workload: Workload) -> list[Task]:
-    """The task rows of a new workload."""
-    return [
-        Task(workload.id, f"{group.name}-{index}", group.name, index)
-        for group in workload.groups
-        for index in range(group.at_once or group.max)
-    ]

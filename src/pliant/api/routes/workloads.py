@@ -1,30 +1,46 @@
 """Workloads as they are: lists, one, its pods and history, why it waits; suspend, resume, delete."""
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from pliant.api.auth import Caller, Principal
+from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.errors import STATUS
 from pliant.api.listing import Listing, Window, cut, window
-from pliant.api.redaction import Sees, censored, shown, sight
-from pliant.api.requests.models import Batch
-from pliant.api.responses import models
+from pliant.api.models import Received
+from pliant.api.redaction import own_too, shown, sight
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.history import event_item, outcome_item, record_item
 from pliant.api.responses.progress import points
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.api.responses.workloads import Item, ended_view, job_type, reason_item, status_of, submitted
+from pliant.api.routes.trash import kept_item
 from pliant.api.routes.whatif import remedy_item, unblock_item
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import NotFound, Refused
 from pliant.model.event import Event
-from pliant.model.workload import Desired, Kind
-from pliant.sched.explain.remedies import Named
+from pliant.model.reason import MayRead, Named
+from pliant.model.workload import Kind
+from pliant.wire.questions import Queue, WhyItem
+from pliant.wire.server import Health
+from pliant.wire.submission import Submitted
+from pliant.wire.trash import Deleting, FolderItem
+from pliant.wire.workload import (
+    Batch,
+    BatchDone,
+    Counted,
+    EventList,
+    Outcome,
+    PodList,
+    ProgressHistory,
+    RecordList,
+    WorkloadItem,
+    WorkloadList,
+)
 
 router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])
 queue_router = APIRouter(prefix="/api/v1", tags=["workloads"])
@@ -97,25 +113,25 @@ def find(here: Context, identity: str) -> WorkloadView:
     )
 
 
-@router.get("", **answers(200, models.WorkloadList))
+@router.get("", **answers(200, WorkloadList))
 def list_workloads(here: Here, asked: Asked, deleted: Deleted = False) -> Response:
     renderer = here.renderer()
     listing = _listing(renderer.now)
     return answer(listing.page("workloads", _all(here, deleted), asked, renderer.workload))
 
 
-@router.get("/count", **answers(200, models.Count))
+@router.get("/count", **answers(200, Counted))
 def count_workloads(here: Here, asked: Asked, deleted: Deleted = False) -> Response:
     return answer(_listing(here.service.now()).count(_all(here, deleted), asked))
 
 
-@router.post("/batch", **answers(200, models.BatchDone))
-def batch(body: Batch, here: Here, caller: Caller) -> Response:
+@router.post("/batch", **answers(200, BatchDone))
+def batch(body: Received[Batch], here: Here, caller: Caller) -> Response:
     """The same for many; each succeeds or fails by itself."""
     succeeded: list[str] = []
     failed: list[Item] = []
-    act = _actions(here)[body.action]
-    for identity in dict.fromkeys(body.ids):
+    act = _actions(here)[body["action"]]
+    for identity in dict.fromkeys(body["ids"]):
         try:
             act(identity, caller.user)
         except Refused as error:
@@ -126,7 +142,7 @@ def batch(body: Batch, here: Here, caller: Caller) -> Response:
     return answer({"id": str(uuid.uuid4()), "succeeded": succeeded, "failed": failed})
 
 
-def _actions(here: Context) -> dict[str, Callable[[str, str], None]]:
+def _actions(here: Context) -> dict[str, Callable[[str, str], object]]:
     def cancel(identity: str, user: str) -> None:
         here.service.cancel(identity, user)
 
@@ -138,22 +154,28 @@ def _actions(here: Context) -> dict[str, Callable[[str, str], None]]:
     }
 
 
-@router.get("/{identity}", **answers(200, models.WorkloadItem))
+@router.get("/{identity}", **answers(200, WorkloadItem))
 def get_workload(identity: str, here: Here) -> Response:
     return answer(here.renderer().workload(find(here, identity)))
 
 
-@router.delete("/{identity}", **answers(202, models.Health))
-def delete_workload(identity: str, here: Here, caller: Caller) -> Response:
-    """End it; its name is free at once."""
-    here.service.delete(identity, caller.user)
-    return answer({"status": "deleting"}, 202)
+Purge = Annotated[bool, Query(description="Remove its files at once instead of keeping them for a while.")]
+
+
+@router.delete("/{identity}", **answers(202, Deleting))
+def delete_workload(identity: str, here: Here, caller: Caller, purge: Purge = False) -> Response:
+    """End it; its name is free at once. `kept` says where its files are from then on, and until when."""
+    files = here.service.files
+    gone = here.service.delete(identity, caller.user, purge=purge)
+    kept = None if purge else files.of(gone)
+    item = kept_item(kept, files.keep) if kept is not None else None
+    return answer({"status": "deleting", "kept": item}, 202)
 
 
 Now = Annotated[bool, Query(description="Kill its processes without a grace period.")]
 
 
-@router.post("/{identity}/cancel", **answers(200, models.Outcome))
+@router.post("/{identity}/cancel", **answers(200, Outcome))
 def cancel_workload(identity: str, here: Here, caller: Caller, now: Now = False) -> Response:
     """End it for good; its record, log and files stay. Answers its outcome as it was before."""
     find(here, identity)
@@ -162,13 +184,26 @@ def cancel_workload(identity: str, here: Here, caller: Caller, now: Now = False)
     return answer(outcome_item(before))
 
 
-@router.get("/{identity}/outcome", **answers(200, models.Outcome))
+@router.get("/{identity}/outcome", **answers(200, Outcome))
 def outcome(identity: str, here: Here) -> Response:
     """How it ended; `exitCode` is null until it has."""
     return answer(outcome_item(here.service.outcome(identity)))
 
 
-@router.get("/{identity}/pods", **answers(200, models.PodList))
+@router.get("/{identity}/folders", **answers(200, FolderItem))
+def folders(identity: str, here: Here) -> Response:
+    """Where its tasks start and where its files are, on its node."""
+    found = here.service.files.folders(find(here, identity).workload)
+    return answer(
+        {
+            "workingDir": found.working_dir if found is not None else None,
+            "jobFolder": found.job if found is not None else None,
+            "logFolder": found.logs if found is not None else None,
+        }
+    )
+
+
+@router.get("/{identity}/pods", **answers(200, PodList))
 def pods(identity: str, here: Here, asked: Asked) -> Response:
     view = find(here, identity)
     items = here.renderer().pods(view, here.service.attempts(identity))
@@ -204,7 +239,7 @@ _events: Listing[tuple[int, Event]] = Listing(
 )
 
 
-@router.get("/{identity}/events", **answers(200, models.EventList))
+@router.get("/{identity}/events", **answers(200, EventList))
 def events(identity: str, here: Here, asked: Asked) -> Response:
     """Its history with the reason of each decision, oldest first."""
     view = find(here, identity)
@@ -212,13 +247,13 @@ def events(identity: str, here: Here, asked: Asked) -> Response:
     return answer(cut("events", found, asked, lambda entry: event_item(view, *entry)))
 
 
-@router.get("/{identity}/progress", **answers(200, models.ProgressHistory))
+@router.get("/{identity}/progress", **answers(200, ProgressHistory))
 def progress(identity: str, here: Here) -> Response:
     """What its job reported over time, oldest first; the older, the thinner."""
     return answer(points(find(here, identity).progress))
 
 
-@router.get("/{identity}/history", **answers(200, models.RecordList))
+@router.get("/{identity}/history", **answers(200, RecordList))
 def history(identity: str, here: Here, asked: Asked) -> Response:
     """The same as changes of phase and events."""
     view = find(here, identity)
@@ -229,33 +264,33 @@ def history(identity: str, here: Here, asked: Asked) -> Response:
 Full = Annotated[bool, Query(description="Look for all that would let it start, however long it takes.")]
 
 
-@router.get("/{identity}/why", **answers(200, models.WhyItem))
+@router.get("/{identity}/why", **answers(200, WhyItem))
 def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Response:
     """Why it waits, who is before it, what would let it start and when it will, what happened to it last.
 
     Names of projects in which the caller has nothing are left out; numbers are not.
     """
     board = here.service.board
-    view, waiting, sees = find(here, identity), _queue(board), sight(board, caller)
+    view, waiting = find(here, identity), _queue(board)
+    others = sight(board, caller)
+    may_read = own_too(others, view.project.id)
     place = next((at for at, other in enumerate(waiting) if other.workload.id == identity), None)
-    waits = identity in board.workloads and (place is not None or identity in board.queue)
-    told = [event_item(view, *entry) for entry in _history(here, identity)[-LATEST:]]
+    told = [event_item(view, *entry, may_read) for entry in _history(here, identity)[-LATEST:]]
     before = waiting[: place or 0]
-    ahead = [(_named(other, sees), _missing(other)) for other in before[:AHEAD]]
-    reason = reason_item(view.reason)
-    found = here.service.questions.unblock(identity, full=full) if waits else None
+    ahead = [(*_named(other, others), _missing(other)) for other in before[:AHEAD]]
+    known = identity in board.workloads
+    found = here.service.questions.unblock(identity, full=full) if known else None
     return answer(
         {
-            "reason": _seen(reason, board, caller, sees, view.project.id),
+            "reason": reason_item(view.reason, here.service.now(), may_read),
             "position": None if place is None else place + 1,
             "ahead": [
-                {"name": name.name, "project": name.project_name, "gpus": gpus(lacks)}
-                for name, lacks in ahead
+                {"name": name, "project": project, "gpus": gpus(lacks)} for name, project, lacks in ahead
             ],
             "aheadCount": len(before),
-            "aheadGpus": gpus(found.ahead if found is not None else 0),
-            "history": [censored(item, board, sees, view.project.id) for item in told],
-            "unblock": unblock_item(found, sees),
+            "aheadGpus": gpus(found.ahead if found is not None and before else 0),
+            "history": told,
+            "unblock": unblock_item(found, others),
         }
     )
 
@@ -263,30 +298,32 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
 Remedies = Annotated[bool, Query(description="Also what would let each start, one change for each kind.")]
 
 
-@queue_router.get("/queue", **answers(200, models.Queue))
+@queue_router.get("/queue", **answers(200, Queue))
 def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
     """All that wait, in the order in which the scheduler looks at them.
 
     Names of projects in which the caller has nothing are left out; numbers are not.
     """
     board = here.service.board
-    sees, waiting = sight(board, caller), _queue(board)
+    may_read, waiting, now = sight(board, caller), _queue(board), here.service.now()
     found = here.service.questions.suggest() if remedies else ()
     tried = {it.first: it.remedy for it in found if it.remedy is not None}
     like = {wid: it.first for it in found for wid in it.like}
-    names = {view.workload.id: _named(view, sees) for view in waiting}
+    names = {view.workload.id: _named(view, may_read) for view in waiting}
     return answer(
         {
             "entries": [
                 {
                     "position": at,
-                    "name": names[view.workload.id].name,
-                    "project": names[view.workload.id].project_name,
+                    "name": names[view.workload.id][0],
+                    "project": names[view.workload.id][1],
                     "gpus": gpus(_missing(view)),
-                    "reason": _seen(reason_item(view.reason), board, caller, sees, view.project.id),
+                    "reason": reason_item(view.reason, now, own_too(may_read, view.project.id)),
                     "since": stamp(view.workload.phase_since),
-                    "remedy": None if (it := tried.get(view.workload.id)) is None else remedy_item(it, sees),
-                    "like": names[first].name if (first := like.get(view.workload.id)) in names else None,
+                    "remedy": None
+                    if (it := tried.get(view.workload.id)) is None
+                    else remedy_item(it, may_read),
+                    "like": names[first][0] if (first := like.get(view.workload.id)) in names else None,
                 }
                 for at, view in enumerate(waiting, 1)
             ]
@@ -294,20 +331,14 @@ def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
     )
 
 
-def _seen(
-    reason: Item | None, board: Board, caller: Principal, sees: Sees, own: str
-) -> dict[str, Any] | None:
-    return reason if reason is None or caller.admin else censored(reason, board, sees, own)
-
-
-def _named(view: WorkloadView, sees: Sees) -> Named:
-    return shown(Named(view.workload.name, view.project.id, view.project.name), sees)
+def _named(view: WorkloadView, may_read: MayRead) -> tuple[str, str]:
+    row, project = view.workload, view.project
+    return shown(Named("workload", row.id, row.name, project.id, project.name), may_read)
 
 
 def _queue(board: Board) -> list[WorkloadView]:
-    """Those that have a verdict and whose owner wants them to run."""
-    views: Iterable[WorkloadView | None] = (board.workloads.get(identity) for identity in board.queue)
-    return [view for view in views if view is not None and view.workload.desired is Desired.RUNNING]
+    """Those that are pending, in the order of the last cycle."""
+    return [board.workloads[identity] for identity in board.queue]
 
 
 def _missing(view: WorkloadView) -> int:
@@ -335,10 +366,9 @@ def _routes(plural: str, kind: Kind) -> None:
     def read(identity: str, here: Here) -> Response:
         return answer(submitted(_typed(here, identity, kind).workload, here.service.board))
 
-    def delete(identity: str, here: Here, caller: Caller) -> Response:
+    def delete(identity: str, here: Here, caller: Caller, purge: Purge = False) -> Response:
         _typed(here, identity, kind)
-        here.service.delete(identity, caller.user)
-        return answer({"status": "deleting"}, 202)
+        return delete_workload(identity, here, caller, purge)
 
     def suspend(identity: str, here: Here, caller: Caller) -> Response:
         """Stop it and keep it: its GPUs go to others until it is resumed."""
@@ -352,10 +382,10 @@ def _routes(plural: str, kind: Kind) -> None:
         return answer({"status": "resuming"}, 202)
 
     path = f"/{plural}/{{identity}}"
-    router.get(path, name=f"get_{word}", **answers(200, models.Submitted))(read)
-    router.delete(path, name=f"delete_{word}", **answers(202, models.Health))(delete)
-    router.post(f"{path}/suspend", name=f"suspend_{word}", **answers(202, models.Health))(suspend)
-    router.post(f"{path}/resume", name=f"resume_{word}", **answers(202, models.Health))(resume)
+    router.get(path, name=f"get_{word}", **answers(200, Submitted))(read)
+    router.delete(path, name=f"delete_{word}", **answers(202, Deleting))(delete)
+    router.post(f"{path}/suspend", name=f"suspend_{word}", **answers(202, Health))(suspend)
+    router.post(f"{path}/resume", name=f"resume_{word}", **answers(202, Health))(resume)
 
 
 _routes("trainings", Kind.TRAINING)

@@ -1,11 +1,16 @@
 """From what a user asks for to a workload: every check that needs no server state."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pliant.control.errors import BadRequest
+from pliant.control.state.retries import ENDLESS
 from pliant.control.submit.placing import Placing
+from pliant.control.submit.variables import Variables, check_variables
 from pliant.model.quantity import GPU, format_bytes, format_gpus
+from pliant.model.reason import Reason
 from pliant.model.workload import (
     ELASTICDL,
     PREEMPTIBLE_BELOW,
@@ -15,6 +20,7 @@ from pliant.model.workload import (
     Port,
     Request,
     SubGroup,
+    Workload,
 )
 
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -78,7 +84,6 @@ class Submission:
     cpu: int | None = None  # millicores
     memory: int | None = None  # bytes
     elastic: bool = False
-    elastic_doubling: bool = False
     live_resize: bool = False
     distribution: Distribution | None = None
     replicas: int = 1  # of an inference
@@ -89,19 +94,30 @@ class Submission:
     class_value: int | None = None  # of its priority, where that names a priority class
     preemptible: bool | None = None
     pools: tuple[str, ...] = ()
-    node_type: str = ""
     placing: Placing = field(default_factory=Placing)
-    stale_grace: int | None = None  # ms; -1: for ever
-    preemption_delay: int = 0  # ms
-    max_runtime: int | None = None  # ms
     backoff_limit: int | None = None
     restart: bool = False
-    terminate_after_preemption: bool = False
-    ttl: int | None = None  # ms
     category: str = ""
     source: str = "CLI"
-    labels: tuple[tuple[str, str], ...] = ()
-    annotations: tuple[tuple[str, str], ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)  # attributes of the Workload, as they are
+    variables: Variables = field(default_factory=Variables)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A submission that can be: what `Service.check` returns and `submit` and `rehearse` take."""
+
+    asked: Submission
+    workload: Workload  # what it becomes, but for what only the moment of its submission knows
+    notices: tuple[str, ...] = ()  # what its owner should know
+
+
+@dataclass(slots=True)
+class Accepted:
+    """A submission that was recorded."""
+
+    workload: Workload
+    reason: Reason | None = None  # why it waits, as the plan says that was recorded with it
 
 
 def check_name(name: str, what: str = "workload") -> str:
@@ -122,7 +138,7 @@ def request_of(ask: Submission) -> Request:
     if ask.gpus is not None:
         if ask.gpus < 0 or (ask.gpus == 0 and ask.portion is None and ask.gpu_memory is None):
             raise BadRequest(
-                f"{format_gpus(ask.gpus)} is no number of GPUs to ask for.",
+                f"A job cannot ask for {ask.gpus // GPU} GPUs.",
                 "Ask for 1 or more, for a fraction such as 0.5, or leave it out for a workload without GPUs.",
             )
         if ask.gpus < GPU:
@@ -149,6 +165,11 @@ def request_of(ask: Submission) -> Request:
                 "Ask for at least 100M.",
             )
         devices = max(devices, 1)
+        if devices > 1:
+            raise BadRequest(
+                "Several GPUs can be shared by portion only.",
+                "Ask for a portion of each, or for memory of one GPU.",
+            )
     for limit, least, what in (
         (ask.portion_limit, portion, "portion"),
         (ask.gpu_memory_limit, ask.gpu_memory or 0, "GPU memory"),
@@ -197,26 +218,31 @@ def backoff_of(ask: Submission) -> int:
         return ask.backoff_limit
     if ask.distribution is not None and ask.distribution.framework == ELASTICDL:
         return 0
-    return {Kind.WORKSPACE: 0, Kind.INFERENCE: 2**31}.get(ask.kind, 6)
+    return {Kind.WORKSPACE: 0, Kind.INFERENCE: ENDLESS}.get(ask.kind, 6)
 
 
-def check_times(ask: Submission) -> None:
+def check_times(row: Workload) -> None:
     """Raise if it says something about time that cannot be."""
-    if ask.stale_grace is not None and ask.stale_grace < -1:
+    if row.stale_grace is not None and row.stale_grace < -1:
         raise BadRequest("A broken gang cannot be kept for a negative time.", "Give 0 or more; -1: for ever.")
-    if ask.preemption_delay < 0:
+    if row.preemption_delay < 0:
         raise BadRequest("A preemption delay cannot be negative.", "Give 0 or more.")
-    if ask.max_runtime is not None and ask.max_runtime < 1000:
+    if row.max_runtime is not None and row.max_runtime < 1000:
         raise BadRequest("The longest run time is below a second.", "Say how long it runs at most.")
 
 
-def check_image(launch: Launch) -> Launch:
-    if not launch.image.strip():
-        raise BadRequest("-i, --image must be set.", "Name the image to run.")
-    for key, _ in launch.env:
-        if not key or "=" in key or "\0" in key:
-            raise BadRequest(f"{key!r} cannot be the name of an environment variable.", "Use NAME=value.")
-    return replace(launch, image=launch.image.strip())
+def launch_of(ask: Submission) -> Launch:
+    """How each task is started, checked, with the names of its variables."""
+    launch = ask.launch
+    if not (launch.image.strip() or launch.command or launch.args):
+        raise BadRequest("-i, --image must be set.", "Name an image, or a command: submit NAME -- COMMAND...")
+    check_variables(ask.variables)
+    return replace(
+        launch,
+        image=launch.image.strip(),
+        variables=tuple(name for name, _ in ask.variables.given),
+        captured=tuple(name for name, _ in ask.variables.captured),
+    )
 
 
 def check_ports(ask: Submission) -> tuple[Port, ...]:
