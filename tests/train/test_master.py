@@ -91,7 +91,7 @@ def test_a_batch_that_is_smaller_than_the_workers(rig: Rig) -> None:
 
 def test_clocks_that_differ_are_named_and_change_nothing(rig: Rig) -> None:
     rig.register("a", now_ms=int(time.time() * 1000) - 3_600_000)
-    assert rig.client.call("status")["warnings"][0].startswith("The clock of a differs from the master's by 36")
+    assert rig.client.call("status")["warnings"][0].startswith("The clock of a differs")
     assert rig.ready("a")["what"] == "train"
 
 

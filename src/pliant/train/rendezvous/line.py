@@ -32,7 +32,7 @@ class Line:
         self.sever: Callable[[], None] = lambda: None
         self.told: Callable[[], dict[str, str]] = dict  # to the peers of this generation, through the master
         self._boot = ""  # of the master that knows us and all that we have told
-        self._heard: dict[str, Any] = {}  # the last answer to a watch; it may be of a generation to be entered
+        self._heard: dict[str, Any] = {}  # the last watch's answer, perhaps of a generation ahead
         self._report: dict[str, Any] | None = None
         self._warnings: list[str] = []  # that were not sent yet
         self._news = threading.Event()
