@@ -28,6 +28,7 @@ from pliant import __version__
 from pliant.api.app import ServerInfo, create_app
 from pliant.api.auth import attempt_token
 from pliant.control.clock import SteadyClock
+from pliant.control.decider.child import ChildDecider
 from pliant.control.fractions import Finding
 from pliant.control.loop import Loop
 from pliant.control.ports import Devices, Saved, StaleEpoch, Store
@@ -187,7 +188,9 @@ class Server:
         )
         engines = {engine.name: engine}
         ring = Ring(options.state / "replay")
-        self.loop = Loop(store, engines, clock, recorder=ring, halt=halts, fatal=self._fatal)
+        self.loop = Loop(
+            store, engines, clock, decider=ChildDecider(), recorder=ring, halt=halts, fatal=self._fatal
+        )
         self.loop.open()
         self.loop.start()
         service = Service(self.loop, engines)

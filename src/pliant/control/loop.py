@@ -1,15 +1,17 @@
 """The one loop: facts and requests in, decide, record, then act. The only place that sequences I/O.
 
 Everything that changes the world runs on the loop's thread, in cycles. A cycle takes what has arrived,
-turns it into rows, asks the core for a plan, writes rows and plan in one transaction, and only then
+turns it into rows, asks the decider for a plan, writes rows and plan in one transaction, and only then
 answers requests and sends orders. Other threads read the board that it publishes at the end.
+
+A plan that is not there soon is not waited for: the rows are written without it, and requests are answered.
+When it comes it is applied, if nothing that it is about has changed since; else a new one is asked for.
 """
 
 import logging
 import queue
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -18,6 +20,8 @@ from pliant.control.board.allocations import Allocations
 from pliant.control.board.fairness import Audit
 from pliant.control.board.publisher import Publisher
 from pliant.control.board.view import Board
+from pliant.control.decider.core import Inline
+from pliant.control.decider.port import Ask, Decided, Decider, Question
 from pliant.control.errors import Refused, Unavailable
 from pliant.control.ports import Clock, Engine, Halt, StaleEpoch, Store
 from pliant.control.recording import Cycled, Nothing, Recorder
@@ -25,13 +29,12 @@ from pliant.control.state.accounting import Accounting
 from pliant.control.state.contradictions import Contradictions
 from pliant.control.state.draft import Draft
 from pliant.control.state.facts import FactBook
-from pliant.control.state.record import record_plan
+from pliant.control.state.record import outdated, record_plan
 from pliant.control.state.state import State
 from pliant.model.fact import AttemptStarted, Fact, NodeLost, NodeSeen
 from pliant.model.order import Order, Resize, Start, Stop
 from pliant.model.workload import Attempt, TaskPhase, Workload
 from pliant.sched.actions.intents import unconfirmed
-from pliant.sched.cycle import decide
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
@@ -39,6 +42,15 @@ from pliant.sched.world.state import World
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+PROMPT = 0.02
+"""Seconds for which a cycle waits for the plan; on a small cluster rows and plan are one transaction."""
+
+PATIENT, REFUSALS = 2.0, 3
+"""Seconds for which it waits once so many plans in a row came too late to be applied."""
+
+PATIENCE = 60.0
+"""Seconds for which a question may wait and be worked on."""
 
 SETTLING = 50
 """Cycles that may follow one another without news; more means that plans undo each other."""
@@ -73,6 +85,7 @@ class Loop:
         clock: Clock,
         settings: Settings | None = None,
         *,
+        decider: Decider | None = None,
         recorder: Recorder | None = None,
         halt: Halt = lambda point: None,
         fatal: Callable[[BaseException], None] = lambda error: None,
@@ -82,7 +95,12 @@ class Loop:
         self.clock = clock
         self.recorder: Recorder = recorder or Nothing()
         self.state = State(settings or Settings())
-        self.plan = Plan()  # of the last cycle
+        self.decider: Decider = decider or Inline()
+        self.plan = Plan()  # the last one that was made
+        self._asked: Ask | None = None  # what the decider has not answered yet
+        self._record: Cycled | None = None  # of the last ask, but for its plan
+        self._due = True  # something is to be decided that nobody was asked about
+        self._refused = 0  # plans in a row that came too late
         self.failure: BaseException | None = None  # what ended the loop
         self._facts = FactBook(self.state)
         self._publisher = Publisher(self.state)
@@ -106,6 +124,7 @@ class Loop:
         saved = self.store.load()
         self.state.rebuild(saved)
         self.audit.restore(saved.settings, self.clock.now())
+        self.decider.open(self._arrived)
         for engine in self.engines.values():
             known = [row for row in saved.of(Attempt) if self._engine(row.placement.node) is engine]
             engine.open(self.post, known, self.state.epoch)
@@ -132,6 +151,7 @@ class Loop:
         self._inbox.put(None)
         if self._thread is not None:
             self._thread.join(timeout=30)
+        self.decider.close()
         self.recorder.close()
 
     # -- for any thread ----------------------------------------------------------------------------
@@ -168,9 +188,26 @@ class Loop:
         answer: T = look.answer.result(timeout)
         return answer
 
+    def question(self, work: Question[T], patience: float = PATIENCE) -> T:
+        """What `work` says of the world with all that is recorded by now; it is worked on beside the loop."""
+        if self._thread is None and self.state.news:
+            self.cycle()
+        after = self.look(self._known_after)
+        return self.decider.question(work, after, patience)
+
     def wake(self) -> None:
         """Have a cycle now."""
+        self._due = True
         self._inbox.put(None)
+
+    def _arrived(self) -> None:
+        """There is an answer of the decider."""
+        self._inbox.put(None)
+
+    def _known_after(self, state: State) -> int:
+        """Number of the ask after which the decider knows all that is recorded."""
+        self._due |= bool(state.news)
+        return state.cycles + bool(state.news)
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -182,11 +219,14 @@ class Loop:
         settling = 0
         try:
             while not self._closing:
-                news = self._wait(0.0 if 0 < settling < SETTLING else self._idle_seconds())
-                if self._looked and not news:
+                now = self._due and self._asked is None and settling < SETTLING
+                news = self._wait(0.0 if now else self._idle_seconds())
+                if self._looked and not news and not now:
                     continue  # somebody had a look: no reason to decide anything
+                before = self.plan
                 self.cycle(news)
-                settling = 0 if self.plan.empty else 1 if news else settling + 1
+                if self.plan is not before:
+                    settling = 0 if self.plan.empty else 1 if news else settling + 1
                 if settling == SETTLING:
                     log.error("plans keep changing an unchanged world; the last one: %s", self.plan)
         except BaseException as error:  # whatever ends the loop must end the server, loudly
@@ -199,8 +239,9 @@ class Loop:
         """How long nothing can happen by itself."""
         if self._kept:
             return 1.0
-        wakes = [wake for wake in (self.plan.wake, self._facts.wake) if wake is not None]
-        return max(0.001, (min(wakes) - self.clock.now()) / 1000) if wakes else 3600.0
+        wakes = [self._facts.wake, self.plan.wake if self._asked is None else None]
+        times = [wake for wake in wakes if wake is not None]
+        return max(0.001, (min(times) - self.clock.now()) / 1000) if times else 3600.0
 
     def _wait(self, timeout: float) -> list[News]:
         """All that has arrived, after waiting for the first of it."""
@@ -230,27 +271,20 @@ class Loop:
     def cycle(self, news: list[News] | None = None) -> None:
         """One turn: take in, decide, record, answer, act, publish."""
         news = self._wait(0) if news is None else news
+        decided = self._answer(0)
         facts = [*self._kept, *(item for item in news if not isinstance(item, Command))]
         self._kept = []
         state = self.state
+        state.turns += 1
         draft = Draft(self.clock.now())
-        for fact in facts:
-            self._facts.take(fact, draft)
         answers: list[tuple[Future[Any], Any]] = []
-        for item in news:
-            if isinstance(item, Command):
-                self._execute(item, draft, answers)
-        self._facts.leave(draft)
-        self._facts.timers(draft)
-        state.settle(draft)
-        self._contradictions.look(draft)
-        self._accounting.keep(draft)
-        began = time.perf_counter_ns()
-        self.plan = decide(state.world, draft.now, state.settings)
-        took = (time.perf_counter_ns() - began) // 1000
-        state.cycles += 1
-        self._record(draft.now, took)
-        orders = record_plan(state, self.plan, draft)
+        self._take_in(facts, [item for item in news if isinstance(item, Command)], draft, answers)
+        if decided is None and self._asked is None:
+            self._ask(draft.now)
+            decided = self._answer(PATIENT if self._refused >= REFUSALS else PROMPT)
+        else:
+            self._due |= bool(state.news)  # of which that plan knows nothing
+        orders = self._apply(decided, draft) if decided is not None else []
         state.settle(draft)
         gone = state.bury(draft)
         self.audit.save(draft)
@@ -266,7 +300,7 @@ class Loop:
         for kind in sorted({self._kind(order) for order in orders}):
             self._halt(f"recorded:{kind}")
         self.allocations.write(draft.now)
-        self._publisher.publish(draft.now, took)
+        self._publisher.publish(draft.now, decided.took if decided is not None else self.board.cycle_us)
         self.audit.seen(self.board, draft.now)
         for answer, result in answers:
             answer.set_result(result)
@@ -275,15 +309,64 @@ class Loop:
         for workload in gone:
             self._forget(workload)
 
-    def _record(self, now: int, took: int) -> None:
-        """Before the plan changes anything: what it was made of, and what it is."""
+    def _take_in(
+        self,
+        facts: Sequence[Fact],
+        commands: Sequence[Command],
+        draft: Draft,
+        answers: list[tuple[Future[Any], Any]],
+    ) -> None:
+        """What was observed and asked for, and what follows from it, as rows."""
+        for fact in facts:
+            self._facts.take(fact, draft)
+        for command in commands:
+            self._execute(command, draft, answers)
+        self._facts.leave(draft)
+        self._facts.timers(draft)
+        self.state.settle(draft)
+        self._contradictions.look(draft)
+        self._accounting.keep(draft)
+
+    # -- deciding ----------------------------------------------------------------------------------
+    def _ask(self, now: int) -> None:
+        """Tell the decider what is new, and have it decide."""
         state = self.state
-        whole = state.rebuilt or self.recorder.due
-        news, state.news, state.rebuilt = state.news, [], False
-        base = [*state.world.rows()] if whole and not isinstance(self.recorder, Nothing) else None
-        self.recorder.take(
-            Cycled(state.epoch, state.cycles, now, state.settings, news, self.plan, base, took)
-        )
+        state.cycles += 1
+        news, state.news = state.news, []
+        base = [*state.world.rows()] if state.rebuilt or self.recorder.due else None
+        self._record = Cycled(state.epoch, state.cycles, now, state.settings, news, Plan(), base)
+        self._asked = Ask(state.cycles, now, state.settings, news, base if state.rebuilt else None)
+        state.rebuilt = self._due = False
+        self.decider.ask(self._asked)
+
+    def _answer(self, timeout: float) -> Decided | None:
+        """The plan for the last ask, if it is there. When the decider is gone, the next one is told all."""
+        decided = self.decider.answer(timeout)
+        if decided is None:
+            return None
+        asked = self._asked
+        if decided.plan is None:
+            self.state.rebuilt = self._due = True
+        if asked is None or decided.number != asked.number:
+            return None
+        self._asked = None
+        return decided if decided.plan is not None else None
+
+    def _apply(self, decided: Decided, draft: Draft) -> list[Order]:
+        """Put the plan into the draft, if it still fits what is known; the orders to send."""
+        state, plan = self.state, decided.plan
+        assert plan is not None and self._record is not None
+        self.recorder.take(replace(self._record, plan=plan, took=decided.took))
+        why = outdated(plan, [it.row for it in state.news], self._record.settings, state.settings)
+        if why:
+            self._refused += 1
+            self._due = True
+            log.debug("a plan is dropped: %s", why)
+            return []
+        self._refused = 0
+        self.plan = plan
+        self._due |= not plan.empty
+        return record_plan(state, plan, draft, decided.number)
 
     def _execute(self, command: Command, draft: Draft, answers: list[tuple[Future[Any], Any]]) -> None:
         own = Draft(draft.now)
@@ -310,6 +393,7 @@ class Loop:
             answer.set_exception(Unavailable(f"It could not be recorded: {error}.", "Nothing was changed."))
         self._kept = facts
         self.plan = Plan()
+        self._asked = None
         self.state.rebuild(self.store.load())
 
     # -- orders ------------------------------------------------------------------------------------

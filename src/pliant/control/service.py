@@ -4,11 +4,12 @@ import secrets
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from pliant.control.board.pods import pod_names
 from pliant.control.board.view import Board, WorkloadView
+from pliant.control.decider.pieces import lean
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
-from pliant.control.explain.aside import aside
 from pliant.control.explain.questions import Questions
 from pliant.control.explain.rehearsal import Rehearsal, rehearse
 from pliant.control.fractions import TaskUse
@@ -201,22 +202,24 @@ class Service(Tenancy, Tuning):
         workload, notices = self.check(ask)
         now = self.now()
 
-        def run(state: State) -> Rehearsal:  # on a copy of all that self knows
+        def guest_of(state: State) -> Workload:
             project = self._project(ask.project)
             for pool in ask.pools:
                 self._pool(pool)
             within, made = self._nearness(project, ask, workload)
-            guest = replace(
+            return replace(
                 workload,
                 name=self._free_name(project, ask),
                 within=within if made is None else None,  # one domain each: nothing known lies in any
                 project=project.id,
                 created=now,
                 phase=Phase.PENDING,
+                serial=state.serial + 1,
             )
-            return rehearse(state, guest, tasks_of(guest), now)
 
-        return aside(self._loop, run), notices
+        guest = self._loop.look(guest_of)
+        work = partial(rehearse, guest=lean(guest), tasks=tasks_of(guest), now=now)
+        return replace(self._loop.question(work), workload=guest), notices
 
     def _free_name(self, project: Project, ask: Submission) -> str:
         taken = {

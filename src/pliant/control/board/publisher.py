@@ -39,6 +39,7 @@ class Publisher:
         if not (state.touched or state.told or state.moved):
             self.board = replace(old, cycles=state.cycles, cycle_us=took, at=now)
             return
+        world.settle()
         workloads = dict(old.workloads)
         for identity in sorted(state.told - state.touched):
             if identity in workloads:

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from pliant.control.decider.port import News
 from pliant.control.ports import Remembered, Row, Saved
-from pliant.control.recording import News
 from pliant.control.state.draft import Draft
 from pliant.control.state.marks import Marks
 from pliant.control.state.marks import restored as restored_marks
@@ -39,7 +39,8 @@ class State:
         self.marks: dict[str, Marks] = {}  # what people set on nodes, also on those that are away
         self.faults: list[str] = []  # rows that contradict the rest, as far as that has been told
         self.epoch = 0
-        self.cycles = 0
+        self.turns = 0  # of the loop
+        self.cycles = 0  # asks of the decider
         self.serial = 0  # of the newest workload
         self.touched: set[str] = set()  # workloads of which something changed in this cycle
         self.told: set[str] = set()  # waiting workloads whose verdict changed in place or numbers only
