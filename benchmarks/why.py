@@ -20,7 +20,7 @@ from pathlib import Path
 import cycle as small
 from measure import tiny
 
-from pliant.api.workloads import _missing, _queue
+from pliant.api.routes.workloads import _missing, _queue
 from pliant.control.board.view import Board
 from pliant.control.explain.aside import aside
 from pliant.control.explain.questions import Questions

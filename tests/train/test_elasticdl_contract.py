@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from pliant.cli.elasticdl_flags import FLAGS
+from pliant.cli.elasticdl.flags import FLAGS
 from pliant.train.data.record_files import write_records
 from pliant.train.elasticdl import numeric_column
 from pliant.train.elasticdl.__main__ import main

@@ -137,6 +137,8 @@ class State:
             if phase is workload.phase:
                 continue
             message = self.last_words.get(identity, "") if phase.final else ""
+            if workload.cancelled_by and phase.final:
+                message = f"Cancelled by {workload.cancelled_by}."
             self.put(draft, phase_changed(workload, phase, draft.now, message))
             words = message or f"The workload is {phase.value.lower()}."
             if phase.final:

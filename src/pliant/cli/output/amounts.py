@@ -1,0 +1,110 @@
+"""Numbers of GPUs, memory, times: as people type them and as tables show them."""
+
+import re
+import time
+
+import click
+
+_UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+_UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
+
+
+def number(text: str, flag: str, example: str) -> float:
+    """A finite, plain decimal number >= 0."""
+    if re.fullmatch(r"-\d+(\.\d+)?", text.strip()):
+        raise click.UsageError(f"{flag} {text}: must not be negative.")
+    if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", text.strip()):
+        raise click.UsageError(f"{flag} {text}: not a number such as {example}.")
+    return float(text)
+
+
+def whole(value: float) -> int | float:
+    """1.0 as 1: JSON for people and for servers that ask for an integer."""
+    return int(value) if value == int(value) else value
+
+
+def memory(text: str, flag: str) -> int:
+    """Bytes; '5G' is 5*10^9, '5Gi' is 5*2^30."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKMGTPE]i?)?B?", text.strip())
+    if match is None:
+        raise click.UsageError(f"{flag} {text}: not an amount of memory such as 500M, 5G or 5Gi.")
+    return int(float(match[1]) * _UNITS[match[2] or ""])
+
+
+def duration(text: str, flag: str) -> float:
+    """Seconds; '90', '90s', '5m', '1h30m', '500ms'."""
+    text = text.strip()
+    if text.isdigit():
+        return float(text)
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text)
+    if not parts or "".join(amount + unit for amount, unit in parts) != text:
+        raise click.UsageError(f"{flag} {text}: not a time such as 30s, 5m or 1h30m.")
+    return sum(float(amount) * _SECONDS[unit] for amount, unit in parts)
+
+
+def checked_name(text: str, what: str = "name") -> str:
+    """A DNS-1035 label, as Kubernetes wants names."""
+    if not re.fullmatch(_NAME, text):
+        raise click.UsageError(
+            f"{text!r} is no {what}: it starts with a letter, goes on with lower-case letters, digits and -, "
+            "ends with a letter or digit, and has at most 63 characters."
+        )
+    return text
+
+
+def pair(text: str, flag: str) -> tuple[str, str]:
+    """'K=V' -> (K, V)."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise click.UsageError(f"{flag} {text}: expected NAME=VALUE.")
+    return key, value
+
+
+def show_gpus(value: float | None) -> str:
+    """Two decimals, halves away from zero: 0.125 -> 0.13."""
+    milli = round((value or 0.0) * 1000)
+    hundredths = (abs(milli) + 5) // 10
+    return f"{'-' if milli < 0 else ''}{hundredths // 100}.{hundredths % 100:02d}"
+
+
+def counted_gpus(value: float) -> str:
+    """In prose: 1 GPU, 2 GPUs, 0.5 GPU, 2.25 GPUs, 0 GPUs."""
+    return f"{value:.3g} {'GPU' if 0 < value <= 1 else 'GPUs'}"
+
+
+def show_bytes(value: float | None) -> str:
+    """GiB with at most one decimal; MiB below one."""
+    if not value:
+        return "0"
+    return f"{round(value / 2**30, 1):g}Gi" if value >= 2**30 else f"{value / 2**20:.0f}Mi"
+
+
+def show_duration(seconds: float | None) -> str:
+    """As Go prints it: 3600 -> 1h0m0s."""
+    total = int(seconds or 0)
+    hours, rest = divmod(total, 3600)
+    minutes, left = divmod(rest, 60)
+    if hours:
+        return f"{hours}h{minutes}m{left}s"
+    return f"{minutes}m{left}s" if minutes else f"{left}s"
+
+
+def moment(text: str) -> float:
+    """RFC 3339 -> seconds since the epoch."""
+    from datetime import UTC, datetime
+
+    when = datetime.fromisoformat(text)
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+
+def show_age(since: str | None, now: float | None = None) -> str:
+    """One whole unit: 9s, 59m, 23h, 364d, 2y; empty without a time."""
+    if not since:
+        return ""
+    seconds = max(0, int((time.time() if now is None else now) - moment(since)))
+    for unit, size, below in (("s", 1, 60), ("m", 60, 3600), ("h", 3600, 86400), ("d", 86400, 365 * 86400)):
+        if seconds < below:
+            return f"{seconds // size}{unit}"
+    return f"{seconds // (365 * 86400)}y"
