@@ -22,6 +22,10 @@ def segment(text: str) -> str:
     return quote(text, safe="")
 
 
+TROUBLE = "Pliant-Trouble"
+"""Header in which a server says what is wrong with it."""
+
+
 class Transport:
     """Calls and streams to one server. Not for several threads at once: each takes its own."""
 
@@ -40,6 +44,7 @@ class Transport:
             raise BadRequest(f"{url!r} is no server address: {error}.") from error
         self._prefix = parts.path.rstrip("/")
         self._kept: http.client.HTTPConnection | None = None
+        self.trouble = ""  # what the server said is wrong with it, with its last answer
         self._used = 0.0  # monotonic seconds of the last answer on `_kept`
 
     def call(
@@ -79,6 +84,7 @@ class Transport:
                     continue
                 raise Unreachable(f"The connection to {self.url} was lost: {error}.") from error
             self._used = time.monotonic()
+            self.trouble = response.headers.get(TROUBLE, "")
             if response.will_close:
                 self.close()
             return _answer(response.status, payload, f"{method} {path}")

@@ -343,6 +343,7 @@ class VersionItem(Shape):
 
 class Health(Shape):
     status: str
+    detail: str | None = None  # why it is degraded
 
 
 class ExecStarted(Shape):

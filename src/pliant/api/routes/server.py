@@ -54,9 +54,10 @@ class Backup(BaseModel):
 
 
 @public.get("/healthz", **answers(200, models.Health))
-async def healthz() -> Response:
-    """It answers."""
-    return answer({"status": "ok"})
+async def healthz(here: Here) -> Response:
+    """It answers; `degraded` while nothing can be scheduled."""
+    trouble = here.service.trouble
+    return answer({"status": "degraded", "detail": trouble} if trouble else {"status": "ok"})
 
 
 @public.get("/readyz", **answers(200, models.Health))

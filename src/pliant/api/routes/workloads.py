@@ -21,7 +21,8 @@ from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.api.responses.workloads import Item, ended_view, job_type, reason_item, status_of, submitted
 from pliant.api.routes.whatif import remedy_item, unblock_item
 from pliant.control.board.view import Board, WorkloadView
-from pliant.control.errors import NotFound, Refused
+from pliant.control.errors import NotFound, Refused, Unavailable
+from pliant.control.explain.questions import Unblocked
 from pliant.model.event import Event
 from pliant.model.workload import Desired, Kind
 from pliant.sched.explain.remedies import Named
@@ -243,7 +244,7 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
     before = waiting[: place or 0]
     ahead = [(_named(other, sees), _missing(other)) for other in before[:AHEAD]]
     reason = reason_item(view.reason)
-    found = here.service.questions.unblock(identity, full=full) if waits else None
+    found = _unblocked(here, identity, full) if waits else None
     return answer(
         {
             "reason": _seen(reason, board, caller, sees, view.project.id),
@@ -258,6 +259,16 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
             "unblock": unblock_item(found, sees),
         }
     )
+
+
+def _unblocked(here: Context, identity: str, full: bool) -> Unblocked | None:
+    """None while the scheduler does not answer: every answer says so, and the rest of this one is known."""
+    try:
+        return here.service.questions.unblock(identity, full=full)
+    except Unavailable:
+        if here.service.trouble:
+            return None
+        raise
 
 
 Remedies = Annotated[bool, Query(description="Also what would let each start, one change for each kind.")]

@@ -59,9 +59,11 @@ class Child:
             )
         return cls(process, Connection(ours.detach()), asking)
 
-    def end(self) -> str:
-        """Kill it and say how it had ended, if it had."""
-        code = self.process.poll()
+    def end(self, grace: float) -> str:
+        """Kill it, if it does not end by itself within `grace` seconds, and say how it has ended."""
+        code: int | None = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self.process.wait(grace)
         self.process.kill()
         self.process.wait()
         self.pipe.close()
@@ -230,7 +232,7 @@ class ChildDecider:
             except (EOFError, OSError, pickle.UnpicklingError) as error:
                 log.debug("the pipe to the decider: %r", error)
             self._live(None)
-            ended = child.end()
+            ended = child.end(0.0 if how or self._closing else 1.0)
             if not self._closing:
                 self._gone(how or ended)
         os.close(self._bell)

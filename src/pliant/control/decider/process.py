@@ -87,10 +87,10 @@ class Process:
             other.close()
         os.nice(5)
         with asker.makefile("rwb") as stream:
-            work, patience = pickle.load(stream)
-            signal.setitimer(signal.ITIMER_REAL, patience)
             said: tuple[str, object, str]  # the name of what it raises, the answer or what is wrong, a hint
             try:
+                work, patience = pickle.load(stream)
+                signal.setitimer(signal.ITIMER_REAL, patience + 1)  # by then nobody listens any more
                 said = ("", work(self._core), "")
             except Refused as error:
                 said = (type(error).__name__, error.message, error.hint)
