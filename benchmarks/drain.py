@@ -89,7 +89,7 @@ class VirtualLoop(Loop):
         while True:
             news = self._wait(0)
             self.cycle_ms.append(took(partial(self.cycle, news)))
-            if not news and self.plan.empty:
+            if not news and not self.due:
                 return
 
 

@@ -191,7 +191,7 @@ def test_one_that_is_gone_is_made_anew_and_told_everything(decider: ChildDecider
 
 
 def test_one_that_says_nothing_is_told_of_and_in_the_end_replaced() -> None:
-    decider = ChildDecider(late=0.2, lost=1.5)
+    decider = ChildDecider(late=0.2, lost=6)
     decider.open(lambda: None)
     try:
         ready(decider)

@@ -215,13 +215,18 @@ class Loop:
     def world(self) -> World:
         return self.state.world
 
+    @property
+    def due(self) -> bool:
+        """True if something is to be decided, and the decider can be asked."""
+        return self._due and self._asked is None
+
     def _run(self) -> None:
         settling = 0
         try:
             while not self._closing:
-                now = self._due and self._asked is None and settling < SETTLING
-                news = self._wait(0.0 if now else self._idle_seconds())
-                if self._looked and not news and not now:
+                due = self.due and settling < SETTLING
+                news = self._wait(0.0 if due else self._idle_seconds())
+                if self._looked and not news and not due:
                     continue  # somebody had a look: no reason to decide anything
                 before = self.plan
                 self.cycle(news)

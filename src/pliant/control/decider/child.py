@@ -35,7 +35,7 @@ LOST = 60.0
 LOOK = 0.5
 """Seconds after which a question looks whether there is still somebody to answer it."""
 
-WAITS = (0.0, 0.1, 0.5, 2.0, 10.0, 30.0)
+WAITS = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 """Seconds before a decider is made anew that has ended so often without a plan in between."""
 
 
@@ -118,6 +118,7 @@ class ChildDecider:
         if self._child is not None:
             self._child.process.kill()
         self._thread.join(timeout=10)
+        os.close(self._bell)
 
     # -- for any thread ------------------------------------------------------------------------------
     @property
@@ -235,7 +236,6 @@ class ChildDecider:
             ended = child.end(0.0 if how or self._closing else 1.0)
             if not self._closing:
                 self._gone(how or ended)
-        os.close(self._bell)
 
     def _pause(self, seconds: float) -> bool:
         """Wait; True if it is all over."""
