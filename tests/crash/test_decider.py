@@ -70,7 +70,6 @@ def storm(rig: Rig, kills: int) -> None:
                     name = f"job-{made}"
                     accepted = rig.submit(name, dice.randint(1, 3), elastic=dice.random() < 0.5)
                     assert accepted, f"{name} was refused"
-                    )
             time.sleep(dice.uniform(0, 1.2))
             pid = decider_of(rig)
             if pid is not None:

@@ -4,8 +4,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pliant.control.service import Service
-
-HEADER = "Pliant-Trouble"
+from pliant.wire.server import TROUBLE
 
 
 class Trouble:
@@ -23,7 +22,7 @@ class Trouble:
 
         async def told(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[HEADER] = trouble
+                MutableHeaders(scope=message)[TROUBLE] = trouble
             await send(message)
 
         await self._app(scope, receive, told)

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from pliant.client.errors import BadRequest, PliantError, Unreachable, from_answer
+from pliant.wire.server import TROUBLE
 
 CONNECT_TIMEOUT = 5.0  # seconds
 ANSWER_TIMEOUT = 30.0  # seconds
@@ -20,10 +21,6 @@ Query = Iterable[tuple[str, str | int | bool | None]]
 def segment(text: str) -> str:
     """A name or id as one part of a path."""
     return quote(text, safe="")
-
-
-TROUBLE = "Pliant-Trouble"
-"""Header in which a server says what is wrong with it."""
 
 
 class Transport:

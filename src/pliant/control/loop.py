@@ -290,6 +290,8 @@ class Loop:
         else:
             self._due |= bool(state.news)  # of which that plan knows nothing
         orders = self._apply(decided, draft) if decided is not None else []
+        for conclude in draft.when_decided:
+            conclude(draft, self.plan if decided is not None else Plan())
         state.settle(draft)
         gone = state.bury(draft)
         self.audit.save(draft)

@@ -92,7 +92,7 @@ def job(session: Session, names: tuple[str, ...], everywhere: bool) -> None:
     def rows() -> str:
         lines = []
         for item in items:
-            has = item.get("allocatedResources") or {}
+            has = item["allocatedResources"]
             lines.append(
                 [
                     item["name"],
