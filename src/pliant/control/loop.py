@@ -46,6 +46,9 @@ T = TypeVar("T")
 PROMPT = 0.02
 """Seconds for which a cycle waits for the plan; on a small cluster rows and plan are one transaction."""
 
+FIRST = 10.0
+"""Seconds for which a server that starts waits for its first plan."""
+
 PATIENT, REFUSALS = 2.0, 3
 """Seconds for which it waits once so many plans in a row came too late to be applied."""
 
@@ -136,7 +139,7 @@ class Loop:
             row.placement.node for row in self.state.attempts.values() if row.id in alive
         }
         lost = [NodeLost(name) for name in sorted(gone - self._facts.leaving)]
-        self.cycle([*news, *lost])
+        self.cycle([*news, *lost], FIRST)
         self._repeat_orders()
         for workload in self.store.ended():
             self._forget(workload)
@@ -273,8 +276,8 @@ class Loop:
         except Exception as error:  # noqa: BLE001 - it is the asker's
             look.answer.set_exception(error)
 
-    def cycle(self, news: list[News] | None = None) -> None:
-        """One turn: take in, decide, record, answer, act, publish."""
+    def cycle(self, news: list[News] | None = None, patience: float = PROMPT) -> None:
+        """One turn: take in, decide (a plan has `patience` seconds), record, answer, act, publish."""
         news = self._wait(0) if news is None else news
         decided = self._answer(0)
         facts = [*self._kept, *(item for item in news if not isinstance(item, Command))]
@@ -286,7 +289,7 @@ class Loop:
         self._take_in(facts, [item for item in news if isinstance(item, Command)], draft, answers)
         if decided is None and self._asked is None:
             self._ask(draft.now)
-            decided = self._answer(PATIENT if self._refused >= REFUSALS else PROMPT)
+            decided = self._answer(PATIENT if self._refused >= REFUSALS else patience)
         else:
             self._due |= bool(state.news)  # of which that plan knows nothing
         orders = self._apply(decided, draft) if decided is not None else []

@@ -77,12 +77,14 @@ def record_plan(state: State, plan: Plan, draft: Draft, number: int) -> list[Ord
     `number` is that of the ask which it answers.
     """
     prefix = f"{state.epoch}.{number}"
+    if (plan.standings, plan.protections) != (state.standings, state.protections):
+        state.standings, state.protections, state.moved = plan.standings, plan.protections, True
 
     def cause(index: int) -> str:
         return f"{prefix}.{index}" if index >= 0 else prefix
 
     for index, decision in enumerate(plan.decisions):
-        lost, words = _preempted(decision, plan), decision.reason.text
+        lost, words = _preempted(decision, plan), decision.reason.text(draft.now)
         draft.event(
             decision.workload,
             EventKind.PREEMPTED if lost else event_kind(decision),
@@ -131,7 +133,7 @@ def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
         after[identity] = verdict
         old = before.get(identity)
         if old is None or old.reason.code != reason.code:
-            draft.event(identity, EventKind.PENDING, reason.text, reason=reason)
+            draft.event(identity, EventKind.PENDING, reason.text(draft.now), reason=reason)
             state.touched.add(identity)
             continue
         pair = id(old.reason), id(reason)
