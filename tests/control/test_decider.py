@@ -276,7 +276,7 @@ def slow(stage: Stage) -> Slow:
     made, known = Slow(), stage.loop.decider
     assert isinstance(known, Inline)
     made.core = known.core
-    stage.loop.decider = made
+    stage.loop._dialogue.decider = made
     made.slow = True
     return made
 

@@ -21,20 +21,21 @@ from pliant.control.board.fairness import Audit
 from pliant.control.board.publisher import Publisher
 from pliant.control.board.view import Board
 from pliant.control.decider.core import Inline
-from pliant.control.decider.port import Ask, Decided, Decider, Question
+from pliant.control.decider.dialogue import Dialogue
+from pliant.control.decider.port import Decider, Question
 from pliant.control.errors import Refused, Unavailable
+from pliant.control.orders import Orders
 from pliant.control.ports import Clock, Engine, Halt, StaleEpoch, Store
-from pliant.control.recording import Cycled, Nothing, Recorder
+from pliant.control.recording import Nothing, Recorder
 from pliant.control.state.accounting import Accounting
 from pliant.control.state.contradictions import Contradictions
 from pliant.control.state.draft import Draft
 from pliant.control.state.facts import FactBook
-from pliant.control.state.record import outdated, record_plan
+from pliant.control.state.record import record_plan
 from pliant.control.state.state import State
 from pliant.model.fact import AttemptStarted, Fact, NodeLost, NodeSeen
-from pliant.model.order import Order, Resize, Start, Stop
-from pliant.model.workload import Attempt, TaskPhase, Workload
-from pliant.sched.actions.intents import unconfirmed
+from pliant.model.order import Order
+from pliant.model.workload import Attempt
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
@@ -48,9 +49,6 @@ PROMPT = 0.02
 
 FIRST = 10.0
 """Seconds for which a server that starts waits for its first plan."""
-
-PATIENT, REFUSALS = 2.0, 3
-"""Seconds for which it waits once so many plans in a row came too late to be applied."""
 
 PATIENCE = 60.0
 """Seconds for which a question may wait and be worked on."""
@@ -98,16 +96,13 @@ class Loop:
         self.clock = clock
         self.recorder: Recorder = recorder or Nothing()
         self.state = State(settings or Settings())
-        self.decider: Decider = decider or Inline()
         self.plan = Plan()  # the last one that was made
-        self._asked: Ask | None = None  # what the decider has not answered yet
-        self._record: Cycled | None = None  # of the last ask, but for its plan
-        self._due = True  # something is to be decided that nobody was asked about
-        self._refused = 0  # plans in a row that came too late
+        self._dialogue = Dialogue(self.state, decider or Inline())
         self.failure: BaseException | None = None  # what ended the loop
         self._facts = FactBook(self.state)
         self._publisher = Publisher(self.state)
-        self.allocations = Allocations(self.state, self._engine)
+        self._orders = Orders(self.state, engines)
+        self.allocations = Allocations(self.state, self._orders.engine)
         self._accounting = Accounting(self.state)
         self._contradictions = Contradictions(self.state)
         self._halt = halt
@@ -129,7 +124,7 @@ class Loop:
         self.audit.restore(saved.settings, self.clock.now())
         self.decider.open(self._arrived)
         for engine in self.engines.values():
-            known = [row for row in saved.of(Attempt) if self._engine(row.placement.node) is engine]
+            known = [row for row in saved.of(Attempt) if self._orders.engine(row.placement.node) is engine]
             engine.open(self.post, known, self.state.epoch)
         news = self._wait(0)
         seen = {fact.node.name for fact in news if isinstance(fact, NodeSeen)}
@@ -140,9 +135,9 @@ class Loop:
         }
         lost = [NodeLost(name) for name in sorted(gone - self._facts.leaving)]
         self.cycle([*news, *lost], FIRST)
-        self._repeat_orders()
+        self._orders.repeat()
         for workload in self.store.ended():
-            self._forget(workload)
+            self._orders.forget(workload)
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="pliant-loop", daemon=True)
@@ -156,6 +151,10 @@ class Loop:
             self._thread.join(timeout=30)
         self.decider.close()
         self.recorder.close()
+
+    @property
+    def decider(self) -> Decider:
+        return self._dialogue.decider
 
     # -- for any thread ----------------------------------------------------------------------------
 
@@ -195,22 +194,17 @@ class Loop:
         """What `work` says of the world with all that is recorded by now; it is worked on beside the loop."""
         if self._thread is None and self.state.news:
             self.cycle()
-        after = self.look(self._known_after)
+        after = self.look(lambda state: self._dialogue.after)
         return self.decider.question(work, after, patience)
 
     def wake(self) -> None:
         """Have a cycle now."""
-        self._due = True
+        self._dialogue.due = True
         self._inbox.put(None)
 
     def _arrived(self) -> None:
         """There is an answer of the decider."""
         self._inbox.put(None)
-
-    def _known_after(self, state: State) -> int:
-        """Number of the ask after which the decider knows all that is recorded."""
-        self._due |= bool(state.news)
-        return state.cycles + bool(state.news)
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -221,7 +215,7 @@ class Loop:
     @property
     def due(self) -> bool:
         """True if something is to be decided, and the decider can be asked."""
-        return self._due and self._asked is None
+        return self._dialogue.due and not self._dialogue.busy
 
     def _run(self) -> None:
         settling = 0
@@ -247,7 +241,7 @@ class Loop:
         """How long nothing can happen by itself."""
         if self._kept:
             return 1.0
-        wakes = [self._facts.wake, self.plan.wake if self._asked is None else None]
+        wakes = [self._facts.wake, None if self._dialogue.busy else self.plan.wake]
         times = [wake for wake in wakes if wake is not None]
         return max(0.001, (min(times) - self.clock.now()) / 1000) if times else 3600.0
 
@@ -279,7 +273,7 @@ class Loop:
     def cycle(self, news: list[News] | None = None, patience: float = PROMPT) -> None:
         """One turn: take in, decide (a plan has `patience` seconds), record, answer, act, publish."""
         news = self._wait(0) if news is None else news
-        decided = self._answer(0)
+        decided = self._dialogue.answer(0)
         facts = [*self._kept, *(item for item in news if not isinstance(item, Command))]
         self._kept = []
         state = self.state
@@ -287,12 +281,17 @@ class Loop:
         draft = Draft(self.clock.now())
         answers: list[tuple[Future[Any], Any]] = []
         self._take_in(facts, [item for item in news if isinstance(item, Command)], draft, answers)
-        if decided is None and self._asked is None:
-            self._ask(draft.now)
-            decided = self._answer(PATIENT if self._refused >= REFUSALS else patience)
+        if decided is None and not self._dialogue.busy:
+            self._dialogue.ask(draft.now, whole=self.recorder.due)
+            decided = self._dialogue.answer(patience)
         else:
-            self._due |= bool(state.news)  # of which that plan knows nothing
-        orders = self._apply(decided, draft) if decided is not None else []
+            self._dialogue.due |= bool(state.news)  # of which that plan knows nothing
+        orders: list[Order] = []
+        if decided is not None:
+            self.recorder.take(decided)
+            if self._dialogue.fits(decided):
+                self.plan = decided.plan
+                orders = record_plan(state, decided.plan, draft, decided.cycle)
         for conclude in draft.when_decided:
             conclude(draft, self.plan if decided is not None else Plan())
         state.settle(draft)
@@ -307,7 +306,7 @@ class Loop:
         except Exception as error:  # noqa: BLE001 - whatever it was, memory must be as the disk is
             self._not_recorded(error, facts, answers)
             return
-        for kind in sorted({self._kind(order) for order in orders}):
+        for kind in sorted({self._orders.kind(order) for order in orders}):
             self._halt(f"recorded:{kind}")
         self.allocations.write(draft.now)
         self._publisher.publish(draft.now, decided.took if decided is not None else self.board.cycle_us)
@@ -315,9 +314,9 @@ class Loop:
         for answer, result in answers:
             answer.set_result(result)
         for order in orders:
-            self._send(order)
+            self._orders.send(order)
         for workload in gone:
-            self._forget(workload)
+            self._orders.forget(workload)
 
     def _take_in(
         self,
@@ -336,47 +335,6 @@ class Loop:
         self.state.settle(draft)
         self._contradictions.look(draft)
         self._accounting.keep(draft)
-
-    # -- deciding ----------------------------------------------------------------------------------
-    def _ask(self, now: int) -> None:
-        """Tell the decider what is new, and have it decide."""
-        state = self.state
-        state.cycles += 1
-        news, state.news = state.news, []
-        base = [*state.world.rows()] if state.rebuilt or self.recorder.due else None
-        self._record = Cycled(state.epoch, state.cycles, now, state.settings, news, Plan(), base)
-        self._asked = Ask(state.cycles, now, state.settings, news, base if state.rebuilt else None)
-        state.rebuilt = self._due = False
-        self.decider.ask(self._asked)
-
-    def _answer(self, timeout: float) -> Decided | None:
-        """The plan for the last ask, if it is there. When the decider is gone, the next one is told all."""
-        decided = self.decider.answer(timeout)
-        if decided is None:
-            return None
-        asked = self._asked
-        if decided.plan is None:
-            self.state.rebuilt = self._due = True
-        if asked is None or decided.number != asked.number:
-            return None
-        self._asked = None
-        return decided if decided.plan is not None else None
-
-    def _apply(self, decided: Decided, draft: Draft) -> list[Order]:
-        """Put the plan into the draft, if it still fits what is known; the orders to send."""
-        state, plan = self.state, decided.plan
-        assert plan is not None and self._record is not None
-        self.recorder.take(replace(self._record, plan=plan, took=decided.took))
-        why = outdated(plan, [it.row for it in state.news], self._record.settings, state.settings)
-        if why:
-            self._refused += 1
-            self._due = True
-            log.debug("a plan is dropped: %s", why)
-            return []
-        self._refused = 0
-        self.plan = plan
-        self._due |= not plan.empty
-        return record_plan(state, plan, draft, decided.number)
 
     def _execute(self, command: Command, draft: Draft, answers: list[tuple[Future[Any], Any]]) -> None:
         own = Draft(draft.now)
@@ -403,60 +361,8 @@ class Loop:
             answer.set_exception(Unavailable(f"It could not be recorded: {error}.", "Nothing was changed."))
         self._kept = facts
         self.plan = Plan()
-        self._asked = None
+        self._dialogue.drop()
         self.state.rebuild(self.store.load())
-
-    # -- orders ------------------------------------------------------------------------------------
-
-    def _kind(self, order: Order) -> str:
-        """start, stop or resize; a stop of a task that keeps claims is the first half of a resize."""
-        if isinstance(order, Start):
-            return "start"
-        task = self.world.tasks.get((order.attempt.workload, order.attempt.task))
-        kept = task is not None and task.claims is not None
-        return "resize" if kept or isinstance(order, Resize) else "stop"
-
-    def _engine(self, node: str) -> Engine:
-        row = self.state.node(node)
-        return self.engines.get(row.engine if row else "") or next(iter(self.engines.values()))
-
-    def _send(self, order: Order) -> None:
-        match order:
-            case Start():
-                self._engine(order.placement.node).start(order)
-            case Stop():
-                self._engine(order.node).stop(order)
-            case Resize():
-                self._engine(order.placement.node).resize(order)
-
-    def _repeat_orders(self) -> None:
-        """After a restart: send again what was recorded and never confirmed. Engines take repetitions."""
-        for attempt in sorted(self.state.attempts.values(), key=lambda row: row.id):
-            order = self._outstanding(attempt)
-            if order is not None:
-                self._send(order)
-
-    def _outstanding(self, attempt: Attempt) -> Order | None:
-        workload = self.world.workloads.get(attempt.id.workload)
-        task = self.world.tasks.get((attempt.id.workload, attempt.id.task))
-        if workload is None or task is None or task.attempt != attempt.id.number:
-            return None
-        epoch, node = self.state.epoch, attempt.placement.node
-        if attempt.stop_ordered is not None:
-            return Stop(attempt.id, node, workload.launch.grace, attempt.stop_cause, epoch)
-        if task.phase is TaskPhase.ORDERED:
-            return Start(attempt.id, attempt.placement, workload, attempt.cause, epoch)
-        target = unconfirmed(workload, task)
-        if target is not None:
-            return Resize(attempt.id, target, workload.launch.grace, attempt.cause, epoch)
-        return None
-
-    def _forget(self, workload: Workload) -> None:
-        for engine in self.engines.values():
-            try:
-                engine.forget(workload.id)
-            except (OSError, ValueError) as error:  # the next server tries again
-                log.warning("what %s left on disk stays there for now: %s", workload.name, error)
 
     # -- the end -----------------------------------------------------------------------------------
 

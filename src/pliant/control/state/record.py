@@ -1,6 +1,5 @@
 """From a plan to what is recorded of it: rows, history, and orders that may leave once it is on disk."""
 
-from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 from pliant.control.state.draft import Draft
@@ -10,8 +9,6 @@ from pliant.model.order import Order, Resize, Start, Stop
 from pliant.model.reason import Preempted
 from pliant.model.workload import Attempt
 from pliant.sched.plan import Decision, Plan, Verb, Verdict
-from pliant.sched.settings import Settings
-from pliant.sched.world.rows import WORLD_ROWS, Row
 
 _KINDS = {
     Verb.PLACE: EventKind.STARTED,
@@ -27,10 +24,6 @@ _EVICTIONS = {
 }
 
 
-BOUNDS = frozenset({"pools", "topologies", "departments", "projects"})
-"""Rows by which every decision is bounded."""
-
-
 def event_kind(decision: Decision) -> EventKind:
     """What history calls a decision."""
     if decision.verb is Verb.EVICT:
@@ -44,31 +37,6 @@ def _preempted(decision: Decision, plan: Plan) -> tuple[str, ...]:
         return ()
     gone = {row.name for row in plan.tasks if row.workload == decision.workload and row.claims is None}
     return tuple(name for name in decision.tasks if name in gone)
-
-
-def outdated(plan: Plan, changed: Iterable[Row], then: Settings, settings: Settings) -> str:
-    """Why a plan may not be applied to what is known now; empty if it may.
-
-    `changed` are the rows that came or went since it was asked for, `then` the settings at that time. What
-    ended meanwhile has left more room than the plan knew of, and only plans give room away: so a plan holds
-    while nothing has changed of what it changes, of where it places, and of what bounds it.
-    """
-    if settings is not then:
-        return "the settings have changed"
-    changes = set(map(WORLD_ROWS.identity, changed))
-    if not changes:
-        return ""
-    for slot, name in sorted(changes, key=str):
-        if slot in BOUNDS:
-            return f"{name} of {slot} has changed"
-    tasks = {task.key for task in plan.tasks}
-    for intents in (plan.starts, plan.stops, plan.resizes):
-        tasks |= {(it.attempt.workload, it.attempt.task) for it in intents}
-    about: set[tuple[str, Hashable]] = {("tasks", key) for key in tasks}
-    about |= {("workloads", workload) for workload, _ in tasks}
-    about |= {("nodes", task.claims.node) for task in plan.tasks if task.claims is not None}
-    met = about & changes
-    return f"{min(met, key=str)} has changed" if met else ""
 
 
 def record_plan(state: State, plan: Plan, draft: Draft, number: int) -> list[Order]:
