@@ -35,6 +35,7 @@ from pliant.control.state.record import record_plan
 from pliant.control.state.state import State
 from pliant.model.fact import AttemptStarted, Fact, NodeLost, NodeSeen
 from pliant.model.order import Order
+from pliant.model.reason import EnvironmentLost
 from pliant.model.workload import Attempt
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
@@ -134,10 +135,22 @@ class Loop:
             row.placement.node for row in self.state.attempts.values() if row.id in alive
         }
         lost = [NodeLost(name) for name in sorted(gone - self._facts.leaving)]
-        self.cycle([*news, *lost], FIRST)
+        self.cycle([Command(self._hold, Future()), *news, *lost], FIRST)
+        for engine in self.engines.values():
+            engine.retain(self.world.workloads)
         self._orders.repeat()
         for workload in self.store.ended():
             self._orders.forget(workload)
+
+    def _hold(self, draft: Draft) -> None:
+        """Workloads whose environment did not come along with the store's rows are not started."""
+        engine = next(iter(self.engines.values()))
+        for workload in self.world.workloads.values():
+            if not (workload.sealed or workload.held):
+                continue
+            held = "" if engine.sealed(workload.id) else EnvironmentLost.code
+            if held != workload.held:
+                draft.put(replace(workload, held=held))
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="pliant-loop", daemon=True)

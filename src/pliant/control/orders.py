@@ -67,6 +67,6 @@ class Orders:
         """Let the engines delete what they keep of a workload of which nothing lives."""
         for engine in self._engines.values():
             try:
-                engine.forget(workload.id)
+                engine.forget(workload)
             except (OSError, ValueError) as error:  # the next server tries again
                 log.warning("what %s left on disk stays there for now: %s", workload.name, error)

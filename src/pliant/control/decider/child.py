@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TypeVar
 
 from pliant.control import errors
-from pliant.control.decider.pieces import OUT_OF_MEMORY, Receiver, Sender
+from pliant.control.decider.pieces import OUT_OF_MEMORY, Receiver, Sender, packed
 from pliant.control.decider.port import Ask, Decided, Question
 from pliant.control.errors import Refused, Unavailable
 
@@ -181,7 +181,7 @@ class ChildDecider:
                 child = self._child
             if child is None:
                 continue
-            data = self._asked(child, pickle.dumps((work, left), pickle.HIGHEST_PROTOCOL), after, until)
+            data = self._asked(child, packed((work, left)), after, until)
             if data is not None:
                 return data
             with self._changed:

@@ -6,11 +6,12 @@ Python does nothing else while one is read, and the server has requests to answe
 
 import io
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import cache, partial
 from itertools import chain
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pliant.control.decider.port import Ask, Decided, News
 from pliant.model.workload import Launch, Workload
@@ -29,6 +30,26 @@ BARE = Launch("")
 
 PARTS = tuple(it.name for it in fields(Plan) if it.name != "wake")
 """Fields of a plan that are sequences."""
+
+
+class _Pickler(pickle.Pickler):
+    """Writes a dataclass as a call with its fields: quicker, and the same whether it is compiled or not."""
+
+    def reducer_override(self, value: object) -> Any:
+        if isinstance(value, type) or not is_dataclass(value):
+            return NotImplemented
+        return type(value), tuple(map(partial(getattr, value), _names(cast(Hashable, type(value)))))
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(it.name for it in fields(kind) if it.init)
+
+
+def packed(value: object) -> bytes:
+    buffer = io.BytesIO()
+    _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
+    return buffer.getvalue()
 
 
 class Sender:
@@ -52,7 +73,7 @@ class Sender:
 
     def _send(self, head: object, parts: Iterable[object]) -> None:
         buffer = io.BytesIO()
-        pickler = pickle.Pickler(buffer, pickle.HIGHEST_PROTOCOL)
+        pickler = _Pickler(buffer, pickle.HIGHEST_PROTOCOL)
         for part in chain((head,), parts, (None,)):
             pickler.dump(part)
             self._pipe.send_bytes(buffer.getvalue())

@@ -16,8 +16,11 @@ import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import pliant.compiled  # noqa: F401 - before all that imports the core
+
+# isort: split
 from pliant.control.decider.core import Core
-from pliant.control.decider.pieces import OUT_OF_MEMORY, Receiver, Sender
+from pliant.control.decider.pieces import OUT_OF_MEMORY, Receiver, Sender, packed
 from pliant.control.errors import Refused
 from pliant.control.explain import questions, rehearsal
 
@@ -98,7 +101,7 @@ class Process:
                 said = ("Unavailable", "There is not enough memory to answer the question.", "Ask for less.")
             except Exception as error:  # noqa: BLE001 - whatever it was, the asker is told
                 said = ("Unavailable", f"The question cannot be answered: {error!r}.", "Nothing was changed.")
-            stream.write(pickle.dumps(said, pickle.HIGHEST_PROTOCOL))
+            stream.write(packed(said))
 
 
 def main(argv: list[str]) -> int:
