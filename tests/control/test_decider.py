@@ -47,7 +47,7 @@ def rows(count: int) -> list[object]:
 
 def submitted(number: int) -> tuple[Workload, Task]:
     wid = f"w{number:05}"
-    launch = Launch("ubuntu", env=(("PASSWORD", "hush"),))
+    launch = Launch("ubuntu", ("echo", "hush"))
     group = TaskGroup("main", Request(1, cpu=100, memory=2**20))
     row = Workload(wid, wid, "p", Kind.TRAINING, launch, (group,), serial=number + 1, phase=Phase.PENDING)
     return replace(row, created=NOW), Task(wid, "main-0", "main", 0)
