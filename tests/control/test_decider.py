@@ -190,7 +190,8 @@ def test_one_that_is_gone_is_made_anew_and_told_everything(decider: ChildDecider
         assert decider.trouble == ""
 
 
-def test_one_that_says_nothing_is_told_of_and_in_the_end_replaced() -> None:
+@pytest.mark.parametrize("ask", [later(2), first(5_000, 2)], ids=["small", "more than a pipe takes"])
+def test_one_that_hangs_is_told_of_and_in_the_end_replaced(ask: Ask) -> None:
     decider = ChildDecider(late=0.2, lost=6)
     decider.open(lambda: None)
     try:
@@ -198,7 +199,7 @@ def test_one_that_says_nothing_is_told_of_and_in_the_end_replaced() -> None:
         pid = decider.pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        decider.ask(later(2))
+        decider.ask(ask)
         assert decider.answer(0.05) is None
         until(lambda: decider.trouble)
         assert "has not answered for" in decider.trouble and "what runs goes on" in decider.trouble

@@ -81,14 +81,7 @@ def storm(rig: Rig, kills: int) -> None:
         asker.done.set()
         asker.join()
 
-    def calm() -> bool:
-        items = rig.items().values()
-        return all(item["phase"] in ("Running", "Pending") for item in items) and (
-            {attempt.split("/")[0] for attempt in rig.alive()}
-            == {item["id"] for item in items if item["phase"] == "Running"}
-        )
-
-    rig.until(calm, "all runs or waits", 90, seen=lambda: {n: i["phase"] for n, i in rig.items().items()})
+    rig.until(rig.calm, "all runs or waits", 90, seen=rig.phases)
     rig.verify()
     assert set(rig.items()) == set(rig.submitted)
     assert not asker.failures, asker.failures[:3]

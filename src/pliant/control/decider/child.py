@@ -7,6 +7,7 @@ import pickle
 import queue
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -48,8 +49,12 @@ class Child:
     questions: socket.socket
 
     @classmethod
-    def start(cls) -> "Child":
+    def start(cls, patience: float) -> "Child":
+        """Writing to it raises BlockingIOError if it reads nothing for `patience` seconds."""
         ours, theirs = socket.socketpair()
+        seconds, rest = divmod(patience, 1)
+        timeval = struct.pack("@ll", int(seconds), int(rest * 1e6))
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
         asking, hearing = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, hearing:
             handles = (theirs.fileno(), hearing.fileno())
@@ -220,7 +225,7 @@ class ChildDecider:
     def _run(self) -> None:
         while not self._pause(WAITS[min(self._failures, len(WAITS) - 1)]):
             try:
-                child = Child.start()
+                child = Child.start(self._lost)
             except OSError as error:  # no memory, no processes
                 self._gone(f"cannot be started: {error}")
                 continue
@@ -228,7 +233,7 @@ class ChildDecider:
             how = ""
             try:
                 self._serve(child)
-            except TimeoutError:
+            except (TimeoutError, BlockingIOError):
                 how = f"did not answer for {self._lost:.0f} s"
             except (EOFError, OSError, pickle.UnpicklingError) as error:
                 log.debug("the pipe to the decider: %r", error)
@@ -248,7 +253,8 @@ class ChildDecider:
             self._changed.notify_all()
 
     def _serve(self, child: Child) -> None:
-        """Until we close. Raises EOFError or OSError if it is gone, TimeoutError if it says nothing."""
+        """Until we close. Raises EOFError or OSError if it is gone, TimeoutError or BlockingIOError if it
+        hangs."""
         sender, receiver = Sender(child.pipe), Receiver(child.pipe, self._lost)
         fed = False  # it has a world
         while not self._closing:
