@@ -39,6 +39,7 @@ class Publisher:
         if not (state.touched or state.told or state.moved):
             self.board = replace(old, cycles=state.cycles, cycle_us=took, at=now)
             return
+        world.settle()
         workloads = dict(old.workloads)
         for identity in sorted(state.told - state.touched):
             if identity in workloads:
@@ -161,7 +162,9 @@ class Publisher:
         key = row.id if isinstance(row, Project) else department_key(row.id)
         uses = []
         for pool in sorted(world.pools):
-            due = standing.get((key, pool), QueueStanding(key, pool, 0, 0))  # newer than the last plan
+            due = standing.get((key, pool))
+            if due is None:  # newer than the newest plan
+                due = QueueStanding(key, pool, world.deserved(row.id, pool).gpu, 0)
             allocated, fixed = world.use(key, pool)
             uses.append(
                 PoolUse(
