@@ -15,7 +15,7 @@ from pliant.api.models import Received, answer_type
 from pliant.api.requests.parse_submission import parse_submission
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers, encode
-from pliant.api.responses.workloads import Item, reason_item, submitted
+from pliant.api.responses.workloads import reason_item, submitted
 from pliant.control.board.view import Board
 from pliant.control.errors import Conflict
 from pliant.control.explain.rehearsal import Rehearsal
@@ -105,8 +105,7 @@ def rehearse(here: Context, body: AnySubmission, kind: Kind) -> Response:
     return answer(verdict(result, here.service.board, [*checked.notices, *vain], here.service.now()))
 
 
-def verdict(result: Rehearsal, board: Board, notices: Sequence[str], now: int) -> Item:
-    """A wire.Verdict."""
+def verdict(result: Rehearsal, board: Board, notices: Sequence[str], now: int) -> Verdict:
     never = result.reason is not None and result.reason.code == NEVER
     return {
         "verdict": "starts" if result.placements else "never" if never else "waits",
