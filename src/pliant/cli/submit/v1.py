@@ -50,12 +50,7 @@ OPTIONS = (
     click.option("--memory", metavar="AMOUNT", help="Main memory: 4G, 4Gi."),
     Option("priorityClass", ("--priority",), "NAME", "very-low ... very-high, or a class of one's own."),
     Option(
-        "environmentVariables",
-        ("-e", "--environment"),
-        "K=V",
-        "Environment variable (repeatable).",
-        pairs,
-        multiple=True,
+        "environmentVariables", ("-e", "--environment"), "K=V", "Variable (repeatable).", pairs, multiple=True
     ),
     click.option(
         "--command", multiple=True, metavar="WORD", help="With `--`: the words after it are the command."
@@ -73,7 +68,7 @@ OPTIONS = (
         "autoDeletionTimeAfterCompletionSeconds",
         ("--ttl-after-finish",),
         "TIME",
-        "Delete it so long after its end: 5s, 2m, 3h.",
+        "Delete it this long after its end: 5s, 2m.",
         whole_seconds,
     ),
 )
