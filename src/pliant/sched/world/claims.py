@@ -7,7 +7,8 @@ from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
 from pliant.model.quantity import GPU, Resources
 from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology
-from pliant.model.workload import Task, Workload
+from pliant.model.workload import Request, Task, Workload
+from pliant.sched.world.asked import Asked, Rates, node_types
 from pliant.sched.world.node_affinity import NO_DEMANDS, Demand
 from pliant.sched.world.node_classes import PLAIN, Domain, Spec, spec_of
 from pliant.sched.world.nodes import NodeClass, NodeState, TaskKey
@@ -47,6 +48,15 @@ class Claims:
         self._demands: dict[str, Mapping[str, Demand]] = {}  # workload -> group; mostly empty
         self.likings: dict[object, tuple[int, ...]] = {}  # see suited.best_first
         self.shunned: dict[str, None] = {}  # nodes with a taint that puts off
+        self.asked = Asked()
+        self.rates: Rates = (0, 0)  # those of `asked` since the world was last settled
+        self.reserves: dict[
+            str, int
+        ] = {}  # node type -> milli-GPUs for work that can use few types; likewise
+        self._type_sizes: dict[str, int] = {}  # node type -> milli-GPUs of ready nodes
+        self._bound_use: dict[
+            tuple[str, str], int
+        ] = {}  # (pool, node type) -> milli-GPUs that such work claims
         self._touched: dict[str, None] = {}  # workloads whose needs may have changed
 
     # ------------------------------------------------------------------ reading
@@ -121,6 +131,18 @@ class Claims:
     def narrowed(self, cls: NodeClass, spec: Spec) -> NodeClass:
         """The same nodes as far as they meet another spec."""
         return cls if spec == spec_of(cls) else self.node_class(cls.pool, cls.types, spec)
+
+    def spared(self, key: TaskKey, request: Request, pool: str) -> set[str]:
+        """Node types that a task that may use any should leave to those that may not."""
+        workload = self.workloads.get(key[0])
+        if not request.devices or workload is None or node_types(workload):
+            return set()
+        found = set()
+        for kind, reserve in self.reserves.items():
+            cls = self.node_class(pool, (kind,))
+            if cls.nodes and cls.room - request.gpu < reserve - self._bound_use.get((pool, kind), 0):
+                found.add(kind)
+        return found
 
     def demand(self, key: TaskKey) -> Demand | None:
         """What a task asks of nodes besides room; None for most."""
@@ -252,6 +274,9 @@ class Claims:
         fixed = not workload.preemptible
         for tally in chain:
             tally.add(gpu, cpu, memory, fixed)
+        if gpu and (workload.node_type or workload.affinity is not None) and node_types(workload):
+            seat = (pool, node.kind)
+            self._bound_use[seat] = self._bound_use.get(seat, 0) + gpu
 
     def _charge_workload(self, wid: str, sign: int) -> None:
         for key in self._members.get(wid, ()):
@@ -264,6 +289,16 @@ class Claims:
         if node.row.ready:
             size = Resources(node.usable * GPU, node.row.cpu, node.row.memory)
             self.capacity[node.pool] = self.capacity.get(node.pool, NOTHING).plus(size.times(sign))
+
+            self._type_sizes[node.kind] = self._type_sizes.get(node.kind, 0) + sign * node.usable * GPU
+
+    def _weigh(self) -> None:
+        """Let nodes be ordered by what has been asked for up to now."""
+        if self.rates != self.asked.rates:
+            self.rates = self.asked.rates
+            for node in self.nodes.values():
+                node.weigh(*self.rates)
+        self.reserves = self.asked.reserves(self._type_sizes) if self.asked.bound else {}
 
     def _touch(self, wid: str) -> None:
         self._touched[wid] = None

@@ -8,6 +8,9 @@ from pliant.model.affinity import HOST, Affinity, Effect, Operator, Preference, 
 from pliant.model.machine import Node
 from pliant.model.workload import TaskGroup, Workload
 
+NODE_TYPE = "run.ai/type"
+"""The label that says of which type a node is."""
+
 SHUNNED = 1 << 20
 """What an untolerated PreferNoSchedule taint takes off a node: more than all preferences can add."""
 

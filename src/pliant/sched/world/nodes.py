@@ -10,16 +10,17 @@ from collections.abc import Iterable
 from pliant.model.machine import Node, Placement
 from pliant.model.quantity import GPU, Resources
 from pliant.sched.world.device import Device, TaskKey
-from pliant.sched.world.node_affinity import blocking, drives_out
+from pliant.sched.world.look import Look, rests_of
+from pliant.sched.world.node_affinity import NODE_TYPE, blocking, drives_out
 
 __all__ = ["NODE_TYPE", "NodeClass", "NodeState", "TaskKey"]
-NODE_TYPE = "run.ai/type"
 
 
 class NodeState:
     """A node row with everything that sits on it."""
 
     __slots__ = (
+        "by_memory",
         "carried_cpu",
         "carried_memory",
         "claimants",
@@ -31,11 +32,14 @@ class NodeState:
         "held_cpu",
         "held_memory",
         "idle",
+        "kind",
+        "look",
         "open",
         "partly",
         "pool",
         "room",
         "row",
+        "spare",
         "stamp",
         "tainted",
         "tasks",
@@ -60,6 +64,26 @@ class NodeState:
         self.open = row.ready and not row.draining  # takes new claims
         self.tainted = bool(row.taints) and blocking((), row) is not None  # not from everybody
         self.classes: list[NodeClass] = []
+        self.kind = row.label(NODE_TYPE) or ""
+        self.by_memory = False  # see weigh()
+        self.look, self.spare = self._looks()
+
+    def weigh(self, cpu: int, memory: int) -> None:
+        """Find out of what it has less: so many millicores and bytes are asked for with each GPU."""
+        by_memory = self.row.memory * cpu < self.row.cpu * memory
+        if by_memory is not self.by_memory:
+            self.by_memory = by_memory
+            self._reindex(self.idle, self.room)
+
+    def _looks(self) -> tuple[Look, int]:
+        """How it looks, and how much of its cores (or memory) nobody claims."""
+        row = self.row
+        rests = rests_of(self.devices.values()) if self.partly else ()
+        capacity, claimed = (
+            (row.memory, self.claimed_memory) if self.by_memory else (row.cpu, self.claimed_cpu)
+        )
+        look = Look(self.free, self.usable, self.room, rests, capacity, self.by_memory, self.kind)
+        return look, capacity - claimed
 
     @property
     def claimed(self) -> Resources:
@@ -90,7 +114,7 @@ class NodeState:
         False if some device of theirs is unknown; such a part is left out.
         """
         self.stamp += 1
-        before = (self.free, self.idle, self.partly, self.room)
+        before = (self.idle, self.room)
         place = claim or carry
         if place is None or (claim is not None and carry is not None and claim != carry):
             known = self._add(key, claim, carry, sign)
@@ -104,7 +128,7 @@ class NodeState:
     ) -> tuple[bool, bool]:
         """Let a task claim something else; whether all devices before and after are known."""
         self.stamp += 1
-        before = (self.free, self.idle, self.partly, self.room)
+        before = (self.idle, self.room)
         only = old or new
         if only is not None and (old is None or new is None) and (carry is None or carry == only):
             known = self._shift(key, only, -1 if new is None else 1, True, False, carry is None)
@@ -218,16 +242,17 @@ class NodeState:
                 self.idle += not (device.held or device.held_memory)
         return known
 
-    def _reindex(self, free: int, idle: int, partly: int, room: int) -> None:
+    def _reindex(self, idle: int, room: int) -> None:
         """Tell the classes what has changed since these were its numbers."""
+        was, spare = self.look, self.spare
+        self.look, self.spare = self._looks()
+        moved = spare != self.spare or was != self.look
         for cls in self.classes:
             cls.room += self.room - room
             if idle != self.idle:
                 cls.idled(idle, self.idle)
-            if free != self.free:
-                cls.moved(self, free)
-            if (partly > 0) != (self.partly > 0):
-                cls.shared_changed(self)
+            if moved:
+                cls.moved(self, was, spare)
 
     def knows(self, placement: Placement) -> bool:
         return all(share.gpu in self.devices for share in placement.shares)
@@ -276,7 +301,7 @@ class NodeClass:
     """All open nodes of one pool and of certain node types, bucketed by the number of free devices."""
 
     __slots__ = (
-        "_largest", "_sizes", "buckets", "free", "idle", "names", "nodes", "partly", "pool", "room", "types",
+        "_largest", "_sizes", "free", "idle", "looks", "names", "nodes", "pool", "room", "types",
     )  # fmt: skip
 
     def __init__(self, pool: str, types: tuple[str, ...]) -> None:
@@ -284,9 +309,8 @@ class NodeClass:
         self.types = types  # allowed values of the type label; empty: any
         self.nodes: dict[str, NodeState] = {}
         self.names: list[str] = []  # sorted
-        self.buckets: dict[int, list[str]] = {}  # free devices -> names, sorted
+        self.looks: dict[Look, list[tuple[int, str]]] = {}  # how nodes look -> their (spare, name), sorted
         self.idle: dict[int, int] = {}  # idle devices -> how many nodes have so many
-        self.partly: list[str] = []  # names of nodes with a partly claimed device, sorted
         self.free = 0  # free devices in all
         self.room = 0  # unclaimed thousandths of all devices together
         self._largest: tuple[int, int, int, int] | None = None
@@ -342,10 +366,8 @@ class NodeClass:
         name = node.row.name
         self.nodes[name] = node
         insort(self.names, name)
-        insort(self.buckets.setdefault(node.free, []), name)
+        insort(self.looks.setdefault(node.look, []), (node.spare, name))
         self.idle[node.idle] = self.idle.get(node.idle, 0) + 1
-        if node.partly:
-            insort(self.partly, name)
         self.free += node.free
         self.room += node.room
         node.classes.append(self)
@@ -355,20 +377,20 @@ class NodeClass:
     def remove(self, node: NodeState) -> None:
         name = node.row.name
         del self.nodes[name]
-        _discard(self.names, name)
-        self._unbucket(name, node.free)
+        del self.names[bisect_left(self.names, name)]
+        self._forget(node.look, (node.spare, name))
         self._less_idle(node.idle)
-        _discard(self.partly, name)
         self.free -= node.free
         self.room -= node.room
         node.classes.remove(self)
         self._largest = None
         self._sizes = None
 
-    def moved(self, node: NodeState, before: int) -> None:
-        self._unbucket(node.row.name, before)
-        insort(self.buckets.setdefault(node.free, []), node.row.name)
-        self.free += node.free - before
+    def moved(self, node: NodeState, was: Look, spare: int) -> None:
+        """A node that looked like this, with so much to spare, has changed."""
+        self._forget(was, (spare, node.row.name))
+        insort(self.looks.setdefault(node.look, []), (node.spare, node.row.name))
+        self.free += node.free - was.free
 
     def idled(self, before: int, now: int) -> None:
         """One of its nodes has so many idle devices now."""
@@ -380,21 +402,9 @@ class NodeClass:
         if not self.idle[count]:
             del self.idle[count]
 
-    def shared_changed(self, node: NodeState) -> None:
-        if node.partly:
-            insort(self.partly, node.row.name)
+    def _forget(self, look: Look, entry: tuple[int, str]) -> None:
+        alike = self.looks[look]
+        if len(alike) > 1:
+            del alike[bisect_left(alike, entry)]
         else:
-            _discard(self.partly, node.row.name)
-
-    def _unbucket(self, name: str, free: int) -> None:
-        bucket = self.buckets[free]
-        if len(bucket) > 1:
-            _discard(bucket, name)
-        else:
-            del self.buckets[free]
-
-
-def _discard(names: list[str], name: str) -> None:
-    at = bisect_left(names, name)
-    if at < len(names) and names[at] == name:
-        del names[at]
+            del self.looks[look]

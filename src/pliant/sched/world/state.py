@@ -10,7 +10,7 @@ from typing import Any
 
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
 from pliant.model.quantity import Resources
-from pliant.model.reason import SetAside
+from pliant.model.reason import HOLDS, Reason
 from pliant.model.tenancy import UNLIMITED, Department, Project, Queue
 from pliant.model.workload import Desired, Task, TaskPhase, Workload
 from pliant.sched.shares import standings
@@ -36,7 +36,7 @@ class World(Claims):
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
         self.elastic, self.holders, self.kinds = sets.elastic, sets.holders, sets.kinds
-        self.flaws: dict[str, SetAside] = {}  # workloads that contradict themselves, and how
+        self.flaws: dict[str, Reason] = {}  # why nothing is decided about a workload: it is held, or a flaw
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
         self._needs: dict[str, Need] = {}
@@ -193,12 +193,13 @@ class World(Claims):
             self._of_project[known.project].pop(row.id)
             self._sets.let_go(known)
         self.workloads[row.id] = row
+        self.asked.note(known, row)
         self._of_project.setdefault(row.project, {})[row.id] = None
         self._charge_workload(row.id, 1)
-        if known is None or known.groups != row.groups:
+        if known is None or known.groups != row.groups or known.held != row.held:
             self._sort_members(row.id)
             self.flaws.pop(row.id, None)
-            if found := sanity.flaw(row):
+            if found := HOLDS[row.held]() if row.held else sanity.flaw(row):
                 self.flaws[row.id] = found
         self._demands[row.id] = demands_of(row)
         if row.desired is Desired.RUNNING and not row.phase.final:
@@ -213,6 +214,7 @@ class World(Claims):
             return
         self._charge_workload(wid, -1)
         del self.workloads[wid]
+        self.asked.note(known, None)
         self._demands.pop(wid, None)
         self.flaws.pop(wid, None)
         self._of_project[known.project].pop(wid)
@@ -243,6 +245,7 @@ class World(Claims):
         self.likings.clear()
         if row is not None:
             state = self.nodes[name] = NodeState(row, self._pool_for(row))
+            state.weigh(*self.rates)
             self.shunned.update({name: None} if puts_off(row) else {})
             for cls in self._classes.values():
                 if cls.takes(state):
@@ -272,6 +275,8 @@ class World(Claims):
             workload = self.workloads.get(wid)
             self._sets.note(wid, workload, self.need(wid) if workload is not None else None)
         self._touched.clear()
+        if not self._journal:
+            self._weigh()
 
     @contextmanager
     def _recharged(self, projects: list[str]) -> Iterator[None]:
@@ -355,6 +360,8 @@ class World(Claims):
             "members": {wid: tuple(keys) for wid, keys in sorted(self._members.items())},
             **{name: sorted(getattr(self, name)) for name in ("wanting", "broken", "stretched", "elastic")},
             **{name: sorted(getattr(self, name)) for name in ("ending", "adrift", "strays", "suspects")},
+            "asked": self.asked.sums(),
+            "bound": (self.rates, self.reserves, {k: v for k, v in sorted(self._bound_use.items()) if v}),
             "kinds": sorted(sorted(alike) for alike in self.kinds.values()),
             "holders": {project: sorted(wids) for project, wids in sorted(self.holders.items()) if wids},
         }
