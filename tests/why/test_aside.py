@@ -63,5 +63,5 @@ def test_who_gets_no_turn_is_told_so(loop, monkeypatch):
     turns = threading.BoundedSemaphore(1)
     turns.acquire()
     monkeypatch.setattr(room, "_turns", turns)
-    with pytest.raises(Unavailable, match=r"no turn came within 0\.05 s"):
+    with pytest.raises(Unavailable, match=r"none could start within 0\.05 s"):
         aside(loop, bool, 0.05)

@@ -122,6 +122,7 @@ class Publisher:
             tasks=tuple(tasks),
             reason=reason,
             pool=pool,
+            lacks=verdict is not None,
             started=max((task.started for task in tasks if task.started is not None), default=None),
             progress=known.progress.get(identity),
         )
@@ -160,7 +161,7 @@ class Publisher:
         key = row.id if isinstance(row, Project) else department_key(row.id)
         uses = []
         for pool in sorted(world.pools):
-            due = standing[key, pool]
+            due = standing.get((key, pool), QueueStanding(key, pool, 0, 0))  # newer than the last plan
             allocated, fixed = world.use(key, pool)
             uses.append(
                 PoolUse(

@@ -36,7 +36,8 @@ def aside(loop: "Loop", work: Callable[[State], T], patience: float = PATIENCE) 
     """What `work` says about the loop's state, of which it has a copy. Raises what `work` refuses."""
     if not _turns.acquire(timeout=patience):
         raise Unavailable(
-            f"Others have asked so much that no turn came within {patience:g} s.", "Ask again later."
+            f"Too many questions are being answered; none could start within {patience:g} s.",
+            "Try again later.",
         )
     try:
         data = _asked(loop, work, patience)
