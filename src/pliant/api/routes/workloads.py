@@ -36,6 +36,7 @@ from pliant.wire.workload import (
     Counted,
     EventList,
     Outcome,
+    PodItem,
     PodList,
     ProgressHistory,
     RecordList,
@@ -208,14 +209,14 @@ def folders(identity: str, here: Here) -> Response:
 def pods(identity: str, here: Here, asked: Asked) -> Response:
     view = find(here, identity)
     items = here.renderer().pods(view, here.service.attempts(identity))
-    listing: Listing[Item] = Listing(
+    listing: Listing[PodItem] = Listing(
         {name: _member(name) for name in ("name", "status", "nodeName", "createdAt")}
     )
     return answer(listing.page("pods", items, asked, lambda item: item))
 
 
-def _member(name: str) -> Callable[[Item], Any]:
-    return lambda item: item[name]
+def _member(name: str) -> Callable[[PodItem], Any]:
+    return lambda item: item[name]  # type: ignore[literal-required]  # one of those in `pods`
 
 
 def _history(here: Context, identity: str) -> list[tuple[int, Event]]:
