@@ -279,8 +279,7 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
     told = [event_item(view, *entry, may_read) for entry in _history(here, identity)[-LATEST:]]
     before = waiting[: place or 0]
     ahead = [(*_named(other, others), _missing(other)) for other in before[:AHEAD]]
-    known = identity in board.workloads
-    found = _unblocked(here, identity, full) if known else None
+    found = _unblocked(here, identity, full) if view.lacks else None
     return answer(
         {
             "reason": reason_item(view.reason, here.service.now(), may_read),

@@ -123,6 +123,7 @@ class Publisher:
             tasks=tuple(tasks),
             reason=reason,
             pool=pool,
+            lacks=verdict is not None,
             started=max((task.started for task in tasks if task.started is not None), default=None),
             progress=known.progress.get(identity),
         )
