@@ -21,8 +21,7 @@ from pliant.api.responses.workloads import Item, ended_view, job_type, reason_it
 from pliant.api.routes.trash import kept_item
 from pliant.api.routes.whatif import remedy_item, unblock_item
 from pliant.control.board.view import Board, WorkloadView
-from pliant.control.errors import NotFound, Refused, Unavailable
-from pliant.control.explain.questions import Unblocked
+from pliant.control.errors import NotFound, Refused
 from pliant.model.event import Event
 from pliant.model.reason import MayRead, Named
 from pliant.model.workload import Kind
@@ -294,16 +293,6 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
             "unblock": unblock_item(found, others),
         }
     )
-
-
-def _unblocked(here: Context, identity: str, full: bool) -> Unblocked | None:
-    """None while the scheduler does not answer: every answer says so, and the rest of this one is known."""
-    try:
-        return here.service.questions.unblock(identity, full=full)
-    except Unavailable:
-        if here.service.trouble:
-            return None
-        raise
 
 
 Remedies = Annotated[bool, Query(description="Also what would let each start, one change for each kind.")]
