@@ -39,6 +39,7 @@ class Publisher:
         if not (state.touched or state.told or state.moved):
             self.board = replace(old, cycles=state.cycles, cycle_us=took, at=now)
             return
+        world.settle()
         workloads = dict(old.workloads)
         for identity in sorted(state.told - state.touched):
             if identity in workloads:
@@ -122,6 +123,7 @@ class Publisher:
             tasks=tuple(tasks),
             reason=reason,
             pool=pool,
+            lacks=verdict is not None,
             started=max((task.started for task in tasks if task.started is not None), default=None),
             progress=known.progress.get(identity),
         )
@@ -160,7 +162,9 @@ class Publisher:
         key = row.id if isinstance(row, Project) else department_key(row.id)
         uses = []
         for pool in sorted(world.pools):
-            due = standing[key, pool]
+            due = standing.get((key, pool))
+            if due is None:  # newer than the newest plan
+                due = QueueStanding(key, pool, world.deserved(row.id, pool).gpu, 0)
             allocated, fixed = world.use(key, pool)
             uses.append(
                 PoolUse(
