@@ -43,20 +43,12 @@ def test_whoever_stands_where_only_the_pending_one_may_go_moves_elsewhere():
     assert t.rows() == ["a1 Running 1 n2", "b1 Running 1 n2", "a2 Running 2 n1"]
 
 
-@pytest.mark.parametrize(
-    ("moves_for", "pending", "moves"),
-    [
-        ("cores", "np", 1),
-        ("cores", "x1-2 @n3", 0),
-        ("preemptible", "np", 0),
-        ("preemptible", "x1-2 @n3", 1),
-    ],
-)
-def test_for_whom_work_is_moved(moves_for, pending, moves):
-    """For a core that may not be stopped, or for a second task of what runs."""
+@pytest.mark.parametrize(("pending", "moves"), [("np", 1), ("x1-2 @n3", 0)])
+def test_for_whom_work_is_moved(pending, moves):
+    """For a core that may not be stopped, not for a second task of what runs."""
     nodes = "n1:2 n2:2 n3:2" if "n3" in pending else "n1:2 n2:2"
     scene = world(nodes, "a=6", "a1 a g1 @n1", "b1 a g1 @n2", f"a2 a g2 {pending}")
-    t = Ticker(scene, settings=Settings(moves_for=moves_for))
+    t = Ticker(scene)
     t.settle()
     assert len(t.decisions(verb="move")) == moves
 

@@ -61,10 +61,6 @@ def _decided(world: World, now: int, settings: Settings) -> Plan:
         world.settle()
         cycle = Cycle(world, now, settings)
         release(cycle)
-        if "allocate" not in settings.actions:  # then nothing was tried yet that may now be taken for
-            for lane, rows in cycle.lanes().items():
-                for row in rows:
-                    cycle.failed(lane, cycle.kin(row[0], lane[1]), row)
         ran: set[str] = set()
         for name in settings.actions:
             if name not in ran or cycle.released:  # again only if something was released meanwhile

@@ -25,10 +25,9 @@ def consolidate(cycle: Cycle) -> None:
 
 def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
     """Of use only to what its queues may have and for which enough is free, if only in pieces."""
-    served = chunk.step is Step.CORE
-    if cycle.settings.moves_for == "preemptible":
-        served = chunk.workload.preemptible and chunk.step is not Step.BONUS
-    if not served or cycle.refuse(chunk, pool, adding) is not None or cycle.never_fits(chunk, pool):
+    if chunk.step is not Step.CORE or cycle.refuse(chunk, pool, adding) is not None:
+        return None
+    if cycle.never_fits(chunk, pool):
         return None
     cls = cycle.world.node_class(pool, ())  # who moves may go where the one that waits may not
     if len(cls.nodes) < 2 and not cls.partly:

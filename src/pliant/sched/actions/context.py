@@ -183,12 +183,7 @@ class Cycle(Destinations):
 
     def _gives(self, key: str, pool: str, it: Standing) -> bool:
         claimed = self.world.claimed(key, pool)
-        above = any(map(gt, claimed, it.deserved))
-        if above or "allocate" in self.settings.actions:
-            return above
-        # Where nothing allocates, who might have to give opens the way to what is idle.
-        fixed = self.world.tally(key, pool).fixed_gpu
-        return claimed.gpu >= it.deserved.gpu and claimed.gpu > fixed
+        return any(map(gt, claimed, it.deserved))
 
     def largest(self, project: str) -> int:
         """Milli-GPUs of the largest preemptible workload of a project when it was first asked for."""

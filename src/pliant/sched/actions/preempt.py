@@ -8,7 +8,7 @@ from pliant.sched.actions.take import serve
 from pliant.sched.preemption.victims import Rules
 from pliant.sched.shares.admission import RESOURCES, Refusal
 from pliant.sched.shares.standings import queue_of
-from pliant.sched.world.portions import Chunk, Step, core_priority
+from pliant.sched.world.portions import Chunk, Step
 
 
 class LowerPriority(Rules):
@@ -34,12 +34,9 @@ class LowerPriority(Rules):
             and (step is not Step.CORE or self.unprotected(victim))
         )
 
-    def gives(self, victim: Workload) -> bool:
-        return victim.project == self.chunk.workload.project and core_priority(victim) < self.chunk.priority
-
     def holds(self) -> bool:
         """The project gets no more by it than its fair share: others would take that back, and so on."""
-        return self.cycle.settings.preempts_beyond or all(
+        return all(
             not asked or now <= max(due, before)
             for asked, now, due, before in zip(
                 self.adding, self._own(), self._fair, self._before, strict=True
@@ -47,8 +44,6 @@ class LowerPriority(Rules):
         )
 
     def lacking(self) -> Refusal | None:
-        if self.cycle.settings.preempts_beyond:
-            return None
         for at, resource in enumerate(RESOURCES):
             most, own = max(self._fair[at], self._before[at]), self._own()[at]
             if self.adding[at] and own + self.adding[at] > most:

@@ -31,7 +31,6 @@ class BelowDue(Rules):
         self._gives: dict[
             str, tuple[int, tuple[str, str, Resources] | None]
         ] = {}  # project -> see _may_give()
-        self._gave: dict[str, bool] = {}  # project -> whether it had to give when it was first looked at
         self._levels: dict[str, tuple[str, str]] = {}  # project -> what _level() has answered
         self._donors: dict[
             str, tuple[str, Resources]
@@ -45,25 +44,11 @@ class BelowDue(Rules):
         known = self._gives.get(victim.project)
         if known is None or known[0] != self.world.version:
             known = self._gives[victim.project] = self.world.version, self._may_give(victim.project)
-        if victim.project not in self._gave:
-            self._gave[victim.project] = known[1] is not None or self._full(victim.project)
         if known[1] is None or self.sheltered(victim) or (step is Step.CORE and not self.unprotected(victim)):
             return False
         mine, theirs, have = known[1]
         self._donors.setdefault(theirs, (mine, have))
         return True
-
-    def gives(self, victim: Workload) -> bool:
-        return self._gave.get(victim.project, False)
-
-    def _full(self, project: str) -> bool:
-        """True if we are below our quota and the project has all of its own."""
-        mine, theirs = self._level(project)
-        have, due = self.cycle.own(theirs, self.pool), self._standing[theirs].deserved
-        lacks = any(
-            asked and it < most < INFINITE for asked, it, most in zip(self.adding, have, due, strict=True)
-        )
-        return self._below_quota(mine) and not lacks
 
     def _may_give(self, project: str) -> tuple[str, str, Resources] | None:
         """Our queue and theirs where they differ, and what theirs has; None: it may keep that."""

@@ -17,7 +17,6 @@ RulesFor = Callable[[Cycle, Chunk, str, Resources], Rules | None]
 def serve(cycle: Cycle, action: str, rules_for: RulesFor) -> None:
     """Let every blocked workload try, in fair order; what asks for more after a success tries again."""
     world = cycle.world
-    again = action == "shrink" or not cycle.settings.one_portion
     for lane in cycle.turns():
         pool = lane[1]
         rows = list(_useful(cycle, lane, rules_for))
@@ -46,12 +45,8 @@ def serve(cycle: Cycle, action: str, rules_for: RulesFor) -> None:
                 continue
             cycle.placed(chunk, pool, action, before)
             following = world.need(wid).chunk
-            if following is None or cycle.rests(following):
-                continue
-            if again:
+            if following is not None and not cycle.rests(following):
                 order.push(following, cycle.adding(following, pool))
-            else:  # the next action may serve it
-                cycle.failed(lane, cycle.kin(following, pool), (following,))
 
 
 def _hunted(cycle: Cycle, rules: Rules, failed: set[Kin]) -> bool:

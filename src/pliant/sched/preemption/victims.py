@@ -108,12 +108,7 @@ class Rules:
         """True if a core that may not be taken may be placed elsewhere instead."""
         if not self.relocates or not victim.preemptible or self.sheltered(victim):
             return False
-        aside = self.cycle.settings.moves_aside == "anybody" or self.gives(victim)
-        return aside and self.unprotected(victim)
-
-    def gives(self, victim: Workload) -> bool:
-        """True if it was among those that something may be taken from when the search began."""
-        return True
+        return self.unprotected(victim)
 
     def sheltered(self, victim: Workload) -> bool:
         """True if its project was disturbed so often that it keeps what it has but bonus."""
