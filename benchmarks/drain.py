@@ -35,11 +35,11 @@ from pathlib import Path
 from measure import Server, alternately, calibrate, cpu_seconds, head, percentile, row, tiny, took, training
 
 from pliant.client import Client
-from pliant.control.draft import Draft
 from pliant.control.loop import Loop
 from pliant.control.service import Service
-from pliant.control.submission import Submission
-from pliant.control.tenancy import QueueChange, QuotaChange
+from pliant.control.state.draft import Draft
+from pliant.control.submit.submission import Submission
+from pliant.control.usecases.tenancy import QueueChange, QuotaChange
 from pliant.devices.simulated import SimulatedDevices
 from pliant.engines.virtual.engine import VirtualEngine
 from pliant.engines.virtual.machines import Machines

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from measure import environment, head, percentile, row, tiny
 
-from pliant.train.fleet import Fleet, MasterProcess
+from pliant.train.agent.fleet import Fleet, MasterProcess
 
 WORKER = Path(__file__).with_name("_train_worker.py")
 Line = tuple[int, float, int, int, int]  # step, time, rank, size, pid

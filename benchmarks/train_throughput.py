@@ -102,7 +102,7 @@ def worker() -> None:
 
 def main() -> int:
     pairs = 3 if tiny(__doc__) else 200
-    from pliant.train.fleet import Fleet, MasterProcess
+    from pliant.train.agent.fleet import Fleet, MasterProcess
 
     folder = Path(tempfile.mkdtemp(prefix="pliant-bench-"))
     file = folder / "store"

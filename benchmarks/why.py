@@ -20,14 +20,14 @@ from pathlib import Path
 import cycle as small
 from measure import tiny
 
-from pliant.api.workloads import _missing, _queue
-from pliant.control.aside import aside
-from pliant.control.draft import Draft
+from pliant.api.routes.workloads import _missing, _queue
+from pliant.control.board.view import Board
+from pliant.control.explain.aside import aside
+from pliant.control.explain.questions import Questions
 from pliant.control.loop import Loop
 from pliant.control.ports import Batch, Saved
-from pliant.control.questions import Questions
 from pliant.control.recording import Cycled
-from pliant.control.view import Board
+from pliant.control.state.draft import Draft
 from pliant.model.machine import Gpu, Node, NodePool, Placement, Share
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Kind, Launch, Request, Task, TaskGroup, TaskPhase, Workload

@@ -28,11 +28,11 @@ from pliant import __version__
 from pliant.api.app import ServerInfo, create_app
 from pliant.api.auth import attempt_token
 from pliant.control.clock import SteadyClock
-from pliant.control.draft import Draft
 from pliant.control.fractions import Finding
 from pliant.control.loop import Loop
 from pliant.control.ports import Devices, Saved, StaleEpoch, Store
 from pliant.control.service import Service
+from pliant.control.state.draft import Draft
 from pliant.devices.discovery import Found, find_devices
 from pliant.devices.doctor import examine, table
 from pliant.devices.handout import Handout

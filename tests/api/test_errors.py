@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from inline_snapshot import snapshot
 
-from pliant.api import errors, shapes
+from pliant.api import errors
+from pliant.api.responses import models
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound, OverQuota, Unavailable
 from pliant.control.ports import StaleEpoch
 from tests.api.conftest import Api
@@ -15,16 +16,16 @@ from tests.api.stage import IMAGE
 TRAININGS = "/api/v1/workloads/trainings"
 
 
-def problem(api: Api, method: str, path: str, **options: Any) -> shapes.Problem:
+def problem(api: Api, method: str, path: str, **options: Any) -> models.Problem:
     answer = api.http.request(method, path, **options)
     assert answer.headers["content-type"] == "application/problem+json"
-    found = shapes.Problem.model_validate(answer.json())
+    found = models.Problem.model_validate(answer.json())
     assert found.status == found.code == answer.status_code
     assert found.detail == f"{found.message} {found.details}".strip()
     return found
 
 
-def said(found: shapes.Problem) -> str:
+def said(found: models.Problem) -> str:
     return f"{found.status} {found.reason}: {found.detail}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pliant.api.feed import AHEAD, feed
+from pliant.api.streaming.feed import AHEAD, feed
 from tests.api.stage import until
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pliant.api import shapes_org
+from pliant.api.responses import models_org
 from tests.api.conftest import Api
 from tests.api.stage import CLUSTER
 
@@ -13,14 +13,14 @@ POOLS = "/api/v1/node-pools"
 
 def test_the_cluster_is_a_bare_list_of_one(quiet: Api) -> None:
     [cluster] = quiet.get("/api/v1/clusters")
-    shapes_org.ClusterItem.model_validate(cluster)
+    models_org.ClusterItem.model_validate(cluster)
     assert (cluster["uuid"], cluster["status"]) == (CLUSTER, {"state": "Connected"})
 
 
 def test_nodes_and_what_they_hold(api: Api) -> None:
     api.running(api.submit("a", gpus=0.5)["workloadId"])
     found = api.get("/api/v1/nodes")
-    shapes_org.NodeList.model_validate(found)
+    models_org.NodeList.model_validate(found)
     [node] = found["nodes"]
     assert node == api.get("/api/v1/nodes/node-0") | {"updatedAt": node["updatedAt"]}
     assert (node["status"], node["nodePool"], node["clusterUuid"]) == ("Ready", "default", CLUSTER)
@@ -56,7 +56,7 @@ def test_a_pool_from_its_making_to_its_end(api: Api) -> None:
             "schedulingConfiguration": {"minGuaranteedRuntime": "2m"},
         },
     )
-    shapes_org.NodePoolItem.model_validate(pool)
+    models_org.NodePoolItem.model_validate(pool)
     assert pool["placementStrategy"] == {"gpu": "spread", "cpu": "binpack", "device": "binpack"}
     assert (pool["minRuntimeSeconds"], pool["phase"], pool["isDefault"]) == (120.0, "Empty", False)
     assert pool["schedulingConfiguration"]["minGuaranteedRuntime"] == "2m0s"
@@ -69,7 +69,7 @@ def test_a_pool_from_its_making_to_its_end(api: Api) -> None:
     )
     assert changed["minRuntimeSeconds"] == 90.0
     found = api.get(POOLS)
-    shapes_org.NodePoolList.model_validate(found)
+    models_org.NodePoolList.model_validate(found)
     assert sorted(item["name"] for item in found["nodepools"]) == ["default", "fast"]
     project = api.get("/api/v1/org-unit/projects/default")
     assert [entry["nodePool"]["name"] for entry in project["resources"]] == ["default", "fast"]

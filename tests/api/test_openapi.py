@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from pliant.api.app import ROUTERS
-from pliant.control.submission import Submission
+from pliant.control.submit.submission import Submission
 from pliant.model.workload import AttemptId, Kind, Launch
 from tests.api.conftest import Api
 from tests.api.stage import IMAGE, TOKEN, Command, Stage, stage

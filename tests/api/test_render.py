@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from pliant.api.amounts import quantity
-from pliant.api.render import job_type, numbers_of, over_quota, status_of
-from pliant.api.render_spec import spec_of
-from pliant.api.times import stamp
-from pliant.control.view import Board, PoolUse, QueueView, WorkloadView
+from pliant.api.responses.amounts import quantity
+from pliant.api.responses.spec import spec_of
+from pliant.api.responses.times import stamp
+from pliant.api.responses.workloads import job_type, numbers_of, over_quota, status_of
+from pliant.control.board.view import Board, PoolUse, QueueView, WorkloadView
 from pliant.model.machine import Placement, Share
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import Project

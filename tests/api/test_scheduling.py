@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from pliant.api import shapes, shapes_org
 from pliant.api.auth import attempt_token
+from pliant.api.responses import models, models_org
 from pliant.model.affinity import HOST
 from tests.api.conftest import Api
 from tests.api.stage import CLUSTER, SECRET, until
@@ -16,13 +16,13 @@ NODE = "/api/v1/nodes/node-0"
 
 
 def values(found: Any) -> dict[str, str]:
-    shapes_org.Settings.model_validate(found)
+    models_org.Settings.model_validate(found)
     return {entry["name"]: entry["value"] for entry in found["settings"] if not entry["isDefault"]}
 
 
 def messages(api: Api, subject: str) -> list[str]:
     found = api.get("/api/v1/events", subject=subject)
-    shapes.EventList.model_validate(found)
+    models.EventList.model_validate(found)
     return [event["message"] for event in found["events"]]
 
 
@@ -81,7 +81,7 @@ def test_a_job_may_not_change_them(api: Api) -> None:
 def test_a_topology_from_its_making_to_its_end(api: Api) -> None:
     body = {"name": "room", "levels": ["zone", "example.com/rack"], "clusterId": CLUSTER}
     made = api.call("POST", TOPOLOGIES, 201, json=body)
-    shapes_org.TopologyItem.model_validate(made)
+    models_org.TopologyItem.model_validate(made)
     assert (made["levels"], made["nodes"], made["nodePools"]) == (["zone", "example.com/rack"], 0, [])
     api.call("PATCH", NODE, json={"labels": {"zone": "z1", "example.com/rack": "r1"}})
     pool = api.call("PATCH", "/api/v1/node-pools/default", json={"networkTopologyId": made["id"]})
@@ -125,7 +125,7 @@ def test_a_pool_with_a_topology_that_is_none(quiet: Api) -> None:
 def test_labels_and_taints_are_set_and_taken_away(api: Api) -> None:
     body = {"labels": {"gpu": "h100", "rack": "r1"}, "taints": [{"key": "maintenance", "value": "soon"}]}
     node = api.call("PATCH", NODE, json=body)
-    shapes_org.NodeItem.model_validate(node)
+    models_org.NodeItem.model_validate(node)
     assert node["labels"] == {HOST: "node-0", "gpu": "h100", "rack": "r1"}
     assert node["taints"] == [{"key": "maintenance", "value": "soon", "effect": "NoSchedule"}]
     waits = api.submit("waits")["workloadId"]

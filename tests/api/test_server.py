@@ -8,10 +8,10 @@ import pytest
 from fastapi.routing import APIRoute
 from prometheus_client.parser import text_string_to_metric_families
 
-from pliant.api import shapes
 from pliant.api.app import ROUTERS
+from pliant.api.responses import models
+from pliant.control.board.view import Board
 from pliant.control.service import Service
-from pliant.control.view import Board
 from pliant.store import open_store
 from tests.api.conftest import Api
 
@@ -29,7 +29,7 @@ def test_not_ready_before_there_is_a_world(api: Api, monkeypatch: pytest.MonkeyP
 def test_the_server_item(api: Api) -> None:
     api.running(api.submit("a")["workloadId"])
     item = api.get("/api/v1/server")
-    shapes.ServerItem.model_validate(item)
+    models.ServerItem.model_validate(item)
     assert (item["pid"], item["epoch"], item["simulated"], item["tasksRunning"]) == (4711, 1, True, 1)
     assert item["uptime"] >= 0
     assert item["cycles"] > 0

@@ -4,7 +4,7 @@ import typing
 
 import pytest
 
-from pliant.api import shapes, shapes_org
+from pliant.api.responses import models, models_org
 from pliant.client import wire, wire_progress
 
 KINDS = {
@@ -17,7 +17,7 @@ KINDS = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_fields_are_those_of_the_wire(name: str) -> None:
-    ours = getattr(shapes, name, None) or getattr(shapes_org, name)
+    ours = getattr(models, name, None) or getattr(models_org, name)
     assert set(ours.model_fields) == set(typing.get_type_hints(KINDS[name]))
 
 

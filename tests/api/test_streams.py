@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from pliant.api import sessions
-from pliant.api.sessions import Sessions
+from pliant.api.streaming import sessions
+from pliant.api.streaming.sessions import Sessions
 from pliant.client import Client
 from pliant.client.errors import BadRequest, Conflict, NotFound, Unreachable
 from pliant.client.session import Exec

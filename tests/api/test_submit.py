@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 from inline_snapshot import snapshot
 
-from pliant.api import shapes
+from pliant.api.responses import models
 from tests.api.conftest import Api
 from tests.api.stage import CLUSTER, IMAGE, TOKEN, Stage, stage, until
 
@@ -41,7 +41,7 @@ def test_the_over_quota_body(api: Api) -> None:
             "spec": {"image": "runai.jfrog.io/demo/quickstart", "compute": {"gpuDevicesRequest": 1}},
         },
     )
-    shapes.Submitted.model_validate(made)
+    models.Submitted.model_validate(made)
     assert (made["name"], made["projectName"], made["notices"]) == ("a1", "default", [])
     item = api.running(made["workloadId"])
     assert item["allocatedResources"]["gpu"] == 1.0
@@ -477,7 +477,7 @@ def rehearse(api: Api, gpus: float, project: str = "default", **spec: Any) -> An
     }
     before = api.get("/api/v1/workloads")
     found = api.call("POST", TRAININGS, json=body, params={"dryRun": True})
-    shapes.Verdict.model_validate(found)
+    models.Verdict.model_validate(found)
     assert api.get("/api/v1/workloads")["workloads"] == before["workloads"] or before["workloads"]
     assert api.get("/api/v1/workloads/count")["count"] == len(before["workloads"])
     api.stage.loop.call(lambda draft: api.stage.loop.world.check())

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pliant.cli.elasticdl import main
-from pliant.cli.elasticdl_flags import FLAGS, REFUSED, WITHOUT_EFFECT
+from pliant.cli.elasticdl.flags import FLAGS, REFUSED, WITHOUT_EFFECT
+from pliant.cli.elasticdl.program import main
 from tests.cli.conftest import Result
 from tests.cli.fake import Answer, Chunks, Fake, problem
 from tests.cli.items import POD, workload

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pliant.cli.progress import bar
+from pliant.cli.output.progress import bar
 from tests.cli.fake import Answer, Chunks
 from tests.cli.items import workload
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pliant.cli import daemon
+from pliant.cli.server import daemon
 
 STUB = Path(__file__).with_name("stub_server.py")
 

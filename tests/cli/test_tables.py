@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from pliant.cli import workload_tables
-from pliant.cli.output import as_yaml
-from pliant.cli.tables import grouped, table
+from pliant.cli.output import workload_tables
+from pliant.cli.output.formats import as_yaml
+from pliant.cli.output.tables import grouped, table
 from tests.cli.fake import Answer
 from tests.cli.items import EVENT, node, pending, unit, workload
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pliant.control.draft import Draft
+from pliant.control.board.view import WorkloadView
 from pliant.control.loop import Loop
 from pliant.control.ports import Batch, Store
 from pliant.control.service import Service
-from pliant.control.submission import Submission
-from pliant.control.tenancy import QueueChange, QuotaChange
-from pliant.control.view import WorkloadView
+from pliant.control.state.draft import Draft
+from pliant.control.submit.submission import Submission
+from pliant.control.usecases.tenancy import QueueChange, QuotaChange
 from pliant.devices.simulated import SimulatedDevices
 from pliant.engines.virtual.engine import VirtualEngine
 from pliant.engines.virtual.machines import Machines

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pliant.control.accounting import PERIODS, WHOLE, decayed, lengthened, sum_of, total
-from pliant.control.tenancy import QueueChange, QuotaChange
+from pliant.control.state.accounting import PERIODS, WHOLE, decayed, lengthened, sum_of, total
+from pliant.control.usecases.tenancy import QueueChange, QuotaChange
 from pliant.model.ledger import PastUse
 from pliant.sched.settings import Settings
 from tests.control.stage import Stage

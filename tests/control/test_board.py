@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pliant.control.board import Publisher
-from pliant.control.view import Board
+from pliant.control.board.publisher import Publisher
+from pliant.control.board.view import Board
 from tests.control.stage import Stage
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pliant.control.errors import BadRequest
-from pliant.control.submission import Distribution, Submission
+from pliant.control.submit.submission import Distribution, Submission
 from pliant.model.workload import AttemptId, Kind, Launch, TaskGroup
 from tests.control.stage import Stage
 

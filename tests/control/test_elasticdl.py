@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
-from pliant.control.submission import Distribution, Submission
+from pliant.control.submit.submission import Distribution, Submission
 from pliant.model.fact import AttemptEnded
 from pliant.model.priority import PriorityClass
 from pliant.model.quantity import parse_bytes

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.placing import Placing
-from pliant.control.submission import Distribution, GroupAsk, Submission
+from pliant.control.submit.placing import Placing
+from pliant.control.submit.submission import Distribution, GroupAsk, Submission
 from pliant.model.topology import Within
 from pliant.model.workload import Kind, Launch, SubGroup
 from tests.control.stage import Stage

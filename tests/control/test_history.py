@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 import pliant.model.reason as reasons
-from pliant.control.draft import Draft
+from pliant.control.state.draft import Draft
 from pliant.model.event import EventKind
 from pliant.model.reason import Reason
 from tests.control.stage import Stage

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pliant.control.pods import pod_names
+from pliant.control.board.pods import pod_names
 from pliant.model.machine import Placement
 from pliant.model.workload import (
     Attempt,

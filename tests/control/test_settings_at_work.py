@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pliant.control.submission import Distribution
-from pliant.control.tenancy import QueueChange, QuotaChange
+from pliant.control.submit.submission import Distribution
+from pliant.control.usecases.tenancy import QueueChange, QuotaChange
 from pliant.model.workload import Kind
 from tests.control.stage import Stage
 

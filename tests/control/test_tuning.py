@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from pliant.control.board.view import CLUSTER
 from pliant.control.errors import BadRequest
-from pliant.control.setting import SETTINGS, changed, read, restored
-from pliant.control.view import CLUSTER
+from pliant.control.state.setting import SETTINGS, changed, read, restored
 from pliant.model.fact import NodeSeen
 from pliant.sched.settings import Settings
 from tests.control.stage import FailingStore, Stage

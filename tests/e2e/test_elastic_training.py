@@ -38,7 +38,7 @@ for _ in job.epochs(1):
 
 STUBBORN = """
 import os, subprocess, sys, time
-from pliant.train.link import Link
+from pliant.train.agent.link import Link
 
 link = Link.from_environment()
 if os.environ.get("CUDA_VISIBLE_DEVICES"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pliant.control.fractions import How
-from pliant.control.transitions import describe_exit
+from pliant.control.state.transitions import describe_exit
 from pliant.devices import ledger
 from pliant.devices.cards import DRIVERS
 from pliant.devices.handout import SHIM, Handout

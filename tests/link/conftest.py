@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pliant.train.link import Link
+from pliant.train.agent.link import Link
 
 ATTEMPT = "w-1/task-0/1"
 A, B = "GPU-a", "GPU-b"

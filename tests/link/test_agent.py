@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from pliant.train.agent import Agent
-from pliant.train.agent_job import Place, begin
-from pliant.train.calls import MasterClient
+from pliant.train.agent.fleet import Exit
+from pliant.train.agent.link import Holding
+from pliant.train.agent.place import Place, begin
+from pliant.train.agent.service import Agent
 from pliant.train.errors import MasterAway, Refused, TrainError
-from pliant.train.fleet import Exit
-from pliant.train.link import Holding
-from pliant.train.master import Master
+from pliant.train.master.calls import MasterClient
+from pliant.train.master.service import Master
 from tests.link.conftest import ATTEMPT, A, B, entry, until, write
 
 
@@ -155,7 +155,7 @@ def test_a_mortal_agent_ends_as_killed_when_its_worker_is(rig: Rig, asked: bool,
 def test_without_worker_and_master_it_is_over(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.source.tell(1, A)
     until(lambda: rig.workers.lives == [A], "it trains")
-    monkeypatch.setattr("pliant.train.agent.AWAY_S", 0.1)
+    monkeypatch.setattr("pliant.train.agent.service.AWAY_S", 0.1)
     until(lambda: rig.agent._status != {}, "it has heard of the job before")
     rig.workers.away = True
     rig.workers.state = "over"  # in this double nobody is started then
@@ -338,7 +338,7 @@ def run(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[s
 
 
 def test_there_is_one_agent_in_a_task(folder: Path) -> None:
-    from pliant.train.agent import _take_lead
+    from pliant.train.agent.service import _take_lead
 
     lead = _take_lead(folder)
     assert lead is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pliant.train.link import ALONE, Link, NoTask, report_of
+from pliant.train.agent.link import ALONE, Link, NoTask, report_of
 from tests.link.conftest import ATTEMPT, A, B, Scheduler, entry, until, write
 
 

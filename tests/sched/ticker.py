@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pliant.control.transitions import phase_changed, phase_of
+from pliant.control.state.transitions import phase_changed, phase_of
 from pliant.model.machine import Node, Placement
 from pliant.model.quantity import GPU
 from pliant.model.workload import AttemptId, Desired, Phase, Request, Task, TaskPhase, Workload

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from pliant.train.batches import positions, steps_per_epoch
-from pliant.train.checkpoint import read
+from pliant.train.data.batches import positions, steps_per_epoch
+from pliant.train.data.order import Order
 from pliant.train.elasticdl.columns import BytesCodec
 from pliant.train.elasticdl.source import open_records
-from pliant.train.order import Order
+from pliant.train.worker.checkpoint import read
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "elasticdl"
 MNIST = EXAMPLES / "elasticdl" / "python" / "examples" / "mnist_functional_api.py"

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pliant.train.calls import MasterClient
-from pliant.train.fleet import Fleet, MasterProcess
-from pliant.train.httpd import listen
-from pliant.train.ledger import Ledger, applied
-from pliant.train.master import Master
-from pliant.train.membership import Times
+from pliant.train.agent.fleet import Fleet, MasterProcess
+from pliant.train.master.calls import MasterClient
+from pliant.train.master.httpd import listen
+from pliant.train.master.ledger import Ledger, applied
+from pliant.train.master.membership import Times
+from pliant.train.master.service import Master
 from tests.train.zygote import Zygote
 
 SCRIPT = Path(__file__).with_name("script.py")

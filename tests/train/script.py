@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import pliant.train as pt
-from pliant.train.group import MasterStore
+from pliant.train.rendezvous.group import MasterStore
 
 spec = json.loads(os.environ["SPEC"])
 warnings.simplefilter("error")

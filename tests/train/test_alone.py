@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
+from pliant.train.agent.run import main
 from pliant.train.errors import BadCheckpoint, BadData, BadSettings, TrainError
-from pliant.train.job import Job, init
-from pliant.train.run import main
-from pliant.train.snapshot import load_final
+from pliant.train.worker.job import Job, init
+from pliant.train.worker.snapshot import load_final
 from tests.train.test_data import Broken
 
 X = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
@@ -200,7 +200,8 @@ def test_the_library_is_fast_to_import_and_needs_no_torch() -> None:
         "import sys, pliant.train; assert not {'torch', 'numpy'} & set(sys.modules); print(len(sys.modules))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    code = "import sys; sys.modules['torch'] = None; import pliant.train.master, pliant.train.run"
+    torchless = "import pliant.train.master.service, pliant.train.agent.run"
+    code = f"import sys; sys.modules['torch'] = None; {torchless}"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 

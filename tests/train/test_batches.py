@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from pliant.train.batches import micro_batches, owned, plan, positions, share, steps_per_epoch
-from pliant.train.order import Order
-from pliant.train.steps import plan_step
+from pliant.train.data.batches import micro_batches, owned, plan, positions, share, steps_per_epoch
+from pliant.train.data.order import Order
+from pliant.train.worker.steps import plan_step
 
 
 def test_every_batch_every_world_every_cap() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pliant.train.order import Order
+from pliant.train.data.order import Order
 from tests.train.jobs import Running
 from tests.train.zygote import Zygote
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from pliant.train.checkpoint import Checkpoints, load
-from pliant.train.data import Rows, csv_rows
+from pliant.train.data.record_files import RecordFile, write_records
+from pliant.train.data.rows import Rows, csv_rows
 from pliant.train.errors import BadCheckpoint, BadData, BadSettings
-from pliant.train.records import RecordFile, write_records
-from pliant.train.state import fingerprint, pack, unpack
+from pliant.train.rendezvous.state import fingerprint, pack, unpack
+from pliant.train.worker.checkpoint import Checkpoints, load
 
 
 class Broken:

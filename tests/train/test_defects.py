@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from pliant.train.batches import positions, steps_per_epoch
+from pliant.train.data.batches import positions, steps_per_epoch
 from pliant.train.errors import Refused
-from pliant.train.ledger import applied
-from pliant.train.shards import ShardQueue
+from pliant.train.master.ledger import applied
+from pliant.train.master.shards import ShardQueue
 from tests.train.jobs import Running
 from tests.train.test_churn import check
 from tests.train.test_master import Rig, rig

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from pliant.cli.elasticdl_flags import FLAGS
+from pliant.cli.elasticdl.flags import FLAGS
+from pliant.train.data.record_files import write_records
 from pliant.train.elasticdl import numeric_column
 from pliant.train.elasticdl.__main__ import main
 from pliant.train.elasticdl.columns import BytesCodec, columns_of
@@ -25,7 +26,6 @@ from pliant.train.elasticdl.flags import parse as parse_flags
 from pliant.train.elasticdl.modelfile import ModelFile, forward
 from pliant.train.elasticdl.source import open_records
 from pliant.train.errors import BadData, BadSettings, TrainError
-from pliant.train.records import write_records
 from tests.train.elasticdl_jobs import MNIST
 
 NAMES = {symbol: symbol for symbol in SYMBOLS}

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from pliant.train.calls import MasterClient
-from pliant.train.checkpoint import save
 from pliant.train.elasticdl.flags import SYMBOLS
 from pliant.train.elasticdl.modelfile import ModelFile
 from pliant.train.errors import TrainError
-from pliant.train.state import fingerprint
+from pliant.train.master.calls import MasterClient
+from pliant.train.rendezvous.state import fingerprint
+from pliant.train.worker.checkpoint import save
 from tests.train.elasticdl_jobs import MNIST, check_exactly_once, difference, logging_file, logs, replay
 
 PATIENCE = 90.0  # seconds; torch alone takes ten to import on a busy machine

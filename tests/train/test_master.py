@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from pliant.train.calls import MasterClient
 from pliant.train.errors import MasterAway, Refused, TrainError
-from pliant.train.httpd import listen
-from pliant.train.ledger import Event, Ledger, Span, applied, file_system, records_of
-from pliant.train.line import Line
-from pliant.train.master import Master
-from pliant.train.membership import Times
-from pliant.train.work import work
+from pliant.train.master.calls import MasterClient
+from pliant.train.master.httpd import listen
+from pliant.train.master.ledger import Event, Ledger, Span, applied, file_system, records_of
+from pliant.train.master.membership import Times
+from pliant.train.master.service import Master
+from pliant.train.rendezvous.line import Line
+from pliant.train.worker.work import work
 
 SETTINGS = {
     "records": 100,

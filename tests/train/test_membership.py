@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pliant.train.membership import Generation, Membership, Times
+from pliant.train.master.membership import Generation, Membership, Times
 
 
 class World:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pliant.train.checkpoint import Checkpoints
-from pliant.train.ledger import Ledger
+from pliant.train.master.ledger import Ledger
+from pliant.train.worker.checkpoint import Checkpoints
 from tests.train.jobs import PATIENT, Running
 from tests.train.test_churn import check
 from tests.train.test_parity import fixed, spec

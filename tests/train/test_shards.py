@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pliant.train.errors import Refused
-from pliant.train.shards import Lease, ShardQueue
+from pliant.train.master.shards import Lease, ShardQueue
 
 
 class Model(RuleBasedStateMachine):

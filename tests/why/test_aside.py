@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from pliant.control import aside as room
-from pliant.control.aside import aside
 from pliant.control.errors import NotFound, Unavailable
+from pliant.control.explain import aside as room
+from pliant.control.explain.aside import aside
 from tests.control.stage import Stage
 
 

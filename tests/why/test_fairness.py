@@ -2,7 +2,7 @@
 
 import pytest
 
-from pliant.control.fairness import HOUR, SLOTS, Sums, Use, jain, rates
+from pliant.control.board.fairness import HOUR, SLOTS, Sums, Use, jain, rates
 from tests.control.stage import Stage
 
 

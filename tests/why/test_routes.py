@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from pliant.api import shapes
-from pliant.api.audit import Fairness
 from pliant.api.auth import Authority
-from pliant.api.replay import ReplayItem
-from pliant.api.whatif import DrainItem, WhatIfItem
+from pliant.api.responses import models
+from pliant.api.routes.audit import Fairness
+from pliant.api.routes.replay import ReplayItem
+from pliant.api.routes.whatif import DrainItem, WhatIfItem
 from pliant.control.clock import SteadyClock
 from pliant.engines.virtual.machines import Machines
 from pliant.engines.virtual.timeline import Timeline
@@ -49,7 +49,7 @@ def waiting(api: Api) -> str:
 def test_what_unblocks_it(api: Api) -> None:
     identity = waiting(api)
     why = api.get(f"{WORKLOADS}/{identity}/why", full=True)
-    shapes.WhyItem.model_validate(why)
+    models.WhyItem.model_validate(why)
     found = {remedy["kind"]: remedy for remedy in why["unblock"]["remedies"]}
     assert {"end", "machines"} <= found.keys()
     assert "busy of project default ends" in found["end"]["text"]
@@ -82,7 +82,7 @@ def test_what_waits_for_the_same_shares_one_suggestion(api: Api) -> None:
     more = [api.submit(f"patient-{number}", gpus=2)["workloadId"] for number in (2, 3)]
     until(lambda: all(api.item(it)["reason"] is not None for it in more))
     queue = api.get("/api/v1/queue", remedies=True)["entries"]
-    shapes.Queue.model_validate({"entries": queue})
+    models.Queue.model_validate({"entries": queue})
     assert [(entry["name"], entry["like"]) for entry in queue] == [
         ("patient", None), ("patient-2", "patient"), ("patient-3", "patient"),
     ]  # fmt: skip

@@ -6,27 +6,27 @@ from typing import Any
 
 from fastapi import FastAPI, Security
 
-from pliant.api import (
+from pliant.api import errors
+from pliant.api.auth import BEARER, Authority, Gate
+from pliant.api.context import Context, ServerInfo
+from pliant.api.responses import models
+from pliant.api.responses.encoding import answer
+from pliant.api.routes import (
     audit,
-    errors,
     job,
     machines,
-    org,
+    organization,
     priorities,
     replay,
     scheduling,
-    shapes,
     streams,
     submit,
     whatif,
     workloads,
 )
-from pliant.api import server as server_routes
-from pliant.api.answers import answer
-from pliant.api.auth import BEARER, Authority, Gate
-from pliant.api.context import Context, ServerInfo
-from pliant.api.pulse import Pulse
-from pliant.api.sessions import Sessions
+from pliant.api.routes import server as server_routes
+from pliant.api.streaming.pulse import Pulse
+from pliant.api.streaming.sessions import Sessions
 from pliant.control.service import Service
 
 __all__ = ["ServerInfo", "create_app"]
@@ -56,7 +56,7 @@ def create_app(
         openapi_url=None,  # below: made in a thread, it takes a while
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
-        responses={"default": {"model": shapes.Problem, "description": "What is wrong and what to do"}},
+        responses={"default": {"model": models.Problem, "description": "What is wrong and what to do"}},
     )
     authority = Authority(token, secret)
     app.state.context = Context(
@@ -88,7 +88,7 @@ ROUTERS = (
     job.router,
     streams.router,
     workloads.router,
-    org.router,
+    organization.router,
     priorities.router,
     machines.router,
     scheduling.router,

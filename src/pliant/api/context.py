@@ -8,9 +8,9 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from pliant.api.auth import Authority
-from pliant.api.pulse import Pulse
-from pliant.api.render import Renderer
-from pliant.api.sessions import Sessions
+from pliant.api.responses.workloads import Renderer
+from pliant.api.streaming.pulse import Pulse
+from pliant.api.streaming.sessions import Sessions
 from pliant.control.fractions import Finding
 from pliant.control.service import Service
 

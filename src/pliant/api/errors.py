@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pliant.api.answers import encode
+from pliant.api.responses.encoding import encode
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound, OverQuota, Refused, Unavailable
 from pliant.control.ports import StaleEpoch
 from pliant.store.errors import StoreError

@@ -14,19 +14,19 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from pliant.control.accounting import Accounting
-from pliant.control.allocations import Allocations
-from pliant.control.board import Publisher
-from pliant.control.contradictions import Contradictions
-from pliant.control.draft import Draft
+from pliant.control.board.allocations import Allocations
+from pliant.control.board.fairness import Audit
+from pliant.control.board.publisher import Publisher
+from pliant.control.board.view import Board
 from pliant.control.errors import Refused, Unavailable
-from pliant.control.facts import FactBook
-from pliant.control.fairness import Audit
 from pliant.control.ports import Clock, Engine, Halt, StaleEpoch, Store
-from pliant.control.record import record_plan
 from pliant.control.recording import Cycled, Nothing, Recorder, rows_of
-from pliant.control.state import State
-from pliant.control.view import Board
+from pliant.control.state.accounting import Accounting
+from pliant.control.state.contradictions import Contradictions
+from pliant.control.state.draft import Draft
+from pliant.control.state.facts import FactBook
+from pliant.control.state.record import record_plan
+from pliant.control.state.state import State
 from pliant.model.fact import AttemptStarted, Fact, NodeLost, NodeSeen
 from pliant.model.order import Order, Resize, Start, Stop
 from pliant.model.workload import Attempt, TaskPhase, Workload

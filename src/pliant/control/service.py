@@ -5,21 +5,20 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pliant.control.aside import aside
-from pliant.control.draft import Draft
+from pliant.control.board.pods import pod_names
+from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
+from pliant.control.explain.aside import aside
+from pliant.control.explain.questions import Questions
+from pliant.control.explain.rehearsal import Rehearsal, rehearse
 from pliant.control.fractions import TaskUse
-from pliant.control.groups import groups_of, leader_of
-from pliant.control.jobs import Jobs
 from pliant.control.loop import Loop
-from pliant.control.placing import check_placing
-from pliant.control.pods import pod_names
 from pliant.control.ports import Engine, Remembered, Session
-from pliant.control.priorities import Priorities, valued
-from pliant.control.questions import Questions
-from pliant.control.rehearsal import Rehearsal, rehearse
-from pliant.control.state import State
-from pliant.control.submission import (
+from pliant.control.state.draft import Draft
+from pliant.control.state.state import State
+from pliant.control.submit.groups import groups_of, leader_of
+from pliant.control.submit.placing import check_placing
+from pliant.control.submit.submission import (
     Submission,
     backoff_of,
     check_image,
@@ -29,9 +28,10 @@ from pliant.control.submission import (
     priority_of,
     request_of,
 )
-from pliant.control.tenancy import Tenancy
-from pliant.control.tuning import Tuning
-from pliant.control.view import Board, WorkloadView
+from pliant.control.usecases.jobs import Jobs
+from pliant.control.usecases.priorities import Priorities, valued
+from pliant.control.usecases.tenancy import Tenancy
+from pliant.control.usecases.tuning import Tuning
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import Reason
 from pliant.model.tenancy import Project

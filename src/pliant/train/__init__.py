@@ -13,21 +13,21 @@ for _epoch in job.epochs(10):
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pliant.train.data import Rows as Rows
-    from pliant.train.data import csv_rows as csv_rows
+    from pliant.train.data.record_files import RecordFile as RecordFile
+    from pliant.train.data.record_files import write_records as write_records
+    from pliant.train.data.rows import Rows as Rows
+    from pliant.train.data.rows import csv_rows as csv_rows
     from pliant.train.errors import TrainError as TrainError
-    from pliant.train.job import Job as Job
-    from pliant.train.job import init as init
-    from pliant.train.records import RecordFile as RecordFile
-    from pliant.train.records import write_records as write_records
+    from pliant.train.worker.job import Job as Job
+    from pliant.train.worker.job import init as init
 
 _HOMES = {
-    "Job": "job",
-    "init": "job",
-    "Rows": "data",
-    "csv_rows": "data",
-    "RecordFile": "records",
-    "write_records": "records",
+    "Job": "worker.job",
+    "init": "worker.job",
+    "Rows": "data.rows",
+    "csv_rows": "data.rows",
+    "RecordFile": "data.record_files",
+    "write_records": "data.record_files",
     "TrainError": "errors",
 }
 __all__ = ["Job", "RecordFile", "Rows", "TrainError", "csv_rows", "init", "write_records"]

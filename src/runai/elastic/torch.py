@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterator
 
 import runai.elastic as plan
-from pliant.train.batches import plan as fitted
-from pliant.train.batches import share
+from pliant.train.data.batches import plan as fitted
+from pliant.train.data.batches import share
 
 
 def init(global_batch_size: int, max_gpu_batch_size: int, gpus: int | None = None) -> None:

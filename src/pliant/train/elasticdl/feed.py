@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pliant.train.data import Rows
+from pliant.train.data.rows import Rows
 from pliant.train.elasticdl.flags import PREDICTION, Flags
 from pliant.train.elasticdl.modelfile import ModelFile
 from pliant.train.elasticdl.source import open_records

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 
 import pliant.train
-from pliant.train.checkpoint import Checkpoints, read
-from pliant.train.data import Rows, to_device
+from pliant.train.data.rows import Rows, to_device
 from pliant.train.elasticdl.feed import rows_of
 from pliant.train.elasticdl.flags import EVALUATION, MODES, TRAINING, Flags
 from pliant.train.elasticdl.modelfile import ModelFile, forward
 from pliant.train.elasticdl.results import Parts, blocks
 from pliant.train.errors import BadCheckpoint, BadData, BadSettings, TrainError
-from pliant.train.evaluate import sums_over
-from pliant.train.job import Job
-from pliant.train.state import fingerprint
+from pliant.train.rendezvous.state import fingerprint
+from pliant.train.worker.checkpoint import Checkpoints, read
+from pliant.train.worker.evaluate import sums_over
+from pliant.train.worker.job import Job
 
 Compute = Callable[[Any, Rows, range, int], Any]  # (model, rows, places, minibatch) -> what is written
 SAY_EVERY = 100  # steps between two lines of the first rank

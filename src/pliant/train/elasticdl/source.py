@@ -8,9 +8,9 @@ from typing import overload
 import numpy as np
 
 import pliant
+from pliant.train.data.record_files import RecordFile
 from pliant.train.elasticdl.columns import Array
 from pliant.train.errors import BadData
-from pliant.train.records import RecordFile
 
 SIDE = 28  # pixels, as MNIST has them
 SMALL = 8  # pixels of the bundled digits

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from pliant.client.errors import PliantError
-from pliant.train import agent
-from pliant.train.agent_job import Place, begin
-from pliant.train.calls import MasterClient
+from pliant.train.agent import service as agent
+from pliant.train.agent.fleet import Fleet, MasterProcess
+from pliant.train.agent.link import Link
+from pliant.train.agent.place import Place, begin
 from pliant.train.elasticdl import contract
 from pliant.train.elasticdl.flags import MODES, Flags
 from pliant.train.elasticdl.results import finish
 from pliant.train.elasticdl.source import open_records
 from pliant.train.errors import MasterAway, Refused, TrainError
-from pliant.train.fleet import Fleet, MasterProcess
-from pliant.train.link import Link
+from pliant.train.master.calls import MasterClient
 
 POLL_S = 0.2
 STATUS_S = 1.0

@@ -1,0 +1,74 @@
+"""From what happened to what travels: events and history records of one workload."""
+
+from pliant.api.responses.times import stamp
+from pliant.api.responses.workloads import Item, numbers_of
+from pliant.control.board.view import WorkloadView
+from pliant.model.event import Event, EventKind
+from pliant.model.workload import Phase
+
+_WARNINGS = frozenset(
+    {
+        EventKind.RECLAIMED,
+        EventKind.PREEMPTED,
+        EventKind.LOST,
+        EventKind.RETRYING,
+        EventKind.FAILED,
+        EventKind.WARNING,
+    }
+)
+_PHASES = {
+    EventKind.PENDING: Phase.PENDING,
+    EventKind.RUNNING: Phase.RUNNING,
+    EventKind.STOPPED: Phase.STOPPED,
+    EventKind.RESUMED: Phase.RESUMING,
+    EventKind.COMPLETED: Phase.COMPLETED,
+    EventKind.FAILED: Phase.FAILED,
+    EventKind.DELETED: Phase.DELETING,
+}
+"""Kinds of events that say which phase a workload has come to."""
+
+
+def event_item(view: WorkloadView, number: int, event: Event) -> Item:
+    """A wire.EventItem; `number` is its place in all history."""
+    workload = view.workload
+    involved = {
+        "uid": workload.id,
+        "kind": f"{workload.kind.value}Workload",
+        "name": workload.name,
+        "namespace": view.project.namespace,
+    }
+    return _item(number, event, involved)
+
+
+def happening(number: int, event: Event) -> Item:
+    """A wire.EventItem about something that is no workload."""
+    kind, _, identity = event.subject.partition("/")
+    return _item(number, event, {"kind": kind.capitalize(), "name": identity or kind})
+
+
+def _item(number: int, event: Event, involved: dict[str, str]) -> Item:
+    return {
+        "createdAt": stamp(event.at),
+        "type": "Warning" if event.kind in _WARNINGS else "Normal",
+        "reason": event.kind.value,
+        "message": event.message,
+        "source": event.who,
+        "involvedObject": involved,
+        "id": str(number),
+        "who": event.who,
+        "code": event.reason,
+        "numbers": numbers_of(event.numbers),
+        "decision": event.decision,
+        "attempt": event.attempt,
+    }
+
+
+def record_item(view: WorkloadView, number: int, event: Event) -> Item:
+    """An entry of Run:ai's history: a change of phase or an event."""
+    phase = _PHASES.get(event.kind)
+    if phase is not None:
+        spec: Item = {"phaseUpdate": {"phase": phase.value, "phaseMessage": event.message}}
+    else:
+        spec = {"event": event_item(view, number, event)}
+    kind = "Event" if phase is None else "PhaseUpdate"
+    return {"meta": {"creationTimestamp": stamp(event.at), "type": kind}, "spec": spec}

@@ -1,0 +1,271 @@
+"""From views to what travels: projects, departments, nodes, node pools, clusters."""
+
+import uuid
+from collections.abc import Sequence
+
+from pliant.api.responses.amounts import gpus
+from pliant.api.responses.times import stamp
+from pliant.api.responses.workloads import Item
+from pliant.control.board.view import Board, NodeView, PoolUse, QueueView
+from pliant.control.state.accounting import sum_of
+from pliant.model.machine import DEFAULT_POOL, NodePool
+from pliant.model.quantity import Resources, format_duration
+from pliant.model.tenancy import UNLIMITED, Department, Project, Queue, Quota, TimeLimits
+
+RANKS = {
+    "Very Low": 25,
+    "Low": 50,
+    "Medium Low": 100,
+    "Medium": 150,
+    "Medium High": 200,
+    "High": 250,
+    "Very High": 300,
+}
+"""Names of ranks and their values; the middle one of Quota is the default."""
+
+MB = 10**6
+_GPU_HOUR = 1000 * 3_600_000
+
+
+def rank_name(value: int) -> str:
+    return next((name for name, rank in RANKS.items() if rank == value), str(value))
+
+
+def parent_of(queue: Queue) -> str:
+    """Id of the department above; '' at the top."""
+    if isinstance(queue, Project):
+        return queue.department
+    return queue.parent if isinstance(queue, Department) else ""
+
+
+def rules_of(limits: TimeLimits) -> Item:
+    """Limits in seconds by Run:ai's names."""
+
+    def seconds(ms: int | None) -> int | None:
+        return None if ms is None else ms // 1000
+
+    return {
+        "interactiveJobTimeLimitSeconds": seconds(limits.interactive),
+        "interactiveJobMaxIdleDurationSeconds": seconds(limits.interactive_idle),
+        "interactiveJobPreemptIdleDurationSeconds": seconds(limits.interactive_preemptible_idle),
+        "trainingJobMaxIdleDurationSeconds": seconds(limits.training_idle),
+        "trainingJobTimeLimitSeconds": seconds(limits.training),
+    }
+
+
+class UnitRenderer:
+    """Renders projects and departments as they stand on one board."""
+
+    def __init__(self, board: Board, now: int) -> None:
+        self._board = board
+        self._now = now  # ms
+        self._pools = {pool.name: pool.id for pool in board.pools}
+        self._cluster = board.cluster.uuid if board.cluster is not None else ""
+
+    def unit(self, view: QueueView) -> Item:
+        """A wire.OrgUnitItem."""
+        queue = view.queue
+        project = queue if isinstance(queue, Project) else None
+        parent = self._board.departments.get(parent_of(queue))
+        rules = rules_of(queue.limits)
+        types = {
+            "training": list(project.training_node_types) if project is not None else [],
+            "workspace": list(project.interactive_node_types) if project is not None else [],
+        }
+        return {
+            "id": queue.id,
+            "name": queue.name,
+            "description": queue.description,
+            "clusterId": self._cluster,
+            "parentId": parent_of(queue),
+            "createdAt": stamp(queue.created),
+            "resources": [self.resources(view, use) for use in view.uses],
+            "schedulingRules": rules,
+            "defaultNodePools": list(project.default_pools) if project is not None else [],
+            "nodeTypes": types,
+            "status": self._status(view, project.namespace if project is not None else None),
+            "totalResources": _totals(view),
+            "departmentName": parent.queue.name if parent is not None else "",
+            "fairShareGpus": gpus(sum(use.fair_share for use in view.uses)),
+            "overQuotaGpus": gpus(sum(max(0, use.allocated.gpu - use.quota) for use in view.uses)),
+            "quotaDerived": queue.derived,
+        }
+
+    def resources(self, view: QueueView, use: PoolUse) -> Item:
+        """A wire.PoolQuota; the quota of GPUs is what it deserves now, where it follows from others."""
+        quota = view.queue.quota(use.pool)
+        return {
+            "nodePool": {"id": self._pools.get(use.pool, ""), "name": use.pool},
+            "gpu": {
+                "deserved": gpus(use.quota),
+                "limit": _bound(quota.gpu_limit, 1000),
+                "overQuotaWeight": None if quota.weight is None else quota.weight / 1000,
+            },
+            "cpu": {
+                "deserved": _bound(quota.cpu, 1),
+                "limit": _bound(quota.cpu_limit, 1),
+                "overQuotaWeight": None,
+            },
+            "memory": {
+                "deserved": _bound(quota.memory, MB),
+                "limit": _bound(quota.memory_limit, MB),
+                "overQuotaWeight": None,
+                "units": "MB",
+            },
+            "priority": rank_name(quota.rank),
+            "reclaimMinRuntimeSeconds": _seconds(quota.reclaim_min_runtime),
+            "preemptMinRuntimeSeconds": _seconds(quota.preempt_min_runtime),
+        }
+
+    def _past_use(self, use: PoolUse) -> Item:
+        """Of a project; departments and pools that were never used have none."""
+        now, settings = self._now, self._board.settings
+        used = sum_of(use.past, use.allocated.gpu, now, settings)
+        had = sum_of(use.past_whole, use.capacity, now, settings)
+        return {
+            "pastUseGpuHours": round(used / _GPU_HOUR, 3),
+            "pastUseShare": round(used / had, 3) if had else 0.0,
+        }
+
+    def _status(self, view: QueueView, namespace: str | None) -> Item:
+        return {
+            "phase": "Ready",
+            "namespace": namespace,
+            "nodePoolQuotaStatuses": [
+                {
+                    "nodePoolName": use.pool,
+                    "nodePoolId": self._pools.get(use.pool, ""),
+                    "fairShareGpus": gpus(use.fair_share),
+                    **self._past_use(use),
+                    **_quota_status([use]),
+                }
+                for use in view.uses
+            ],
+            "quotaStatus": _quota_status(view.uses),
+        }
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
+
+
+def _bound(value: int, unit: int) -> float | None:
+    return None if value == UNLIMITED else value / unit
+
+
+def _totals(view: QueueView) -> Item:
+    quotas: list[Quota] = [view.queue.quota(use.pool) for use in view.uses]
+
+    def total(values: Sequence[int], unit: int) -> float | None:
+        return None if UNLIMITED in values else sum(values) / unit
+
+    return {
+        "gpuQuota": gpus(sum(use.quota for use in view.uses)),
+        "cpuQuota": total([quota.cpu for quota in quotas], 1),
+        "memoryQuota": total([quota.memory for quota in quotas], MB),
+    }
+
+
+def _quantities(amounts: Sequence[Resources]) -> Item:
+    """A wire.Quantities: GPUs, millicores, MB."""
+    return {
+        "gpu": gpus(sum(amount.gpu for amount in amounts)),
+        "cpu": float(sum(amount.cpu for amount in amounts)),
+        "memory": sum(amount.memory for amount in amounts) / MB,
+    }
+
+
+def _quota_status(uses: Sequence[PoolUse]) -> Item:
+    return {
+        "allocated": _quantities([use.allocated for use in uses]),
+        "allocatedNonPreemptible": _quantities([use.non_preemptible for use in uses]),
+        "requested": _quantities([use.requested for use in uses]),
+    }
+
+
+def node_item(view: NodeView, board: Board) -> Item:
+    """A wire.NodeItem."""
+    node, cluster = view.node, board.cluster
+    uid = cluster.uuid if cluster is not None else ""
+    models = sorted({gpu.model for gpu in node.gpus})
+    carried = {gpu.uuid: gpu for gpu in view.gpus}
+    return {
+        "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"pliant:{uid}/{node.name}")),
+        "name": node.name,
+        "status": "Ready" if node.ready else "NotReady",
+        "nodePool": view.pool,
+        "clusterUuid": uid,
+        "createdAt": stamp(cluster.created if cluster is not None else 0),
+        "updatedAt": stamp(board.at),
+        "gpuInfo": {"gpuType": ", ".join(models), "gpuCount": len(node.gpus)} if node.gpus else None,
+        "conditions": [
+            {
+                "type": "Ready",
+                "reason": "NodeReady" if node.ready else "NodeNotReady",
+                "message": "It takes no new work." if node.draining else "",
+            }
+        ],
+        "taints": [
+            *([{"key": "pliant/cordoned", "value": "", "effect": "NoSchedule"}] if node.draining else []),
+            *({"key": it.key, "value": it.value, "effect": it.effect.value} for it in node.taints),
+        ],
+        "labels": dict(node.labels),
+        "simulated": node.simulated,
+        "draining": node.draining,
+        "cpuCores": node.cpu / 1000,
+        "cpuAllocated": view.used.cpu / 1000,
+        "memoryBytes": node.memory,
+        "memoryAllocated": view.used.memory,
+        "gpus": [
+            {
+                "uuid": gpu.uuid,
+                "index": gpu.index,
+                "memoryBytes": gpu.memory,
+                "allocated": gpus(carried[gpu.uuid].carried),
+                "releasing": gpus(carried[gpu.uuid].releasing),
+                "promised": gpus(carried[gpu.uuid].promised),
+                "foreign": gpu.foreign,
+                "workloads": [
+                    board.workloads[identity].workload.name
+                    for identity in carried[gpu.uuid].workloads
+                    if identity in board.workloads
+                ],
+            }
+            for gpu in node.gpus
+        ],
+    }
+
+
+def pool_item(pool: NodePool, board: Board) -> Item:
+    """A wire.NodePoolItem."""
+    strategy = {
+        "cpu": pool.cpu_strategy.value,
+        "gpu": pool.gpu_strategy.value,
+        "device": pool.device_strategy.value,
+    }
+    return {
+        "id": pool.id,
+        "name": pool.name,
+        "labelKey": pool.label_key or None,
+        "labelValue": pool.label_value or None,
+        "isDefault": pool.name == DEFAULT_POOL,
+        "phase": "Ready" if any(view.pool == pool.name for view in board.nodes) else "Empty",
+        "placementStrategy": strategy,
+        "schedulingConfiguration": {
+            "placementStrategy": strategy,
+            "minGuaranteedRuntime": format_duration(pool.min_runtime) if pool.min_runtime else "0",
+        },
+        "networkTopologyName": pool.topology or None,
+        "minRuntimeSeconds": pool.min_runtime / 1000,
+    }
+
+
+def cluster_item(board: Board) -> Item:
+    """A wire.ClusterItem."""
+    cluster = board.cluster
+    return {
+        "uuid": cluster.uuid if cluster is not None else "",
+        "name": cluster.name if cluster is not None else "",
+        "version": cluster.version if cluster is not None else "",
+        "status": {"state": "Connected"},
+    }

@@ -1,0 +1,101 @@
+"""What was asked for, as it is told again."""
+
+import shlex
+from typing import Any
+
+from pliant.api.requests.placement import told
+from pliant.api.responses.amounts import gpus, quantity
+from pliant.model.workload import Kind, TaskGroup, Workload
+
+Item = dict[str, Any]
+
+
+def spec_of(workload: Workload) -> Item:
+    """What was asked for, in the words in which it can be asked for again."""
+    launch, group = workload.launch, workload.groups[-1]  # of a distributed workload: its workers
+    request = group.request
+    compute: Item = {
+        "cpuCoreRequest": request.cpu / 1000,
+        "cpuMemoryRequest": quantity(request.memory),
+    }
+    if request.devices:
+        compute["gpuDevicesRequest"] = request.devices
+    if request.gpu_memory:
+        compute |= {"gpuRequestType": "memory", "gpuMemoryRequest": quantity(request.gpu_memory)}
+        if request.gpu_memory_limit:
+            compute["gpuMemoryLimit"] = quantity(request.gpu_memory_limit)
+    elif request.devices:
+        compute |= {"gpuRequestType": "portion", "gpuPortionRequest": gpus(request.portion)}
+        if request.portion_limit:
+            compute["gpuPortionLimit"] = gpus(request.portion_limit)
+    distributed: Item = {}
+    if workload.framework:
+        distributed = {
+            "distributedFramework": workload.framework,
+            "numWorkers": group.wanted,
+            "minReplicas": group.min,
+            "maxReplicas": group.max,
+            "slotsPerWorker": workload.slots,
+        }
+    if workload.kind is Kind.DISTRIBUTED:
+        distributed |= {
+            "taskGroups": [_group(each) for each in workload.groups],
+            "subGroups": [
+                {"name": level.name, "parent": level.parent, "minGroups": level.min}
+                for level in workload.subgroups
+            ],
+            "minGroups": workload.min_groups,
+        }
+    if workload.kind is Kind.INFERENCE:
+        serving = [{"container": port.container} for port in workload.ports if port.service == "Serving"]
+        distributed = {
+            "servingPort": serving[0] if serving else None,
+            "autoscaling": {"minReplicas": group.wanted, "maxReplicas": group.max},
+        }
+    return {
+        **distributed,
+        "image": launch.image,
+        "command": shlex.join(launch.command) or None,
+        "args": shlex.join(launch.args) or None,
+        "commandArgv": list(launch.command),
+        "argsArgv": list(launch.args),
+        "compute": compute,
+        "environmentVariables": [{"name": name, "value": value} for name, value in launch.env],
+        "nodePools": list(workload.pools),
+        "nodeType": workload.node_type or None,
+        "priorityClass": workload.priority_class,
+        "preemptibility": "preemptible" if workload.preemptible else "non-preemptible",
+        "category": workload.category,
+        "ports": [
+            {"container": port.container, "serviceType": port.service, "external": port.external or None}
+            for port in workload.ports
+            if port.service not in ("URL", "Serving")
+        ],
+        "exposedUrls": [{"container": port.container} for port in workload.ports if port.service == "URL"],
+        "completions": group.wanted if group.at_once else None,
+        "parallelism": group.at_once or None,
+        "backoffLimit": workload.backoff_limit,
+        "terminationGracePeriodSeconds": launch.grace // 1000,
+        "terminateAfterPreemption": workload.terminate_after_preemption,
+        "autoDeletionTimeAfterCompletionSeconds": workload.ttl // 1000 if workload.ttl is not None else None,
+        "restartPolicy": "Always" if workload.restart else "Never",
+        "labels": [{"name": name, "value": value} for name, value in workload.labels],
+        "annotations": [{"name": name, "value": value} for name, value in workload.annotations],
+        "stdin": launch.stdin,
+        "tty": launch.tty,
+        "workingDir": launch.working_dir or None,
+        **told(workload),
+        "elastic": group.elastic,
+        "elasticDoubling": workload.grow_doubling,
+    }
+
+
+def _group(group: TaskGroup) -> Item:
+    return {
+        "name": group.name,
+        "replicas": group.wanted,
+        "minReplicas": group.min,
+        "maxReplicas": group.max,
+        "parent": group.parent,
+        "priority": group.priority,
+    }

@@ -1,0 +1,333 @@
+"""From views to what travels: workloads and their pods."""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pliant.api.responses.amounts import gpus, quantity
+from pliant.api.responses.fractions import Uses, fraction_of, shares_of
+from pliant.api.responses.progress import progress
+from pliant.api.responses.spec import spec_of
+from pliant.api.responses.times import stamp, stamp_or_none
+from pliant.control.board.pods import pod_names
+from pliant.control.board.view import Board, WorkloadView
+from pliant.control.state.transitions import describe_exit
+from pliant.model.machine import DEFAULT_POOL, Placement
+from pliant.model.quantity import format_bytes
+from pliant.model.reason import Reason
+from pliant.model.tenancy import Project
+from pliant.model.workload import (
+    Attempt,
+    Desired,
+    Kind,
+    Phase,
+    Request,
+    Task,
+    TaskGroup,
+    TaskPhase,
+    Workload,
+)
+
+Item = dict[str, Any]
+
+_STATUS = {
+    Phase.CREATING: "Pending",
+    Phase.PENDING: "Pending",
+    Phase.RESUMING: "Pending",
+    Phase.INITIALIZING: "ContainerCreating",
+    Phase.RUNNING: "Running",
+    Phase.UPDATING: "Pending",
+    Phase.DEGRADED: "Pending",
+    Phase.STOPPING: "Terminating",
+    Phase.TERMINATING: "Terminating",
+    Phase.DELETING: "Terminating",
+    Phase.STOPPED: "Suspended",
+    Phase.COMPLETED: "Succeeded",
+    Phase.FAILED: "Failed",
+    Phase.UNKNOWN: "Unknown",
+}
+_POD_STATUS = {
+    TaskPhase.WAITING: "Pending",
+    TaskPhase.ORDERED: "ContainerCreating",
+    TaskPhase.RUNNING: "Running",
+    TaskPhase.STOPPING: "Terminating",
+    TaskPhase.SUCCEEDED: "Succeeded",
+    TaskPhase.FAILED: "Failed",
+}
+
+
+def status_of(view: WorkloadView, now: int) -> str:
+    """The word of the first command line for where a workload stands."""
+    workload = view.workload
+    if workload.phase is Phase.UPDATING:
+        phases = {task.phase for task in view.tasks}
+        if TaskPhase.STOPPING in phases:
+            return "Terminating"
+        if TaskPhase.ORDERED in phases:
+            return "ContainerCreating"
+    if workload.phase is Phase.PENDING and any(_backs_off(task, now) for task in view.tasks):
+        return "CrashLoopBackOff" if workload.kind is Kind.WORKSPACE else "Error"
+    return _STATUS[workload.phase]
+
+
+def _backs_off(task: Task, now: int) -> bool:
+    waits = task.phase is TaskPhase.WAITING and task.retry_at is not None and task.retry_at > now
+    return waits and task.failures > 0
+
+
+def job_type(workload: Workload) -> str:
+    if workload.kind is Kind.WORKSPACE:
+        return "Interactive-Preemptible" if workload.preemptible else "Interactive"
+    if workload.framework:
+        return workload.framework
+    return "Inference" if workload.kind is Kind.INFERENCE else "Train"
+
+
+def reason_item(reason: Reason | None) -> Item | None:
+    if reason is None:
+        return None
+    return {"code": reason.code, "message": reason.text, "numbers": numbers_of(reason.numbers)}
+
+
+def numbers_of(pairs: Iterable[tuple[str, Any]]) -> Item:
+    """A reason's numbers as JSON has them."""
+    return {name: _plain(value) for name, value in pairs}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, Iterable):
+        return [_plain(entry) for entry in value]
+    return str(value)
+
+
+def over_quota(board: Board) -> dict[str, int]:
+    """Milli-GPUs each workload holds above its project's quota; non-preemptible, then older ones fill it."""
+    held: dict[tuple[str, str], list[WorkloadView]] = {}
+    for view in board.workloads.values():
+        if view.gpu:
+            held.setdefault((view.workload.project, view.pool), []).append(view)
+    found: dict[str, int] = {}
+    for (project, pool), views in held.items():
+        queue = board.projects.get(project)
+        room = next((use.quota for use in queue.uses if use.pool == pool), 0) if queue is not None else 0
+        for view in sorted(views, key=lambda view: (view.workload.preemptible, view.workload.serial)):
+            within = min(view.gpu, max(room, 0))
+            room -= view.gpu
+            if view.gpu > within:
+                found[view.workload.id] = view.gpu - within
+    return found
+
+
+def ended_view(workload: Workload, board: Board) -> WorkloadView:
+    """The view of a deleted workload, of which nothing is left but its row."""
+    queue = board.projects.get(workload.project)
+    project = queue.queue if queue is not None else None
+    if not isinstance(project, Project):
+        project = Project(workload.project, workload.project)
+    department = board.departments.get(project.department)
+    found = department.queue if department is not None else None
+    return WorkloadView(workload, project, None if isinstance(found, Project) else found, ())
+
+
+class Renderer:
+    """Renders workloads as they stand on one board at one moment (ms)."""
+
+    def __init__(self, board: Board, now: int, uses: Uses) -> None:
+        """`uses`: what is used of shares of GPUs."""
+        self.board = board
+        self._uses = uses
+        self.now = now
+        self.cluster = board.cluster.uuid if board.cluster is not None else ""
+        self._over = over_quota(board)
+
+    def workload(self, view: WorkloadView) -> Item:
+        """A wire.WorkloadItem."""
+        workload, project, department = view.workload, view.project, view.department
+        requests = [(group.request, group.at_once or group.wanted) for group in workload.groups]
+        final = workload.phase.final or workload.desired is Desired.DELETED
+        safe = view.safe_until if view.safe_until is not None and view.safe_until > self.now else None
+        message = workload.phase_message or (view.reason_text if view.waiting else "")
+        return {
+            "id": workload.id,
+            "name": workload.name,
+            "type": workload.kind.value,
+            "phase": workload.phase.value,
+            "phaseMessage": message,
+            "phaseReason": getattr(view.reason, "api_code", None) or None,
+            "phaseUpdatedAt": stamp(workload.phase_since),
+            "desiredPhase": workload.desired.value,
+            "priority": workload.priority,
+            "priorityClassName": workload.priority_class,
+            "preemptible": workload.preemptible,
+            "category": workload.category,
+            "projectId": project.id,
+            "projectName": project.name,
+            "departmentId": department.id if department is not None else "",
+            "departmentName": department.name if department is not None else "",
+            "clusterId": self.cluster,
+            "namespace": project.namespace,
+            "submittedBy": workload.user,
+            "source": workload.source,
+            "createdAt": stamp(workload.created),
+            "completedAt": stamp_or_none(workload.completed),
+            "deletedAt": stamp_or_none(workload.deleted),
+            "runningPods": view.running,
+            "requestedPods": _pods_asked(workload.groups),
+            "workloadRequestedResources": requested(requests),
+            "podsRequestedResources": requested([(workload.groups[-1].request, 1)]),
+            "allocatedResources": allocated(view.occupied),
+            "requestedNodePools": list(workload.pools or project.default_pools or (DEFAULT_POOL,)),
+            "currentNodePools": [view.pool] if view.pool else [],
+            "images": list(dict.fromkeys(workload.launch_of(task.name).image for task in view.tasks))
+            or [workload.launch.image],
+            "urls": [
+                f"http://localhost:{port.container + task.index}"
+                for port in workload.ports
+                for task in view.tasks
+                if port.public and task.phase is TaskPhase.RUNNING
+            ],
+            "command": shlex.join(workload.launch.command),
+            "arguments": shlex.join(workload.launch.args),
+            "environmentVariables": dict(workload.launch.env),
+            "labels": dict(workload.labels),
+            "totalPendingTimeSeconds": self._spent(
+                workload, workload.pending_ms, (Phase.CREATING, Phase.PENDING, Phase.INITIALIZING)
+            ),
+            "totalRunningTimeSeconds": self._spent(
+                workload, workload.running_ms, (Phase.RUNNING, Phase.UPDATING, Phase.DEGRADED)
+            ),
+            "guaranteedRuntimeEndsAt": stamp_or_none(safe),
+            "actionsSupport": {"delete": workload.desired is not Desired.DELETED, "suspend": not final},
+            "distributedFramework": workload.framework or None,
+            "status": status_of(view, self.now),
+            "jobType": job_type(workload),
+            "pendingPods": view.waiting,
+            "elastic": any(
+                group.elastic or (group.max > group.min and not group.at_once) for group in workload.groups
+            ),
+            "node": view.nodes[0] if len(view.nodes) == 1 else "<multiple>" if view.nodes else "",
+            "nodes": list(view.nodes),
+            "nodeType": workload.node_type,
+            "reason": reason_item(view.reason),
+            "queuePosition": view.position,
+            "fraction": fraction_of(view, self._uses),
+            "gpuShares": shares_of(view, self._uses),
+            "overQuotaGpus": gpus(self._over.get(workload.id, 0)),
+            "progress": progress(view.progress),
+        }
+
+    def _spent(self, workload: Workload, before: int, phases: Sequence[Phase]) -> int:
+        """Seconds in these phases, the present stay included."""
+        present = max(0, self.now - workload.phase_since) if workload.phase in phases else 0
+        return (before + present) // 1000
+
+    def pods(self, view: WorkloadView, attempts: Iterable[Attempt]) -> list[Item]:
+        """Its wire.PodItems: every task that has ever been started, or was asked for and may still be."""
+        rows = sorted(attempts, key=lambda row: row.id.number)
+        newest = {row.id.task: row for row in rows}
+        names = pod_names(view.workload, view.tasks, rows)
+        wanted = {group.name: group.wanted for group in view.workload.groups}
+        return [
+            self._pod(view.workload, task, newest.get(task.name), names[task.name])
+            for task in view.tasks
+            if task.attempt or (task.index < wanted[task.group] and not view.workload.phase.final)
+        ]
+
+    def _pod(self, workload: Workload, task: Task, attempt: Attempt | None, name: str) -> Item:
+        end = attempt.exit if attempt is not None else None
+        begun = attempt.ordered if attempt is not None else None
+        placed = task.carries or task.claims
+        container: Item = {"name": task.name, "image": workload.launch_of(task.name).image}
+        container["startedAt"] = stamp_or_none(attempt.started if attempt is not None else None)
+        status = _POD_STATUS[task.phase]
+        if _backs_off(task, self.now):
+            status = "CrashLoopBackOff" if workload.kind is Kind.WORKSPACE else "Error"
+        if workload.phase.final and task.phase is TaskPhase.WAITING:  # it had been stopped, or was at the end
+            status = "Succeeded" if end is not None and end.code == 0 else "Stopped"
+        return {
+            "name": name,
+            "status": status,
+            "createdAt": stamp_or_none(begun),
+            "completedAt": stamp_or_none(end.at if end is not None else None),
+            "nodeName": placed.node if placed is not None else "",
+            "containers": [container],
+            "allocatedResources": allocated([task.carries] if task.carries is not None else []),
+            "attempt": task.attempt,
+            "gpus": list(task.carries.uuids) if task.carries is not None else [],
+            "exitCode": end.code if end is not None else None,
+            "message": f"{task.name} {describe_exit(end)}." if end is not None else "",
+        }
+
+
+def submitted(
+    workload: Workload, board: Board, notices: Sequence[str] = (), asked: str | None = None
+) -> Item:
+    """A wire.Submitted."""
+    project = board.projects.get(workload.project)
+    return {
+        "name": workload.name,
+        "requestedName": asked,
+        "workloadId": workload.id,
+        "projectId": workload.project,
+        "clusterId": board.cluster.uuid if board.cluster is not None else "",
+        "createdAt": stamp(workload.created),
+        "desiredPhase": workload.desired.value,
+        "actualPhase": workload.phase.value,
+        "spec": spec_of(workload),
+        "projectName": project.queue.name if project is not None else "",
+        "notices": list(notices),
+    }
+
+
+def _pods_asked(groups: Sequence[TaskGroup]) -> Item:
+    at_once = sum(group.at_once or group.wanted for group in groups)
+    independent = any(group.at_once for group in groups)
+    return {
+        "number": at_once,
+        "min": at_once if independent else sum(group.min for group in groups),
+        "max": at_once if independent else sum(group.max for group in groups),
+        "parallelism": at_once,
+        "completions": sum(group.wanted for group in groups),
+    }
+
+
+def requested(requests: Sequence[tuple[Request, int]]) -> Item:
+    """A wire.RequestedResources of so many tasks with each request."""
+    by_memory = any(request.gpu_memory for request, _ in requests)
+    devices = any(request.devices for request, _ in requests)
+    memory = sum(request.gpu_memory * request.devices * count for request, count in requests)
+    most = sum(
+        (request.gpu_memory_limit or request.gpu_memory) * request.devices * count
+        for request, count in requests
+    )
+    gpu = sum(request.gpu * count for request, count in requests)
+    limit = sum(
+        max(request.portion_limit, request.portion) * request.devices * count for request, count in requests
+    )
+    return {
+        "gpuRequestType": "memory" if by_memory else "portion" if devices else None,
+        "gpu": {"request": gpus(gpu), "limit": gpus(limit)} if devices and not by_memory else None,
+        "gpuMemory": {"request": quantity(memory), "limit": quantity(most)} if by_memory else None,
+        "cpu": {"request": sum(request.cpu * count for request, count in requests) / 1000, "limit": None},
+        "cpuMemory": {
+            "request": quantity(sum(request.memory * count for request, count in requests)),
+            "limit": None,
+        },
+    }
+
+
+def allocated(placements: Sequence[Placement]) -> Item:
+    """A wire.AllocatedResources: what these really occupy."""
+    memory = sum(share.memory for placement in placements for share in placement.shares)
+    return {
+        "gpu": gpus(sum(placement.gpu for placement in placements)),
+        "gpuMemory": format_bytes(memory) if memory else None,
+        "cpu": sum(placement.cpu for placement in placements) / 1000,
+        "cpuMemory": format_bytes(sum(placement.memory for placement in placements)) if placements else None,
+    }

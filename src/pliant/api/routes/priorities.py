@@ -1,0 +1,84 @@
+"""Priority classes: names for priorities, built in and people's own."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from pliant.api.auth import Caller
+from pliant.api.context import Here
+from pliant.api.requests.models import PriorityClassBody, PriorityClassesBody
+from pliant.api.responses import models_org
+from pliant.api.responses.encoding import answer, answers, empty
+from pliant.api.responses.times import stamp
+from pliant.api.responses.workloads import Item
+from pliant.control.board.view import Board
+from pliant.control.errors import BadRequest
+from pliant.model.priority import PriorityClass
+from pliant.model.workload import PRIORITIES
+
+router = APIRouter(prefix="/api/v1", tags=["projects and departments"])
+
+
+@router.get("/workload-priorities", **answers(200, models_org.Priorities))
+def workload_priorities(here: Here) -> Response:
+    """Priorities of workloads inside their project."""
+    board = here.service.board
+    known = [(name, value, "system") for name, value in PRIORITIES.items()]
+    known += [(row.name, row.value, "user") for row in board.priorities]
+    return answer(
+        {
+            "priorities": [
+                {"id": name, "name": name, "value": value, "source": source} for name, value, source in known
+            ]
+        }
+    )
+
+
+@router.get("/priority-classes", **answers(200, models_org.PriorityClassList))
+def priority_classes(here: Here) -> Response:
+    """Those that people made."""
+    return answer({"priorityClasses": _items(here.service.board)})
+
+
+@router.post("/priority-classes", **answers(201, models_org.PriorityClassItem))
+def create_priority_class(body: PriorityClassBody, here: Here, caller: Caller) -> Response:
+    """A name for a priority: more is first."""
+    return answer(_item(here.service.priorities.create(_row(body), caller.user)), 201)
+
+
+@router.put("/priority-classes", **answers(200, models_org.AppliedList))
+def apply_priority_classes(body: PriorityClassesBody, here: Here, caller: Caller) -> Response:
+    """All of them, or none: what is there with the same value stays, another value is refused."""
+    done = here.service.priorities.apply([_row(each) for each in body.priorityClasses], caller.user)
+    return answer({"applied": [{"name": row.name, "result": result} for row, result in done]})
+
+
+Name = Annotated[str, Path(max_length=253)]
+
+
+@router.delete("/priority-classes/{name}", status_code=204, response_model=None)
+def delete_priority_class(name: Name, here: Here, caller: Caller) -> Response:
+    """Work that names it keeps its value."""
+    here.service.priorities.delete(name, caller.user)
+    return empty()
+
+
+def _row(body: PriorityClassBody) -> PriorityClass:
+    if body.name is None or body.value is None:
+        lacks = "name" if body.name is None else "value"
+        raise BadRequest(f"A priority class needs a {lacks}.", "Send name and value; more is first.")
+    return PriorityClass(body.name, body.value, body.description or "")
+
+
+def _items(board: Board) -> list[Item]:
+    return [_item(row) for row in board.priorities]
+
+
+def _item(row: PriorityClass) -> Item:
+    """A wire.PriorityClassItem."""
+    return {
+        "name": row.name,
+        "value": row.value,
+        "description": row.description,
+        "createdAt": stamp(row.created),
+    }

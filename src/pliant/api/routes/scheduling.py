@@ -1,0 +1,159 @@
+"""What is set about scheduling for all: settings, topologies, and the history of what concerns all."""
+
+import uuid
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Query, Response
+
+from pliant.api.auth import Caller
+from pliant.api.context import Context, Here
+from pliant.api.listing import Listing, Window, cut, window
+from pliant.api.requests.models import TopologyBody
+from pliant.api.responses import models, models_org
+from pliant.api.responses.encoding import answer, answers, empty
+from pliant.api.responses.history import happening
+from pliant.api.responses.workloads import Item
+from pliant.control.board.view import CLUSTER, Board
+from pliant.control.errors import BadRequest, NotFound
+from pliant.control.state.setting import SETTINGS, read
+from pliant.model.topology import Topology
+from pliant.sched.settings import Settings
+
+router = APIRouter(prefix="/api/v1", tags=["scheduling"])
+
+Asked = Annotated[Window, Depends(window)]
+Typed = bool | str | float | int | None  # bool: so that true is not taken for 1
+
+
+# -- settings ---------------------------------------------------------------------------------------
+
+
+@router.get("/scheduling-settings", **answers(200, models_org.Settings))
+def settings(here: Here) -> Response:
+    """All that may be set about scheduling, and what contradicts itself in what is known."""
+    return answer(_settings(here.service.board))
+
+
+@router.patch("/scheduling-settings", **answers(200, models_org.Settings))
+def tune(body: Annotated[dict[str, Typed], Body()], here: Here, caller: Caller) -> Response:
+    """Set what is named: {"stale-grace": "5m"}; a number is seconds, GPUs or a count, null the default."""
+    if not body:
+        raise BadRequest("Nothing is named.", 'Send names and values, as in {"stale-grace": "5m"}.')
+    typed = {name: None if value is None else _text(name, value) for name, value in body.items()}
+    here.service.tune(read(typed), caller.user)
+    return answer(_settings(here.service.board))
+
+
+def _text(name: str, value: str | int | float) -> str:
+    if isinstance(value, bool):
+        raise BadRequest(f"{name[:40]} cannot be {str(value).lower()}.", "Give a number or a text.")
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _settings(board: Board) -> Item:
+    default = Settings()
+    return {
+        "settings": [
+            {
+                "name": setting.name,
+                "value": setting.show(getattr(board.settings, setting.field)),
+                "default": setting.show(getattr(default, setting.field)),
+                "isDefault": getattr(board.settings, setting.field) == getattr(default, setting.field),
+                "about": setting.about,
+            }
+            for setting in SETTINGS
+        ],
+        "faults": list(board.faults),
+    }
+
+
+# -- history ----------------------------------------------------------------------------------------
+
+Subject = Annotated[
+    str,
+    Query(max_length=200, description="cluster, project/ID, department/ID, node/NAME, pool/NAME"),
+]
+
+
+@router.get("/events", **answers(200, models.EventList))
+def events(here: Here, asked: Asked, subject: Subject = CLUSTER) -> Response:
+    """What happened to something that is no workload, oldest first: who set what, what contradicts itself."""
+    found: list[tuple[int, Any]] = []
+    while more := here.service.history(subject, found[-1][0] if found else 0, 500):
+        found += more
+    return answer(cut("events", found, asked, lambda entry: happening(*entry)))
+
+
+# -- topologies -------------------------------------------------------------------------------------
+
+_topologies: Listing[Topology] = Listing(
+    {"name": lambda row: row.name, "phase": lambda row: "Ready", "source": lambda row: "API"},
+    searched=("name",),
+)
+
+
+@router.get("/network-topologies", **answers(200, models_org.TopologyList))
+def topologies(here: Here, asked: Asked) -> Response:
+    board = here.service.board
+    return answer(
+        _topologies.page("networkTopologies", board.topologies, asked, lambda row: _topology(row, board))
+    )
+
+
+@router.post("/network-topologies", **answers(201, models_org.TopologyItem))
+def create_topology(body: TopologyBody, here: Here, caller: Caller) -> Response:
+    """Labels of nodes, the widest level first."""
+    made = here.service.create_topology(body.name or "", tuple(body.levels or ()), caller.user)
+    return answer(_topology(made, here.service.board), 201)
+
+
+@router.get("/network-topologies/{key}", **answers(200, models_org.TopologyItem))
+def topology(key: str, here: Here) -> Response:
+    """By name or id."""
+    return answer(_topology(_find(key, here), here.service.board))
+
+
+@router.put("/network-topologies/{key}", **answers(200, models_org.TopologyItem))
+def update_topology(key: str, body: TopologyBody, here: Here, caller: Caller) -> Response:
+    name = _find(key, here).name
+    if body.name is not None and body.name != name:
+        raise BadRequest("The name of a topology cannot be changed.", "Make another one.")
+    made = here.service.update_topology(name, tuple(body.levels or ()), caller.user)
+    return answer(_topology(made, here.service.board))
+
+
+@router.delete("/network-topologies/{key}", status_code=204, response_model=None)
+def delete_topology(key: str, here: Here, caller: Caller) -> Response:
+    here.service.delete_topology(_find(key, here).name, caller.user)
+    return empty()
+
+
+def topology_id(board: Board, name: str) -> str:
+    cluster = board.cluster.uuid if board.cluster is not None else ""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"pliant:{cluster}/topology/{name}"))
+
+
+def _find(key: str, here: Context) -> Topology:
+    board = here.service.board
+    for row in board.topologies:
+        if key in (row.name, topology_id(board, row.name)):
+            return row
+    raise NotFound(
+        f"There is no topology {key[:60]!r}.",
+        "See them with: pliant topology list (GET /api/v1/network-topologies)",
+    )
+
+
+def _topology(row: Topology, board: Board) -> Item:
+    """A wire.TopologyItem."""
+    labelled = [
+        view for view in board.nodes if all(view.node.label(level) is not None for level in row.levels)
+    ]
+    return {
+        "id": topology_id(board, row.name),
+        "name": row.name,
+        "clusterId": board.cluster.uuid if board.cluster is not None else "",
+        "levels": list(row.levels),
+        "nodePools": [pool.name for pool in board.pools if pool.topology == row.name],
+        "nodes": len(labelled),
+    }

@@ -1,0 +1,237 @@
+"""What goes on for long: logs, commands inside tasks, changes as they happen. Nothing blocks the loop."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+
+from pliant.api.context import Context, Here
+from pliant.api.requests.models import Command, Screen
+from pliant.api.responses import models
+from pliant.api.responses.encoding import answer, answers, empty, encode
+from pliant.api.responses.workloads import Renderer
+from pliant.api.streaming.feed import BEAT, feed
+from pliant.control.board.view import Board, WorkloadView
+from pliant.control.errors import BadRequest, Conflict
+from pliant.model.workload import AttemptId
+
+router = APIRouter(prefix="/api/v1", tags=["streams"])
+
+KEEP_ALIVE = 15.0
+"""Seconds without news after which a comment is sent, so that a client that is gone is noticed."""
+
+READ_FOR = 0.25
+"""Seconds for which the output of a command is waited for at once."""
+
+_OCTETS: dict[str, Any] = {"content": {"application/octet-stream": {}}, "description": "Raw output"}
+_NO_BUFFER = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+# -- logs -------------------------------------------------------------------------------------------
+
+
+@router.get("/workloads/{identity}/logs", responses={200: {"content": {"text/plain": {}}}})
+def logs(
+    identity: str,
+    here: Here,
+    follow: bool = False,
+    tail: Annotated[int | None, Query(ge=0, le=10**9)] = None,
+    since: Annotated[int | None, Query(alias="sinceSeconds", ge=0, le=10**9)] = None,
+    pod: str = "",
+    timestamps: bool = False,
+    attempt: Annotated[int, Query(ge=0, le=10**9, description="0: the newest one")] = 0,
+) -> Response:
+    """What a task prints. With `follow` it ends with the workload, or with the attempt that was named."""
+    if timestamps:
+        raise BadRequest("The lines of a log carry no times here.", "Leave out timestamps.")
+    began = None if since is None else here.service.now() - since * 1000
+    chunks = here.service.logs(identity, task=pod, number=attempt, follow=follow, tail=tail, since=began)
+    first = next(chunks, None)  # what cannot be read is refused before the answer begins
+    source = feed(_whole(first, chunks) if first is not None else iter(()), "logs", here.closing)
+    return StreamingResponse(source, media_type="text/plain; charset=utf-8", headers=_NO_BUFFER)
+
+
+def _whole(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+# -- commands inside tasks --------------------------------------------------------------------------
+
+
+@router.post("/workloads/{identity}/exec", **answers(201, models.ExecStarted))
+def start(identity: str, body: Command, here: Here) -> Response:
+    """Run a command in the environment of a running task."""
+    attempt = _attempt(here.service.workload(identity), body.pod)
+    try:
+        session = here.service.exec(
+            identity,
+            body.command,
+            task=body.pod,
+            tty=body.tty,
+            stdin=body.stdin,
+            rows=body.rows,
+            columns=body.columns,
+        )
+    except (OSError, ValueError) as error:
+        raise Conflict(f"The command could not be started: {error}.") from error
+    return answer({"id": here.sessions.add(session, attempt)}, 201)
+
+
+def _attempt(view: WorkloadView, pod: str) -> AttemptId:
+    """The present attempt of that task, or of the first one; the service refuses a name that is wrong."""
+    names = {f"{view.workload.name}-{task.name}": task for task in view.tasks}
+    names |= {task.name: task for task in view.tasks}
+    task = names.get(pod, view.tasks[0])
+    return AttemptId(view.workload.id, task.name, task.attempt)
+
+
+@router.get("/exec/{session}/output", responses={200: _OCTETS})
+def output(session: str, here: Here) -> Response:
+    """Raw output until the command ends; for one reader at a time."""
+    here.sessions.check_free(session)
+    source = feed(_output(here, session), "exec", here.closing)
+    return StreamingResponse(source, media_type="application/octet-stream", headers=_NO_BUFFER)
+
+
+def _output(here: Context, identity: str) -> Iterator[bytes]:
+    with here.sessions.reading(identity) as session:
+        while (chunk := session.read(READ_FOR)) != b"":
+            yield chunk or b""
+
+
+@router.post(
+    "/exec/{session}/input",
+    status_code=204,
+    response_model=None,
+    openapi_extra={"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}},
+)
+async def send(session: str, request: Request, here: Here, eof: bool = False) -> Response:
+    """Raw input; with `eof` it is the last."""
+    found = here.sessions.get(session)
+    data = await request.body()
+    try:
+        if data:
+            await run_in_threadpool(found.write, data)
+        if eof:
+            await run_in_threadpool(found.close_stdin)
+    except (OSError, ValueError) as error:
+        raise Conflict(f"The command takes no more input: {error}.") from error
+    return empty()
+
+
+@router.post("/exec/{session}/resize", status_code=204, response_model=None)
+def resize(session: str, body: Screen, here: Here) -> Response:
+    """The size of the client's terminal."""
+    try:
+        here.sessions.get(session).resize(body.rows, body.columns)
+    except (OSError, ValueError) as error:
+        raise Conflict(f"The command has no terminal to resize: {error}.") from error
+    return empty()
+
+
+@router.get("/exec/{session}", **answers(200, models.ExecState))
+def state(session: str, here: Here) -> Response:
+    """Its exit code; null while it runs."""
+    return answer({"exitCode": here.sessions.get(session).exit_code()})
+
+
+@router.delete("/exec/{session}", status_code=204, response_model=None)
+def kill(session: str, here: Here) -> Response:
+    here.sessions.end(session)
+    return empty()
+
+
+# -- changes as they happen -------------------------------------------------------------------------
+
+
+@router.get("/watch", responses={200: {"content": {"text/event-stream": {}}}})
+async def watch(
+    here: Here,
+    project: str = "",
+    last: Annotated[str, Header(alias="Last-Event-ID", max_length=100)] = "",
+) -> Response:
+    """Every change of a workload from now on, or from Last-Event-ID.
+
+    Events: `workload` with the whole item; `deleted` with its id; `reset` when what happened since
+    Last-Event-ID is not known: forget everything, all workloads follow.
+    """
+    changes = Changes(here, project, last)
+    return StreamingResponse(changes.stream(), media_type="text/event-stream", headers=_NO_BUFFER)
+
+
+class Changes:
+    """One client's view of what changes. Resume ids are `<epoch>-<version of the board>`."""
+
+    def __init__(self, here: Context, project: str, last: str) -> None:
+        self._here = here
+        self._project = project
+        board = here.service.board
+        epoch, _, number = last.partition("-")
+        known = epoch == str(here.server.epoch) and number.isascii() and number.isdigit()
+        self._version = board.version
+        self._reset = False
+        self._mine: set[str] | None = {
+            view.workload.id for view in board.workloads.values() if self._shows(view)
+        }
+        if last and known and int(number) <= board.version:
+            self._version = int(number)
+            self._mine = None  # which of the deleted ones were this client's is not known: it is told of all
+        elif last:
+            self._reset = True
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        with self._here.pulse.listen() as news:
+            yield b": connected\n\n"
+            quiet = 0.0
+            while True:
+                news.clear()
+                board, changed = self._here.service.watch(self._version, 0)
+                if board.version > self._version or self._reset:
+                    text = await run_in_threadpool(self._events, board, changed)
+                    if text:
+                        yield text
+                        quiet = 0.0
+                    continue
+                try:
+                    await asyncio.wait_for(news.wait(), BEAT)
+                except TimeoutError:
+                    if self._here.closing():
+                        return
+                    quiet += BEAT
+                    if quiet >= KEEP_ALIVE:
+                        yield b": still here\n\n"
+                        quiet = 0.0
+
+    def _events(self, board: Board, changed: frozenset[str] | None) -> bytes:
+        """All that is new on this board, which is the one that is known from then on."""
+        renderer = Renderer(board, self._here.service.now(), self._here.service.uses())
+        events: list[tuple[str, bytes]] = []
+        if changed is None or self._reset:
+            events.append(("reset", b"{}"))
+            self._reset, self._mine = False, set()
+            changed = frozenset(board.workloads)
+        for identity in sorted(changed):
+            view = board.workloads.get(identity)
+            if view is None:
+                if self._mine is None or identity in self._mine:
+                    events.append(("deleted", encode({"id": identity})))
+            elif self._shows(view):
+                if self._mine is not None:
+                    self._mine.add(identity)
+                events.append(("workload", encode(renderer.workload(view))))
+        self._version = board.version
+        return b"".join(self._framed(events))
+
+    def _framed(self, events: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
+        """Only the last of a batch has an id: who loses the connection in between gets all of it again."""
+        batch = list(events)
+        for at, (kind, data) in enumerate(batch, 1):
+            mark = f"id: {self._here.server.epoch}-{self._version}\n" if at == len(batch) else ""
+            yield f"event: {kind}\ndata: ".encode() + data + f"\n{mark}\n".encode()
+
+    def _shows(self, view: WorkloadView) -> bool:
+        return not self._project or self._project in (view.project.id, view.project.name)

@@ -1,0 +1,184 @@
+"""From the body of a submission to what the service takes, and the answer that is given once for each key."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+
+from pliant.api.auth import Caller, Principal
+from pliant.api.context import Context, Here
+from pliant.api.requests.models import Distributed, Inference, Submit
+from pliant.api.requests.parse_submission import submission
+from pliant.api.responses import models
+from pliant.api.responses.amounts import gpus
+from pliant.api.responses.encoding import answer, answers, encode
+from pliant.api.responses.workloads import Item, reason_item, submitted
+from pliant.control.board.view import Board
+from pliant.control.errors import Conflict
+from pliant.control.explain.rehearsal import Rehearsal
+from pliant.control.ports import Remembered
+from pliant.model.workload import Kind, Workload
+
+router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])
+
+NEVER = "never-fits"
+"""Code of the reason of what no node can ever hold."""
+
+# -- one answer for one key -------------------------------------------------------------------------
+
+
+class Turns:
+    """Lets requests with the same key pass one after another."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._held: dict[str, tuple[threading.Lock, int]] = {}  # key -> (its lock, how many hold or want it)
+
+    @contextmanager
+    def of(self, key: str) -> Iterator[None]:
+        with self._guard:
+            lock, wanted = self._held.get(key, (threading.Lock(), 0))
+            self._held[key] = (lock, wanted + 1)
+        try:
+            with lock:
+                yield
+        finally:
+            with self._guard:
+                lock, wanted = self._held[key]
+                if wanted == 1:
+                    del self._held[key]
+                else:
+                    self._held[key] = (lock, wanted - 1)
+
+
+_turns = Turns()
+
+
+def fingerprint(kind: Kind, body: Submit) -> str:
+    """The same for bodies that say the same."""
+    text = json.dumps([kind.value, body.model_dump(exclude_unset=True)], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def accept(here: Context, body: Submit, kind: Kind, caller: Principal, key: str) -> Response:
+    """Submit it, or give the answer again that this key was given before."""
+    if not key:
+        return Response(_submit(here, body, kind, caller, "", ""), 202, media_type="application/json")
+    mark = fingerprint(kind, body)
+    with _turns.of(key):
+        before = here.service.remembered(key)
+        if before is None:
+            return Response(_submit(here, body, kind, caller, key, mark), 202, media_type="application/json")
+    if before.fingerprint != mark:
+        raise Conflict("This Idempotency-Key was used for another submission.", "Use a new key for each.")
+    return Response(before.body, before.status, media_type="application/json")
+
+
+def _submit(here: Context, body: Submit, kind: Kind, caller: Principal, key: str, mark: str) -> bytes:
+    service = here.service
+    ask, vain = submission(body, kind, service.board)
+    _, told = service.check(ask)
+    notices = [*told, *vain]
+
+    def render(workload: Workload, more: Sequence[str] = ()) -> Item:
+        return submitted(workload, service.board, [*notices, *more], body.name)
+
+    user = (body.submittedBy if caller.owner else "") or caller.user
+    workload, _ = service.submit(
+        ask, user, key=key, fingerprint=mark, render=lambda accepted: (202, encode(render(accepted)).decode())
+    )
+    view = service.board.workloads.get(workload.id)
+    never = view is not None and view.reason is not None and view.reason.code == NEVER
+    if not never or view is None or view.reason is None:
+        return encode(render(workload))
+    final = encode(render(workload, [view.reason.text]))
+    if key:  # whoever asks again with this key must read the same
+        service.amend(Remembered(key, mark, 202, final.decode(), service.now()))
+    return final
+
+
+def rehearse(here: Context, body: Submit, kind: Kind) -> Response:
+    ask, vain = submission(body, kind, here.service.board)
+    result, notices = here.service.rehearse(ask)
+    return answer(verdict(result, here.service.board, [*notices, *vain]))
+
+
+def verdict(result: Rehearsal, board: Board, notices: Sequence[str]) -> Item:
+    """A wire.Verdict."""
+    never = result.reason is not None and result.reason.code == NEVER
+    return {
+        "verdict": "starts" if result.placements else "never" if never else "waits",
+        "reason": reason_item(result.reason),
+        "placements": [
+            {
+                "pod": f"{result.workload.name}-{task}",
+                "node": place.node,
+                "gpu": gpus(place.gpu),
+                "gpus": list(place.uuids),
+            }
+            for task, place in result.placements
+        ],
+        "disrupted": [
+            {
+                "id": decision.workload,
+                "name": view.workload.name,
+                "project": view.project.name,
+                "verb": decision.verb.value,
+                "gpuBefore": gpus(decision.gpu_before),
+                "gpuAfter": gpus(decision.gpu_after),
+                "reason": reason_item(decision.reason),
+            }
+            for decision in result.disrupted
+            if (view := board.workloads.get(decision.workload)) is not None
+        ],
+        "notices": list(notices),
+    }
+
+
+Key = Annotated[str, Header(alias="Idempotency-Key", max_length=255, pattern=r"^[\x21-\x7e]*$")]
+DryRun = Annotated[bool, Query(alias="dryRun", description="Only say what the scheduler would do.")]
+
+
+def _posting(kind: Kind) -> Callable[..., Response]:
+    def post(body: Submit, here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False) -> Response:
+        """Answers 202 once the workload is on disk. The same Idempotency-Key makes the same workload."""
+        return rehearse(here, body, kind) if dry_run else accept(here, body, kind, caller, key)
+
+    return post
+
+
+def _posting_distributed(kind: Kind) -> Callable[..., Response]:
+    plain = _posting(kind)
+
+    def post(
+        body: Distributed, here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False
+    ) -> Response:
+        """The same for several tasks that work together: all of its core start at once, or none."""
+        return plain(body, here, caller, key, dry_run)
+
+    return post
+
+
+def _posting_inference(kind: Kind) -> Callable[..., Response]:
+    plain = _posting(kind)
+
+    def post(body: Inference, here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False) -> Response:
+        """The same for a service of equal replicas. There is no autoscaling yet."""
+        return plain(body, here, caller, key, dry_run)
+
+    return post
+
+
+for _plural, _kind, _make in (
+    ("trainings", Kind.TRAINING, _posting),
+    ("workspaces", Kind.WORKSPACE, _posting),
+    ("distributed", Kind.DISTRIBUTED, _posting_distributed),
+    ("inferences", Kind.INFERENCE, _posting_inference),
+):
+    _told: dict[str, Any] = answers(202, models.Submitted)
+    _told["responses"][200] = {"model": models.Verdict, "description": "With dryRun=true"}
+    router.post(f"/{_plural}", name=f"create_{_kind.value.lower()}", **_told)(_make(_kind))

@@ -1,0 +1,180 @@
+"""What would unblock, what-if, draining nodes: questions that are worked on beside the loop."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict
+
+from pliant.api.auth import Caller, Principal
+from pliant.api.context import Context, Here
+from pliant.api.redaction import Sees, shown, sight
+from pliant.api.responses.amounts import gpus
+from pliant.api.responses.encoding import answer, answers
+from pliant.api.responses.models import Shape
+from pliant.api.responses.times import stamp
+from pliant.control.errors import BadRequest, NotFound
+from pliant.control.explain.questions import Drained, Supposed, Unblocked
+from pliant.control.explain.supposing import LABELS
+from pliant.sched.explain.remedies import Remedy
+from pliant.sched.explain.what_if import Difference
+
+router = APIRouter(prefix="/api/v1", tags=["questions"])
+
+
+class Supposition(BaseModel):
+    """What is supposed: a list of changes, each with its kind. Others of its fields depend on the kind."""
+
+    model_config = ConfigDict(extra="forbid")
+    changes: list[dict[str, Any]]
+
+
+class Drain(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    stop: bool = False  # stop what cannot move; else it runs to its end
+
+
+class DrainSome(Drain):
+    """Which: by name, or all of a label such as that of a rack."""
+
+    nodes: list[str] = []
+    label: str = ""
+    value: str = ""
+
+
+class WhatIfItem(Shape):
+    differences: list[dict[str, Any]]
+    gpusBefore: float
+    gpusAfter: float
+    waitingBefore: int
+    waitingAfter: int
+
+
+class DrainItem(Shape):
+    nodes: list[str]
+    workloads: list[dict[str, Any]]
+    dryRun: bool
+
+
+DryRun = Annotated[bool, Query(alias="dryRun", description="Only say what would happen.")]
+
+
+@router.post("/what-if", **answers(200, WhatIfItem))
+def what_if(body: Supposition, here: Here, caller: Caller) -> Response:
+    """What would be different once all has settled. Nothing is changed."""
+    sees = sight(here.service.board, caller)
+    return answer(_supposed(here.service.questions.what_if(body.changes), sees))
+
+
+@router.post("/nodes/{name}/drain", **answers(200, DrainItem))
+def drain(
+    name: str,
+    body: Drain,
+    here: Here,
+    caller: Caller,
+    dry_run: DryRun = False,
+) -> Response:
+    """Move what can move away from a node; the rest runs to its end or is stopped, and nothing new comes."""
+    return _emptied([name], body.stop, dry_run, here, caller)
+
+
+@router.post("/drains", **answers(200, DrainItem))
+def drain_some(body: DrainSome, here: Here, caller: Caller, dry_run: DryRun = False) -> Response:
+    """The same for several nodes at once: nothing moves from one of them to another."""
+    if bool(body.label) == bool(body.nodes):
+        raise BadRequest(
+            "Name either nodes or a label.", 'Send {"nodes": [...]} or {"label": ..., "value": ...}.'
+        )
+    names = body.nodes
+    if body.label:
+        views = here.service.board.nodes
+        names = [view.node.name for view in views if view.node.label(body.label) == body.value]
+        if not names:
+            raise NotFound(f"No node has the label {body.label}={body.value}.", LABELS)
+    return _emptied(names, body.stop, dry_run, here, caller)
+
+
+def _emptied(names: Sequence[str], stop: bool, dry_run: bool, here: Context, caller: Principal) -> Response:
+    questions = here.service.questions
+    if dry_run:
+        found = questions.preview(names, stop=stop)
+    else:
+        found = questions.drain(names, caller.user, stop=stop)
+    return answer(_drained(found, dry_run, sight(here.service.board, caller)))
+
+
+def unblock_item(found: Unblocked | None, sees: Sees) -> dict[str, Any] | None:
+    """What would let a workload start, and when it will; None if it does not wait."""
+    if found is None:
+        return None
+    when = found.estimate
+    return {
+        "never": found.never,
+        "remedies": [remedy_item(remedy, sees) for remedy in found.remedies],
+        "complete": found.complete,
+        "start": {
+            "earliest": None if when.earliest is None else stamp(when.earliest),
+            "latest": None if when.latest is None else stamp(when.latest),
+            "basis": when.basis,
+            "unknown": when.unknown,
+        },
+    }
+
+
+def remedy_item(remedy: Remedy, sees: Sees) -> dict[str, Any]:
+    steps = tuple(_censored(step, sees) for step in remedy.steps)
+    told = replace(steps[-1], after=steps[:-1])
+    return {
+        "kind": remedy.kind,
+        "text": told.text,
+        "steps": [
+            {
+                "kind": step.kind,
+                "count": step.count,
+                "unit": step.unit,
+                "before": step.before,
+                "resource": step.resource,
+                "where": step.where,
+                "whom": [{"name": it.name, "project": it.project_name} for it in step.whom],
+            }
+            for step in steps
+        ],
+    }
+
+
+def _censored(step: Remedy, sees: Sees) -> Remedy:
+    return replace(step, whom=tuple(shown(name, sees) for name in step.whom), after=())
+
+
+def _supposed(found: Supposed, sees: Sees) -> Mapping[str, Any]:
+    it = found.found
+    return {
+        "differences": [_difference(one, found, sees) for one in it.differences],
+        "gpusBefore": gpus(it.gpus_before),
+        "gpusAfter": gpus(it.gpus_after),
+        "waitingBefore": it.waiting_before,
+        "waitingAfter": it.waiting_after,
+    }
+
+
+def _difference(one: Difference, found: Supposed, sees: Sees) -> dict[str, Any]:
+    name = shown(found.names[one.workload], sees)
+    return {
+        "name": name.name,
+        "project": name.project_name,
+        "what": one.what,
+        "before": [{"node": node, "gpus": gpus(milli), "tasks": tasks} for node, milli, tasks in one.before],
+        "after": [{"node": node, "gpus": gpus(milli), "tasks": tasks} for node, milli, tasks in one.after],
+        "reason": one.reason if sees(found.names[one.workload].project) else "",
+        "code": one.code,
+    }
+
+
+def _drained(found: Drained, dry_run: bool, sees: Sees) -> dict[str, Any]:
+    told = [(shown(name, sees), what) for name, what in found.workloads]
+    return {
+        "nodes": list(found.nodes),
+        "workloads": [{"name": name.name, "project": name.project_name, "what": what} for name, what in told],
+        "dryRun": dry_run,
+    }

@@ -1,0 +1,1 @@
+"""What goes on for long: event streams, running commands, waiting for a new board."""

@@ -1,0 +1,1 @@
+"""Machines: clusters, nodes, node pools, topologies, scheduling settings."""

@@ -1,0 +1,96 @@
+"""cluster list, set; and `list clusters` of the first edition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from pliant.cli.lazy import Command, LazyGroup
+from pliant.cli.output.formats import output_options, show
+from pliant.cli.output.tables import table
+from pliant.cli.session import Session, pass_session
+from pliant.client.errors import NotFound
+
+cluster = LazyGroup(
+    {
+        "Commands": {
+            "list": "pliant.cli.cluster.cluster:list_clusters",
+            "set": "pliant.cli.cluster.cluster:set_cluster",
+            "settings": "pliant.cli.cluster.settings:settings",
+            "events": "pliant.cli.cluster.settings:events",
+        }
+    },
+    name="cluster",
+    help="The clusters of this server, and what is set about scheduling.",
+)
+
+
+def _clusters(session: Session) -> tuple[list[Any], str]:
+    """All of them, and the id of the chosen one: the first, until somebody chooses."""
+    found: list[Any] = list(session.client.clusters())
+    chosen = session.config.cluster(session.endpoint.key)
+    if chosen not in [entry["uuid"] for entry in found]:
+        chosen = found[0]["uuid"] if found else ""
+    return found, str(chosen)
+
+
+def list_classic(session: Session, names: Sequence[str]) -> None:
+    """`list clusters`."""
+    found, chosen = _clusters(session)
+    found = [entry for entry in found if not names or entry["name"] in names]
+
+    def rows() -> str:
+        lines = [
+            [
+                entry["name"] + (" (current)" if entry["uuid"] == chosen else ""),
+                session.current_project if entry["uuid"] == chosen else "",
+            ]
+            for entry in found
+        ]
+        text = table(("CLUSTER", "CURRENT PROJECT"), lines, headers=session.headers)
+        return f"Configured clusters on this computer are:\n{text}" if session.headers else text
+
+    show(session, found, rows)
+
+
+@click.command("list", cls=Command)
+@output_options
+@pass_session
+def list_clusters(session: Session) -> None:
+    """List clusters with their UUIDs."""
+    found, chosen = _clusters(session)
+
+    def rows() -> str:
+        lines = [
+            [
+                entry["name"] + (" (current)" if entry["uuid"] == chosen else ""),
+                entry["uuid"],
+                (entry.get("status") or {}).get("state") or "",
+                entry.get("version") or "",
+            ]
+            for entry in found
+        ]
+        return table(("Cluster", "UUID", "Status", "Version"), lines, rule=True, headers=session.headers)
+
+    show(session, found, rows)
+
+
+@click.command("set", cls=Command)
+@click.argument("name")
+@pass_session
+def set_cluster(session: Session, name: str) -> None:
+    """Choose a cluster by name or UUID."""
+    choose(session, name)
+
+
+def choose(session: Session, name: str) -> None:
+    for entry in session.client.clusters():
+        if name in (entry["name"], entry["uuid"]):
+            session.config.set_cluster(session.endpoint.key, entry["uuid"])
+            click.echo(f"Set current cluster to {entry['name']}")
+            return
+    raise NotFound(
+        f"Cluster {name} does not exist", f"`{session.program} cluster list` shows which there are."
+    )

@@ -1,0 +1,50 @@
+"""audit: what each project was due over some time, and what it got."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pliant.cli.lazy import Command, LazyGroup
+from pliant.cli.output.amounts import duration
+from pliant.cli.output.formats import output_options, structured
+from pliant.cli.output.tables import table
+from pliant.cli.session import Session, pass_session
+
+audit = LazyGroup(
+    {"Commands": {"fairness": "pliant.cli.organization.audit:fairness"}},
+    name="audit",
+    help="What was, over some time.",
+)
+
+
+@click.command("fairness", cls=Command)
+@click.option("--window", default="24h", metavar="TIME", help="How far back: 30m, 24h, 7d.")
+@output_options
+@pass_session
+def fairness(session: Session, window: str) -> None:
+    """What each project was entitled to, got, borrowed and lent, in GPU hours, and how fair that was."""
+    seconds = round(duration(window, "--window"))
+    if seconds < 60:
+        raise click.UsageError(f"--window {window}: a minute at least.")
+    query: list[tuple[str, str | int | bool | None]] = [("windowSeconds", seconds)]
+    answer: Any = session.client.call("GET", "/api/v1/audit/fairness", query=query)
+    if structured(session, answer):
+        return
+    rows = [
+        [
+            one["project"],
+            *(f"{one[part]:.2f}" for part in ("entitled", "received", "borrowed", "lent", "late")),
+            f"{one['violatedSeconds']} s",
+        ]
+        for one in answer["projects"]
+    ]
+    header = ("PROJECT", "ENTITLED", "RECEIVED", "BORROWED", "LENT", "GIVEN BACK LATE", "VIOLATED")
+    click.echo(table(header, rows, headers=session.headers) if rows else "Nothing has been seen yet.")
+    index = answer["jain"]
+    click.echo(f"Jain index: {'nobody was entitled to anything' if index is None else f'{index:.3f}'}")
+    if session.headers:
+        click.echo("\nIn GPU hours over the window (whole hours, the present one included):")
+        for word, meaning in answer["definitions"].items():
+            click.echo(f"  {word}: {meaning}")

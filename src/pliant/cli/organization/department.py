@@ -1,0 +1,105 @@
+"""department list, create, update, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pliant.cli.lazy import Command, LazyGroup
+from pliant.cli.organization import quotas
+from pliant.cli.output.amounts import checked_name, show_gpus
+from pliant.cli.output.formats import output_options, show, structured
+from pliant.cli.output.tables import table
+from pliant.cli.session import Session, pass_session
+
+department = LazyGroup(
+    {
+        "Commands": {
+            "list": "pliant.cli.organization.department:list_departments",
+            "describe": "pliant.cli.organization.describe:department",
+            "create": "pliant.cli.organization.department:create",
+            "update": "pliant.cli.organization.department:update",
+            "delete": "pliant.cli.organization.department:delete",
+        }
+    },
+    name="department",
+    help="Departments: the parents of projects.",
+)
+
+
+@click.command("list", cls=Command)
+@output_options
+@pass_session
+def list_departments(session: Session) -> None:
+    """List departments with what they may have and have."""
+    units: list[Any] = sorted(session.client.departments(), key=lambda unit: unit["name"])
+
+    def rows() -> str:
+        header = ("Department", "GPU Quota", "Allocated GPUs", "Over Quota")
+        lines = [
+            [
+                unit["name"],
+                show_gpus(quotas.quota(unit)),
+                show_gpus(quotas.allocated(unit)),
+                show_gpus(unit.get("overQuotaGpus")),
+            ]
+            for unit in units
+        ]
+        return table(header, lines, rule=True, headers=session.headers)
+
+    show(session, units, rows)
+
+
+def _parent_option(function: Any) -> Any:
+    return click.option("--parent", metavar="NAME", help="The department above it; none: at the top.")(
+        function
+    )
+
+
+def _body(given: dict[str, Any]) -> dict[str, Any]:
+    body = quotas.body(given)
+    if given["parent"] is not None:
+        body["departmentName"] = "" if given["parent"] == "none" else given["parent"]
+    return body
+
+
+@click.command("create", cls=Command)
+@click.argument("name")
+@quotas.quota_options
+@_parent_option
+@output_options
+@pass_session
+def create(session: Session, name: str, **given: Any) -> None:
+    """Create a department."""
+    body = {"name": checked_name(name, "name for a department"), **_body(given)}
+    unit = session.client.create_unit("departments", body)
+    if not structured(session, unit):
+        click.echo(f"Department {unit['name']} created.")
+
+
+@click.command("update", cls=Command)
+@click.argument("name")
+@quotas.quota_options
+@_parent_option
+@output_options
+@pass_session
+def update(session: Session, name: str, **given: Any) -> None:
+    """Change what the options name; the rest stays."""
+    body = _body(given)
+    if not body:
+        raise click.UsageError("Say what to change, for example --quota 6.")
+    unit = session.client.update_unit("departments", name, body)
+    if not structured(session, unit):
+        click.echo(f"Department {name} updated.")
+
+
+@click.command("delete", cls=Command)
+@click.argument("names", nargs=-1, required=True)
+@click.option("-y", "--yes", is_flag=True, help="Accepted; a department with projects is never deleted.")
+@pass_session
+def delete(session: Session, names: tuple[str, ...], yes: bool) -> None:
+    """Delete departments that have no projects."""
+    for name in names:
+        session.client.delete_unit("departments", name)
+        click.echo(f"Department {name} deleted.")

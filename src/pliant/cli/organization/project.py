@@ -1,0 +1,198 @@
+"""project list, set, create, update, delete; and `list projects` of the first edition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from pliant.cli.lazy import Command, LazyGroup
+from pliant.cli.organization import quotas
+from pliant.cli.output.amounts import checked_name, show_duration, show_gpus
+from pliant.cli.output.formats import output_options, show, structured
+from pliant.cli.output.tables import table
+from pliant.cli.session import Session, pass_session
+from pliant.client.errors import NotFound
+
+project = LazyGroup(
+    {
+        "Commands": {
+            "list": "pliant.cli.organization.project:list_projects",
+            "describe": "pliant.cli.organization.describe:project",
+            "set": "pliant.cli.organization.project:set_project",
+            "create": "pliant.cli.organization.project:create",
+            "update": "pliant.cli.organization.project:update",
+            "delete": "pliant.cli.organization.project:delete",
+        }
+    },
+    name="project",
+    help="Projects: who owns quota.",
+)
+
+
+def _units(session: Session) -> list[Any]:
+    return sorted(session.client.projects(), key=lambda unit: unit["name"])
+
+
+def list_classic(session: Session, names: Sequence[str]) -> None:
+    """`list projects`."""
+    units = [unit for unit in _units(session) if not names or unit["name"] in names]
+    current = session.current_project
+
+    def rows() -> str:
+        header = ("PROJECT", "DEPARTMENT", "DESERVED GPUs", "INT LIMIT", "INT AFFINITY", "TRAIN AFFINITY")
+        return table(header, [_classic(unit, current) for unit in units], headers=session.headers)
+
+    show(session, units, rows)
+
+
+def _classic(unit: Any, current: str) -> list[str]:
+    limit = (unit.get("schedulingRules") or {}).get("interactiveJobTimeLimitSeconds")
+    types = unit.get("nodeTypes") or {}
+    quota = quotas.quota(unit)
+    return [
+        unit["name"] + (" (default)" if unit["name"] == current else ""),
+        unit.get("departmentName") or "-",
+        show_gpus(quota) if quota else "-",
+        show_duration(limit) if limit else "-",
+        ";".join(types.get("workspace") or []) or "-",
+        ";".join(types.get("training") or []) or "-",
+    ]
+
+
+@click.command("list", cls=Command)
+@output_options
+@pass_session
+def list_projects(session: Session) -> None:
+    """List projects with what they may have, have, and have over quota."""
+    units = _units(session)
+    current = session.current_project
+
+    def rows() -> str:
+        header = ["Project", "Department", "GPU Quota", "Allocated GPUs", "Over Quota", "Past Use"]
+        wide = session.output == "wide"
+        lines = []
+        for unit in units:
+            row = [
+                unit["name"] + (" (current)" if unit["name"] == current else ""),
+                unit.get("departmentName") or "",
+                show_gpus(quotas.quota(unit)),
+                show_gpus(quotas.allocated(unit)),
+                show_gpus(unit.get("overQuotaGpus")),
+                quotas.past_hours(unit),
+            ]
+            lines.append(row + _wide(unit) if wide else row)
+        return table(header + _WIDE if wide else header, lines, rule=True, headers=session.headers)
+
+    show(session, units, rows)
+
+
+_WIDE = ["Fair Share", "GPU Limit", "Weight", "Rank", "Status"]
+
+
+def _wide(unit: Any) -> list[str]:
+    pools = {pool["nodePool"].get("name"): pool for pool in unit.get("resources") or []}
+    pool = pools.get(quotas.DEFAULT_POOL) or {}
+    gpu = pool.get("gpu") or {}
+    return [
+        show_gpus(unit.get("fairShareGpus")),
+        "-" if gpu.get("limit") is None else show_gpus(gpu["limit"]),
+        "-" if gpu.get("overQuotaWeight") is None else f"{gpu['overQuotaWeight']:g}",
+        pool.get("priority") or "-",
+        (unit.get("status") or {}).get("phase") or "",
+    ]
+
+
+@click.command("set", cls=Command)
+@click.argument("name")
+@pass_session
+def set_project(session: Session, name: str) -> None:
+    """Make a project the one that commands work in."""
+    choose(session, name)
+
+
+def choose(session: Session, name: str) -> None:
+    try:
+        unit = session.client.project(name)
+    except NotFound:
+        raise NotFound(
+            f"Project {name} does not exist.", f"`{session.program} list project` shows which there are."
+        ) from None
+    session.config.set_project(session.endpoint.key, unit["name"])
+    click.echo(f"Project {unit['name']} has been set as default project")
+
+
+def _own_options(function: Any) -> Any:
+    for decorate in (
+        click.option("--department", metavar="NAME", help="The department it belongs to."),
+        click.option(
+            "--default-node-pools", metavar="A,B", help="Pools of workloads that name none, in order."
+        ),
+        click.option("--interactive-node-types", metavar="A,B", help="Node types that workspaces may use."),
+        click.option("--training-node-types", metavar="A,B", help="Node types that trainings may use."),
+    ):
+        function = decorate(function)
+    return function
+
+
+def _body(given: dict[str, Any]) -> dict[str, Any]:
+    body = quotas.body(given)
+    if given["department"] is not None:
+        body["departmentName"] = given["department"]
+    if given["default_node_pools"] is not None:
+        body["defaultNodePools"] = _names(given["default_node_pools"])
+    types = {
+        field: _names(given[key])
+        for field, key in (("workspace", "interactive_node_types"), ("training", "training_node_types"))
+        if given[key] is not None
+    }
+    if types:
+        body["nodeTypes"] = types
+    return body
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.replace(",", " ").split() if name]
+
+
+@click.command("create", cls=Command)
+@click.argument("name")
+@quotas.quota_options
+@_own_options
+@output_options
+@pass_session
+def create(session: Session, name: str, **given: Any) -> None:
+    """Create a project."""
+    body = {"name": checked_name(name, "name for a project"), **_body(given)}
+    body.setdefault("resources", [{"nodePool": {"name": quotas.DEFAULT_POOL}, "gpu": {"deserved": 0}}])
+    unit = session.client.create_unit("projects", body)
+    if not structured(session, unit):
+        click.echo(f"Project {unit['name']} created.")
+
+
+@click.command("update", cls=Command)
+@click.argument("name")
+@quotas.quota_options
+@_own_options
+@output_options
+@pass_session
+def update(session: Session, name: str, **given: Any) -> None:
+    """Change what the options name; the rest stays."""
+    body = _body(given)
+    if not body:
+        raise click.UsageError("Say what to change, for example --quota 3.")
+    unit = session.client.update_unit("projects", name, body)
+    if not structured(session, unit):
+        click.echo(f"Project {name} updated.")
+
+
+@click.command("delete", cls=Command)
+@click.argument("names", nargs=-1, required=True)
+@click.option("-y", "--yes", is_flag=True, help="Accepted; a project with workloads is never deleted.")
+@pass_session
+def delete(session: Session, names: tuple[str, ...], yes: bool) -> None:
+    """Delete projects that have no workloads."""
+    for name in names:
+        session.client.delete_unit("projects", name)
+        click.echo(f"Project {name} deleted.")

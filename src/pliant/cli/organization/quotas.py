@@ -1,0 +1,226 @@
+"""What projects and departments share: quotas from options, and the bodies to send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from pliant.cli.output.amounts import duration, memory, number, whole
+from pliant.cli.session import Session
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+DEFAULT_POOL = "default"
+_KEYS = (
+    "nodepool, gpu-deserved, gpu-limit, gpu-weight, cpu-deserved, cpu-limit, "
+    "memory-deserved, memory-limit, priority, reclaim-min-runtime, preempt-min-runtime"
+)
+_UNBOUNDED = ("-1", "none", "unlimited")
+_RUNTIMES = (
+    ("reclaim-min-runtime", "reclaimMinRuntimeSeconds"),
+    ("preempt-min-runtime", "preemptMinRuntimeSeconds"),
+)
+
+
+def quota_options(function: _Function) -> _Function:
+    for decorate in reversed(
+        (
+            click.option("--quota", metavar="N", help="GPUs it may always have (of the pool `default`)."),
+            click.option(
+                "--limit", metavar="N", help="Most GPUs it may have, over quota included; -1: no limit."
+            ),
+            click.option(
+                "--weight", metavar="N", help="Its share of what others leave idle; none: its quota."
+            ),
+            click.option(
+                "--rank", metavar="RANK", help="Who is served first: very-low ... very-high, or a number."
+            ),
+            click.option(
+                "--reclaim-min-runtime",
+                metavar="TIME",
+                help="Its jobs are safe from other projects for so long; none: as the level above.",
+            ),
+            click.option(
+                "--preempt-min-runtime",
+                metavar="TIME",
+                help="Its jobs are safe from higher priorities for so long; none: as the level above.",
+            ),
+            click.option(
+                "--resources",
+                multiple=True,
+                metavar="K=V,...",
+                help="For a node pool (repeatable): nodepool=NAME,gpu-deserved=N,gpu-limit=N,priority=RANK,"
+                "cpu-limit=MILLICORES,memory-limit=64G.",
+            ),
+            click.option("--description", metavar="TEXT", help="For people."),
+            click.option(
+                "--interactive-limit", metavar="TIME", help="Longest running time of a workspace: 8h; none."
+            ),
+            click.option(
+                "--training-limit", metavar="TIME", help="Longest running time of a training; none."
+            ),
+            click.option("--idle-limit", metavar="TIME", help="Longest time with idle GPUs: 30m; none."),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+def body(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of a create or update that the options name; nothing that they do not."""
+    made: dict[str, Any] = {}
+    resources = [_entry(text) for text in given["resources"]]
+    short = _short(given)
+    if short:
+        if any(entry["nodePool"]["name"] == DEFAULT_POOL for entry in resources):
+            raise click.UsageError(
+                "--quota, --limit, --weight, --rank and --resources both speak of the pool `default`."
+            )
+        resources.insert(0, {"nodePool": {"name": DEFAULT_POOL}, **short})
+    if resources:
+        made["resources"] = resources
+    if given["description"] is not None:
+        made["description"] = given["description"]
+    rules: dict[str, int | None] = {}
+    for flag, fields in (
+        ("interactive_limit", ("interactiveJobTimeLimitSeconds",)),
+        ("training_limit", ("trainingJobTimeLimitSeconds",)),
+        (
+            "idle_limit",
+            (
+                "interactiveJobMaxIdleDurationSeconds",
+                "interactiveJobPreemptIdleDurationSeconds",
+                "trainingJobMaxIdleDurationSeconds",
+            ),
+        ),
+    ):
+        if flag == "idle_limit" and given[flag] not in (None, "none", "0"):
+            click.get_current_context().ensure_object(Session).note(
+                "Note: --idle-limit is kept and does nothing yet: how busy a GPU is, is not measured yet."
+            )
+        if given[flag] is not None:
+            rules |= dict.fromkeys(fields, _limit(given[flag], f"--{flag.replace('_', '-')}"))
+    if rules:
+        made["schedulingRules"] = rules
+    return made
+
+
+def _short(given: Mapping[str, Any]) -> dict[str, Any]:
+    gpu: dict[str, Any] = {}
+    if given["quota"] is not None:
+        gpu["deserved"] = amount(given["quota"], "--quota")
+    if given["limit"] is not None:
+        gpu["limit"] = bounded(given["limit"], "--limit")
+    if given["weight"] is not None:
+        gpu["overQuotaWeight"] = bounded(given["weight"], "--weight")
+    _ordered(gpu, "--quota", "--limit")
+    entry: dict[str, Any] = {"gpu": gpu} if gpu else {}
+    if given["rank"] is not None:
+        entry["priority"] = given["rank"]
+    for word, field in _RUNTIMES:
+        if (text := given[word.replace("-", "_")]) is not None:
+            entry[field] = _runtime(text, f"--{word}")
+    return entry
+
+
+def _runtime(text: str, flag: str) -> float | int | None:
+    """Seconds, 0 for none at all; None for what the level above says."""
+    return None if text == "none" else whole(duration(text, flag))
+
+
+def amount(text: str, flag: str) -> float | int:
+    return whole(number(text, flag, "2 or 0.5"))
+
+
+def bounded(text: str, flag: str) -> float | int | None:
+    """A number, or None for -1, none and unlimited."""
+    return None if text in _UNBOUNDED else amount(text, flag)
+
+
+def _cores(text: str, flag: str) -> float | int | None:
+    """Millicores: 8000, 8000m; None for no bound."""
+    return (
+        None
+        if text in _UNBOUNDED
+        else whole(number(text.removesuffix("m"), flag, "8000, in millicores, which is 8 cores"))
+    )
+
+
+def _megabytes(text: str, flag: str) -> float | int | None:
+    """MB: 64000, 64G, 64Gi; None for no bound."""
+    if text in _UNBOUNDED:
+        return None
+    if text.lower().strip("0123456789.") == "":
+        return amount(text, flag)
+    return whole(memory(text, flag) / 10**6)
+
+
+_BOUNDS = {"gpu": bounded, "cpu": _cores, "memory": _megabytes}
+
+
+def _ordered(part: Mapping[str, Any], low: str, high: str) -> None:
+    deserved, limit = part.get("deserved"), part.get("limit")
+    if deserved is not None and limit is not None and limit < deserved:
+        raise click.UsageError(f"{high} {limit} is below {low} {deserved}.")
+
+
+def _limit(text: str, flag: str) -> int | None:
+    if text in ("none", "0"):
+        return None
+    seconds = round(duration(text, flag))
+    if seconds < 1:
+        raise click.UsageError(f"{flag} {text}: at least one second.")
+    return seconds
+
+
+def _entry(text: str) -> dict[str, Any]:
+    """'nodepool=a,gpu-deserved=2,...' as an entry of `resources`."""
+    values: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = part.strip().partition("=")
+        if key in values:
+            raise click.UsageError(f"--resources {text}: {key} is named twice; give each pool its own.")
+        if not equals or key not in _KEYS.split(", "):
+            raise click.UsageError(f"--resources {text}: {part.strip()!r} is wrong; the words are {_KEYS}.")
+        values[key] = value
+    if "nodepool" not in values:
+        raise click.UsageError(f"--resources {text}: nodepool=NAME is missing.")
+    entry: dict[str, Any] = {"nodePool": {"name": values["nodepool"]}}
+    for resource in ("gpu", "cpu", "memory"):
+        part_of: dict[str, Any] = {}
+        if (deserved := values.get(f"{resource}-deserved")) is not None:
+            read = amount if resource == "gpu" else _BOUNDS[resource]
+            part_of["deserved"] = read(deserved, f"{resource}-deserved")
+        if (limit := values.get(f"{resource}-limit")) is not None:
+            part_of["limit"] = _BOUNDS[resource](limit, f"{resource}-limit")
+        if resource == "gpu" and (weight := values.get("gpu-weight")) is not None:
+            part_of["overQuotaWeight"] = bounded(weight, "gpu-weight")
+        _ordered(part_of, f"{resource}-deserved", f"{resource}-limit")
+        if part_of:
+            entry[resource] = part_of | ({"units": "MB"} if resource == "memory" else {})
+    if "priority" in values:
+        entry["priority"] = values["priority"]
+    for word, field in _RUNTIMES:
+        if word in values:
+            entry[field] = _runtime(values[word], word)
+    return entry
+
+
+def quota(unit: Mapping[str, Any]) -> float:
+    """GPUs it may always have, over all pools."""
+    return float(sum(pool["gpu"].get("deserved") or 0.0 for pool in unit.get("resources") or []))
+
+
+def allocated(unit: Mapping[str, Any]) -> float:
+    """GPUs it has now, over all pools."""
+    pools: Sequence[Mapping[str, Any]] = (unit.get("status") or {}).get("nodePoolQuotaStatuses") or []
+    return float(sum(pool["allocated"]["gpu"] for pool in pools))
+
+
+def past_hours(unit: Mapping[str, Any]) -> str:
+    """GPU hours that it used of late, older ones counting less, over all pools."""
+    pools: Sequence[Mapping[str, Any]] = (unit.get("status") or {}).get("nodePoolQuotaStatuses") or []
+    hours = sum(pool.get("pastUseGpuHours") or 0.0 for pool in pools)
+    return f"{hours:.2f}h" if hours else "-"

@@ -1,0 +1,53 @@
+"""Shares of GPUs in tables: what may be used of each, what is, and how that is held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pliant.cli.output.amounts import show_bytes
+from pliant.cli.output.tables import table
+
+if TYPE_CHECKING:
+    from pliant.client.wire import GpuShare, WorkloadItem
+
+
+def shares_table(shares: Sequence[GpuShare], *, headers: bool = True) -> str:
+    """One line for each pod and GPU; what is wrong stands below."""
+    rows = [
+        [
+            share["pod"],
+            share["gpu"],
+            _exact(share["usedBytes"]),
+            _exact(share["limitBytes"]),
+            _exact(share["requestBytes"]),
+            str(share["processes"]),
+            str(share["refused"]),
+            share["enforcement"],
+        ]
+        for share in shares
+    ]
+    header = ("POD", "GPU", "USED", "LIMIT", "REQUEST", "PROCESSES", "REFUSED", "HELD")
+    lines = [table(header, rows, headers=headers)]
+    lines += dict.fromkeys(f"{share['pod']}: {share['trouble']}" for share in shares if share["trouble"])
+    return "\n".join(lines)
+
+
+def used(item: WorkloadItem) -> str:
+    """GPU memory that a workload uses; empty where nobody counts."""
+    shares = item.get("gpuShares") or []
+    return show_bytes(sum(share["usedBytes"] for share in shares)) if shares else ""
+
+
+def used_by_gpu(items: Iterable[WorkloadItem]) -> dict[str, int]:
+    """Bytes in use by uuid, of all workloads whose use is counted."""
+    found: dict[str, int] = {}
+    for item in items:
+        for share in item.get("gpuShares") or []:
+            found[share["gpu"]] = found.get(share["gpu"], 0) + share["usedBytes"]
+    return found
+
+
+def _exact(amount: int) -> str:
+    """MiB as nvidia-smi has them."""
+    return f"{amount >> 20}MiB"

@@ -1,0 +1,49 @@
+"""doctor: what of shares of GPUs is enforced on this machine and what is not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any, cast
+
+import click
+
+from pliant.cli.lazy import Command
+from pliant.cli.output.formats import output_options, show
+from pliant.cli.output.tables import table
+from pliant.cli.session import Session, pass_session
+from pliant.client.errors import PliantError, Unreachable
+from pliant.client.locate import state_folder
+
+
+@click.command("doctor", cls=Command, short_help="What is enforced here and what is not.")
+@output_options
+@pass_session
+def doctor(session: Session) -> None:
+    """Driver, shim, and what of shares of GPUs is enforced on this machine and what is not, with the reasons.
+
+    Where no server runs it looks for itself, as a server here would.
+    """
+    try:
+        found: list[Any] = list(session.client.doctor()["findings"])
+    except Unreachable:
+        if session.server:
+            raise
+        found = _here(state_folder(session.state))
+
+    def rows() -> str:
+        lines = [[one["what"], "yes" if one["holds"] else "no", one["text"]] for one in found]
+        return table(("WHAT", "HOLDS", "HOW, OR WHY NOT"), lines, headers=session.headers)
+
+    show(session, found, rows)
+
+
+def _here(state: str) -> list[Any]:
+    """What the server's own program finds without a server."""
+    words = [sys.executable, "-m", "pliant.app", "doctor", "--state", state]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise PliantError(f"This machine cannot be examined: {said[-1]}", "Start a server with `pliant up`.")
+    return cast("list[Any]", json.loads(done.stdout))

@@ -1,0 +1,213 @@
+"""up, down, restart, status: the server on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+import click
+
+from pliant.cli.exits import TIMED_OUT
+from pliant.cli.lazy import Command
+from pliant.cli.output.amounts import show_bytes, show_duration, show_gpus
+from pliant.cli.output.formats import output_options, structured
+from pliant.cli.server import daemon
+from pliant.cli.session import Session, client_for, pass_session
+from pliant.client.errors import Conflict, PliantError, Unreachable
+from pliant.client.locate import server_record, state_folder
+
+STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
+
+
+@click.command("up", cls=Command, short_help="Start the server.")
+@click.option(
+    "--simulate", multiple=True, metavar="SPEC", help="Simulated nodes: 1x2, 2x4:16G, ... (repeatable)."
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="Port; else a free one.")
+@click.option("--foreground", is_flag=True, help="Stay in front, for service managers.")
+@click.option("--take-over", is_flag=True, help="Replace a server that does not answer.")
+@pass_session
+def up(
+    session: Session, simulate: tuple[str, ...], port: int | None, foreground: bool, take_over: bool
+) -> None:
+    """Start the server of this machine and return once it answers; it lives on.
+
+    SPEC is NODESxGPUS[:GPU_MEMORY[:cpu=CORES,memory=BYTES,label=K=V]]. Without it the real GPUs are shared,
+    and where there are none 1x2 is simulated.
+    """
+    state = state_folder(session.state)
+    words = daemon.arguments(state, simulate=simulate, port=port, take_over=take_over)
+    if foreground:
+        daemon.prepare(state)
+        sys.stdout.flush()
+        os.execv(words[0], words)
+    record = daemon.start(words, state)
+    _announce(session, record, state)
+
+
+@click.command("down", cls=Command, short_help="Stop the server and everything it runs.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask, even if tasks run.")
+@pass_session
+def down(session: Session, yes: bool) -> int:
+    """Stop the server and all its tasks; leaves nothing behind. `restart` keeps tasks running."""
+    state = own_state(session)
+    record = None if session.server else server_record(state)
+    if not session.server and (record is None or not daemon.alive(int(record.get("pid", 0)))):
+        left = daemon.left_behind(state)
+        if not left:
+            click.echo(f"No server runs here (state folder {state}).")
+            return 0
+        runs = "runs" if left == 1 else "run"
+        session.note(
+            f"The server is gone, but {left} of its tasks still {runs}: starting it to stop everything."
+        )
+        record = daemon.start(daemon.arguments(state, **_options(record)), state)
+    client = session.client
+    running = int(client.server().get("tasksRunning") or 0)
+    if running and not yes:
+        if not sys.stdin.isatty():
+            raise Conflict(f"{_tasks(running)} still running.", "Say `down --yes` to stop them too.")
+        session.confirm(f"{_tasks(running)} still running. Stop everything?")
+    client.shutdown(stop_tasks=True)
+    if not _gone(session, record):
+        click.echo(
+            f"The server has not ended within {STOP_LIMIT:.0f} s; its tasks may be in their grace period.",
+            err=True,
+        )
+        return TIMED_OUT
+    tasks = "" if not running else " and 1 task" if running == 1 else f" and {running} tasks"
+    click.echo(f"Stopped the server{tasks}.")
+    return 0
+
+
+@click.command("restart", cls=Command, short_help="Restart the server; tasks go on running.")
+@pass_session
+def restart(session: Session) -> None:
+    """Stop and start the server with the options it had. Tasks do not notice."""
+    if session.server is not None:
+        raise click.UsageError("restart is for the server of this machine; --server names another.")
+    state = own_state(session)
+    record = server_record(state)
+    if record is not None and daemon.alive(int(record.get("pid", 0))):
+        session.client.shutdown(stop_tasks=False)
+        if not daemon.wait_gone(int(record["pid"]), STOP_LIMIT):
+            raise PliantError(f"The server (pid {record['pid']}) does not end.", "See `up --take-over`.")
+    # The same address, so that running jobs and logins find it again; unless somebody else has taken it.
+    try:
+        started = daemon.start(daemon.arguments(state, **_options(record), port=port_of(record)), state)
+    except PliantError as error:
+        if record is None or not error.message.startswith("Port "):
+            raise
+        started = daemon.start(daemon.arguments(state, **_options(record)), state)
+    _announce(session, started, state)
+
+
+@click.command("status", cls=Command, short_help="Is the server up, where, and what does it have?")
+@output_options
+@pass_session
+def status(session: Session) -> None:
+    """The server's address, its GPUs, and how many tasks run."""
+    try:
+        server: Any = session.client.server()
+    except Unreachable as error:
+        state = _state_in_use(session)
+        record = server_record(state) if state is not None else None
+        if state is not None and record is not None and not daemon.alive(int(record.get("pid", 0))):
+            left = daemon.left_behind(state)
+            keep = f" {_tasks(left)} still running; it will find them again." if left else ""
+            raise Unreachable(
+                f"The server (pid {record.get('pid')}) has ended.", f"Start it with `pliant up`.{keep}"
+            ) from error
+        raise
+    nodes = list(session.client.nodes())
+    total = sum(len(node.get("gpus") or []) for node in nodes)
+    used = sum(gpu["allocated"] for node in nodes for gpu in node.get("gpus") or [])
+    if structured(session, {**server, "gpus": total, "gpusAllocated": used, "nodes": len(nodes)}):
+        return
+    if session.output == "name":
+        click.echo(server["url"])
+        return
+    rows = [
+        ("Server", f"{server['url']} (pid {server['pid']}, version {server['version']})"),
+        ("State folder", server["state"]),
+        ("Running for", show_duration(_uptime(server))),
+        ("Nodes", str(len(nodes))),
+        ("GPUs", f"{show_gpus(used)} of {total} allocated{', simulated' if server.get('simulated') else ''}"),
+        ("Tasks running", str(server.get("tasksRunning", 0))),
+    ]
+    for label, value in rows:
+        click.echo(f"{label + ':':<15}{value}")
+
+
+def own_state(session: Session) -> str:
+    """The state folder of this machine's server, whatever server the environment or a login name."""
+    state = state_folder(session.state)
+    if session.server is None:
+        session.state = state
+    return state
+
+
+def _state_in_use(session: Session) -> str | None:
+    try:
+        return session.endpoint.state
+    except Unreachable:
+        return None
+
+
+def _announce(session: Session, record: dict[str, Any], state: str) -> None:
+    """The address, and what there is to share."""
+    client = client_for(record["url"], _token(state))
+    try:
+        nodes = list(client.nodes())
+    finally:
+        client.close()
+    click.echo(f"Pliant runs at {record['url']} (pid {record['pid']}, state folder {state})")
+    if record.get("notice"):
+        session.note(f"Note: {record['notice']}")
+    for node in nodes:
+        gpus = node.get("gpus") or []
+        kind = "simulated " if node.get("simulated") else ""
+        name = (node.get("gpuInfo") or {}).get("gpuType") or ""
+        text = f"{len(gpus)} {kind}GPUs" if len(gpus) != 1 else f"1 {kind}GPU"
+        if gpus:
+            text += f" of {show_bytes(gpus[0]['memoryBytes'])}{f' ({name})' if name and not kind else ''}"
+        rest = f"{node.get('cpuCores', 0):g} cores, {show_bytes(node.get('memoryBytes'))}"
+        click.echo(f"  {node['name']}: {text}, {rest}")
+
+
+def _gone(session: Session, record: dict[str, Any] | None) -> bool:
+    if record is not None:
+        return daemon.wait_gone(int(record["pid"]), STOP_LIMIT)
+    deadline = time.monotonic() + STOP_LIMIT
+    while session.client.ready():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _tasks(count: int) -> str:
+    return "1 task is" if count == 1 else f"{count} tasks are"
+
+
+def _uptime(server: Any) -> float:
+    return float(server.get("uptime") or 0.0)
+
+
+def _token(state: str) -> str | None:
+    from pliant.client.locate import locate
+
+    return locate(state=state).token
+
+
+def port_of(record: dict[str, Any] | None) -> int | None:
+    from urllib.parse import urlsplit
+
+    return urlsplit(record["url"]).port if record else None
+
+
+def _options(record: dict[str, Any] | None) -> dict[str, Any]:
+    """What the server was started with, by its own record."""
+    return {"simulate": [str(spec) for spec in (record or {}).get("simulate") or ()]}

@@ -1,0 +1,138 @@
+"""login, logout, whoami, auth get-token, version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from pliant.cli.lazy import Command, LazyGroup
+from pliant.cli.output.formats import output_options, structured
+from pliant.cli.session import Session, client_for, pass_session
+from pliant.client.errors import Unauthorized, Unreachable
+from pliant.client.locate import server_record, state_folder
+
+auth = LazyGroup(
+    {"Commands": {"get-token": "pliant.cli.server.login:get_token"}},
+    name="auth",
+    help="Tokens for the REST API.",
+)
+
+
+@click.command("login", cls=Command, short_help="Remember a server and who you are there.")
+@click.argument("how", required=False, type=click.Choice(["user", "application", "app"]))
+@click.option("--token", metavar="TOKEN", help="The server's token.")
+@click.option("-u", "--user", metavar="NAME", help="With `login user`.")
+@click.option("-P", "--password", metavar="PASSWORD", help="With `login user`; asked for if left out.")
+@click.option("--client-id", metavar="ID", help="With `login application`.")
+@click.option("--client-secret", "--secret", "secret", metavar="SECRET", help="With `login application`.")
+@pass_session
+def login(
+    session: Session,
+    how: str | None,
+    token: str | None,
+    user: str | None,
+    password: str | None,
+    client_id: str | None,
+    secret: str | None,
+) -> None:
+    """Remember a server (`--server URL`) and its token.
+
+    The server of this machine needs no login: its token lies in its state folder, readable by you only.
+    """
+    if session.server is None and not any((how, token, user, client_id)):
+        record = server_record(state_folder(session.state))
+        if record is not None:
+            session.state = state_folder(session.state)
+            if session.config.server is not None:
+                session.config.set_server(None)
+            me = session.client.whoami()
+            click.echo(f"Logged in as {me['user']} at {session.client.url} (the server of this machine)")
+            return
+    url = _address(session)
+    if how == "user" or user:
+        name = user or click.prompt("User", err=True)
+        word = password or click.prompt("Password", hide_input=True, err=True)
+        token = _token(url, {"grantType": "password", "username": name, "password": word})
+    elif how in ("app", "application") or client_id:
+        name = client_id or click.prompt("Client id", err=True)
+        word = secret or click.prompt("Client secret", hide_input=True, err=True)
+        token = _token(url, {"grantType": "client_credentials", "clientID": name, "clientSecret": word})
+    elif token is None:
+        token = click.prompt("Token", hide_input=True, err=True)
+    with client_for(url, token) as client:
+        me = client.whoami()
+    session.config.set_token(url, token)
+    session.config.set_server(url)
+    click.echo(f"Logged in as {me['user']} at {url}")
+
+
+def _token(url: str, credentials: Mapping[str, str]) -> str:
+    with client_for(url, None) as client:
+        return client.token(credentials)
+
+
+def _address(session: Session) -> str:
+    if session.server is None:
+        record = server_record(state_folder(session.state))
+        if record is None:
+            raise Unreachable(
+                "No Pliant server runs here.", "Start one with `pliant up`, or name one: login --server URL"
+            )
+        return str(record["url"])
+    url = session.server.rstrip("/")
+    return url if "://" in url else f"http://{url}"
+
+
+@click.command("logout", cls=Command, short_help="Forget the server of the last login.")
+@pass_session
+def logout(session: Session) -> None:
+    """Forget the server of the last login and its token."""
+    url = session.config.server
+    if url is None:
+        click.echo("Not logged in to any server by `login`.")
+        return
+    session.config.set_token(url, None)
+    session.config.set_server(None)
+    click.echo(f"Logged out of {url}")
+
+
+@click.command("whoami", cls=Command, short_help="Who the server takes you for.")
+@output_options
+@pass_session
+def whoami(session: Session) -> None:
+    """Who the server takes you for."""
+    me = session.client.whoami()
+    if not structured(session, me):
+        click.echo(f"User: {me['user']}")
+        click.echo(f"Logged in Id: {me['id']}")
+
+
+@click.command("get-token", cls=Command)
+@pass_session
+def get_token(session: Session) -> None:
+    """Print an access token for the REST API."""
+    secret = session.endpoint.token
+    if not secret:
+        raise Unauthorized("Not logged in.", f"`{session.program} login --server URL` first.")
+    body = {"grantType": "client_credentials", "clientID": "", "clientSecret": secret}
+    click.echo(session.client.token(body))
+
+
+@click.command("version", cls=Command, short_help="Versions of this program and of the server.")
+@click.option("--short", is_flag=True, help="Only this program's.")
+@output_options
+@pass_session
+def version(session: Session, short: bool) -> None:
+    """Versions of this program and of the server."""
+    from pliant import __version__
+
+    if short:
+        click.echo(__version__)
+        return
+    try:
+        server = str(session.client.version()["version"])
+    except Unreachable:
+        server = ""
+    if not structured(session, {"client": __version__, "server": server or None}):
+        click.echo(f"Client: {__version__}\nServer: {server or 'does not run'}")

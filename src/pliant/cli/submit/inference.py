@@ -1,0 +1,36 @@
+"""`inference submit`: services of equal replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pliant.cli.lazy import TailCommand, tail
+from pliant.cli.session import Session, pass_session
+from pliant.cli.submit import submission, v2
+
+
+@click.command("submit", cls=TailCommand, short_help="Submit an inference.")
+@v2.options
+@click.option("--serving-port", metavar="SPEC", help="8000, or container=8000,protocol=http.")
+@click.option("--min-replicas", type=click.IntRange(0), metavar="N", help="Replicas that run; 1 if not said.")
+@click.option(
+    "--max-replicas", type=click.IntRange(1), metavar="N", help="Accepted; there is no autoscaling yet."
+)
+@click.pass_context
+@pass_session
+def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
+    """Submit a service. Words after `--` are its arguments, with -c its command."""
+    if given["elastic"]:
+        raise click.UsageError("--elastic is for trainings: a service keeps the GPUs it has.")
+    few, many = given["min_replicas"], given["max_replicas"]
+    if few is not None and many is not None and few > many:
+        raise click.UsageError(f"--min-replicas {few} is more than --max-replicas {many}.")
+    body = v2.request(given, tail(ctx), "Inference")
+    scaling = {"minReplicas": few, "maxReplicas": many}
+    if said := {field: number for field, number in scaling.items() if number is not None}:
+        body["spec"]["autoscaling"] = said
+    if given["serving_port"]:
+        body["spec"]["servingPort"] = submission.serving_port(given["serving_port"])
+    return submission.finish(session, "Inference", body, given)

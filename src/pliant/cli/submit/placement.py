@@ -1,0 +1,173 @@
+"""Options of all submits about where work may run, how its tasks lie, and how long it waits and runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from pliant.cli.output.amounts import duration, whole
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+HOST = "kubernetes.io/hostname"
+_SET = re.compile(r"(\S+)\s+(in|notin)\s*\((.*)\)")
+_COMPARED = re.compile(r"([^=!<>\s]+)\s*(==|=|!=|>|<)\s*(.*)")
+_OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt", "in": "In", "notin": "NotIn"}
+_TOLERATION = ("operator", "key", "value", "effect", "seconds")
+_EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
+
+
+def options(function: _Function) -> _Function:
+    for decorate in reversed(
+        (
+            click.option(
+                "--node-affinity",
+                multiple=True,
+                metavar="EXPR",
+                help="Only nodes with labels such as 'gpu in (h100,a100),!old' (repeatable: all must hold).",
+            ),
+            click.option(
+                "--prefer-node",
+                multiple=True,
+                metavar="[WEIGHT:]EXPR",
+                help="Rather nodes with such labels; WEIGHT is 1 to 100.",
+            ),
+            click.option("--exclude-node", multiple=True, metavar="NAME", help="Not this node (repeatable)."),
+            click.option(
+                "--toleration",
+                multiple=True,
+                metavar="SPEC",
+                help="operator=Equal|Exists,key=K,value=V,effect=E,seconds=N (repeatable).",
+            ),
+            click.option(
+                "--anti-affinity",
+                metavar="LABEL",
+                flag_value=HOST,
+                is_flag=False,
+                help="No two of its tasks on nodes of equal label; a node each if no label is named.",
+            ),
+            click.option("--topology", metavar="NAME", help="The topology that the next two are levels of."),
+            click.option(
+                "--required-topology",
+                "--required-pod-topology-key",
+                metavar="LEVEL",
+                help="All of its tasks in one domain of this level.",
+            ),
+            click.option(
+                "--preferred-topology",
+                "--preferred-pod-topology-key",
+                metavar="LEVEL",
+                help="The same, if it can be.",
+            ),
+            click.option(
+                "--preemption-delay", metavar="TIME", help="Wait so long before others lose something for it."
+            ),
+            click.option(
+                "--max-runtime", metavar="TIME", help="It runs no longer: it may go before a reservation."
+            ),
+            click.option(
+                "--stale-grace",
+                metavar="TIME",
+                help="Keep its rest so long after a task of its core was lost; never.",
+            ),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+def spec(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of a spec that those options make; a UsageError for what cannot be."""
+    made: dict[str, Any] = {}
+    terms = [term for text in given["node_affinity"] for term in expressions(text, "--node-affinity")]
+    if given["exclude_node"]:
+        names = [name for text in given["exclude_node"] for name in text.replace(",", " ").split()]
+        terms.append({"key": HOST, "operator": "NotIn", "values": names})
+    if terms:
+        made["nodeAffinityRequired"] = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
+    if given["prefer_node"]:
+        made["nodeAffinityPreferred"] = [_preference(text) for text in given["prefer_node"]]
+    if given["toleration"]:
+        made["tolerations"] = [toleration(text) for text in given["toleration"]]
+    if given["anti_affinity"] is not None:
+        made["podAntiAffinity"] = {"type": "Required", "key": given["anti_affinity"]}
+    near = {
+        "name": given["topology"],
+        "requiredPlacement": given["required_topology"],
+        "preferredPlacement": given["preferred_topology"],
+    }
+    if given["topology"] and not (given["required_topology"] or given["preferred_topology"]):
+        raise click.UsageError("--topology needs --required-topology or --preferred-topology.")
+    if said := {field: value for field, value in near.items() if value is not None}:
+        made["topology"] = said
+    for field, key in (
+        ("preemptionDelaySeconds", "preemption_delay"),
+        ("maxRuntimeSeconds", "max_runtime"),
+        ("staleGraceSeconds", "stale_grace"),
+    ):
+        if (text := given[key]) is not None:
+            never = key == "stale_grace" and text in ("never", "-1")
+            flag = f"--{key.replace('_', '-')}"
+            made[field] = -1 if never else whole(duration(text, flag))
+    return made
+
+
+def expressions(text: str, flag: str) -> list[dict[str, Any]]:
+    """'gpu in (h100,a100),rack=r1,!old,memory>40' as the API has them."""
+    parts = [part.strip() for part in re.split(r",(?![^(]*\))", text)]
+    return [_expression(part, text, flag) for part in parts]
+
+
+def _expression(part: str, text: str, flag: str) -> dict[str, Any]:
+    if match := _SET.fullmatch(part):
+        values = [value for value in match[3].replace(",", " ").split() if value]
+        return {"key": match[1], "operator": _OPERATORS[match[2]], "values": values}
+    if match := _COMPARED.fullmatch(part):
+        return {"key": match[1], "operator": _OPERATORS[match[2]], "values": [match[3]]}
+    key = part.removeprefix("!").strip()
+    if not key or re.search(r"[\s=<>()!]", key):
+        raise click.UsageError(
+            f"{flag} {text}: {part!r} is none of KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B),"
+            " KEY>N, KEY<N, KEY, !KEY."
+        )
+    return {"key": key, "operator": "DoesNotExist" if part.startswith("!") else "Exists", "values": []}
+
+
+def _preference(text: str) -> dict[str, Any]:
+    weight, colon, rest = text.partition(":")
+    if not (colon and weight.strip().isdecimal()):
+        weight, rest = "1", text
+    if not 1 <= int(weight) <= 100:
+        raise click.UsageError(f"--prefer-node {text}: a weight is 1 to 100.")
+    return {"weight": int(weight), "matchExpressions": expressions(rest, "--prefer-node")}
+
+
+def toleration(text: str) -> dict[str, Any]:
+    """'operator=Exists,key=spot,effect=NoSchedule' as the API has it."""
+    fields: dict[str, Any] = {}
+    for part in text.split(","):
+        name, equals, value = part.strip().partition("=")
+        if not equals or name not in _TOLERATION or name in fields:
+            said = ", ".join(_TOLERATION)
+            raise click.UsageError(f"--toleration {text}: {part.strip()!r} is wrong; the words are {said}.")
+        fields[name] = value
+    _one_of(
+        fields.setdefault("operator", "Equal" if "value" in fields else "Exists"), ("Equal", "Exists"), text
+    )
+    if "effect" in fields:
+        _one_of(fields["effect"], (*_EFFECTS, "Any"), text)
+    if "seconds" in fields:
+        if not fields["seconds"].isdecimal():
+            raise click.UsageError(f"--toleration {text}: seconds is a whole number.")
+        fields["seconds"] = int(fields["seconds"])
+    if not fields.get("key") and fields["operator"] != "Exists":
+        raise click.UsageError(f"--toleration {text}: key is missing.")
+    return fields
+
+
+def _one_of(value: str, known: Sequence[str], text: str) -> None:
+    if value not in known:
+        raise click.UsageError(f"--toleration {text}: {value!r} is none of {', '.join(known)}.")

@@ -1,0 +1,174 @@
+"""`describe job`, `describe node`, and `get`, the older word for the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pliant.cli.completion import workload_names
+from pliant.cli.lazy import Command, LazyGroup
+from pliant.cli.output import workload_tables
+from pliant.cli.output.amounts import show_age, show_duration, show_gpus
+from pliant.cli.output.formats import output_options, project_option, structured
+from pliant.cli.output.progress import labels
+from pliant.cli.output.shares import shares_table
+from pliant.cli.output.tables import table
+from pliant.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from pliant.client.wire import EventItem, PodItem, WorkloadItem
+
+describe = LazyGroup(
+    {
+        "Commands": {
+            "job": "pliant.cli.workloads.describe:job",
+            "node": "pliant.cli.cluster.node:describe",
+        }
+    },
+    name="describe",
+    help="Everything about a job or a node.",
+)
+
+
+def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("name", shell_complete=workload_names)(
+        project_option(output_options(pass_session(function)))
+    )
+
+
+@click.command("job", cls=Command, short_help="Everything about a job.")
+@_options
+def job(session: Session, name: str) -> None:
+    """Everything about a job: what it has, what it asked for, its pods, and what happened to it and why."""
+    show_job(session, name)
+
+
+@click.command("get", cls=Command, short_help="`get pods`; the older word for `describe job`.")
+@click.option("-e", "--events", is_flag=True, help="Accepted; events are shown anyway.")
+@click.option("-l", "--selector", metavar="K=V", help="get pods: only of workloads with these labels.")
+@click.option("-n", "--namespace", metavar="NAME", help="get pods: of this project.")
+@_options
+def get(session: Session, name: str, events: bool, selector: str | None, namespace: str | None) -> None:
+    """`get pods` lists pods in the columns of kubectl; `get NAME` is the same as `describe job NAME`."""
+    if name in ("pods", "pod", "po"):
+        from pliant.cli.workloads.pods import get_pods
+
+        get_pods(session, selector, namespace)
+        return
+    if selector is not None or namespace is not None:
+        raise click.UsageError("-l and -n are for `get pods`.")
+    show_job(session, name)
+
+
+def show_job(session: Session, name: str) -> None:
+    item, pods, events = gathered(session, name)
+    if structured(session, {**item, "pods": pods, "events": events}):
+        return
+    if session.output == "name":
+        click.echo(item["name"])
+        return
+    for label, value in _labels(item, pods):
+        click.echo(f"{label}: {value}".rstrip())
+    if progress := item.get("progress"):
+        click.echo("\nTraining:")
+        for label, value in labels(progress):
+            click.echo(f"{label}: {value}")
+    click.echo("\nPods:")
+    click.echo(pods_table(pods, item, headers=session.headers))
+    if item["phase"] == "Failed" and item.get("distributedFramework") == "ElasticDL":
+        from pliant.cli.workloads.traceback import first_traceback
+
+        if said := first_traceback(session, item["id"], pods):
+            click.echo(f"\nFirst Error:\n{said}")
+    if shares := item.get("gpuShares"):
+        click.echo(f"\nGPU Shares:\n{shares_table(shares, headers=session.headers)}")
+    click.echo("\nEvents:")
+    click.echo(events_table(events, headers=session.headers))
+
+
+def gathered(session: Session, name: str) -> tuple[WorkloadItem, list[PodItem], list[EventItem]]:
+    found: WorkloadItem = session.find(name)
+    return found, session.client.pods(found["id"]), session.client.events(found["id"])
+
+
+def command_line(item: WorkloadItem) -> str:
+    return " ".join(part for part in (item.get("command"), item.get("arguments")) if part)
+
+
+def _labels(item: WorkloadItem, pods: Sequence[PodItem]) -> list[tuple[str, str]]:
+    """The first edition's labels in their order, then ours."""
+    status = [pod.get("status", "").lower() for pod in pods]
+    wanted = item.get("requestedPods") or {}
+    per_pod = item.get("podsRequestedResources") or {}
+    memory = (item.get("allocatedResources") or {}).get("gpuMemory")
+    labels = [
+        ("NAME", item["name"]),
+        ("NAMESPACE", item.get("namespace") or f"runai-{item['projectName']}"),
+        ("TYPE", item.get("jobType") or item["type"]),
+        ("STATUS", item["status"]),
+        ("TRAINING DURATION", show_duration(item.get("totalRunningTimeSeconds"))),
+        ("GPUS", show_gpus((per_pod.get("gpu") or {}).get("request"))),
+        ("TOTAL REQUESTED GPUS", workload_tables.requested(item)),
+        ("ALLOCATED GPUS", show_gpus(workload_tables.allocated(item))),
+        ("ALLOCATED GPUS MEMORY", memory or "0"),
+        ("RUNNING PODS", str(item.get("runningPods", 0))),
+        ("PENDING PODS", str(item.get("pendingPods", 0))),
+        ("PARALLELISM", str(wanted.get("parallelism", 1))),
+        ("COMPLETIONS", str(wanted.get("completions", 1))),
+        ("SUCCEEDED PODS", str(status.count("succeeded") + status.count("completed"))),
+        ("FAILED PODS", str(status.count("failed"))),
+        ("IS DISTRIBUTED WORKLOAD", str(item["type"] == "Distributed").lower()),
+        ("CREATED BY CLI", str(item.get("source") == "CLI").lower()),
+        ("SERVICE URL(S)", ", ".join(item.get("urls") or [])),
+        ("COMMAND LINE", command_line(item)),
+        ("PROJECT", item["projectName"]),
+        ("PRIORITY", f"{item.get('priorityClassName') or ''} ({item.get('priority', '')})".strip()),
+        ("PREEMPTIBLE", "yes" if item.get("preemptible") else "no"),
+        ("ELASTIC", "yes" if item.get("elastic") else "no"),
+    ]
+    return labels + explained(item)
+
+
+def explained(item: WorkloadItem) -> list[tuple[str, str]]:
+    """How a fraction is held, why it waits, where it stands in the queue: only what there is."""
+    labels = []
+    if fraction := item.get("fraction"):
+        labels.append(("GPU FRACTION", fraction))
+    if reason := item.get("reason"):
+        labels.append(("REASON", f"[{reason['code']}] {reason['message']}"))
+    if position := item.get("queuePosition"):
+        labels.append(("QUEUE POSITION", str(position)))
+    return labels
+
+
+def pods_table(pods: Sequence[PodItem], item: WorkloadItem, *, headers: bool = True) -> str:
+    kind = str(item.get("jobType") or item["type"]).upper()
+    rows = [
+        [
+            pod["name"],
+            pod.get("status", "").upper(),
+            kind,
+            show_age(pod.get("createdAt")),
+            f"{pod['nodeName']}/N/A" if pod.get("nodeName") else "N/A",
+        ]
+        for pod in pods
+    ]
+    return table(("POD", "STATUS", "TYPE", "AGE", "NODE"), rows, headers=headers)
+
+
+def events_table(events: Sequence[EventItem], *, headers: bool = True) -> str:
+    if not events:
+        return "No events for resources"
+    header = ("SOURCE", "TYPE", "AGE", "MESSAGE")
+    rows = []
+    for event in events:
+        about = event.get("involvedObject") or {}
+        source = "/".join(part for part in (about.get("kind"), about.get("name")) if part)
+        message = f"[{event.get('reason', '')}] {event.get('message', '')}"
+        rows.append(
+            [source or event.get("source", ""), event.get("type", ""), show_age(event["createdAt"]), message]
+        )
+    dashes = ["-" * len(name) for name in header]
+    return table(header, [dashes, *rows] if headers else rows, headers=headers)

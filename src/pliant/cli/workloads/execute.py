@@ -1,0 +1,150 @@
+"""exec, bash, attach: inside a running task."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from pliant.cli.completion import workload_names
+from pliant.cli.exits import TIMED_OUT
+from pliant.cli.lazy import Command
+from pliant.cli.output.formats import project_option
+from pliant.cli.session import Session, pass_session
+from pliant.client.errors import PliantError
+
+_FINAL = ("Completed", "Failed", "Stopped", "Deleting")
+
+
+class ExecCommand(Command):
+    """NAME, then our options, then the command: from its first word, or a `--`, nothing is ours."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        flags: set[str] = set()
+        valued: set[str] = set()
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option):
+                (flags if param.is_flag else valued).update(param.opts)
+        ours: list[str] = []
+        rest = list(args)
+        name: str | None = None
+        while rest:
+            word = rest[0]
+            if word == "--":
+                rest.pop(0)
+                break
+            if not word.startswith("-"):
+                if name is not None:
+                    break
+                name = rest.pop(0)
+                continue
+            ours.append(rest.pop(0))
+            if word in valued and rest:
+                ours.append(rest.pop(0))
+        return super().parse_args(ctx, [*ours, "--", *([] if name is None else [name]), *rest])
+
+
+_pod = click.option("--pod", metavar="POD", help="In this task.")
+_name = click.argument("name", shell_complete=workload_names)
+
+
+@click.command("exec", cls=ExecCommand, short_help="Run a command inside a running workload.")
+@_name
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("-i", "--stdin", is_flag=True, help="Send it this input.")
+@click.option("-t", "--tty", is_flag=True, help="Give it a terminal.")
+@_pod
+@project_option
+@pass_session
+def exec_command(
+    session: Session, name: str, command: tuple[str, ...], stdin: bool, tty: bool, pod: str | None
+) -> int:
+    """Run a command inside a running workload; `--` may stand before it. Returns its exit code."""
+    return _run(session, name, command, stdin=stdin, tty=tty, pod=pod)
+
+
+@click.command("bash", cls=Command, short_help="A shell inside a running workload.")
+@_name
+@_pod
+@project_option
+@pass_session
+def bash(session: Session, name: str, pod: str | None) -> int:
+    """Open /bin/bash inside a running workload."""
+    # Piped input wants no terminal: `echo ls | pliant bash NAME`.
+    return _run(session, name, ["/bin/bash"], stdin=True, tty=sys.stdin.isatty(), pod=pod)
+
+
+@click.command("attach", cls=Command, short_help="Follow the output of a workload, once it runs.")
+@_name
+@_pod
+@click.option("--no-stdin", is_flag=True, help="Send no input.")
+@click.option("--no-tty", is_flag=True, help="Use no terminal.")
+@click.option(
+    "--pod-running-timeout", default=600, type=click.IntRange(1), help="Seconds to wait until it runs."
+)
+@project_option
+@pass_session
+def attach(
+    session: Session, name: str, pod: str | None, no_stdin: bool, no_tty: bool, pod_running_timeout: int
+) -> int:
+    """Wait until a workload runs and follow what it prints; Ctrl-C ends the following only."""
+    item = session.find(name)
+    if sys.stdin.isatty() and not no_stdin:
+        session.note(f"Note: input is not sent; for a shell beside it: `{session.program} bash {name}`.")
+    return attach_to(session, item["id"], name, pod=pod, limit=pod_running_timeout)
+
+
+def attach_to(
+    session: Session, workload_id: str, name: str, *, pod: str | None = None, limit: int = 600
+) -> int:
+    """Follow a workload's output from its start; 7 if it does not run within `limit` seconds."""
+    deadline = time.monotonic() + limit
+    item: Any = session.client.workload(workload_id)
+    waiting = False
+    while not item.get("runningPods") and item["phase"] not in _FINAL:
+        if not waiting:
+            session.note("Waiting for pod to start running...")
+            waiting = True
+        if time.monotonic() > deadline:
+            raise_after = item.get("reason") or {}
+            click.echo(f"{name} still does not run: {raise_after.get('message') or item['status']}", err=True)
+            return TIMED_OUT
+        time.sleep(0.2)
+        item = session.client.workload(workload_id)
+    if pod is None:
+        pods = session.client.pods(workload_id)
+        if pods:
+            session.note(f"Connecting to pod {pods[-1]['name']}")
+    for piece in session.client.logs(workload_id, follow=True, pod=pod):
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+    return 0
+
+
+def _run(session: Session, name: str, command: Any, *, stdin: bool, tty: bool, pod: str | None) -> int:
+    from pliant.cli.workloads import terminal
+
+    item = session.find(name)
+    if not item.get("runningPods"):
+        from pliant.client.errors import Conflict
+
+        raise Conflict(f"{name} is not running: its status is {item['status']}.", _why(item))
+    if tty and not sys.stdin.isatty():
+        session.note("Note: this input is no terminal; the command gets one nevertheless.")
+    rows, columns = terminal.size()
+    running = session.client.exec(
+        item["id"], command, tty=tty, stdin=stdin, rows=rows, columns=columns, pod=pod
+    )
+    try:
+        return terminal.shuttle(running, tty=tty, stdin=stdin)
+    except PliantError as error:
+        raise PliantError(f"{name}: {error.message}", error.details) from error
+    finally:
+        running.close()
+
+
+def _why(item: Any) -> str:
+    reason = item.get("reason")
+    return str(reason["message"]) if reason else ""

@@ -1,0 +1,177 @@
+"""port-forward and `submit --service-type portforward`: local ports that lead to a program in a workload."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import click
+
+from pliant.cli.completion import workload_names
+from pliant.cli.exits import TIMED_OUT
+from pliant.cli.lazy import Command
+from pliant.cli.output.formats import project_option
+from pliant.cli.session import Session, pass_session
+from pliant.client.errors import Conflict, NotFound, PliantError
+
+_FINAL = ("Completed", "Failed", "Stopped", "Deleting")
+LOOK_SECONDS = 1.0  # between two looks whether the workload still runs
+
+
+class Mapping(NamedTuple):
+    """One --port."""
+
+    local: int  # where we listen
+    target: int  # where the program listens
+
+
+def mapping(text: str, flag: str = "--port") -> Mapping:
+    """'8080:80' -> (8080, 80); '80' is '80:80'."""
+    match = re.fullmatch(r"(?:(\d{1,5}):)?(\d{1,5})", text)
+    ports = [int(part) for part in match.groups(match[2])] if match else [0]
+    if not all(0 < port < 65_536 for port in ports):
+        raise click.UsageError(f"{flag} {text}: not a port, or two such as 8080:80.")
+    return Mapping(*ports)
+
+
+@click.command(
+    "port-forward", cls=Command, short_help="Reach a workload's program at a port of this machine."
+)
+@click.argument("name", shell_complete=workload_names)
+@click.option(
+    "--port", "ports", multiple=True, required=True, metavar="LOCAL:PORT", help="8080:80 (repeatable)."
+)
+@click.option("--address", default="127.0.0.1", metavar="IP", help="Where to listen; 127.0.0.1 unless said.")
+@click.option("--pod", metavar="POD", help="Of this task.")
+@click.option(
+    "--pod-running-timeout", default=600, type=click.IntRange(1), help="Seconds to wait until it runs."
+)
+@project_option
+@pass_session
+def port_forward(
+    session: Session,
+    name: str,
+    ports: tuple[str, ...],
+    address: str,
+    pod: str | None,
+    pod_running_timeout: int,
+) -> int:
+    """Until Ctrl-C, connections to a port of this machine reach the program in a workload."""
+    wanted = [mapping(text) for text in ports]
+    item = session.find(name)
+    return forward(session, item["id"], name, wanted, address=address, pod=pod, limit=pod_running_timeout)
+
+
+def forward(
+    session: Session,
+    workload_id: str,
+    name: str,
+    wanted: Sequence[Mapping],
+    *,
+    address: str = "127.0.0.1",
+    pod: str | None = None,
+    limit: int = 600,
+) -> int:
+    """Forward until Ctrl-C or until the workload runs no more."""
+    if not _runs(session, workload_id, name, limit):
+        return TIMED_OUT
+    host = urlsplit(session.endpoint.url).hostname or "127.0.0.1"
+    index = int(match[1]) if pod and (match := re.search(r"-(\d+)$", pod)) else 0
+    servers = []
+    try:
+        for local, target in wanted:
+            target += index
+            if local == target and host in ("127.0.0.1", "localhost"):
+                click.echo(f"{name} is on this machine: it answers at http://localhost:{local} itself")
+                continue
+            server = _listen(address, local)
+            servers.append(server)
+            threading.Thread(target=_serve, args=(server, (host, target)), daemon=True).start()
+            click.echo(f"Forwarding from {address}:{local} -> {target}")
+        points = ", ".join(f"localhost:{local}" for local, _ in wanted)
+        click.echo(f"Open access point(s) to service from {points}")
+        with suppress(KeyboardInterrupt):
+            while _still(session, workload_id):
+                time.sleep(LOOK_SECONDS)
+            session.note(f"{name} runs no more.")
+    finally:
+        for server in servers:
+            server.close()
+    return 0
+
+
+def _runs(session: Session, workload_id: str, name: str, limit: int) -> bool:
+    deadline = time.monotonic() + limit
+    item = session.client.workload(workload_id)
+    if not item.get("runningPods"):
+        session.note("Waiting for pod to start running...")
+    while not item.get("runningPods"):
+        if item["phase"] in _FINAL:
+            raise Conflict(f"{name} is over: its status is {item['status']}.", "Nothing can be forwarded.")
+        if time.monotonic() > deadline:
+            reason = item.get("reason")
+            click.echo(
+                f"{name} still does not run: {reason['message'] if reason else item['status']}", err=True
+            )
+            return False
+        time.sleep(0.2)
+        item = session.client.workload(workload_id)
+    return True
+
+
+def _still(session: Session, workload_id: str) -> bool:
+    try:
+        item = session.client.workload(workload_id)
+    except NotFound:
+        return False
+    return item["phase"] not in _FINAL and item.get("desiredPhase") != "Deleted"
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((address, port))
+    except OSError as error:
+        raise PliantError(
+            f"Nothing can listen at {address}:{port}: {error.strerror or error}.",
+            "Choose another local port: --port LOCAL:PORT.",
+        ) from error
+
+
+def _serve(server: socket.socket, target: tuple[str, int]) -> None:
+    """Accept until the server is closed."""
+    while True:
+        try:
+            peer, _ = server.accept()
+        except OSError:
+            return
+        threading.Thread(target=_connect, args=(peer, target), daemon=True).start()
+
+
+def _connect(peer: socket.socket, target: tuple[str, int]) -> None:
+    try:
+        program = socket.create_connection(target)
+    except OSError as error:
+        click.echo(f"Nothing answers at port {target[1]}: {error.strerror or error}", err=True)
+        peer.close()
+        return
+    back = threading.Thread(target=_copy, args=(program, peer), daemon=True)
+    back.start()
+    _copy(peer, program)
+    back.join()
+    peer.close()
+    program.close()
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    """All bytes one way, then the end of them."""
+    with suppress(OSError):  # either side may hang up
+        while data := source.recv(65_536):
+            sink.sendall(data)
+    with suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)

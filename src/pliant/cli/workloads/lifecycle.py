@@ -1,0 +1,148 @@
+"""delete, suspend, resume: one line for each name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import click
+
+from pliant.cli.completion import workload_names
+from pliant.cli.exits import code_of
+from pliant.cli.lazy import Command
+from pliant.cli.output.formats import project_option
+from pliant.cli.session import Session, pass_session
+from pliant.client.errors import NotFound, PliantError
+
+_names = click.argument("names", nargs=-1, metavar="NAME...", shell_complete=workload_names)
+_all = click.option("-A", "--all", "everything", is_flag=True, help="All of the project.")
+_uuid = click.option("-u", "--uuid", "ids", multiple=True, metavar="ID", help="By id instead of by name.")
+_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+class _Verb(NamedTuple):
+    act: Callable[[Session, Any], None]
+    done: str
+    infinitive: str
+    missing: str
+
+
+_DELETE = _Verb(
+    lambda session, item: session.client.delete(item["id"]),
+    "deleted",
+    "delete",
+    "{noun} {name} does not exist in project {project}. "
+    "If the job exists in a different project, use -p <project-name>.",
+)
+_SUSPEND = _Verb(
+    lambda session, item: session.client.suspend(item), "suspended", "suspend", "{noun} {name} not found"
+)
+_RESUME = _Verb(
+    lambda session, item: session.client.resume(item), "resumed", "resume", "{noun} {name} not found"
+)
+
+
+@click.command("delete", cls=Command, short_help="Delete jobs; never asks.")
+@_names
+@_all
+@project_option
+@pass_session
+def delete(session: Session, names: tuple[str, ...], everything: bool) -> int:
+    """Delete jobs. Their names are free at once."""
+    if len(names) > 1 and names[0] in ("job", "jobs"):
+        names = names[1:]
+    return _each(session, _DELETE, names, (), everything)
+
+
+@click.command("delete", cls=Command)
+@_names
+@_all
+@_uuid
+@_yes
+@project_option
+@pass_session
+def typed_delete(
+    session: Session, names: tuple[str, ...], everything: bool, ids: tuple[str, ...], yes: bool
+) -> int:
+    """Delete workloads; asks on a terminal unless -y is given."""
+    if not yes and (names or ids or everything):
+        if not sys.stdin.isatty():
+            raise click.UsageError("Without a terminal to ask on, delete needs -y.")
+        what = ", ".join([*names, *ids]) or f"every {session.noun} of project {session.current_project}"
+        session.confirm(f"Delete {what}?")
+    return _each(session, _DELETE, names, ids, everything)
+
+
+@click.command("suspend", cls=Command, short_help="Stop jobs and keep them.")
+@_names
+@_all
+@_uuid
+@project_option
+@pass_session
+def suspend(session: Session, names: tuple[str, ...], everything: bool, ids: tuple[str, ...]) -> int:
+    """Stop jobs and give their GPUs back; `resume` goes on with them."""
+    return _each(session, _SUSPEND, names, ids, everything)
+
+
+@click.command("resume", cls=Command, short_help="Go on with suspended jobs.")
+@_names
+@_all
+@_uuid
+@project_option
+@pass_session
+def resume(session: Session, names: tuple[str, ...], everything: bool, ids: tuple[str, ...]) -> int:
+    """Go on with suspended jobs."""
+    return _each(session, _RESUME, names, ids, everything)
+
+
+def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str], everything: bool) -> int:
+    """Do it to each; a failure does not keep the rest from being done. The exit code of the first failure."""
+    if everything == bool(names or ids):
+        raise click.UsageError(f"Name what to {verb.infinitive}, or say --all.")
+    noun = session.noun.capitalize()
+    worst = 0
+    for name, find in _targets(session, names, ids, everything):
+        try:
+            verb.act(session, find())
+        except NotFound as error:
+            missing = verb.missing.format(noun=noun, name=name, project=session.current_project)
+            click.echo(missing, err=True)
+            worst = worst or code_of(error)
+        except PliantError as error:
+            if code_of(error) in (4, 8):
+                raise
+            click.echo(f"Failed to {verb.infinitive} {noun.lower()} {name}: {error.message}", err=True)
+            worst = worst or code_of(error)
+        else:
+            click.echo(f"{noun} {name} {verb.done} successfully.")
+    return worst
+
+
+def _targets(
+    session: Session, names: Sequence[str], ids: Sequence[str], everything: bool
+) -> list[tuple[str, Callable[[], Any]]]:
+    """(what to call it, how to get it) for each; one question to the server for all names."""
+    targets: list[tuple[str, Callable[[], Any]]] = [
+        (given, partial(session.client.workload, given)) for given in ids
+    ]
+    if not names and not everything:
+        return targets
+    project = session.current_project
+    present: dict[str, Any] = {}
+    for item in session.client.workloads(project, kind=session.asked_kind):
+        if item["projectName"] == project and item.get("desiredPhase") != "Deleted" and session.shows(item):
+            present[item["name"]] = item
+    if not present:
+        session.check_project()
+
+    def named(name: str) -> Callable[[], Any]:
+        def find() -> Any:
+            if name not in present:
+                raise NotFound(name)
+            return present[name]
+
+        return find
+
+    return targets + [(name, named(name)) for name in (sorted(present) if everything else names)]

@@ -1,0 +1,56 @@
+"""logs: what a workload has printed, and what it prints now."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from pliant.cli.completion import workload_names
+from pliant.cli.lazy import Command
+from pliant.cli.output.amounts import duration, moment
+from pliant.cli.output.formats import project_option
+from pliant.cli.session import Session, pass_session
+
+
+@click.command("logs", cls=Command, short_help="Show what a workload printed.")
+@click.argument("name", shell_complete=workload_names)
+@click.option("-f", "--follow", is_flag=True, help="Go on until it ends.")
+@click.option("-t", "--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
+@click.option("--since", metavar="TIME", help="Only of the last 5s, 2m, 3h.")
+@click.option("--since-time", metavar="RFC3339", help="Only after that moment.")
+@click.option("--timestamps", is_flag=True, help="A time before each line.")
+@click.option("--pod", metavar="POD", help="Of this task.")
+@click.option("--attempt", type=click.IntRange(1), metavar="N", help="Of that numbered run; else the last.")
+@project_option
+@pass_session
+def logs(
+    session: Session,
+    name: str,
+    follow: bool,
+    tail: int | None,
+    since: str | None,
+    since_time: str | None,
+    timestamps: bool,
+    pod: str | None,
+    attempt: int | None,
+) -> None:
+    """Show what a workload printed; with -f go on until it ends."""
+    if since and since_time:
+        raise click.UsageError("--since and --since-time exclude each other.")
+    ago = round(duration(since, "--since")) if since else None
+    if since_time:
+        try:
+            ago = max(0, round(time.time() - moment(since_time)))
+        except ValueError:
+            raise click.UsageError(
+                f"--since-time {since_time}: not a time such as 2026-01-31T12:00:00Z."
+            ) from None
+    item = session.find(name)
+    stream = session.client.logs(
+        item["id"], follow=follow, tail=tail, since=ago, pod=pod, timestamps=timestamps, attempt=attempt
+    )
+    for piece in stream:
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()

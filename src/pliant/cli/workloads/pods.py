@@ -1,0 +1,101 @@
+"""`get pods`: the tasks of workloads in the columns of kubectl."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pliant.cli.output.amounts import show_age
+from pliant.cli.output.formats import show
+from pliant.cli.output.tables import table
+from pliant.cli.session import Session
+
+if TYPE_CHECKING:
+    from pliant.client.wire import PodItem, WorkloadItem
+
+_STATUS = {"Succeeded": "Completed", "Failed": "Error"}
+_FINAL = ("Completed", "Failed")
+
+
+def get_pods(session: Session, selector: str | None, namespace: str | None) -> None:
+    """Print the pods of a project; `namespace` is its name, with or without runai- before it."""
+    chosen = _selected(selector or "")
+    if namespace is not None:
+        session.project = namespace.removeprefix("runai-")
+    project = session.current_project
+    workloads = list(session.client.workloads(project))
+    if not workloads:
+        session.check_project()
+    found = [
+        {**pod, "workload": item["name"], **_seen(pod, item)}
+        for item in workloads
+        if chosen(item.get("labels") or {})
+        for pod in session.client.pods(item["id"])
+        if not (item["phase"] in _FINAL and pod["status"] == "Stopped")  # Kubernetes would have deleted it
+    ]
+    if not found and session.output in ("table", "wide"):
+        click.echo(f"No resources found in {namespace or project} namespace.", err=True)
+        return
+    if session.output == "name":
+        found = [{**pod, "name": f"pod/{pod['name']}"} for pod in found]
+    wide = session.output == "wide"
+
+    def rows() -> str:
+        header = ["NAME", "READY", "STATUS", "RESTARTS", "AGE", *(["NODE"] if wide else [])]
+        lines = [
+            [
+                str(pod["name"]),
+                "1/1" if pod["ready"] else "0/1",
+                str(pod["shownStatus"]),
+                str(pod["restarts"]),
+                show_age(pod["since"]),
+                *([str(pod.get("nodeName") or "<none>")] if wide else []),
+            ]
+            for pod in found
+        ]
+        return table(header, lines, headers=session.headers)
+
+    show(session, found, rows)
+
+
+def _seen(pod: PodItem, item: WorkloadItem) -> dict[str, Any]:
+    """What kubectl would show of it. A worker of ElasticDL is a new pod whenever it is started again."""
+    status = pod["status"]
+    new = item.get("distributedFramework") == "ElasticDL"
+    waits = status == "Pending"
+    return {
+        "shownStatus": _STATUS.get(status, status),
+        "ready": status in ("Running", "Terminating"),
+        "restarts": 0 if new else max(0, pod.get("attempt", 0) - 1),
+        "since": (pod.get("completedAt") if waits else pod.get("createdAt")) or item["createdAt"],
+    }
+
+
+def _selected(selector: str) -> Callable[[Mapping[str, str]], bool]:
+    """A test of labels: `a=b,c!=d,e,!f`. Raises UsageError."""
+    tests: list[Callable[[Mapping[str, str]], bool]] = []
+    for part in (piece.strip() for piece in selector.split(",")) if selector else ():
+        tests.append(_term(part, selector))
+    return lambda labels: all(test(labels) for test in tests)
+
+
+def _term(part: str, selector: str) -> Callable[[Mapping[str, str]], bool]:
+    key, unequal, value = part.partition("!=")
+    if not unequal:
+        key, equal, value = part.partition("=")
+        value = value.removeprefix("=")
+        if not equal:
+            return _present(part, selector)
+    if not key.strip() or " " in key.strip():
+        raise click.UsageError(f"-l {selector}: expected KEY=VALUE, as in elasticdl_job_name=my-job.")
+    name, wanted = key.strip(), value.strip()
+    return lambda labels: (labels.get(name) == wanted) is not bool(unequal)
+
+
+def _present(part: str, selector: str) -> Callable[[Mapping[str, str]], bool]:
+    name = part.removeprefix("!").strip()
+    if not name or " " in name:
+        raise click.UsageError(f"-l {selector}: expected KEY=VALUE, as in elasticdl_job_name=my-job.")
+    return lambda labels: (name in labels) is not part.startswith("!")

@@ -1,0 +1,83 @@
+"""`training describe` and its kin: the second edition's sections."""
+
+from __future__ import annotations
+
+import click
+
+from pliant.cli.completion import workload_names
+from pliant.cli.lazy import Command
+from pliant.cli.output import workload_tables
+from pliant.cli.output.amounts import show_duration, show_gpus
+from pliant.cli.output.formats import output_options, project_option, structured
+from pliant.cli.output.progress import labels
+from pliant.cli.output.shares import shares_table
+from pliant.cli.session import Session, pass_session
+from pliant.cli.workloads.describe import command_line, events_table, explained, gathered, pods_table
+
+PODS = 10
+EVENTS = 50
+"""As many as the sections show; -o json has all."""
+
+
+@click.command("describe", cls=Command, short_help="Everything about a workload.")
+@click.argument("name", shell_complete=workload_names)
+@project_option
+@output_options
+@pass_session
+def describe(session: Session, name: str) -> None:
+    """Everything about a workload: what it has, what it asked for, its pods, what happened to it and why."""
+    item, pods, events = gathered(session, name)
+    if structured(session, {**item, "pods": pods, "events": events}):
+        return
+    if session.output == "name":
+        click.echo(item["name"])
+        return
+    requested = item.get("podsRequestedResources") or {}
+    general = [
+        ("Name", item["name"]),
+        ("ID", item["id"]),
+        ("Type", item["type"]),
+        ("Framework", item.get("distributedFramework") or ""),
+        ("Status", item["phase"]),
+        ("Project", item["projectName"]),
+        ("Department", item.get("departmentName") or ""),
+        ("Submitted by", item.get("submittedBy") or ""),
+        ("Created", item["createdAt"]),
+        ("Completed", item.get("completedAt") or ""),
+        ("Priority", item.get("priorityClassName") or str(item.get("priority", ""))),
+        ("Preemptible", "Yes" if item.get("preemptible") else "No"),
+        ("Elastic", "Yes" if item.get("elastic") else "No"),
+        ("Image", ", ".join(item.get("images") or [])),
+        ("Command", command_line(item)),
+        ("Running time", show_duration(item.get("totalRunningTimeSeconds"))),
+        ("Pending time", show_duration(item.get("totalPendingTimeSeconds"))),
+        *((label.capitalize().replace("Gpu", "GPU"), value) for label, value in explained(item)),
+    ]
+    compute = [
+        ("GPU requested", workload_tables.requested(item)),
+        ("GPU allocated", show_gpus(workload_tables.allocated(item))),
+        ("GPU memory allocated", (item.get("allocatedResources") or {}).get("gpuMemory") or "0"),
+        ("CPU cores per pod", str((requested.get("cpu") or {}).get("request") or "")),
+        ("CPU memory per pod", str((requested.get("cpuMemory") or {}).get("request") or "")),
+        ("Running/Requested Pods", workload_tables.pods(item)),
+        ("Node pools", ", ".join(item.get("currentNodePools") or item.get("requestedNodePools") or [])),
+        ("Node type", item.get("nodeType") or ""),
+        ("Node", ", ".join(item.get("nodes") or [])),
+        ("Address", ", ".join(item.get("urls") or [])),
+    ]
+    said = item.get("progress")
+    training = [(label.capitalize(), value) for label, value in labels(said)] if said else []
+    sections = (("General", general), ("Compute", compute), ("Training", training))
+    for title, entries in sections:
+        if not entries:
+            continue
+        click.echo(f"{title}:")
+        width = max(len(label) for label, _ in entries)
+        for label, value in entries:
+            if value:
+                click.echo(f"  {label.ljust(width)}  {value}")
+        click.echo("")
+    click.echo(f"Pods:\n{pods_table(pods[:PODS], item, headers=session.headers)}")
+    if shares := item.get("gpuShares"):
+        click.echo(f"\nGPU shares:\n{shares_table(shares, headers=session.headers)}")
+    click.echo(f"\nEvents:\n{events_table(events[-EVENTS:], headers=session.headers)}")

@@ -1,0 +1,203 @@
+"""Publishes the board: after each cycle, views of what it touched replace the old ones."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pliant.control.board.view import (
+    Board,
+    GpuView,
+    NodeView,
+    PoolUse,
+    QueueView,
+    WorkloadView,
+)
+from pliant.control.state.accounting import WHOLE
+from pliant.control.state.state import State
+from pliant.model.quantity import Resources
+from pliant.model.tenancy import Department, Project
+from pliant.model.workload import Desired
+from pliant.sched.shares.fair_share import Standing
+from pliant.sched.shares.standings import pending, standings
+from pliant.sched.world.queue_tree import NOTHING, department_key
+from pliant.sched.world.state import World
+
+
+class Publisher:
+    """Holds the newest board. Only the loop's thread publishes; any thread may read or wait."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.board = Board()
+        self._nodes: dict[str, NodeView] = {}  # those of the board
+        self._changed = threading.Condition()
+        self._log: list[tuple[int, frozenset[str]]] = []  # (version, touched workloads), newest last, bounded
+
+    def publish(self, now: int, took: int) -> None:
+        """Replace the views of all that this cycle changed, and what is summed up over everything."""
+        old, state, world = self.board, self._state, self._state.world
+        if not (state.touched or state.told or state.moved):
+            self.board = replace(old, cycles=state.cycles, cycle_us=took, at=now)
+            return
+        workloads = dict(old.workloads)
+        for identity in sorted(state.told - state.touched):
+            if identity in workloads:
+                workloads[identity] = self._told_anew(workloads[identity])
+        for identity in sorted(state.touched):
+            view = self._workload(identity)
+            if view is None:
+                workloads.pop(identity, None)
+            else:
+                workloads[identity] = view
+        for name in state.shaken:
+            if name in world.nodes:
+                self._nodes[name] = self._node(name)
+            else:
+                self._nodes.pop(name, None)
+        pools = tuple(world.pools[name] for name in sorted(world.pools))
+        asked = pending(world)
+        past_use = self._state.settings.past_use
+        standing = {
+            pool.name: standings(world, pool.name, asked.get(pool.name, {}), past_use) for pool in pools
+        }
+        lacking = _lacking(world, asked if len(pools) == 1 else pending(world, first=True))
+        board = Board(
+            version=old.version + 1,
+            cluster=state.cluster,
+            workloads=workloads,
+            nodes=tuple(self._nodes[name] for name in sorted(self._nodes)),
+            pools=pools,
+            departments={
+                key: self._queue(row, standing, lacking) for key, row in sorted(world.departments.items())
+            },
+            projects={
+                key: self._queue(row, standing, lacking) for key, row in sorted(world.projects.items())
+            },
+            topologies=tuple(world.topologies[name] for name in sorted(world.topologies)),
+            priorities=tuple(state.priorities[name] for name in sorted(state.priorities)),
+            settings=state.settings,
+            faults=tuple(state.faults),
+            queue=tuple(state.verdicts),
+            cycles=state.cycles,
+            cycle_us=took,
+            at=now,
+        )
+        with self._changed:
+            self.board = board
+            self._log.append((board.version, frozenset(state.touched)))
+            del self._log[:-1000]
+            self._changed.notify_all()
+        state.published()
+
+    def wait(self, after: int, timeout: float) -> tuple[Board, frozenset[str] | None]:
+        """The board once its version is above `after` (or time is up), and the workloads changed in between.
+
+        The place in the queue and the numbers of a reason change with every start and end of others: they
+        alone are no change. None instead of a set: too long ago to know, read everything.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self.board.version > after, timeout)
+            board = self.board
+            if board.version <= after:
+                return board, frozenset()
+            if not self._log or self._log[0][0] > after + 1:
+                return board, None
+            return board, frozenset().union(*(ids for version, ids in self._log if version > after))
+
+    def _workload(self, identity: str) -> WorkloadView | None:
+        known = self._state
+        workload = known.world.workloads.get(identity)
+        if workload is None:
+            return None
+        project = known.world.projects[workload.project]
+        tasks = known.world.tasks_of(identity)
+        verdict = known.verdicts.get(identity)
+        reason = verdict.reason if verdict is not None else known.reasons.get(identity)
+        if workload.phase.final:
+            reason = None  # how it ended is its phase's message; why it once started does not matter any more
+        placed = next((task.carries or task.claims for task in tasks if task.carries or task.claims), None)
+        node = known.world.nodes.get(placed.node) if placed is not None else None
+        pool = known.world.pool_of(node.row) if node is not None else ""
+        safe = None
+        row = known.world.pools.get(pool)
+        starts = [task.started for task in tasks if task.started is not None]
+        if row is not None and row.min_runtime and starts and workload.preemptible:
+            safe = max(starts) + row.min_runtime
+        return WorkloadView(
+            workload=workload,
+            project=project,
+            department=known.world.departments.get(project.department),
+            tasks=tuple(tasks),
+            reason=reason,
+            position=verdict.position if verdict is not None else None,
+            pool=pool,
+            safe_until=safe,
+            progress=known.progress.get(identity),
+        )
+
+    def _told_anew(self, view: WorkloadView) -> WorkloadView:
+        """The view with the newest verdict; nothing else of it has changed."""
+        verdict = self._state.verdicts[view.workload.id]
+        return replace(view, reason=verdict.reason, position=verdict.position)
+
+    def _node(self, name: str) -> NodeView:
+        world = self._state.world
+        state = world.nodes[name]
+        gpus = []
+        for gpu in state.row.gpus:
+            device = state.devices[gpu.uuid]
+            gpus.append(
+                GpuView(
+                    gpu.uuid,
+                    device.claimed,
+                    device.carried,
+                    device.releasing,
+                    device.promised,
+                    tuple(sorted({key[0] for key in device.users()})),
+                )
+            )
+        used = Resources(sum(gpu.carried for gpu in gpus), state.carried.cpu, state.carried.memory)
+        return NodeView(state.row, world.pool_of(state.row), tuple(gpus), used)
+
+    def _queue(
+        self,
+        row: Department | Project,
+        standing: Mapping[str, Mapping[str, Standing]],
+        lacking: Mapping[tuple[str, str], Resources],
+    ) -> QueueView:
+        world = self._state.world
+        key = row.id if isinstance(row, Project) else department_key(row.id)
+        uses = []
+        for pool in sorted(world.pools):
+            allocated, fixed = world.use(key, pool)
+            uses.append(
+                PoolUse(
+                    pool=pool,
+                    quota=world.deserved(row.id, pool).gpu,
+                    allocated=allocated,
+                    non_preemptible=fixed,
+                    requested=allocated.plus(lacking.get((key, pool), NOTHING)),
+                    fair_share=standing[pool][key].fair.gpu,
+                    past=world.past_uses.get((row.id, pool)) if isinstance(row, Project) else None,
+                    past_whole=world.past_uses.get((WHOLE, pool)),
+                    capacity=world.capacity.get(pool, NOTHING).gpu,
+                )
+            )
+        return QueueView(row, tuple(uses))
+
+
+def _lacking(
+    world: World, asked: Mapping[str, Mapping[str, Resources]]
+) -> Mapping[tuple[str, str], Resources]:
+    """What is asked for and not claimed, by key of the queue tree and pool; `asked`: by pool and project."""
+    found: dict[tuple[str, str], Resources] = {}
+    for pool, projects in asked.items():
+        for project, lacks in projects.items():
+            for key in world.path(project):
+                found[key, pool] = found.get((key, pool), NOTHING).plus(lacks)
+    return found
+
+
+def alive(view: WorkloadView) -> bool:
+    """True for what its owner has not deleted."""
+    return view.workload.desired is not Desired.DELETED

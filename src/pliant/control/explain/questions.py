@@ -1,0 +1,250 @@
+"""Why does it wait, what would unblock it, when will it start; what if. Worked on beside the loop."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pliant.control.board.fairness import Audit
+from pliant.control.errors import BadRequest, NotFound
+from pliant.control.explain.aside import aside
+from pliant.control.explain.lasting import PastRuns, known_for
+from pliant.control.explain.supposing import suppose
+from pliant.control.recording import Recorder
+from pliant.control.state.draft import Draft
+from pliant.control.state.state import State
+from pliant.model.event import EventKind
+from pliant.model.machine import Node
+from pliant.model.workload import Desired, Phase, Task, Workload
+from pliant.sched.explain.drain import Draining, drained
+from pliant.sched.explain.eta_model import Estimate, estimate
+from pliant.sched.explain.eta_replay import foretell
+from pliant.sched.explain.never import never
+from pliant.sched.explain.remedies import Named, Remedy
+from pliant.sched.explain.trial import Change, Trial, narrowed
+from pliant.sched.explain.unblock import Unblocking
+from pliant.sched.explain.what_if import WhatIf, what_if
+from pliant.sched.plan import Verdict
+from pliant.sched.world.state import World
+
+if TYPE_CHECKING:
+    from pliant.control.loop import Loop
+
+KINDS = 1
+"""Kinds of remedy after which a quick answer is content."""
+
+QUICK, FULL = 30_000, 2_000_000
+"""Microseconds that the core may take for the remedies of a quick and of a full answer, about."""
+
+PLAYED = 1_500_000
+"""Microseconds that playing forward may take, about; a full answer only."""
+
+SMALL = 1_000
+"""Workloads up to which it takes longer to leave out those that cannot matter than to look at all."""
+
+DEEP = 8
+"""Places in the queue behind which it is of little use to look whose end would help."""
+
+ALL = 0.4
+"""Seconds for the remedies of all that waits together."""
+
+REMEMBERED = 10_000
+"""Ms after which it is asked for anew what ran in the past."""
+
+LARGE = 3_000
+"""Workloads beyond which nothing is played forward by the core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unblocked:
+    """What is said of one workload that waits, besides its reason."""
+
+    never: bool  # the machines could not hold it even if they were empty
+    remedies: tuple[Remedy, ...]
+    estimate: Estimate
+    complete: bool  # False: the time was up before all kinds of remedy were looked at
+    ahead: int = 0  # milli-GPUs that those before it in the queue wait for
+
+
+@dataclass(frozen=True, slots=True)
+class Suggested:
+    """What would let the first of those start that ask for the same in the same way."""
+
+    first: str  # id
+    like: tuple[str, ...]  # ids of those that wait behind it for the same
+    remedy: Remedy | None  # None: none was found in the time there is
+
+
+@dataclass(frozen=True, slots=True)
+class Supposed:
+    """The answer to a what-if."""
+
+    found: WhatIf
+    names: Mapping[str, Named]  # of the workloads in it, by id
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What becomes of the workloads on nodes: moves | waits | stops."""
+
+    nodes: tuple[str, ...]
+    workloads: tuple[tuple[Named, str], ...]
+
+
+class Questions:
+    """For any thread."""
+
+    def __init__(self, loop: "Loop") -> None:
+        self._loop = loop
+        self._past: tuple[int, Sequence[Workload]] = (0, ())  # when it was read, what had ended then
+
+    @property
+    def recorder(self) -> Recorder:
+        """What is kept of past cycles."""
+        return self._loop.recorder
+
+    @property
+    def audit(self) -> Audit:
+        """Who was due what in the past hours, and who got it."""
+        return self._loop.audit
+
+    def unblock(self, identity: str, *, full: bool = False) -> Unblocked | None:
+        """What would let it start, and when it will; None if it does not wait. `full` takes its time."""
+        cost = max(200, self._loop.board.cycle_us)
+        now = self._loop.clock.now()
+        if not 0 <= now - self._past[0] < REMEMBERED:
+            self._past = now, self._loop.store.ended()
+        ended = self._past[1]
+        return aside(self._loop, lambda state: _unblock(state, now, identity, ended, cost, full))
+
+    def suggest(self) -> tuple[Suggested, ...]:
+        """One remedy for each kind of what waits, in the order of the queue, as far as `ALL` goes."""
+        now = self._loop.clock.now()
+        return aside(self._loop, lambda state: _suggested(state, now))
+
+    def what_if(self, said: Sequence[Mapping[str, Any]]) -> Supposed:
+        """What would be different if all of that were so; see control.supposing for the words."""
+        if not said:
+            raise BadRequest("Nothing is supposed.", "Name one change at least.")
+        now = self._loop.clock.now()
+        return aside(self._loop, lambda state: _what_if(state, now, said))
+
+    def preview(self, nodes: Sequence[str], *, stop: bool) -> Drained:
+        """What becomes of the work on nodes that are drained."""
+        now = self._loop.clock.now()
+        return aside(self._loop, lambda state: _drained(state, now, nodes, stop)[0])
+
+    def drain(self, nodes: Sequence[str], user: str, *, stop: bool) -> Drained:
+        """Drain them: move what can move, let the rest run to its end or stop it."""
+
+        def run(draft: Draft) -> Drained:
+            told, plan = _drained(self._loop.state, draft.now, nodes, stop)
+            for row in plan.change.puts:
+                if isinstance(row, Node | Task):
+                    draft.put(row)
+            for name in nodes:
+                what = f"{user} drains {name}: {len(plan.moves)} move, {len(plan.waits) or 'none'} stay"
+                draft.event(f"node/{name}", EventKind.UPDATED, f"{what}, {len(plan.stops)} stop.", who=user)
+            for wid in (*plan.moves, *plan.stops):
+                text = f"Leaves {', '.join(nodes)}, which {user} drains."
+                draft.event(wid, EventKind.STOPPING, text, who=user)
+            return told
+
+        return self._loop.call(run)
+
+
+def _drained(state: State, now: int, nodes: Sequence[str], stop: bool) -> tuple[Drained, Draining]:
+    world = state.world
+    for name in nodes:
+        if name not in world.nodes:
+            raise NotFound(f"There is no node {name!r}.", "See them with: pliant node list")
+    plan = drained(world, now, state.settings, nodes, stop=stop)
+    told = tuple(
+        (named(world, wid), what)
+        for what, wids in (("moves", plan.moves), ("waits", plan.waits), ("stops", plan.stops))
+        for wid in wids
+    )
+    return Drained(tuple(nodes), told), plan
+
+
+def _what_if(state: State, now: int, said: Sequence[Mapping[str, Any]]) -> Supposed:
+    world = state.world
+    change = suppose(world, now, state.settings, said)
+    found = what_if(world, now, state.settings, change)
+    ended = {row.id: named(world, row.id) for row in change.drops if isinstance(row, Workload)}
+    Trial(world, now, state.settings).apply(change)  # so that what is new has its name
+    names = {
+        it.workload: named(world, it.workload) for it in found.differences if it.workload in world.workloads
+    }
+    return Supposed(found, {**ended, **names})
+
+
+def named(world: World, wid: str) -> Named:
+    row = world.workloads[wid]
+    project = world.projects.get(row.project)
+    return Named(row.name, row.project, project.name if project is not None else row.project)
+
+
+def _unblock(
+    state: State, now: int, identity: str, ended: Sequence[Workload], cost: int, full: bool
+) -> Unblocked | None:
+    row = state.world.workloads.get(identity)
+    if row is None or row.desired is Desired.DELETED:
+        raise NotFound(f"There is no workload {identity!r}.", "It may have been deleted already.")
+    verdict: Verdict | None = state.verdicts.get(identity)
+    if verdict is None or row.phase in (Phase.COMPLETED, Phase.FAILED):
+        return None
+    large = len(state.world.workloads) > SMALL
+    world = narrowed(state.world, [identity]) if large else state.world
+    each = max(100, cost * len(world.workloads) // len(state.world.workloads))
+    tries = max(40, FULL // each) if full else max(4, QUICK // each)
+    deep = verdict.position > DEEP
+    search = Unblocking(
+        world, now, state.settings, identity, tries=tries, enough=20 if full else KINDS, deep=deep
+    )
+    found = search.run(verdict.reason)
+    remedies = tuple(_told(remedy) for remedy in found)
+    known = known_for(state.world, PastRuns([*state.world.workloads.values(), *ended]))
+    when: Estimate | None = None
+    waits = next((remedy.count for remedy in found if remedy.kind == "wait"), None)
+    if waits is not None:
+        when = Estimate(now + waits, now + waits + 60_000, "time that must pass")
+    elif full and len(state.world.workloads) <= LARGE:
+        when = foretell(state.world, now, state.settings, identity, known, PLAYED // cost)
+    if when is None:
+        when = estimate(state.world, now, identity, known)
+    impossible = never(state.world, now, state.settings, identity)
+    before = (wid for wid, other in state.verdicts.items() if other.position < verdict.position)
+    ahead = sum(state.world.need(wid).lacks.gpu for wid in before if wid in state.world.wanting)
+    return Unblocked(impossible, remedies, when, search.trial.tries > 0, ahead)
+
+
+def _suggested(state: State, now: int) -> tuple[Suggested, ...]:
+    """Those that wait for the same share one search, which is about the first of them."""
+    until = time.monotonic() + ALL
+    world, verdicts = state.world, state.verdicts
+    world.settle()
+    kinds = [
+        sorted(known, key=lambda wid: verdicts[wid].position)
+        for alike in world.kinds.values()
+        if (known := [wid for wid in alike if wid in verdicts])
+    ]
+    kinds.sort(key=lambda wids: verdicts[wids[0]].position)
+    if len(world.workloads) > SMALL:
+        world = narrowed(world, [wids[0] for wids in kinds])
+    found: list[Suggested] = []
+    for wids in kinds:
+        remedy: Remedy | None = None
+        if time.monotonic() < until:
+            verdict = verdicts[wids[0]]
+            deep = verdict.position > DEEP
+            search = Unblocking(world, now, state.settings, wids[0], tries=4, enough=1, deep=deep)
+            remedy = next((_told(it) for it in search.run(verdict.reason)), None)
+        found.append(Suggested(wids[0], tuple(wids[1:]), remedy))
+    return tuple(found)
+
+
+def _told(remedy: Remedy) -> Remedy:
+    """The same without the rows that were tried: they are of no use to anybody else."""
+    after = tuple(replace(step, change=Change(), less=()) for step in remedy.after)
+    return replace(remedy, change=Change(), less=(), after=after)

@@ -1,0 +1,174 @@
+"""What facts and the passing of time do to rows."""
+
+from dataclasses import replace
+
+from pliant.control.state.draft import Draft
+from pliant.control.state.marks import Marks
+from pliant.control.state.state import State
+from pliant.control.state.transitions import describe_exit, task_ended, time_limit
+from pliant.model.event import EventKind
+from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, Fact, NodeLost, NodeSeen
+from pliant.model.machine import Placement
+from pliant.model.quantity import format_duration
+from pliant.model.reason import NodeLost as PlaceLost
+from pliant.model.tenancy import Project, Queue
+from pliant.model.workload import AttemptId, Desired, Exit, Phase, Task, TaskPhase, Workload
+
+
+class FactBook:
+    """Applies facts to the loop's world. Facts about other than a task's present attempt change nothing."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.wake: int | None = None  # ms; when a time limit or an automatic deletion is next due
+        self.leaving: set[str] = set()  # nodes that no engine has any more, while something still lives there
+
+    def take(self, fact: Fact, draft: Draft) -> None:
+        match fact:
+            case NodeSeen(node=node):
+                known = self._state.node(node.name)
+                seen = self._state.marks.get(node.name, Marks()).over(node)
+                seen = replace(seen, draining=known.draining) if known is not None else seen
+                if seen != known:
+                    self._state.put(draft, seen)
+            case NodeLost(name=name):
+                self.lose_node(name, draft)
+            case AttemptStarted(attempt=attempt, at=at):
+                self._started(attempt, at, draft)
+            case AttemptEnded(attempt=attempt, exit=end):
+                self._ended(attempt, end, draft)
+            case AttemptResized(attempt=attempt, shares=shares):
+                task = self._present(attempt)
+                if task is not None and task.carries is not None:
+                    carries = replace(task.carries, shares=shares)
+                    self._state.put(draft, replace(task, carries=carries))
+                    row = self._state.attempts.get(attempt)
+                    if row is not None:
+                        self._state.put(draft, replace(row, placement=carries))
+                    self._vacated(attempt, task.carries, carries, draft)
+
+    def _vacated(self, attempt: AttemptId, before: Placement, after: Placement, draft: Draft) -> None:
+        gone = [gpu for gpu in before.uuids if gpu not in after.uuids]
+        self._state.vacated.update((attempt, gpu) for gpu in gone)
+        if gone:
+            said = f"{attempt.task} has left {len(gone)} of {len(before.shares)} GPUs and goes on."
+            draft.event(attempt.workload, EventKind.RESIZED, said, who="engine", attempt=str(attempt))
+
+    def _present(self, attempt: AttemptId) -> Task | None:
+        """The task, if this attempt is its present one and not known to have ended."""
+        task = self._state.world.tasks.get((attempt.workload, attempt.task))
+        return task if task is not None and task.attempt == attempt.number and task.phase.live else None
+
+    def _started(self, attempt: AttemptId, at: int, draft: Draft) -> None:
+        task = self._present(attempt)
+        if task is None or task.started is not None:
+            return
+        phase = TaskPhase.STOPPING if task.phase is TaskPhase.STOPPING else TaskPhase.RUNNING
+        first = at if task.first_started is None else task.first_started
+        self._state.put(draft, replace(task, phase=phase, started=at, first_started=first))
+        row = self._state.attempts.get(attempt)
+        if row is not None:
+            self._state.put(draft, replace(row, started=at))
+        where = task.carries.node if task.carries is not None else "?"
+        draft.event(
+            attempt.workload,
+            EventKind.STARTED,
+            f"{attempt.task} runs on {where}.",
+            who="engine",
+            attempt=str(attempt),
+        )
+
+    def _ended(self, attempt: AttemptId, end: Exit, draft: Draft) -> None:
+        task = self._present(attempt)
+        workload = self._state.world.workloads.get(attempt.workload)
+        row = self._state.attempts.get(attempt)
+        if row is not None:
+            self._state.put(draft, replace(row, exit=end))
+        if task is None or workload is None:
+            return
+        words = f"{attempt.task} {describe_exit(end)}"
+        after = task_ended(task, workload, end, self._state.settings)
+        if after.retry_at is not None:
+            words += f"; next try in {format_duration(after.retry_at - end.at)}"
+        if not end.stopped:
+            self._state.last_words[attempt.workload] = words + "."
+        self._state.put(draft, after)
+        kind = EventKind.LOST if end.lost else EventKind.RETRYING if after.retry_at else EventKind.EXITED
+        draft.event(attempt.workload, kind, words + ".", who="engine", attempt=str(attempt))
+
+    def lose_node(self, name: str, draft: Draft) -> None:
+        """Nothing on that node lives any more."""
+        node = self._state.node(name)
+        if node is None:
+            return
+        for task in list(self._state.world.tasks.values()):
+            if task.phase.live and task.carries is not None and task.carries.node == name:
+                gone = AttemptId(task.workload, task.name, task.attempt)
+                self._ended(gone, Exit(draft.now, lost=True), draft)
+        self._state.note(node, gone=True)
+        draft.drop(node)
+        draft.event(f"node/{name}", EventKind.LOST, f"Node {name} is gone.", who="engine")
+
+    def leave(self, draft: Draft) -> None:
+        """Stop what lives on nodes that this machine was told to have no longer; then they are gone."""
+        for name in sorted(self.leaving):
+            node = self._state.node(name)
+            if node is None:
+                continue
+            tasks = list(self._state.world.tasks.values())
+            if not any(task.phase.live and task.carries and task.carries.node == name for task in tasks):
+                self.lose_node(name, draft)
+                continue
+            if node.ready:
+                self._state.put(draft, replace(node, ready=False))
+            for task in tasks:
+                if task.claims is not None and task.claims.node == name:
+                    reason = PlaceLost(name)
+                    self._state.put(draft, replace(task, claims=None))
+                    self._state.reasons[task.workload] = reason
+                    draft.event(task.workload, EventKind.STOPPING, reason.text, reason=reason)
+
+    def timers(self, draft: Draft) -> None:
+        """What is due because time has passed: limits on running time, deletion after the end."""
+        due: list[int] = []
+        for workload in list(self._state.world.workloads.values()):
+            if workload.phase is not Phase.RUNNING and workload.ttl is None:
+                continue  # most of them, in a long history
+            if workload.desired is Desired.DELETED:
+                continue
+            if workload.phase.final and workload.ttl is not None and workload.completed is not None:
+                at = workload.completed + workload.ttl
+                if at <= draft.now:
+                    self._state.put(draft, replace(workload, desired=Desired.DELETED))
+                    why = f"Deleted {format_duration(workload.ttl)} after its end, as submitted."
+                    draft.event(workload.id, EventKind.DELETED, why, who="server")
+                else:
+                    due.append(at)
+            project = self._state.world.projects.get(workload.project)
+            if project is None or workload.phase is not Phase.RUNNING:
+                continue
+            found = self._limit(workload, project)
+            if found is None:
+                continue
+            limit, owner = found
+            at = workload.phase_since + limit - workload.running_ms
+            if at <= draft.now:
+                self._state.put(draft, replace(workload, desired=Desired.STOPPED))
+                why = f"Stopped after the {format_duration(limit)} that {owner} allows."
+                draft.event(workload.id, EventKind.SUSPENDED, why, who="server")
+            else:
+                due.append(at)
+        self.wake = min(due) if due else None
+
+    def _limit(self, workload: Workload, project: Project) -> tuple[int, str] | None:
+        """(ms that it may run, who says so): the least of its project and of the departments above."""
+        found = []
+        queue: Queue | None = project
+        above = project.department
+        while queue is not None:
+            limit = time_limit(workload, queue.limits.interactive, queue.limits.training)
+            if limit is not None:
+                found.append((limit, f"{type(queue).__name__.lower()} {queue.name}"))
+            department = self._state.world.departments.get(above)
+            queue, above = department, department.parent if department is not None else ""
+        return min(found, key=lambda entry: entry[0], default=None)

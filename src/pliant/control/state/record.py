@@ -1,0 +1,98 @@
+"""From a plan to what is recorded of it: rows, history, and orders that may leave once it is on disk."""
+
+from dataclasses import replace
+
+from pliant.control.state.draft import Draft
+from pliant.control.state.state import State
+from pliant.model.event import EventKind
+from pliant.model.order import Order, Resize, Start, Stop
+from pliant.model.reason import Preempted
+from pliant.model.workload import Attempt
+from pliant.sched.plan import Decision, Plan, Verb
+
+_KINDS = {
+    Verb.PLACE: EventKind.STARTED,
+    Verb.GROW: EventKind.GROWN,
+    Verb.SHRINK: EventKind.SHRUNK,
+    Verb.MOVE: EventKind.MOVED,
+}
+_EVICTIONS = {
+    "reclaim": EventKind.RECLAIMED,
+    "preempt": EventKind.PREEMPTED,
+    "shrink": EventKind.SHRUNK,
+    "stale": EventKind.STOPPING,
+}
+
+
+def event_kind(decision: Decision) -> EventKind:
+    """What history calls a decision."""
+    if decision.verb is Verb.EVICT:
+        return _EVICTIONS.get(decision.action, EventKind.STOPPING)
+    return _KINDS[decision.verb]
+
+
+def _preempted(decision: Decision, plan: Plan) -> tuple[str, ...]:
+    """Tasks that higher priority took as a whole from a workload whose core stays."""
+    if decision.verb is not Verb.SHRINK or decision.reason.code != Preempted.code:
+        return ()
+    gone = {row.name for row in plan.tasks if row.workload == decision.workload and row.claims is None}
+    return tuple(name for name in decision.tasks if name in gone)
+
+
+def record_plan(state: State, plan: Plan, draft: Draft) -> list[Order]:
+    """Put the plan's rows and history into the draft; the orders to send after the commit."""
+    prefix = f"{state.epoch}.{state.cycles}"
+
+    def cause(index: int) -> str:
+        return f"{prefix}.{index}" if index >= 0 else prefix
+
+    for index, decision in enumerate(plan.decisions):
+        lost, words = _preempted(decision, plan), decision.reason.text
+        draft.event(
+            decision.workload,
+            EventKind.PREEMPTED if lost else event_kind(decision),
+            f"{', '.join(lost)}: {words}" if lost else words,
+            reason=decision.reason,
+            decision=cause(index),
+        )
+        state.reasons[decision.workload] = decision.reason
+    for row in plan.tasks:
+        state.put(draft, row)
+    for count in plan.disruptions:
+        state.put(draft, count)
+    orders: list[Order] = []
+    for start in plan.starts:
+        why = cause(start.decision)
+        workload = state.world.workloads[start.attempt.workload]
+        state.put(draft, Attempt(start.attempt, start.placement, state.epoch, why, draft.now))
+        orders.append(Start(start.attempt, start.placement, workload, why, state.epoch))
+    for stop in plan.stops:
+        why = cause(stop.decision)
+        attempt = state.attempts.get(stop.attempt)
+        if attempt is None:
+            continue
+        workload = state.world.workloads[stop.attempt.workload]
+        state.put(draft, replace(attempt, stop_cause=why, stop_ordered=draft.now))
+        orders.append(Stop(stop.attempt, attempt.placement.node, workload.launch.grace, why, state.epoch))
+    for resize in plan.resizes:
+        workload = state.world.workloads[resize.attempt.workload]
+        why = cause(resize.decision)
+        orders.append(Resize(resize.attempt, resize.placement, workload.launch.grace, why, state.epoch))
+    _note_verdicts(state, plan, draft)
+    return orders
+
+
+def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
+    """Keep the newest verdict of each waiting workload; history gets a line when its kind changes."""
+    before = state.verdicts
+    state.verdicts = {verdict.workload: verdict for verdict in plan.verdicts}
+    for identity, verdict in state.verdicts.items():
+        old = before.get(identity)
+        if old is None or old.reason.code != verdict.reason.code:
+            draft.event(identity, EventKind.PENDING, verdict.reason.text, reason=verdict.reason)
+            state.touched.add(identity)
+        elif old != verdict:
+            state.told.add(identity)
+    for identity in before:
+        if identity not in state.verdicts:
+            state.touched.add(identity)

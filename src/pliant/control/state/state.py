@@ -1,0 +1,184 @@
+"""What the loop knows: the world and the rows beside it. Memory follows exactly what is recorded."""
+
+from dataclasses import replace
+
+from pliant.control.ports import Remembered, Row, Saved
+from pliant.control.recording import News
+from pliant.control.state.draft import Draft
+from pliant.control.state.marks import Marks
+from pliant.control.state.marks import restored as restored_marks
+from pliant.control.state.setting import KEY, restored
+from pliant.control.state.transitions import following, phase_changed, phase_of, rejoining
+from pliant.model.event import EventKind
+from pliant.model.ledger import Disruptions, PastUse
+from pliant.model.machine import Cluster, Node, NodePool
+from pliant.model.priority import PriorityClass
+from pliant.model.progress import Progress
+from pliant.model.reason import Reason
+from pliant.model.tenancy import Department, Project
+from pliant.model.topology import Topology
+from pliant.model.workload import Attempt, AttemptId, Desired, Phase, Task, Workload
+from pliant.sched.plan import Verdict
+from pliant.sched.settings import Settings
+from pliant.sched.world.state import World
+
+
+class State:
+    """Belongs to the loop's thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._built_in = settings
+        self.world = World()
+        self.cluster: Cluster | None = None
+        self.attempts: dict[AttemptId, Attempt] = {}  # those not known to have ended
+        self.reasons: dict[str, Reason] = {}  # workload id -> reason of the last decision about it
+        self.verdicts: dict[str, Verdict] = {}  # workload id -> why it waits, by the last cycle
+        self.last_words: dict[str, str] = {}  # workload id -> how its last attempt ended
+        self.progress: dict[str, Progress] = {}  # workload id -> what its job reported last
+        self.priorities: dict[str, PriorityClass] = {}  # by name
+        self.marks: dict[str, Marks] = {}  # what people set on nodes, also on those that are away
+        self.faults: list[str] = []  # rows that contradict the rest, as far as that has been told
+        self.epoch = 0
+        self.cycles = 0
+        self.serial = 0  # of the newest workload
+        self.touched: set[str] = set()  # workloads of which something changed in this cycle
+        self.told: set[str] = set()  # waiting workloads whose verdict changed in place or numbers only
+        self.vacated: set[tuple[AttemptId, str]] = set()  # devices that attempts left alive, since last told
+        self.shaken: set[str] = set()  # nodes, also gone ones, of which something changed in this cycle
+        self.news: list[News] = []  # what changed in the world since the last cycle was recorded
+        self.rebuilt = True  # the world is another than that which the news since then tell of
+        self.moved = True  # tenancy, nodes or the cluster changed since the last publication
+
+    def rebuild(self, saved: Saved) -> None:
+        """Start over from the store's rows."""
+        self.world = World()
+        self.news, self.rebuilt = [], True
+        for rows in (
+            saved.pools,
+            saved.topologies,
+            saved.departments,
+            saved.projects,
+            saved.nodes,
+            saved.workloads,
+            saved.tasks,
+            saved.past_uses,
+            saved.disruptions,
+        ):
+            for row in rows:
+                self.world.put(row)
+        self.cluster = saved.cluster
+        self.attempts = {attempt.id: attempt for attempt in saved.attempts}
+        self.settings = restored(self._built_in, saved.settings.get(KEY, ""))
+        self.progress = {row.workload: row for row in saved.progresses}
+        self.priorities = {row.name: row for row in saved.priorities}
+        self.marks = restored_marks(saved.settings)
+        self.serial = max(self.serial, int(saved.settings.get("serial", "0")))
+        self.touched = set(self.world.workloads)
+        self.shaken |= set(self.world.nodes)
+        self.moved = True
+
+    def published(self) -> None:
+        """All that changed has been told to readers."""
+        self.touched.clear()
+        self.told.clear()
+        self.shaken.clear()
+        self.moved = False
+
+    def put(self, draft: Draft, row: Row) -> None:
+        """Record a row and remember it."""
+        draft.put(row)
+        self.note(row)
+
+    def note(self, row: Row | Remembered, *, gone: bool = False) -> None:
+        """Let memory follow a row that this cycle records or removes."""
+        if not isinstance(row, Attempt | Cluster | Remembered | Progress | PriorityClass):
+            self.news.append(News(row, gone))
+        match row:
+            case Attempt():
+                if gone or row.exit is not None:
+                    self.attempts.pop(row.id, None)
+                else:
+                    self.attempts[row.id] = row
+            case Workload():
+                self.touched.add(row.id)
+                (self.world.drop if gone else self.world.put)(row)
+            case Task():
+                self.touched.add(row.workload)
+                for known in (self.world.tasks.get(row.key), row):
+                    places = (known.claims, known.carries) if known is not None else ()
+                    self.shaken.update(place.node for place in places if place is not None)
+                (self.world.drop if gone else self.world.put)(row)
+            case PastUse() | Disruptions():
+                (self.world.drop if gone else self.world.put)(row)
+            case Department() | Project() | NodePool() | Topology() | Node():
+                (self.world.drop if gone else self.world.put)(row)
+                self.shaken.update([row.name] if isinstance(row, Node) else self.world.nodes)
+                self.moved = True
+            case Cluster():
+                self.cluster = row
+                self.moved = True
+            case Progress():
+                self.progress[row.workload] = row
+                self.touched.add(row.workload)
+            case PriorityClass():
+                self.priorities.pop(row.name, None)
+                if not gone:
+                    self.priorities[row.name] = row
+                self.moved = True
+            case Remembered():
+                pass
+
+    def node(self, name: str) -> Node | None:
+        state = self.world.nodes.get(name)
+        return state.row if state is not None else None
+
+    def settle(self, draft: Draft) -> None:
+        """Bring the phases of all touched workloads in line with their tasks."""
+        for identity in sorted(self.touched):
+            workload = self.world.workloads.get(identity)
+            if workload is None:
+                continue
+            tasks = self.world.tasks_of(identity)
+            for task in (new := following(workload, tasks)):
+                self.put(draft, task)
+            tasks = [*tasks, *new]
+            phase = phase_of(workload, tasks)
+            for task in () if phase.final else rejoining(workload, tasks):
+                self.put(draft, task)
+            if phase is workload.phase:
+                continue
+            message = self.last_words.get(identity, "") if phase.final else ""
+            self.put(draft, phase_changed(workload, phase, draft.now, message))
+            words = message or f"The workload is {phase.value.lower()}."
+            if phase.final:
+                kind = EventKind.COMPLETED if phase is Phase.COMPLETED else EventKind.FAILED
+                draft.event(identity, kind, words, who="server")
+                for task in tasks:
+                    if task.claims is not None:
+                        self.put(draft, replace(task, claims=None))
+            elif phase in (Phase.RUNNING, Phase.STOPPED):
+                kind = EventKind.RUNNING if phase is Phase.RUNNING else EventKind.STOPPED
+                draft.event(identity, kind, words, who="server")
+
+    def bury(self, draft: Draft) -> list[Workload]:
+        """Let go of workloads that were deleted and of which nothing lives; which they were."""
+        gone = []
+        for identity in sorted(self.touched):
+            workload = self.world.workloads.get(identity)
+            if workload is None or workload.desired is not Desired.DELETED:
+                continue
+            tasks = self.world.tasks_of(identity)
+            if any(task.phase.live for task in tasks):
+                continue
+            for task in tasks:
+                draft.drop(task)
+                self.note(task, gone=True)
+            self.world.drop(workload)
+            self.news.append(News(workload, gone=True))
+            draft.put(replace(workload, deleted=draft.now, phase_since=draft.now))
+            draft.event(identity, EventKind.DELETED, f"{workload.name} is gone.", who="server")
+            for memory in (self.reasons, self.verdicts, self.last_words, self.progress):
+                memory.pop(identity, None)
+            gone.append(workload)
+        return gone

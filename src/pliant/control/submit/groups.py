@@ -1,0 +1,151 @@
+"""The task groups that a submission becomes: how many tasks, which of them are the core, who leads."""
+
+from dataclasses import replace
+
+from pliant.control.errors import BadRequest
+from pliant.control.submit.grouping import MOST_TASKS, declared, of_its_own
+from pliant.control.submit.submission import (
+    CPU_ALONE,
+    MEMORY_ALONE,
+    Distribution,
+    Submission,
+    check_image,
+    request_of,
+)
+from pliant.model.workload import ELASTICDL, Kind, Request, TaskGroup
+
+LEADERS = {"PyTorch": "master", "TF": "master", "XGBoost": "master", "MPI": "launcher", "JAX": ""}
+LEADERS[ELASTICDL] = "master"
+"""Frameworks and what their first task is called; JAX has workers only."""
+
+WORKER = "worker"
+IDLE = ("sleep", "infinity")
+"""What an MPI worker itself runs: it holds its place, the launcher starts the ranks inside it."""
+
+
+def groups_of(ask: Submission, request: Request) -> tuple[TaskGroup, ...]:
+    """The groups in order, leader first; a plain submission is one group of one task."""
+    if ask.elastic:
+        _check_elastic(ask, request)
+    if runs := _runs(ask, request):
+        return (runs,)
+    if ask.kind is Kind.INFERENCE:
+        return (_replicas(ask, request),)
+    if ask.distribution is not None:
+        return _distributed(ask, ask.distribution, request)
+    return (TaskGroup("task", request, elastic=ask.elastic, live_resize=ask.live_resize),)
+
+
+def leader_of(ask: Submission) -> str:
+    """Name of the group whose success completes the workload; empty: the whole core must succeed."""
+    chosen = ask.distribution
+    if chosen is None or not chosen.lead or chosen.groups:
+        return ""
+    return LEADERS[chosen.framework]
+
+
+def _check_elastic(ask: Submission, request: Request) -> None:
+    if ask.distribution is not None:
+        raise BadRequest(
+            "A distributed workload does not stretch by GPUs of one task.",
+            "Leave out --elastic; let it stretch by workers with --min-replicas and --max-replicas.",
+        )
+    if ask.kind is Kind.WORKSPACE:
+        raise BadRequest(
+            "An interactive workload cannot be elastic: a session is never taken from its user.",
+            "Leave out --elastic, or submit a training.",
+        )
+    if request.devices == 0:
+        raise BadRequest("An elastic workload needs GPUs to stretch over.", "Ask for at least one with -g.")
+    if request.shared:
+        raise BadRequest(
+            "A fraction of a GPU cannot be elastic.", "Ask for whole GPUs, or leave out --elastic."
+        )
+
+
+def _runs(ask: Submission, request: Request) -> TaskGroup | None:
+    """Tasks each for itself: each is a portion of its own, and there is no core. None for a single run."""
+    runs, at_once = 1 if ask.runs is None else ask.runs, 1 if ask.at_once is None else ask.at_once
+    if not 1 <= runs <= MOST_TASKS or at_once < 1:
+        raise BadRequest(
+            f"{runs} runs, {at_once} at once: that cannot be.", f"Ask for 1 or more, {MOST_TASKS} at most."
+        )
+    if at_once > runs:
+        raise BadRequest(
+            f"{at_once} of {runs} runs cannot be under way at once.",
+            "State completions, or a parallelism that is not above it.",
+        )
+    if runs == 1:
+        return None
+    for wrong, what in (
+        (ask.elastic, "An elastic workload"),
+        (ask.kind is Kind.WORKSPACE, "An interactive workload"),
+        (ask.kind is Kind.INFERENCE, "An inference"),
+        (ask.distribution is not None, "A distributed workload"),
+        (ask.restart, "A workload that is always started again"),
+    ):
+        if wrong:
+            raise BadRequest(f"{what} has one run.", "Leave out completions and parallelism.")
+    return TaskGroup("task", request, min=0, wanted=runs, max=runs, at_once=at_once)
+
+
+def _replicas(ask: Submission, request: Request) -> TaskGroup:
+    """It serves as soon as one of them runs."""
+    if not 1 <= ask.replicas <= MOST_TASKS:
+        raise BadRequest(
+            f"{ask.replicas} is no number of replicas.",
+            f"Ask for 1 or more, {MOST_TASKS} at most: nothing scales to zero yet.",
+        )
+    if ask.elastic:
+        raise BadRequest("An inference cannot be elastic.", "Leave out --elastic.")
+    return TaskGroup("replica", request, min=1, wanted=ask.replicas, max=ask.replicas)
+
+
+def _distributed(ask: Submission, chosen: Distribution, request: Request) -> tuple[TaskGroup, ...]:
+    if chosen.groups:
+        return declared(chosen)
+    if chosen.framework not in LEADERS:
+        raise BadRequest(
+            f"There is no framework {chosen.framework!r}.", f"Choose one of {', '.join(LEADERS)}."
+        )
+    if not 1 <= chosen.slots <= MOST_TASKS:
+        raise BadRequest(f"{chosen.slots} is no number of ranks for a worker.", "Ask for 1 or more.")
+    least, most = _bounds(chosen)
+    hands = None
+    if chosen.framework == "MPI":
+        hands = replace(ask.launch, command=IDLE, args=(), tty=False, stdin=False)
+    workers = TaskGroup(WORKER, request, min=least, wanted=chosen.workers, max=most, launch=hands)
+    name = leader_of(ask)
+    if not name:
+        if chosen.leader is not None:
+            raise BadRequest("There is no master, so it cannot be described.", "Leave out the master's part.")
+        return (workers,)
+    lead, launch, own = request, None, TaskGroup(name, request)
+    if chosen.framework == "MPI":
+        lead = Request(cpu=CPU_ALONE, memory=MEMORY_ALONE)
+    if chosen.leader is not None:
+        lead, launch = request_of(chosen.leader), check_image(chosen.leader.launch)
+        own = of_its_own(own, chosen.leader)
+    return (replace(own, request=lead, launch=launch), workers)
+
+
+def _bounds(chosen: Distribution) -> tuple[int, int]:
+    """(workers without which it does not run, workers it may have at most)."""
+    if not 1 <= chosen.workers <= MOST_TASKS:
+        raise BadRequest(
+            f"{chosen.workers} is no number of workers.", f"Ask for 1 or more, {MOST_TASKS} at most."
+        )
+    alone = chosen.framework == ELASTICDL  # the master does without workers, and they come and go
+    least = (0 if alone else chosen.workers) if chosen.least is None else chosen.least
+    most = chosen.workers if chosen.most is None else chosen.most
+    if (least, most) != (chosen.workers, chosen.workers) and chosen.framework not in ("PyTorch", ELASTICDL):
+        raise BadRequest(
+            f"The number of workers of {chosen.framework} cannot vary.",
+            "Leave out minReplicas and maxReplicas; they are for PyTorch and ElasticDL.",
+        )
+    if not (0 if alone else 1) <= least <= chosen.workers <= most <= MOST_TASKS:
+        raise BadRequest(
+            f"At least {least}, asked for {chosen.workers}, at most {most} workers: that cannot be.",
+            f"minReplicas is 1 or more and not above the workers, maxReplicas not below, up to {MOST_TASKS}.",
+        )
+    return least, most

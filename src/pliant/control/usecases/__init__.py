@@ -1,0 +1,1 @@
+"""What people change besides workloads: tenancy, machines, priorities, settings; what jobs report."""

@@ -1,0 +1,101 @@
+"""What a job says for itself, each time as one of its attempts, and what it may know."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pliant.control.errors import Conflict, NotFound
+from pliant.control.loop import Loop
+from pliant.control.ports import Engine
+from pliant.control.state.draft import Draft
+from pliant.model.event import EventKind
+from pliant.model.progress import Progress, with_history
+from pliant.model.workload import AttemptId, Task
+
+PROTOCOL = 1
+"""Of the link between a job and its server; another one is refused."""
+
+REPORT_MS = 2000
+"""Pause between two reports of a job; longer where many report."""
+
+LINKED = 20
+"""Jobs that may report at that pace: 40 have twice the pause."""
+
+
+class Jobs:
+    """Every method but `document` takes a cycle and returns once its outcome is on disk."""
+
+    def __init__(self, loop: Loop, engine: Callable[[str], Engine]) -> None:
+        self._loop = loop
+        self._engine = engine  # by node
+
+    def document(self, workload: str) -> dict[str, Any]:
+        """The allocation document of a workload: see docs/reference/attempt.md."""
+        found = self._loop.allocations.document(workload)
+        if found is None:
+            raise NotFound(f"Workload {workload!r} has no place and is promised none.", "Ask again later.")
+        return found
+
+    def register(self, attempt: AttemptId, protocol: int, pid: int, live: bool) -> None:
+        """Its agent is process `pid`; with `live` its GPUs may change from now on while it runs."""
+        if protocol != PROTOCOL:
+            raise Conflict(
+                f"The job speaks version {protocol} of the link, this server {PROTOCOL}.",
+                "Install the same version of Pliant where the job runs and where the server runs.",
+            )
+
+        def run(draft: Draft) -> Task:
+            task = self._task(attempt)
+            workload = self._loop.world.workloads[attempt.workload]
+            groups = tuple(
+                replace(group, live_resize=live) if group.name == task.group and group.elastic else group
+                for group in workload.groups
+            )
+            if groups != workload.groups:
+                draft.put(replace(workload, groups=groups))
+                how = "can" if live else "cannot"
+                said = f"{attempt.task} says that its GPUs {how} change while it runs."
+                draft.event(attempt.workload, EventKind.UPDATED, said, who="job", attempt=str(attempt))
+            return task
+
+        self._engine_of(self._loop.call(run)).register(attempt, pid)
+
+    def acknowledge(self, attempt: AttemptId, version: int, drained: bool, gpus: Sequence[str]) -> None:
+        """It has left these devices, or works on them, as the document of that version says."""
+
+        def run(draft: Draft) -> tuple[Task, list[str]]:
+            task = self._task(attempt)
+            if not drained:
+                where = f" on {len(gpus)} GPU{'' if len(gpus) == 1 else 's'}" if gpus else ""
+                said = f"{attempt.task} trains{where}."
+                draft.event(attempt.workload, EventKind.RESIZED, said, who="job", attempt=str(attempt))
+                return task, []
+            return task, self._loop.allocations.drained(attempt, version, gpus)
+
+        task, left = self._loop.call(run)
+        if left:
+            self._engine_of(task).acknowledge(attempt, left)
+
+    def report(self, attempt: AttemptId, said: Progress) -> int:
+        """How far it is. Returns after how many ms it may report again."""
+
+        def run(draft: Draft) -> int:
+            self._task(attempt)
+            state = self._loop.state
+            known = replace(said, workload=attempt.workload, at=draft.now)
+            draft.put(replace(known, history=with_history(known, state.progress.get(attempt.workload))))
+            return REPORT_MS * max(LINKED, len(state.progress)) // LINKED
+
+        return self._loop.call(run)
+
+    def _task(self, attempt: AttemptId) -> Task:
+        """The task, if this is its present attempt and lives. On the loop's thread."""
+        task = self._loop.world.tasks.get((attempt.workload, attempt.task))
+        if task is None or task.attempt != attempt.number or not task.phase.live:
+            raise Conflict(
+                f"Attempt {attempt} is over.", "What it says changes nothing; the next attempt has a token."
+            )
+        return task
+
+    def _engine_of(self, task: Task) -> Engine:
+        return self._engine(task.carries.node if task.carries is not None else "")

@@ -1,0 +1,286 @@
+"""Use cases about who owns quota: departments and projects."""
+
+from dataclasses import dataclass, replace
+
+from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
+from pliant.control.state.draft import Draft
+from pliant.control.submit.submission import check_name
+from pliant.control.usecases.machines import Machines
+from pliant.model.event import EventKind
+from pliant.model.machine import DEFAULT_POOL, NodePool
+from pliant.model.quantity import format_gpus
+from pliant.model.reason.base import amount
+from pliant.model.tenancy import UNLIMITED, AnyQueue, Department, Project, Quota, TimeLimits, with_quota
+from pliant.model.workload import Desired
+
+DEFAULT = "default"
+"""Name of the department and of the project that always exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueChange:
+    """What to set on a project or department; None: leave it as it is."""
+
+    name: str | None = None
+    quotas: tuple[tuple[str, "QuotaChange"], ...] = ()  # per pool name
+    limits: TimeLimits | None = None
+    description: str | None = None
+    department: str | None = None  # id or name of the one above; "": a department at the top
+    default_pools: tuple[str, ...] | None = None
+    interactive_node_types: tuple[str, ...] | None = None
+    training_node_types: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """What to set of a quota; None: leave it as it is. Units as in Quota; UNLIMITED: no bound, no value."""
+
+    gpu: int | None = None
+    gpu_limit: int | None = None
+    weight: int | None = None
+    rank: int | None = None
+    cpu: int | None = None
+    cpu_limit: int | None = None
+    memory: int | None = None
+    memory_limit: int | None = None
+    reclaim_min_runtime: int | None = None
+    preempt_min_runtime: int | None = None
+
+    def over(self, quota: Quota) -> Quota:
+        """`quota` with these changes; refused if it contradicts itself."""
+        named = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+        for name in ("weight", "reclaim_min_runtime", "preempt_min_runtime"):
+            if named.get(name) == UNLIMITED:
+                named[name] = None
+        changed = replace(quota, **named)
+        for what, value in (
+            ("quota", changed.gpu),
+            ("limit", changed.gpu_limit),
+            ("weight", changed.weight or 0),
+        ):
+            if value < 0 and value != UNLIMITED:
+                raise BadRequest(f"A {what} of {format_gpus(value)} is not possible.", "Give 0 or more.")
+        if min(changed.reclaim_min_runtime or 0, changed.preempt_min_runtime or 0) < 0:
+            raise BadRequest("A minimum run time cannot be negative.", "Give 0 or more, such as 2m.")
+        if changed.gpu_limit != UNLIMITED and (changed.gpu == UNLIMITED or changed.gpu_limit < changed.gpu):
+            raise BadRequest(
+                f"The limit of {format_gpus(changed.gpu_limit)} GPUs is below the quota.",
+                "Raise the limit or lower the quota.",
+            )
+        for resource, due, most in (
+            ("cpu", changed.cpu, changed.cpu_limit),
+            ("memory", changed.memory, changed.memory_limit),
+        ):
+            if UNLIMITED not in (due, most) and most < due:
+                raise BadRequest(
+                    f"The limit of {amount(resource, most)} is below the quota of {amount(resource, due)}.",
+                    "Raise the limit or lower the quota.",
+                )
+        return changed
+
+
+class Tenancy(Machines):
+    """The part of the service that is about quotas."""
+
+    def bootstrap(self) -> None:
+        """Make sure that the default pool, department and project exist."""
+
+        def run(draft: Draft) -> None:
+            world = self._loop.world
+            if DEFAULT_POOL not in world.pools:
+                draft.put(NodePool("1", DEFAULT_POOL))
+            department = next((row for row in world.departments.values() if row.name == DEFAULT), None)
+            if department is None:
+                department = Department(self._next_id(), DEFAULT, created=draft.now, derived=True)
+                draft.put(department)
+            if not any(row.name == DEFAULT for row in world.projects.values()):
+                identity = str(int(self._next_id()) + 1)
+                draft.put(
+                    Project(
+                        identity,
+                        DEFAULT,
+                        created=draft.now,
+                        department=department.id,
+                        derived=True,
+                        namespace=f"runai-{DEFAULT}",
+                    )
+                )
+
+        self._loop.call(run)
+
+    def _next_id(self) -> str:
+        world = self._loop.world
+        return str(1 + max((int(key) for key in (*world.departments, *world.projects)), default=0))
+
+    # -- projects -----------------------------------------------------------------------------------
+
+    def create_project(self, change: QueueChange, user: str) -> Project:
+        def run(draft: Draft) -> Project:
+            name = check_name(change.name or "", "project")
+            if any(row.name == name for row in self._loop.world.projects.values()):
+                raise NameTaken(
+                    f"A project named {name!r} already exists.", "Choose another name or update it."
+                )
+            department = self._department(change.department or DEFAULT)
+            fresh = Project(
+                self._next_id(), name, created=draft.now, department=department.id, namespace=f"runai-{name}"
+            )
+            return self._put(draft, self._changed(fresh, change), user, EventKind.SUBMITTED, "created")
+
+        return self._loop.call(run)
+
+    def update_project(self, key: str, change: QueueChange, user: str) -> Project:
+        def run(draft: Draft) -> Project:
+            old = self._project(key)
+            if change.department:
+                old = replace(old, department=self._department(change.department).id)
+            project = self._changed(old, change)
+            self._check_fixed_use(project)
+            return self._put(draft, project, user, EventKind.UPDATED, "changed")
+
+        return self._loop.call(run)
+
+    def delete_project(self, key: str, user: str) -> None:
+        def run(draft: Draft) -> None:
+            project = self._project(key)
+            if project.name == DEFAULT:
+                raise Conflict("The project 'default' cannot be deleted.", "Set its quota to 0 instead.")
+            own = [row for row in self._loop.world.workloads.values() if row.project == project.id]
+            kept = sorted(row.name for row in own if row.desired is not Desired.DELETED)
+            if kept:
+                raise Conflict(
+                    f"Project {project.name} still has workloads: {', '.join(kept[:5])}.",
+                    "Delete them first.",
+                )
+            if own:
+                ending = ", ".join(sorted(row.name for row in own)[:5])
+                raise Conflict(
+                    f"Workloads of project {project.name} were deleted and are still ending: {ending}.",
+                    "Try again in a moment: they have until the end of their grace period.",
+                )
+            draft.drop(project)
+            draft.event(
+                f"project/{project.id}", EventKind.DELETED, f"{user} deleted {project.name}.", who=user
+            )
+
+        self._loop.call(run)
+
+    # -- departments --------------------------------------------------------------------------------
+
+    def create_department(self, change: QueueChange, user: str) -> Department:
+        def run(draft: Draft) -> Department:
+            name = check_name(change.name or "", "department")
+            if any(row.name == name for row in self._loop.world.departments.values()):
+                raise NameTaken(
+                    f"A department named {name!r} already exists.", "Choose another name or update it."
+                )
+            fresh = self._below(Department(self._next_id(), name, created=draft.now), change.department)
+            return self._put(draft, self._changed(fresh, change), user, EventKind.SUBMITTED, "created")
+
+        return self._loop.call(run)
+
+    def update_department(self, key: str, change: QueueChange, user: str) -> Department:
+        def run(draft: Draft) -> Department:
+            department = self._changed(self._below(self._department(key), change.department), change)
+            self._check_fixed_use(department)
+            return self._put(draft, department, user, EventKind.UPDATED, "changed")
+
+        return self._loop.call(run)
+
+    def delete_department(self, key: str, user: str) -> None:
+        def run(draft: Draft) -> None:
+            department = self._department(key)
+            world = self._loop.world
+            projects = [row.name for row in world.projects.values() if row.department == department.id]
+            inner = [row.name for row in world.departments.values() if row.parent == department.id]
+            why = (
+                "it is the default one"
+                if department.name == DEFAULT and not projects
+                else f"it has projects: {', '.join(sorted(projects)[:5])}"
+                if projects
+                else f"departments belong to it: {', '.join(sorted(inner)[:5])}"
+                if inner
+                else ""
+            )
+            if why:
+                raise Conflict(
+                    f"Department {department.name} cannot be deleted: {why}.", "Move or delete them."
+                )
+            draft.drop(department)
+            draft.event(f"department/{department.id}", EventKind.DELETED, f"{user} deleted it.", who=user)
+
+        self._loop.call(run)
+
+    def _below(self, department: Department, parent: str | None) -> Department:
+        """The department under another one (id or name), at the top for '', where it is for None."""
+        if parent is None:
+            return department
+        if not parent:
+            return replace(department, parent="")
+        above = self._department(parent)
+        if department.name == DEFAULT:
+            raise Conflict("The department 'default' is always at the top.")
+        step: Department | None = above
+        while step is not None:
+            if step.id == department.id:
+                raise Conflict(
+                    f"Department {department.name} cannot be below {above.name}: that is below it.",
+                    "Choose one that does not belong to it.",
+                )
+            step = self._loop.world.departments.get(step.parent)
+        return replace(department, parent=above.id)
+
+    # -- both ---------------------------------------------------------------------------------------
+
+    def _put(self, draft: Draft, queue: AnyQueue, user: str, kind: EventKind, did: str) -> AnyQueue:
+        what = type(queue).__name__.lower()
+        draft.put(queue)
+        draft.event(f"{what}/{queue.id}", kind, f"{user} {did} {what} {queue.name}.", who=user)
+        return queue
+
+    def _changed(self, queue: AnyQueue, change: QueueChange) -> AnyQueue:
+        """The row with everything that the change names."""
+        for pool, quota in change.quotas:
+            queue = with_quota(queue, self._pool(pool).name, quota.over(queue.quota(pool)))
+            if quota.gpu is not None:
+                queue = replace(queue, derived=False)
+        fields = {
+            name: value for name in ("limits", "description") if (value := getattr(change, name)) is not None
+        }
+        if isinstance(queue, Project):
+            if change.default_pools is not None:
+                change = replace(
+                    change, default_pools=tuple(self._pool(key).name for key in change.default_pools)
+                )
+            fields |= {
+                name: value
+                for name in ("default_pools", "interactive_node_types", "training_node_types")
+                if (value := getattr(change, name)) is not None
+            }
+        return replace(queue, **fields)
+
+    def _check_fixed_use(self, queue: Department | Project) -> None:
+        """A quota may not be below what non-preemptible work uses: that could never be stopped."""
+        if queue.derived:
+            return
+        for pool, quota in queue.quotas:
+            used = self._loop.world.usage(queue.id, pool)[1].gpu
+            if quota.gpu != UNLIMITED and quota.gpu < used:
+                raise Conflict(
+                    f"{queue.name} uses {format_gpus(used)} GPUs of pool {pool} for non-preemptible work;"
+                    f" its quota cannot be {format_gpus(quota.gpu)}.",
+                    "Delete or suspend some of that work first.",
+                )
+
+    def _project(self, key: str) -> Project:
+        """By id or name."""
+        for project in self._loop.world.projects.values():
+            if key in (project.id, project.name):
+                return project
+        raise NotFound(f"There is no project {key!r}.", "See the projects with: pliant project list")
+
+    def _department(self, key: str) -> Department:
+        for department in self._loop.world.departments.values():
+            if key in (department.id, department.name):
+                return department
+        raise NotFound(f"There is no department {key!r}.", "See the departments with: pliant department list")

@@ -1,0 +1,7 @@
+"""`python -m pliant.train.agent`."""
+
+import sys
+
+from pliant.train.agent.service import main
+
+sys.exit(main())

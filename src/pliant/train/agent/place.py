@@ -1,0 +1,105 @@
+"""Which job an agent serves and where its master is: beside it, or in the leading task of several."""
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pliant.train.agent.fleet import MasterProcess
+from pliant.train.errors import MasterAway, Refused, TrainError
+from pliant.train.master.calls import MasterClient
+
+LEADER_S = 120.0  # for the leading task to begin
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One task's place in its job."""
+
+    job: str  # id of the workload
+    task: str
+    number: int  # of the attempt
+    attempt_dir: Path
+    folder: Path  # of the job: ledger, token
+    address: tuple[str, int] | None  # of the master that the tasks of a distributed job agreed on
+    leads: bool  # the master runs here
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str]) -> "Place":
+        """A task of several has MASTER_ADDR, MASTER_PORT and RANK; rank 0 leads."""
+        job, task, number = env["PLIANT_ATTEMPT"].split("/")
+        own = Path(env["PLIANT_ATTEMPT_DIR"])
+        if not {"MASTER_ADDR", "MASTER_PORT", "RANK"} <= env.keys():
+            # Of this attempt alone: the next one begins from the newest checkpoint, which has its ledger.
+            return cls(job, task, int(number), own, own / "train", None, True)
+        shared = Path(env.get("PLIANT_CHECKPOINT_DIR") or own.parents[1]) / ".train"
+        address = (env["MASTER_ADDR"], int(env["MASTER_PORT"]))
+        return cls(job, task, int(number), own, shared, address, env["RANK"] == "0")
+
+    @property
+    def prefix(self) -> str:
+        """Of the names of this task's workers: unique among tasks and attempts."""
+        return f"{self.task}-{self.number}-"
+
+    def worker_environment(self, master: str) -> dict[str, str]:
+        return {
+            "PLIANT_TRAIN_MASTER": master,
+            "PLIANT_TRAIN_TOKEN_FILE": str(self.folder / "token"),
+            "PLIANT_TRAIN_JOB": self.job,
+            "PLIANT_TRAIN_DIR": str(self.folder),
+            "PYTHONUNBUFFERED": "1",
+            # Simulated cards compute nothing, of which torch would warn in every worker.
+            **({"PYTHONWARNINGS": "ignore:CUDA initialization"} if "PLIANT_SIM_CARDS" in os.environ else {}),
+        }
+
+
+def begin(place: Place, stop: threading.Event) -> tuple[MasterProcess | None, MasterClient]:
+    """The master, if this task leads, and a client of it. Raises TrainError."""
+    if not place.leads:
+        return None, _join(place, stop)
+    host, port = place.address or ("127.0.0.1", 0)
+    try:
+        master = MasterProcess(place.folder, place.job, host=host, port=port)
+    except TrainError as error:
+        raise TrainError(
+            f"The master of this job cannot listen on {host}:{port}: another program has taken the port. "
+            "End it (`ss -ltnp` names it), or submit the job again to get another port."
+        ) from error
+    _bury(place, master.client)
+    return master, master.client
+
+
+def _join(place: Place, stop: threading.Event) -> MasterClient:
+    """Wait for the leading task."""
+    assert place.address is not None
+    address = "{}:{}".format(*place.address)
+    until = time.monotonic() + LEADER_S
+    while not stop.is_set():
+        with suppress(OSError, MasterAway):
+            client = MasterClient(address, (place.folder / "token").read_text("utf-8").strip())
+            found = client.call("status", {}, patience_s=0.0)
+            if found.get("job") not in (None, place.job):
+                client.close()
+                raise TrainError(f"At {address} answers the master of another job, {found['job']}.")
+            _bury(place, client)
+            return client
+        if time.monotonic() > until:
+            raise TrainError(
+                f"No master answers at {address} after {LEADER_S:.0f} s: see the log of the leading task."
+            )
+        stop.wait(0.1)
+    raise TrainError("Stopped while waiting for the leading task.")
+
+
+def _bury(place: Place, client: MasterClient) -> None:
+    """Workers of earlier attempts of this task are gone: nobody waits for them to answer."""
+    with suppress(MasterAway, Refused):
+        known = client.call("status", {}, patience_s=20.0)
+        for worker in known.get("workers", ()):
+            name = str(worker["worker"])
+            task, _, number = name.rpartition("-")[0].rpartition("-")
+            if task == place.task and number.isdigit() and int(number) < place.number:
+                client.call("exited", {"worker": name, "code": None, "signal": 9}, patience_s=5.0)

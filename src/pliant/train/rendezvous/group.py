@@ -1,0 +1,294 @@
+"""The communicator that DistributedDataParallel holds for good, and whose inside is replaced at each
+generation.
+
+Measured with Gloo: when a peer dies only its neighbours notice, the others sit in the collective until the
+timeout; abort() and shutdown() do not free them, and dropping the group from another thread waits for them.
+What does free them within milliseconds is shutting down the group's own sockets, so each generation knows its
+own.
+"""
+
+import base64
+import contextlib
+import os
+import socket
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from pliant.train.errors import GenerationOver, MasterAway, Refused
+from pliant.train.master.calls import MasterClient
+
+BUILD_S = 30.0  # the last resort: a value that nobody has told for so long is told by nobody
+COLLECTIVE_S = 60.0  # the last resort, if neither a closed socket nor the master says that a peer is gone
+
+
+class MasterStore(dist.Store):  # type: ignore[misc]  # torch is not read by the type checker
+    """Where peers find one another's addresses: the master, under the token, for one generation.
+
+    Its own values go along with every question, and when the worker greets a master that was started anew:
+    that one learns them again, also of a rank that has all it needs and asks no more.
+    """
+
+    def __init__(self, client: MasterClient, worker: str, generation: int, size: int, together: bool) -> None:
+        super().__init__()
+        self._client = client
+        self._who = {"worker": worker, "generation": generation}
+        self._size = size
+        self._together = together  # ask for the values of all ranks at once
+        self._mine: dict[str, str] = {}
+        self._found: dict[str, bytes] = {}
+
+    def told(self) -> dict[str, str]:
+        """What this rank has told its peers so far. From any thread."""
+        return self._mine
+
+    def set(self, key: str, value: Any) -> None:
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        self._mine = {**self._mine, key: base64.b64encode(data).decode()}  # never changed in place: see told
+        self._found[key] = data
+        if not self._together:
+            self._ask([])
+
+    def get(self, key: str) -> bytes:
+        if key not in self._found:
+            stem, slash, last = key.rpartition("/")
+            every = [f"{stem}/{rank}" for rank in range(self._size)]
+            self._ask(every if self._together and slash and last.isdigit() else [key])
+        return self._found[key]
+
+    def wait(self, keys: list[str], timeout: Any = None) -> None:
+        for key in keys:
+            self.get(key)
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self._found for key in keys)
+
+    def set_timeout(self, timeout: Any) -> None:
+        """The generation's end and BUILD_S are the only timeouts."""
+
+    def close(self) -> None:
+        """Hang up; only the thread that asked."""
+        self._client.close()
+
+    def _ask(self, wanted: list[str]) -> None:
+        end = time.monotonic() + BUILD_S
+        while True:
+            body = {**self._who, "set": self._mine, "get": wanted}
+            try:
+                answer = self._client.call("store", body, wait_ms=2_000)
+            except (Refused, MasterAway) as error:
+                raise GenerationOver(str(error)) from error
+            if "values" in answer:
+                self._found |= {key: base64.b64decode(value) for key, value in answer["values"].items()}
+                return
+            if time.monotonic() > end:
+                raise GenerationOver(f"nobody has told {', '.join(wanted)} for {BUILD_S:.0f} s")
+
+
+class Inside:
+    """One generation's group of Gloo or NCCL, the only reference to it, and the sockets that it lives on."""
+
+    def __init__(self, group: Any, backend: str, sockets: list[socket.socket]) -> None:
+        self.group = group
+        self.backend = backend
+        self._sockets = sockets
+        self.severed = False
+
+    def sever(self) -> None:
+        """Free everybody who sits in a collective of this group, here and at the peers. From any thread."""
+        self.severed = True
+        for end in self._sockets:
+            with contextlib.suppress(OSError):  # closed already
+                end.shutdown(socket.SHUT_RDWR)
+        if self.backend == "nccl":
+            self.group.abort()
+
+    def close(self) -> None:
+        """Drop the group. Only where no collective of it is waited for."""
+        self.sever()
+        for end in self._sockets:
+            end.close()
+        self._sockets = []
+        self.group = None
+
+
+def solo() -> Inside:
+    """A world of one."""
+    return Inside(dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=COLLECTIVE_S)), "gloo", [])
+
+
+def build(store: MasterStore, rank: int, size: int, host: str, backend: str, over: threading.Event) -> Inside:
+    """The group of a generation. Raises GenerationOver when `over` is set or a peer cannot be reached."""
+    result: list[Inside | BaseException] = []
+    done = threading.Event()
+
+    def connect() -> None:
+        try:
+            result.append(_nccl(store, rank, size) if backend == "nccl" else _gloo(store, rank, size, host))
+        except BaseException as error:  # noqa: BLE001 - raised again by who waits
+            result.append(error)
+        store.close()
+        done.set()
+
+    # Beside the main thread: a peer that is stopped just now lets Gloo wait for its timeout, us for `over`
+    # only.
+    threading.Thread(target=connect, name=f"build-{rank}", daemon=True).start()
+    while not done.wait(0.02 if over.is_set() else 0.2):
+        if over.is_set():
+            raise GenerationOver("a member was lost while the group was built")
+    found = result[0]
+    if isinstance(found, Inside):
+        if over.is_set():
+            found.close()
+            raise GenerationOver("a member was lost while the group was built")
+        return found
+    if isinstance(found, (GenerationOver, RuntimeError)):
+        raise GenerationOver(str(found)) from found
+    raise found
+
+
+def _gloo(store: MasterStore, rank: int, size: int, host: str) -> Inside:
+    before = _sockets()
+    options = dist.ProcessGroupGloo._Options()
+    options._timeout = timedelta(seconds=COLLECTIVE_S)
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
+    listening = {name for fd, (name, _, listens) in _sockets().items() if fd not in before and listens}
+    store.set(f"listen/{rank}", " ".join(f"{host}:{port}" for host, port in sorted(listening)))
+    group = dist.ProcessGroupGloo(store, rank, size, options)
+    theirs = set()
+    for peer in range(size):
+        for address in store.get(f"listen/{peer}").decode().split():
+            at, _, port = address.rpartition(":")
+            theirs.add((at, int(port)))
+    ends = [
+        socket.socket(fileno=os.dup(fd))
+        for fd, (name, peer_name, listens) in _sockets().items()
+        if fd not in before and not listens and (name in listening or peer_name in theirs)
+    ]
+    return Inside(group, "gloo", ends)
+
+
+def _nccl(store: MasterStore, rank: int, size: int) -> Inside:
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = timedelta(seconds=COLLECTIVE_S)
+    return Inside(dist.ProcessGroupNCCL(store, rank, size, options), "nccl", [])
+
+
+def _sockets() -> dict[int, tuple[tuple[str, int], tuple[str, int], bool]]:
+    """The TCP sockets of this process: descriptor -> (own address, peer's, listens)."""
+    found = {}
+    for entry in os.listdir("/proc/self/fd"):
+        fd = int(entry)
+        try:
+            if not os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"):
+                continue
+            end = socket.socket(fileno=os.dup(fd))
+        except OSError:
+            continue  # closed meanwhile
+        with end:
+            if end.family not in (socket.AF_INET, socket.AF_INET6) or end.type != socket.SOCK_STREAM:
+                continue
+            name, peer = end.getsockname()[:2], ("", 0)
+            with contextlib.suppress(OSError):
+                peer = end.getpeername()[:2]
+            found[fd] = (name, peer, bool(end.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)))
+    return found
+
+
+class ElasticGroup(dist.ProcessGroup):  # type: ignore[misc]
+    """What DistributedDataParallel believes to be its process group.
+
+    To torch it is a world of one, so that DDP divides gradients by 1: they are weighted by records before,
+    and summed. Errors stay inside: `broken` says that the step must be redone.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+        self.inside = solo()
+        self.rank_now, self.size_now = 0, 1
+        self.broken: str | None = None
+        self._pending: list[Any] = []
+
+    def getBackendName(self) -> str:
+        return "pliant"
+
+    def replace(self, inside: Inside, rank: int, size: int) -> None:
+        """The next generation. The old inside is gone when this returns."""
+        self.drop()
+        self.inside, self.rank_now, self.size_now, self.broken = inside, rank, size, None
+
+    def drop(self) -> None:
+        """Leave the generation; collectives fail until the next `replace`."""
+        self.inside.sever()
+        for work in self._pending:
+            with contextlib.suppress(RuntimeError):
+                work.wait()
+        self._pending.clear()
+        self.broken = self.broken or "between two generations"
+        self.inside.close()
+
+    def sever(self) -> None:
+        """The generation is dead. From any thread."""
+        self.broken = self.broken or "a member was lost"
+        self.inside.sever()
+
+    # -- what DDP calls --------------------------------------------------------------------------------
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+        return self._start("allreduce", tensors, opts or dist.AllreduceOptions())
+
+    def broadcast(self, tensors: Any, opts: Any = None) -> Any:
+        return self._start("broadcast", tensors, opts or dist.BroadcastOptions())
+
+    def _start(self, name: str, tensors: Any, opts: Any) -> Any:
+        if self.inside.group is None:
+            raise GenerationOver(self.broken or "no group")
+        try:
+            work = getattr(self.inside.group, name)(tensors, opts)
+        except RuntimeError as error:
+            self.broken = self.broken or str(error)
+            raise GenerationOver(self.broken) from error
+        self._pending.append(work)
+        return work
+
+    # -- what the library calls ------------------------------------------------------------------------
+
+    def sum(self, tensor: torch.Tensor) -> None:
+        """Sum over all ranks, in place. Raises GenerationOver."""
+        self._finish(self.allreduce, [tensor])
+
+    def send(self, tensor: torch.Tensor, source: int) -> None:
+        """The source's values, on all ranks, in place. Raises GenerationOver."""
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = source, 0
+        self._finish(self.broadcast, [tensor], options)
+
+    def _finish(self, call: Any, *args: Any) -> None:
+        if self.size_now == 1 and self.broken is None:
+            return
+        try:
+            call(*args).wait()
+        except RuntimeError as error:
+            self.broken = self.broken or str(error)
+            raise GenerationOver(self.broken) from error
+        if self.broken is not None:
+            raise GenerationOver(self.broken)
+
+    def settled(self) -> None:
+        """All collectives of this step have ended."""
+        self._pending.clear()
+
+    def failed(self) -> bool:
+        """Whether an error that came out of a backward pass was a collective's."""
+        for work in self._pending:
+            future = work.get_future()  # the work itself learns of its error a moment later
+            if future.done():
+                try:
+                    future.value()
+                except RuntimeError as error:
+                    self.broken = self.broken or str(error)
+        return self.broken is not None

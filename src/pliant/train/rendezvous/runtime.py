@@ -1,0 +1,226 @@
+"""One worker's place in the job: meets the others, builds the communicator, gets or gives the state."""
+
+import contextlib
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pliant.train.errors import BadData, GenerationOver, JobFailed, Left, MasterAway, Refused, TrainError
+from pliant.train.master.calls import MasterClient
+from pliant.train.rendezvous.group import ElasticGroup, MasterStore, build, solo
+from pliant.train.rendezvous.line import Line
+from pliant.train.rendezvous.state import exchange
+
+READY_MS = 5_000
+
+
+@dataclass(slots=True)
+class Hooks:
+    """What a meeting needs of the job."""
+
+    collect: Callable[[], Any]  # the state, to be sent
+    accept: Callable[[Any], None]  # a state that was received
+    restore: Callable[[int], tuple[int, str | None]]  # own step -> (step, checkpoint) to begin with
+    save: Callable[[str], None]  # why: "done" or "leave"
+    release: Callable[[], None]  # let go of the communicator
+    renew: Callable[[], None]  # a new one is there
+
+
+class Runtime:
+    """Without a master: a world of one that never changes."""
+
+    def __init__(self, client: MasterClient | None, device: torch.device, hooks: Hooks) -> None:
+        self.client = client
+        self.device = device
+        self.hooks = hooks
+        self.group = ElasticGroup()
+        self.backend = "nccl" if device.type == "cuda" else "gloo"
+        self.worker = os.environ.get("PLIANT_TRAIN_WORKER", "w0")
+        self.number = 0  # generation
+        self.rank, self.size = 0, 1
+        self.step = -1  # applied; -1: no state yet
+        self.history: list[dict[str, Any]] = []  # generations, as the ledger has them
+        self.finished = False
+        self._skipped: set[tuple[int, int]] = set()  # in a world of one
+        self.meetings = 0
+        self.line: Line | None = None
+        if client is not None:
+            host = os.environ.get("PLIANT_TRAIN_HOST") or _own_address(client.address)
+            self.line = Line(client, self.worker, os.environ.get("PLIANT_TRAIN_JOB", ""), host)
+            self.line.sever = self.group.sever
+            self.line.register()
+            self.line.start()
+
+    def settle(self, settings: dict[str, Any]) -> None:
+        """Agree on what is trained. Raises Refused if this worker runs something else."""
+        if self.line is not None:
+            self.line.settings = settings
+            self.line.register()
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this worker was asked to leave."""
+        return self.line is not None and self.line.leaving.is_set()
+
+    def change_due(self) -> bool:
+        """Whether all are to meet after this step."""
+        return self.line is not None and self.line.boundary.is_set()
+
+    def meet(self, why: str) -> None:
+        """Wait for the next generation and enter it; `finished` is set if the job is over instead.
+
+        Raises Left, JobFailed, or Refused if this worker does not belong here."""
+        self.meetings += 1
+        self.hooks.release()
+        if self.client is None or self.line is None:
+            self._alone(why)
+            return
+        self.group.drop()
+        self.line.step = self.step
+        while True:
+            answer = self._ask(self.client, self.line, why)
+            what = answer["what"]
+            if what == "train":
+                try:
+                    self._enter(self.client, self.line, answer)
+                except GenerationOver:
+                    self.group.drop()
+                    why = "failed-build"
+                    continue
+                return
+            if what == "dropped":
+                why = "join"
+            elif what == "save":
+                self.hooks.save(answer["why"])
+                self.client.call("finished", {"worker": self.worker, "step": self.step, "saved": True})
+                if answer["why"] == "leave":
+                    raise Left(0)
+                self.finished = True
+                return
+            elif what == "leave":
+                raise Left(0)
+            elif what == "stop":
+                if not answer["ok"]:
+                    raise JobFailed(f"The job has failed: {answer['error']}")
+                if why == "join":
+                    raise Left(0)
+                self.finished = True
+                return
+
+    def _alone(self, why: str) -> None:
+        if why == "done":
+            self.hooks.save("done")
+            self.finished = True
+            return
+        self.step, _ = self.hooks.restore(self.step)
+        self.group.replace(solo(), 0, 1)
+        self.hooks.renew()
+
+    def _ask(self, client: MasterClient, line: Line, why: str) -> dict[str, Any]:
+        body = {
+            "worker": self.worker,
+            "generation": self.number,
+            "step": self.step,
+            "why": why,
+            "leaving": line.leaving.is_set(),
+        }
+        try:
+            return client.call("ready", body, wait_ms=READY_MS)
+        except Refused as error:
+            if error.code != "dropped":
+                raise
+            line.register()
+            return {"what": "dropped"}
+
+    def _enter(self, client: MasterClient, line: Line, answer: dict[str, Any]) -> None:
+        self.number, self.rank, self.size = answer["generation"], answer["rank"], answer["size"]
+        store = MasterStore(client, self.worker, self.number, self.size, self.backend == "gloo")
+        line.entered(self.number, self.step, store.told)
+        if self.size == 1:
+            inside = solo()
+        else:
+            inside = build(store, self.rank, self.size, line.host, self.backend, line.over)
+        self.group.replace(inside, self.rank, self.size)
+        if line.over.is_set():
+            self.group.sever()
+        body = {key: answer[key] for key in ("generation", "members", "step", "source", "sync", "restore")}
+        if answer["restore"] and self.rank == 0:
+            self.step, checkpoint = self.hooks.restore(self.step)
+            body["restored"] = self.step
+            told = {
+                "worker": self.worker,
+                "generation": self.number,
+                "step": self.step,
+                "checkpoint": checkpoint,
+            }
+            client.call("restored", told)
+        source = 0 if answer["restore"] else answer["source"]
+        history = [*self.history, body]
+        if answer["sync"] and self.size > 1:
+            mine = None
+            if self.rank == source:
+                mine = {"step": self.step, "history": history, "state": self.hooks.collect()}
+            found = exchange(self.group, source, mine, self.device)
+            if self.rank != source:
+                self.hooks.accept(found["state"])
+                self.step, history = found["step"], found["history"]
+        self.history = line.history = history
+        line.entered_step(self.step)
+        self.hooks.renew()
+
+    def report(self, body: dict[str, Any]) -> None:
+        """Tell the master how it goes, some time."""
+        if self.line is not None:
+            self.line.report({"generation": self.number, "step": self.step, **body})
+
+    def quarantine(self, epoch: int, index: int, error: str, allowed: int) -> None:
+        """Ask to train without a record. Raises BadData if no more may be skipped."""
+        try:
+            if self.client is not None:
+                told = {"worker": self.worker, "epoch": epoch, "index": index, "error": error}
+                self.client.call("quarantine", told)
+                return
+        except Refused as refusal:
+            if refusal.code != "skipped":
+                raise
+            raise BadData(str(refusal)) from refusal
+        self._skipped.add((epoch, index))
+        if len(self._skipped) > allowed:
+            raise BadData(
+                f"Record {index} cannot be read: {error}. max_skipped_records is {allowed}: repair the "
+                f"data, or allow "
+                "more to be skipped."
+            )
+
+    def failed(self, error: BaseException) -> None:
+        """The script has raised: the job should know before this process is gone."""
+        if self.client is None or isinstance(error, JobFailed):
+            return
+        text = "".join(traceback.format_exception(error)) if not isinstance(error, TrainError) else str(error)
+        body = {
+            "worker": self.worker,
+            "traceback": text,
+            "step": self.step,
+            "fatal": isinstance(error, TrainError),
+        }
+        with contextlib.suppress(MasterAway, Refused):
+            self.client.call("failed", body, patience_s=2)
+
+    def close(self) -> None:
+        """Leave without a word; the end of the connection says it."""
+        self.group.drop()
+        if self.line is not None:
+            self.line.close()
+
+
+def _own_address(master: str) -> str:
+    """The address of this machine that leads to the master."""
+    host, _, port = master.rpartition(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, int(port)))
+        return str(probe.getsockname()[0])

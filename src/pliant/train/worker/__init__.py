@@ -1,0 +1,1 @@
+"""One worker: the script's interface, the loop of steps, the model, its checkpoints."""

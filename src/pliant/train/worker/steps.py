@@ -1,0 +1,111 @@
+"""One global step: which records this rank computes, in which micro-batches, and what they weigh."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pliant.train.data.batches import micro_batches, owned, positions, share
+from pliant.train.data.order import Order
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A micro-batch before it is read."""
+
+    ids: tuple[int, ...]  # its records
+    lane: int  # rank, or logical worker: what its random numbers depend on
+    first: bool  # of its lane
+    last: bool  # of its lane
+    ghost: bool = False  # this rank has no record: it computes one of another's with weight 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one rank does in one step. A function of (settings, step, rank, size), nothing else."""
+
+    step: int  # from 0
+    epoch: int
+    count: int  # records of the global batch
+    ids: tuple[int, ...]  # this rank's
+    parts: tuple[Part, ...]
+
+
+def plan_step(settings: dict[str, Any], step: int, rank: int, size: int) -> Plan:
+    """The plan for `step` (from 0)."""
+    records, cap, logical = settings["records"], settings["max_micro_batch"], settings["logical_workers"]
+    epoch, start, stop = positions(step, records, settings["global_batch"])
+    order = Order(records, settings["seed"], epoch, shuffle=settings["shuffle"])
+    count = stop - start
+    lanes = owned(logical, size, rank) if logical else [rank]
+    parts: list[Part] = []
+    mine: list[int] = []
+    for lane in lanes:
+        a, b = share(count, logical or size, lane)
+        ids = order.indices(start + a, start + b).tolist()
+        mine += ids
+        sizes = micro_batches(len(ids), cap)
+        at = 0
+        for i, n in enumerate(sizes):
+            parts.append(Part(tuple(ids[at : at + n]), lane, i == 0, i == len(sizes) - 1))
+            at += n
+    if not parts and not logical:
+        first = order.indices(start, start + 1).tolist()
+        parts.append(Part(tuple(first), rank, True, True, ghost=True))
+    return Plan(step, epoch, count, tuple(mine), tuple(parts))
+
+
+def random_seed(seed: int, step: int, lane: int) -> int:
+    """What torch's generator starts from in one lane of one step."""
+    digest = hashlib.blake2b(f"pliant step 1 {seed} {step} {lane}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def seed_all(seed: int) -> None:
+    """torch.manual_seed, without its queue of calls for a CUDA that is never used."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+
+
+@dataclass(slots=True)
+class Batch:
+    """A micro-batch. `x` and `y` are the parts of a pair; iterating gives the parts of any tuple."""
+
+    value: Any
+    ids: tuple[int, ...]  # records in it; empty for one that weighs nothing
+    step: int
+    part: Part
+    size: int  # records that were read for it
+
+    @property
+    def x(self) -> Any:
+        """The first part of a pair (or `x` of a dict)."""
+        return self.value["x"] if isinstance(self.value, dict) else self.value[0]
+
+    @property
+    def y(self) -> Any:
+        """The second part of a pair (or `y` of a dict)."""
+        return self.value["y"] if isinstance(self.value, dict) else self.value[1]
+
+    def __iter__(self) -> Any:
+        return iter(self.value)
+
+    def __len__(self) -> int:
+        return self.size
+
+
+@dataclass(slots=True)
+class Running:
+    """A step that has begun and is not applied yet."""
+
+    plan: Plan
+    buffers: Sequence[torch.Tensor]  # as they were before it
+    losses: dict[int, Any] = field(default_factory=dict)  # summed over records, by lane
+    counted: int = 0  # records whose gradients are in
+    skipped: set[int] = field(default_factory=set)  # records of this rank that cannot be read
+    gradients: dict[int, torch.Tensor] = field(default_factory=dict)  # by logical worker
+    kept: list[torch.Tensor] | None = None  # buffers after logical worker 0
+    backward: bool = False  # in the part of now
