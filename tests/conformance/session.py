@@ -8,6 +8,7 @@ from pliant.model.workload import Task
 from pliant.sched.cycle import decide
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
+from pliant.sched.world.faults import faults
 from pliant.sched.world.state import World
 from tests.conformance.build import build
 from tests.conformance.state import RUNNING, Json, State, TaskState
@@ -46,7 +47,7 @@ def settings_for(case: Json, defaults: bool) -> Settings:
 def session(state: State, now: int, epoch: int, defaults: bool) -> Outcome:
     """Run the scenario's actions once."""
     built = build(state, now, epoch)
-    sound = not built.world.faults
+    sound = not list(faults(built.world))
     plan = decide(built.world, now, settings_for(state.case, defaults))
     action = {
         (decision.workload, name): decision.action for decision in plan.decisions for name in decision.tasks

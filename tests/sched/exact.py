@@ -14,8 +14,9 @@ from ortools.sat.python import cp_model
 from pliant.model.machine import DEFAULT_POOL
 from pliant.model.quantity import GPU
 from pliant.model.workload import Task, Workload
+from pliant.sched.placement.eligibility import pending
 from pliant.sched.plan import Plan, Verb
-from pliant.sched.shares.standings import pending, standings
+from pliant.sched.shares.entitlement import standings
 from tests.sched.worlds import Scene
 
 ACTIONS = ("shrink", "reclaim", "preempt")

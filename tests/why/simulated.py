@@ -12,7 +12,7 @@ from pliant.model.workload import Kind, Launch, Phase, Request, Task, TaskGroup,
 from pliant.sched.cycle import decide
 from pliant.sched.explain.eta_model import Estimate, Lasting, estimate
 from pliant.sched.explain.foresee import obeyed
-from pliant.sched.explain.trial import Trial
+from pliant.sched.explain.trial import apply
 from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
 
@@ -99,7 +99,7 @@ class Cluster:
                 break
             for wid in {stop.attempt.workload for stop in plan.stops}:
                 self._evicted(wid)
-            Trial(self.world, self.now, Settings()).apply(change)
+            apply(self.world, change)
             for wid in {row.workload for row in change.puts if isinstance(row, Task)}:
                 self._begun(wid)
         self.waiting = [verdict.workload for verdict in plan.verdicts]

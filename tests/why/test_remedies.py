@@ -70,5 +70,5 @@ def test_remedies(nodes, projects, jobs, remedies):
     here = here.fresh()
     wid = next(row.id for row in here.workloads.values() if row.name == "w")
     reason = next(verdict.reason for verdict in plan.verdicts if verdict.workload == wid)
-    said = [remedy.text for remedy in Unblocking(here, NOW, SETTINGS, wid).run(reason, plan.wake)]
+    said = [remedy.text for remedy in Unblocking(here, NOW, SETTINGS, decide, wid).run(reason, plan.wake)]
     assert said == remedies

@@ -8,11 +8,12 @@ from pliant.sched.actions.allocate import allocate
 from pliant.sched.actions.consolidate import consolidate
 from pliant.sched.actions.context import Cycle
 from pliant.sched.actions.grow import grow
-from pliant.sched.actions.hasten import hasten
+from pliant.sched.actions.hasten import hasten, hasten_first
 from pliant.sched.actions.intents import Deriver
 from pliant.sched.actions.preempt import preempt
 from pliant.sched.actions.reclaim import reclaim
 from pliant.sched.actions.release import release
+from pliant.sched.actions.reservation import Reserving
 from pliant.sched.actions.shrink import shrink
 from pliant.sched.actions.stale import stale
 from pliant.sched.actions.stay import stay
@@ -22,7 +23,7 @@ from pliant.sched.preemption.victims import fresh
 from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
 
-ACTIONS: dict[str, Callable[[Cycle], None]] = {
+ACTIONS: dict[str, Callable[[Cycle, Reserving], None]] = {
     "allocate": allocate,
     "shrink": shrink,
     "consolidate": consolidate,
@@ -60,33 +61,39 @@ def _decided(world: World, now: int, settings: Settings) -> Plan:
     try:
         world.settle()
         cycle = Cycle(world, now, settings)
+        reserving = Reserving(cycle, cycle.shares, now, cycle.positions)
         release(cycle)
         ran: set[str] = set()
         for name in settings.actions:
             if name not in ran or cycle.released:  # again only if something was released meanwhile
-                ACTIONS[name](cycle)
+                if name == "allocate":
+                    reserving.drop()
+                    hasten_first(cycle)
+                ACTIONS[name](cycle, reserving)
             ran.add(name)
         stay(cycle)
-        return _plan(cycle)
+        return _plan(cycle, reserving)
     finally:
         world.undo(mark)
         world.forget_kept()
         world.settle()
 
 
-def _plan(cycle: Cycle) -> Plan:
+def _plan(cycle: Cycle, reserving: Reserving) -> Plan:
     world = cycle.world
-    cycle.reserving.lift_all()
+    reserving.lift_all()
     changed = world.changed()
     cycle.decisions = net(cycle, {key[0] for key in changed})
-    outcome = Deriver(cycle).run(changed)
+    outcome = Deriver(world, cycle.now, cycle.settings, cycle.decisions).run(changed)
+    for instant in outcome.wakes:
+        cycle.wake_at(instant)
     return Plan(
         tuple(cycle.decisions),
         tuple(outcome.rows.values()),
         tuple(outcome.starts),
         tuple(outcome.stops),
         tuple(outcome.resizes),
-        verdicts(cycle, outcome),
+        verdicts(cycle, reserving, outcome),
         cycle.wake,
         cycle.churn.rows(cycle.decisions),
     )

@@ -17,8 +17,9 @@ from pliant.control.state.state import State
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Desired
+from pliant.sched.placement.eligibility import pending
+from pliant.sched.shares.entitlement import quota_of, standings
 from pliant.sched.shares.fair_share import Standing
-from pliant.sched.shares.standings import pending, standings
 from pliant.sched.world.queue_tree import NOTHING, department_key
 from pliant.sched.world.state import World
 
@@ -173,7 +174,7 @@ class Publisher:
             uses.append(
                 PoolUse(
                     pool=pool,
-                    quota=world.deserved(row.id, pool).gpu,
+                    quota=quota_of(world, row.id, pool).gpu,
                     allocated=allocated,
                     non_preemptible=fixed,
                     requested=allocated.plus(lacking.get((key, pool), NOTHING)),

@@ -16,12 +16,13 @@ from pliant.control.state.state import State
 from pliant.model.event import EventKind
 from pliant.model.machine import Node
 from pliant.model.workload import Desired, Phase, Task, Workload
+from pliant.sched.cycle import decide
 from pliant.sched.explain.drain import Draining, drained
 from pliant.sched.explain.eta_model import Estimate, estimate
 from pliant.sched.explain.eta_replay import foretell
 from pliant.sched.explain.never import never
 from pliant.sched.explain.remedies import Named, Remedy
-from pliant.sched.explain.trial import Change, Trial, narrowed
+from pliant.sched.explain.trial import Change, apply, narrowed
 from pliant.sched.explain.unblock import Unblocking
 from pliant.sched.explain.what_if import WhatIf, what_if
 from pliant.sched.plan import Verdict
@@ -158,7 +159,7 @@ def _drained(state: State, now: int, nodes: Sequence[str], stop: bool) -> tuple[
     for name in nodes:
         if name not in world.nodes:
             raise NotFound(f"There is no node {name!r}.", "See them with: pliant node list")
-    plan = drained(world, now, state.settings, nodes, stop=stop)
+    plan = drained(world, now, state.settings, decide, nodes, stop=stop)
     told = tuple(
         (named(world, wid), what)
         for what, wids in (("moves", plan.moves), ("waits", plan.waits), ("stops", plan.stops))
@@ -170,9 +171,9 @@ def _drained(state: State, now: int, nodes: Sequence[str], stop: bool) -> tuple[
 def _what_if(state: State, now: int, said: Sequence[Mapping[str, Any]]) -> Supposed:
     world = state.world
     change = suppose(world, now, state.settings, said)
-    found = what_if(world, now, state.settings, change)
+    found = what_if(world, now, state.settings, decide, change)
     ended = {row.id: named(world, row.id) for row in change.drops if isinstance(row, Workload)}
-    Trial(world, now, state.settings).apply(change)  # so that what is new has its name
+    apply(world, change)  # so that what is new has its name
     names = {
         it.workload: named(world, it.workload) for it in found.differences if it.workload in world.workloads
     }
@@ -200,7 +201,7 @@ def _unblock(
     tries = max(40, FULL // each) if full else max(4, QUICK // each)
     deep = verdict.position > DEEP
     search = Unblocking(
-        world, now, state.settings, identity, tries=tries, enough=20 if full else KINDS, deep=deep
+        world, now, state.settings, decide, identity, tries=tries, enough=20 if full else KINDS, deep=deep
     )
     found = search.run(verdict.reason)
     remedies = tuple(_told(remedy) for remedy in found)
@@ -210,10 +211,10 @@ def _unblock(
     if waits is not None:
         when = Estimate(now + waits, now + waits + 60_000, "time that must pass")
     elif full and len(state.world.workloads) <= LARGE:
-        when = foretell(state.world, now, state.settings, identity, known, PLAYED // cost)
+        when = foretell(state.world, now, state.settings, decide, identity, known, PLAYED // cost)
     if when is None:
         when = estimate(state.world, now, identity, known)
-    impossible = never(state.world, now, state.settings, identity)
+    impossible = never(state.world, now, state.settings, decide, identity)
     before = (wid for wid, other in state.verdicts.items() if other.position < verdict.position)
     ahead = sum(state.world.need(wid).lacks.gpu for wid in before if wid in state.world.wanting)
     return Unblocked(impossible, remedies, when, search.trial.tries > 0, ahead)
@@ -238,7 +239,7 @@ def _suggested(state: State, now: int) -> tuple[Suggested, ...]:
         if time.monotonic() < until:
             verdict = verdicts[wids[0]]
             deep = verdict.position > DEEP
-            search = Unblocking(world, now, state.settings, wids[0], tries=4, enough=1, deep=deep)
+            search = Unblocking(world, now, state.settings, decide, wids[0], tries=4, enough=1, deep=deep)
             remedy = next((_told(it) for it in search.run(verdict.reason)), None)
         found.append(Suggested(wids[0], tuple(wids[1:]), remedy))
     return tuple(found)

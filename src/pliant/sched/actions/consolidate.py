@@ -3,9 +3,10 @@
 from pliant.model.quantity import Resources
 from pliant.model.workload import Workload
 from pliant.sched.actions.context import Cycle
+from pliant.sched.actions.reservation import Reserving
 from pliant.sched.actions.take import serve
 from pliant.sched.preemption.victims import Rules
-from pliant.sched.world.portions import Chunk, Step
+from pliant.sched.world.chunks import Chunk, Step
 
 
 class Moves(Rules):
@@ -18,14 +19,14 @@ class Moves(Rules):
         return victim.preemptible and not self.sheltered(victim) and self.unprotected(victim)
 
 
-def consolidate(cycle: Cycle) -> None:
+def consolidate(cycle: Cycle, reserving: Reserving) -> None:
     if cycle.settings.consolidation_victims:
-        serve(cycle, "consolidate", _rules)
+        serve(cycle, reserving, "consolidate", _rules)
 
 
 def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
     """Of use only to what its queues may have and for which enough is free, if only in pieces."""
-    if chunk.step is not Step.CORE or cycle.refuse(chunk, pool, adding) is not None:
+    if chunk.step is not Step.CORE or cycle.shares.refuse(chunk, pool, adding) is not None:
         return None
     if cycle.never_fits(chunk, pool):
         return None

@@ -1,28 +1,27 @@
 """The state of one cycle: what the actions share, record and leave behind for the plan."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from operator import gt
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from pliant.model.machine import Placement
 from pliant.model.quantity import Resources
 from pliant.model.reason import Grown, Placed, Reason
-from pliant.model.workload import Workload
-from pliant.sched.actions.reservation import Reserving
+from pliant.model.workload import TaskKey, Workload
 from pliant.sched.placement import eligibility, fit
-from pliant.sched.placement.equivalence import Destinations, Kin
-from pliant.sched.placement.staying import stay
+from pliant.sched.placement.eligibility import Destinations, Kin
+from pliant.sched.placement.staying import given_back
 from pliant.sched.plan import Decision, Verb
 from pliant.sched.preemption.churn import Churn
 from pliant.sched.settings import Settings
-from pliant.sched.shares.admission import Refusal, asked, exceeded, refuse
+from pliant.sched.shares.admission import Refusal, asked
 from pliant.sched.shares.ageing import aged
-from pliant.sched.shares.fair_share import INFINITE, Standing
-from pliant.sched.shares.queue_order import Order, Row, job_key
-from pliant.sched.shares.standings import pending, standings
-from pliant.sched.world.node_classes import spec_of
-from pliant.sched.world.nodes import NodeClass, TaskKey
-from pliant.sched.world.portions import Chunk, Step, priority_of, waiting_since
-from pliant.sched.world.queue_tree import NOTHING
+from pliant.sched.shares.entitlement import Entitlement
+from pliant.sched.shares.fair_share import INFINITE
+from pliant.sched.shares.job_order import Batch, Order
+from pliant.sched.shares.queue_order import job_key
+from pliant.sched.world.chunks import Chunk, Step, waiting_since
+from pliant.sched.world.node_classes import NodeClass, spec_of
 from pliant.sched.world.state import World
 
 if TYPE_CHECKING:
@@ -50,6 +49,8 @@ class Cycle(Destinations):
     def __init__(self, world: World, now: int, settings: Settings) -> None:
         super().__init__(world, settings)
         self.now = now
+        asking = partial(eligibility.pending, world, now=now)
+        self.shares = Entitlement(world, settings.past_use, asking, self.choices)
         self.decisions: list[Decision] = []
         self.blocked: dict[str, Block] = {}  # by workload: what it could not get
         # What each lane could not give: kin -> workload -> what it asked for.
@@ -60,7 +61,6 @@ class Cycle(Destinations):
         self.outwaited: dict[Kin, tuple[str, int, int]] = {}  # a victim's name, priority and aged priority
         self.churn = Churn(world, now, settings)
         self.withheld: dict[Kin, str] = {}  # project whose budget keeps its work from being disturbed
-        self.reserving = Reserving(self)
         self.unentitled: set[Kin] = set()  # those whose project has all it is due
         self.positions: dict[str, int] = {}
         self.wake: int | None = None
@@ -69,21 +69,15 @@ class Cycle(Destinations):
         self.void: set[TaskKey] = set()  # tasks whose claims were void: they have no place to keep
         self.released = False  # some hypothesis succeeded: others may profit from what is left
         self.pools = eligibility.all_pools(world)
-        self._standing: dict[str, Mapping[str, Standing]] = {}
-        self._bare: dict[tuple[str, bool], Mapping[str, Standing]] = {}
-        self._pending: dict[str, dict[str, Resources]] | None = None
         self._unfit: set[tuple[object, ...]] = set()
-        self._over: dict[str, tuple[int, tuple[str, ...]]] = {}  # pool -> (version, queues above quota)
-        self._lent: dict[str, tuple[int, dict[str, int]]] = {}  # pool -> (version, queue -> bonus in it)
-        self._largest: dict[str, int] = {}
         self.kept: dict[Kin, Kept] = {}  # prices from the last hunt for chunks of a kind
 
     # ------------------------------------------------------------------ who waits
-    def lanes(self) -> dict[Lane, list[Row]]:
+    def lanes(self) -> dict[Lane, list[Batch]]:
         """What wanting workloads ask for next, by lane, in the order in which lanes are served."""
         world = self.world
         world.settle()
-        found: dict[Lane, list[Row]] = {}
+        found: dict[Lane, list[Batch]] = {}
         for alike in world.kinds.values():
             row = sorted(alike.values(), key=job_key) if len(alike) > 1 else list(alike.values())
             workload = row[0].workload
@@ -92,11 +86,6 @@ class Cycle(Destinations):
             for turn, pool in enumerate(self.choices(workload)):
                 found.setdefault((turn, pool), []).append(row)
         return {lane: found[lane] for lane in self.turns() if lane in found}
-
-    def asks(self, chunk: Chunk) -> bool:
-        """True if this is still what its workload asks for next."""
-        now = self.world.need(chunk.workload.id).chunk
-        return now is chunk or now == chunk
 
     def turns(self) -> Iterator[Lane]:
         """(choice number, pool) in the order in which pools are served."""
@@ -123,125 +112,54 @@ class Cycle(Destinations):
         self.delays[workload.id] = until
         return True
 
-    # ------------------------------------------------------------------ who is entitled to what
-    def standing(self, pool: str) -> Mapping[str, Standing]:
-        """Fair shares of a pool, computed once a cycle from what was claimed and pending at its start."""
-        if pool not in self._standing:
-            if self._pending is None:
-                self._pending = pending(self.world, now=self.now)
-            asked = self._pending.get(pool, {})
-            self._standing[pool] = bare = self._shares(pool, asked)
-            less = dict(asked)
-            for wid in self.world.stretched:
-                workload, bonus = self.world.workloads[wid], self.world.need(wid).bonus_gpu
-                if bonus and pool in self.choices(workload):
-                    less[workload.project] = less.get(workload.project, NOTHING).minus(Resources(bonus))
-            if less != asked:
-                bare = self._shares(pool, less)
-            queues = (*self.world.projects.values(), *self.world.departments.values())
-            weightless = any(queue.quota(pool).weight == 0 for queue in queues)
-            self._bare[pool, False] = bare
-            self._bare[pool, True] = self._shares(pool, less, lend=True) if weightless else bare
-        return self._standing[pool]
-
-    def _shares(
-        self, pool: str, asked: Mapping[str, Resources], lend: bool = False
-    ) -> Mapping[str, Standing]:
-        return standings(self.world, pool, asked, self.settings.past_use, lend)
-
-    def bare(self, pool: str, lend: bool = False) -> Mapping[str, Standing]:
-        """The same as if nobody held a bonus; with `lend` what is nobody's due goes to those of weight 0."""
-        self.standing(pool)
-        return self._bare[pool, lend]
-
-    def own(self, key: str, pool: str) -> Resources:
-        """What a project or department claims of a pool now, what its workloads hold as bonus left out."""
-        world = self.world
-        claimed = world.claimed(key, pool)
-        if not world.stretched:  # nobody comes to hold a bonus but by growing, which comes last
-            return claimed
-        version, lent = self._lent.get(pool, (-1, {}))
-        if version != world.version:
-            lent = {}
-            for wid in world.stretched:
-                workload = world.workloads[wid]
-                if workload.project in world.projects and pool in self.choices(workload):
-                    for queue in world.path(workload.project):
-                        lent[queue] = lent.get(queue, 0) + world.need(wid).bonus_gpu
-            self._lent[pool] = world.version, lent
-        return claimed.minus(Resources(lent.get(key, 0)))
-
-    def donors(self, pool: str, project: str) -> bool:
-        """True if some other project or department holds more of a pool than its quota."""
-        version, over = self._over.get(pool, (-1, ()))
-        if version != self.world.version:
-            version = self.world.version
-            over = tuple(key for key, it in self.standing(pool).items() if self._gives(key, pool, it))
-            self._over[pool] = (version, over)
-        own = self.world.path(project)
-        return any(key not in own for key in over)
-
-    def _gives(self, key: str, pool: str, it: Standing) -> bool:
-        claimed = self.world.claimed(key, pool)
-        return any(map(gt, claimed, it.deserved))
-
-    def largest(self, project: str) -> int:
-        """Milli-GPUs of the largest preemptible workload of a project when it was first asked for."""
-        found = self._largest.get(project)
-        if found is None:
-            world = self.world
-            held = (wid for wid in world.holders.get(project, ()) if world.workloads[wid].preemptible)
-            found = self._largest[project] = max(map(world.gpu_of, held), default=0)
-        return found
-
-    def lowest_priority(self, project: str) -> int | None:
-        """Of the groups of preemptible workloads of a project that hold anything."""
-        world = self.world
-        world.settle()
-        return min(
-            (
-                min(priority_of(row, group) for group in row.groups)
-                for wid in world.holders.get(project, ())
-                if (row := world.workloads[wid]).preemptible
-            ),
-            default=None,
-        )
-
     def adding(self, chunk: Chunk, pool: str) -> Resources:
         """What the chunk adds to its queues; memory of GPUs counts on the largest device it may land on."""
         if not chunk.by_memory:
             return chunk.resources
         return asked(chunk, self.nodes_for(chunk.workload, pool).largest[1])
 
-    def refuse(self, chunk: Chunk, pool: str, adding: Resources) -> Refusal | None:
-        workload = chunk.workload
-        return refuse(self.world, self.standing(pool), workload.project, pool, adding, workload.preemptible)
-
-    def exceeded(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
-        """True if the chunk, placed, takes more than its queues may have."""
-        workload = chunk.workload
-        standing = self.standing(pool)
-        return exceeded(self.world, standing, workload.project, pool, adding, workload.preemptible)
-
     # ------------------------------------------------------------------ trying
     def try_place(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
         """Place a chunk on what nobody claims, or leave everything as it is."""
         world = self.world
-        if self.refuse(chunk, pool, adding) is not None:
+        if self.shares.refuse(chunk, pool, adding) is not None:
             return False
         cls = self.class_for(chunk, pool)
         shape = (pool, cls.types, chunk.shape)
         if not chunk.extends and shape in self._unfit:
             return False
         mark = world.checkpoint()
-        placed = stay(self, chunk) or fit.place(world, cls, chunk, self.pool(pool))
+        placed = self._stays(chunk) or fit.place(world, cls, chunk, self.pool(pool))
         if not placed and not self._relocated(chunk, cls, pool):
             if not chunk.extends:
                 self._unfit.add(shape)
             return False
-        if chunk.by_memory and self.exceeded(chunk, pool, adding):
+        if chunk.by_memory and self.shares.exceeded(chunk, pool, adding):
             world.undo(mark)  # on the devices where it would land it is more than its queues may have
             return self._on_larger(chunk, cls, pool, adding)
+        return True
+
+    def _stays(self, chunk: Chunk) -> bool:
+        """Place a chunk that lost its places in this cycle where it was, if they are all free again.
+
+        Whatever pool it is tried in: one that it prefers is no reason to restart what runs.
+        """
+        world = self.world
+        mine: dict[TaskKey, Placement | None] = {}
+        for part in chunk.parts:
+            mine[part.task] = world.tasks[part.task].claims
+            if mine[part.task] is None or part.task in self.void or chunk.extends:
+                return False
+        rest = (key for key in world.keys_of(chunk.workload.id) if key not in mine)
+        if any(world.claim_of(key) not in (None, world.tasks[key].claims) for key in rest):
+            return False
+        mark = world.checkpoint()
+        if not given_back(world, mine.items()):
+            return False
+        pools = {world.pool_of(claim.node) for claim in mine.values() if claim is not None}
+        if any(self.shares.exceeded(chunk, pool, self.adding(chunk, pool)) for pool in pools):
+            world.undo(mark)
+            return False
         return True
 
     def _on_larger(self, chunk: Chunk, cls: NodeClass, pool: str, adding: Resources) -> bool:
@@ -250,7 +168,7 @@ class Cycle(Destinations):
         for size in cls.sizes[1:]:
             larger = self.world.narrowed(cls, spec_of(cls)._replace(device_memory=size))
             placed = fit.place(self.world, larger, chunk, self.pool(pool))
-            if placed and not self.exceeded(chunk, pool, adding):
+            if placed and not self.shares.exceeded(chunk, pool, adding):
                 return True
             self.world.undo(mark)
         return False
@@ -269,10 +187,10 @@ class Cycle(Destinations):
         self.released = True
 
     # ------------------------------------------------------------------ recording
-    def order(self, pool: str, rows: Iterable[Row]) -> Order:
+    def order(self, pool: str, rows: Iterable[Batch]) -> Order:
         jobs = ((row, self.adding(row[0], pool)) for row in rows if row)
         aged = self.aged if self.settings.ageing else None
-        return Order(self.world, pool, self.standing(pool), jobs, aged)
+        return Order(self.world, pool, self.shares.standing(pool), jobs, aged)
 
     def aged(self, workload: Workload, priority: int) -> int:
         """A priority with what the workload has won by waiting."""
@@ -294,7 +212,7 @@ class Cycle(Destinations):
         reason: Reason
         if chunk.step is Step.CORE:
             pool = world.pool_of(nodes[0])  # it may have stayed in another
-            standing = self.standing(pool)[workload.project]
+            standing = self.shares.standing(pool)[workload.project]
             quota = standing.deserved.gpu
             reason = Placed(
                 ", ".join(nodes),

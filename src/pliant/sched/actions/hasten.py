@@ -8,7 +8,7 @@ from pliant.model.workload import Task, TaskPhase
 from pliant.sched.actions.context import Cycle
 from pliant.sched.placement import fit
 from pliant.sched.plan import Decision, Verb
-from pliant.sched.world.portions import Part, workload_open
+from pliant.sched.world.chunks import Part, workload_open
 
 
 def hasten_first(cycle: Cycle) -> None:
@@ -23,7 +23,7 @@ def hasten_first(cycle: Cycle) -> None:
     hasten(cycle)
 
 
-def hasten(cycle: Cycle) -> None:
+def hasten(cycle: Cycle, _: object = None) -> None:
     """Comes after those who have no place at all. Each change ends in a start, so nothing swings."""
     world = cycle.world
     waiting = {key[0] for key in world.adrift if world.tasks[key].phase is TaskPhase.WAITING}

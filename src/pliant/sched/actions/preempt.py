@@ -4,11 +4,11 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Preempted, Reason
 from pliant.model.workload import Workload
 from pliant.sched.actions.context import Cycle
+from pliant.sched.actions.reservation import Reserving
 from pliant.sched.actions.take import serve
 from pliant.sched.preemption.victims import Rules
 from pliant.sched.shares.admission import RESOURCES, Refusal
-from pliant.sched.shares.standings import queue_of
-from pliant.sched.world.portions import Chunk, Step
+from pliant.sched.world.chunks import Chunk, Step
 
 
 class LowerPriority(Rules):
@@ -18,7 +18,7 @@ class LowerPriority(Rules):
     def __init__(self, cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> None:
         super().__init__(cycle, chunk, pool, adding)
         # As it was before the search. What is nobody's due may be had: nobody takes that back.
-        self._fair = cycle.bare(pool, lend=True)[chunk.workload.project].fair
+        self._fair = cycle.shares.bare(pool, lend=True)[chunk.workload.project].fair
         self._before = self._own()
 
     def may(self, victim: Workload, step: Step, priority: int) -> bool:
@@ -51,7 +51,7 @@ class LowerPriority(Rules):
         return None
 
     def _own(self) -> Resources:
-        return self.cycle.own(self.chunk.workload.project, self.pool)
+        return self.cycle.shares.own(self.chunk.workload.project, self.pool)
 
     def _outwaits(self, victim: Workload, priority: int) -> bool:
         """True if it had waited for so long before that it goes before the one that asks for its place."""
@@ -65,7 +65,7 @@ class LowerPriority(Rules):
     def min_runtime(self, victim: Workload) -> int:
         """The nearest that is set, from the project up."""
         for key in self.world.path(victim.project):
-            quota = queue_of(self.world, key).quota(self.pool)
+            quota = self.world.queue_of(key).quota(self.pool)
             if quota.preempt_min_runtime is not None:
                 return quota.preempt_min_runtime
         return super().min_runtime(victim)
@@ -74,16 +74,16 @@ class LowerPriority(Rules):
         return Preempted(gpu, self.chunk.workload.name, self.chunk.priority, priority)
 
 
-def preempt(cycle: Cycle) -> None:
-    serve(cycle, "preempt", _rules)
+def preempt(cycle: Cycle, reserving: Reserving) -> None:
+    serve(cycle, reserving, "preempt", _rules)
 
 
 def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
     workload = chunk.workload
-    lowest = cycle.lowest_priority(workload.project)
+    lowest = cycle.shares.lowest_priority(workload.project)
     if lowest is None or lowest >= chunk.priority:
         return None
-    refusal = cycle.refuse(chunk, pool, adding)
+    refusal = cycle.shares.refuse(chunk, pool, adding)
     if (refusal is not None and refusal.quota) or cycle.never_fits(chunk, pool):
         return None
     return LowerPriority(cycle, chunk, pool, adding)

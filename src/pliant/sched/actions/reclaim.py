@@ -6,12 +6,12 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Reason, Reclaimed
 from pliant.model.workload import Workload
 from pliant.sched.actions.context import Cycle
+from pliant.sched.actions.reservation import Reserving
 from pliant.sched.actions.take import serve
 from pliant.sched.preemption.victims import Before, Rules, Unit
 from pliant.sched.shares.admission import RESOURCES
 from pliant.sched.shares.fair_share import INFINITE
-from pliant.sched.shares.standings import queue_of
-from pliant.sched.world.portions import Chunk, Step, core_priority
+from pliant.sched.world.chunks import Chunk, Step, core_priority
 from pliant.sched.world.queue_tree import NOTHING
 
 
@@ -24,10 +24,10 @@ class BelowDue(Rules):
 
     def __init__(self, cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> None:
         super().__init__(cycle, chunk, pool, adding)
-        self._standing = cycle.bare(pool)  # what anybody holds as bonus makes no due smaller or larger
+        self._standing = cycle.shares.bare(pool)  # what anybody holds as bonus makes no due smaller or larger
         self._path = tuple(reversed(self.world.path(chunk.workload.project)))
         # The claimant's own numbers count as they were before the search, what it holds as bonus left out.
-        self._own = {key: cycle.own(key, pool) for key in self._path}
+        self._own = {key: cycle.shares.own(key, pool) for key in self._path}
         self._gives: dict[
             str, tuple[int, tuple[str, str, Resources] | None]
         ] = {}  # project -> see _may_give()
@@ -53,7 +53,7 @@ class BelowDue(Rules):
     def _may_give(self, project: str) -> tuple[str, str, Resources] | None:
         """Our queue and theirs where they differ, and what theirs has; None: it may keep that."""
         mine, theirs = self._level(project)
-        have, standing = self.cycle.own(theirs, self.pool), self._standing[theirs]
+        have, standing = self.cycle.shares.own(theirs, self.pool), self._standing[theirs]
         fair = standing.rank <= self._standing[mine].rank and self._exceeds(have, standing.allocatable)
         if not fair and not (self._below_quota(mine) and self._exceeds(have, standing.deserved)):
             return None
@@ -63,7 +63,7 @@ class BelowDue(Rules):
         """The nearest that is set, from the queue beside ours up."""
         path = self.world.path(victim.project)
         for key in path[path.index(self._level(victim.project)[1]) :]:
-            quota = queue_of(self.world, key).quota(self.pool)
+            quota = self.world.queue_of(key).quota(self.pool)
             if quota.reclaim_min_runtime is not None:
                 return quota.reclaim_min_runtime
         return super().min_runtime(victim)
@@ -79,11 +79,14 @@ class BelowDue(Rules):
         for project, holders in world.holders.items():
             if holders and project in world.projects and project != self.chunk.workload.project:
                 level = self._level(project)
-                largest[level] = max(largest.get(level, 0), self.cycle.largest(project))
+                largest[level] = max(largest.get(level, 0), self.cycle.shares.largest(project))
         for (mine, theirs), most in largest.items():
             if room >= self.adding.gpu:
                 break
-            have, fixed = self.cycle.own(theirs, self.pool), world.use(theirs, self.pool).non_preemptible
+            have, fixed = (
+                self.cycle.shares.own(theirs, self.pool),
+                world.use(theirs, self.pool).non_preemptible,
+            )
             it = self._standing[theirs]
             due = it.allocatable
             if self._below_quota(mine):
@@ -105,7 +108,7 @@ class BelowDue(Rules):
             ours, theirs = self._level(project)
             if self._below_quota(ours):
                 continue
-            left, quota = self.cycle.own(theirs, self.pool), self._standing[theirs].deserved
+            left, quota = self.cycle.shares.own(theirs, self.pool), self._standing[theirs].deserved
             if any(_within(unit.lost(before), left, quota) for unit in mine) or self._returns(
                 project, mine, quota.gpu - left.gpu
             ):
@@ -134,7 +137,7 @@ class BelowDue(Rules):
     def holds(self) -> bool:
         """Once we are above our fair share, no sibling that gave may be relatively worse off than we are."""
         for theirs, (mine, _) in self._donors.items():
-            ours, their = self.cycle.own(mine, self.pool), self.cycle.own(theirs, self.pool)
+            ours, their = self.cycle.shares.own(mine, self.pool), self.cycle.shares.own(theirs, self.pool)
             fair, their_fair = self._standing[mine].fair, self._standing[theirs].fair
             if their == self._donors[theirs][1]:
                 continue
@@ -157,11 +160,11 @@ class BelowDue(Rules):
         return Reclaimed(
             gpu,
             self.chunk.workload.name,
-            queue_of(self.world, mine).name,
+            self.world.queue_of(mine).name,
             "quota" if quota else "fair-share",
             self._own[mine][at],
             -1 if ours >= INFINITE else ours,
-            queue_of(self.world, theirs).name,
+            self.world.queue_of(theirs).name,
             before[at],
             -1 if its >= INFINITE else its,
             RESOURCES[at],
@@ -190,22 +193,22 @@ class BelowDue(Rules):
         return bool((gpu and have[0] > due[0]) or (cpu and have[1] > due[1]) or (memory and have[2] > due[2]))
 
 
-def reclaim(cycle: Cycle) -> None:
-    serve(cycle, "reclaim", _rules)
+def reclaim(cycle: Cycle, reserving: Reserving) -> None:
+    serve(cycle, reserving, "reclaim", _rules)
 
 
 def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
     """Only for a chunk that keeps its project within its fair share, what it holds as bonus left out."""
     project = chunk.workload.project
-    refusal = cycle.refuse(chunk, pool, adding)
+    refusal = cycle.shares.refuse(chunk, pool, adding)
     if (refusal is not None and refusal.quota) or cycle.never_fits(chunk, pool):
         return None
-    mine = cycle.bare(pool)[project]
-    have = cycle.own(project, pool)
+    mine = cycle.shares.bare(pool)[project]
+    have = cycle.shares.own(project, pool)
     if any(asked and held + asked > due for held, asked, due in zip(have, adding, mine.fair, strict=True)):
         cycle.unentitled.add(cycle.kin(chunk, pool))
         return None
-    if not cycle.donors(pool, project):
+    if not cycle.shares.donors(pool, project):
         return None
     return BelowDue(cycle, chunk, pool, adding)
 

@@ -1,11 +1,10 @@
 """Release: drop claims that are void, before anything else is decided."""
 
 from pliant.model.reason import ByOwner, Ended, Incomplete, NodeLost, Reason, Tainted
-from pliant.model.workload import Desired
+from pliant.model.workload import Desired, TaskKey
 from pliant.sched.actions.context import Cycle
 from pliant.sched.plan import Decision, Verb
 from pliant.sched.world.node_affinity import ANYWHERE, blocking, driven_out, suits, text_of
-from pliant.sched.world.nodes import TaskKey
 from pliant.sched.world.state import World
 from pliant.sched.world.subgroups import core_size
 

@@ -19,9 +19,8 @@ from pliant.sched.explain.several import at_once
 from pliant.sched.explain.trial import Change, gone, together
 from pliant.sched.placement import eligibility
 from pliant.sched.plan import Plan
-from pliant.sched.shares.standings import queue_of
+from pliant.sched.world.chunks import Chunk
 from pliant.sched.world.nodes import NodeState
-from pliant.sched.world.portions import Chunk
 
 MOST_ENDING = 64
 """Workloads that may have to end in one answer."""
@@ -128,7 +127,7 @@ class Unblocking(Search):
 
     def _queue(self, level: str, name: str) -> Project | Department | None:
         for key in self.world.path(self.world.workloads[self.wid].project):
-            queue = queue_of(self.world, key)
+            queue = self.world.queue_of(key)
             if queue.name == name and (level == "project") == isinstance(queue, Project):
                 return queue if isinstance(queue, Project | Department) else None
         return None

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pliant.model.machine import NodePool, Placement, Share, Strategy
-from pliant.model.workload import Request, TaskGroup
-from pliant.sched.placement import affinity, fraction, score, topology
-from pliant.sched.world.device import Device
-from pliant.sched.world.nodes import NodeClass, NodeState, TaskKey
-from pliant.sched.world.portions import Chunk, Part, whole
+from pliant.model.workload import Request, TaskGroup, TaskKey
+from pliant.sched.placement import eligibility, fraction, score, topology
+from pliant.sched.world import device_share
+from pliant.sched.world.chunks import Chunk, Part
+from pliant.sched.world.node_classes import NodeClass
+from pliant.sched.world.nodes import Device, NodeState
+from pliant.sched.world.portions import whole
 from pliant.sched.world.state import World
 from pliant.sched.world.subgroups import Level, constrained, tree
 
@@ -70,7 +72,7 @@ def in_order(pairs: list[tuple[Device, Share]]) -> tuple[Share, ...]:
 
 
 def find(
-    cls: NodeClass, request: Request, pool: NodePool, most: int = 0, bars: affinity.Bars = ()
+    cls: NodeClass, request: Request, pool: NodePool, most: int = 0, bars: eligibility.Bars = ()
 ) -> NodeState | None:
     """The best node with so much unclaimed; one that could start it now before one where it must wait."""
     fits_there = fits
@@ -85,7 +87,7 @@ def find(
     for nodes in tiers:
         later = None
         for node in nodes:
-            if fits_there(node, request) and (not bars or affinity.allowed(node, bars)):
+            if fits_there(node, request) and (not bars or eligibility.allowed(node, bars)):
                 if fits_now(node, request):
                     return node
                 if waits is None:
@@ -107,8 +109,8 @@ def choose(
             if (node := find(cls, request, pool, most)) is not None:
                 return node
         return None
-    bars = affinity.bars(world, key)
-    for cls in affinity.best_first(world, classes, key):
+    bars = eligibility.bars(world, key)
+    for cls in eligibility.best_first(world, classes, key):
         node = find(cls, request, pool, most, bars)
         if node is not None:
             return node
@@ -123,7 +125,9 @@ def extended(node: NodeState, claim: Placement, request: Request) -> Placement |
     uuids = {share.gpu for share in claim.shares}
     mine = [(device, share) for share in claim.shares if (device := node.devices.get(share.gpu)) is not None]
     more = [
-        (device, fraction.share_on(device.gpu, request)) for device in devices if device.gpu.uuid not in uuids
+        (device, device_share.share_on(device.gpu, request))
+        for device in devices
+        if device.gpu.uuid not in uuids
     ]
     return replace(claim, shares=in_order(mine + more))
 

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 
 from pliant.model.machine import Strategy
 from pliant.model.workload import Request
-from pliant.sched.world.nodes import NodeClass, NodeState
+from pliant.sched.world.node_classes import NodeClass
+from pliant.sched.world.nodes import NodeState
 
 Tiers = Iterator[Iterable[NodeState]]
 """Groups of nodes, each in order, made while they are looked at: often the first node is taken."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pliant.model.quantity import Resources
 from pliant.model.workload import Workload
 from pliant.sched.shares.queue_order import ROOT, dominant, measure_of, queue_key
-from pliant.sched.world.portions import Step, core_priority, priority_of
+from pliant.sched.world.chunks import Step, core_priority, priority_of
 from pliant.sched.world.queue_tree import NOTHING
 from pliant.sched.world.subgroups import least
 
@@ -50,7 +50,7 @@ class Walk:
             losses.sort(key=lambda loss: loss.turn, reverse=True)
             self._turns[project] = [loss.turn for loss in reversed(losses)]
         self._gone = dict.fromkeys(self._left, NOTHING)  # project -> what the walk took of it
-        self._older = {key: at for at, key in enumerate(sorted(cycle.standing(pool)))}
+        self._older = {key: at for at, key in enumerate(sorted(cycle.shares.standing(pool)))}
         self._heaps: dict[str, list[tuple[Worst, str]]] = {ROOT: []}
         below: dict[str, dict[str, None]] = {}
         for project in self._left:
@@ -96,7 +96,7 @@ class Walk:
     def _worst(self, queue: str) -> Worst:
         """With what was taken and what goes next gone, where shares are compared."""
         cycle, project = self._cycle, self._next(queue)
-        standing, tally = cycle.standing(self._pool)[queue], cycle.world.tally(queue, self._pool)
+        standing, tally = cycle.shares.standing(self._pool)[queue], cycle.world.tally(queue, self._pool)
         measure = measure_of(standing.allocatable, cycle.world.capacity.get(self._pool, NOTHING))
         key = queue_key(queue, standing, tally, NOTHING, measure)
         left = tally.claimed.minus(self._gone[project]).minus(self._left[project][-1].amount)

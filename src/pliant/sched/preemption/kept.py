@@ -7,7 +7,8 @@ from pliant.model.workload import Request
 from pliant.sched.preemption.price_cache import Heaps
 from pliant.sched.preemption.singles import Singles
 from pliant.sched.preemption.victims import Cost, Rules, turn
-from pliant.sched.world.nodes import NodeClass, NodeState
+from pliant.sched.world.node_classes import NodeClass
+from pliant.sched.world.nodes import NodeState
 
 
 @dataclass(frozen=True, slots=True)

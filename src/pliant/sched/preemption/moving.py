@@ -6,7 +6,7 @@ from functools import partial
 from pliant.sched.placement import fit
 from pliant.sched.preemption.node_eviction import Clearing
 from pliant.sched.preemption.victims import Rules, Unit, rank
-from pliant.sched.world.portions import Part, Step
+from pliant.sched.world.chunks import Part, Step
 
 
 def placed_again(rules: Rules, clearing: Clearing, units: Iterable[Unit]) -> bool:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from pliant.model.machine import Placement
-from pliant.model.workload import TaskGroup
+from pliant.model.workload import TaskGroup, TaskKey
 from pliant.sched.placement import fit, topology
 from pliant.sched.preemption.price_cache import Heaps
 from pliant.sched.preemption.victims import Cost, Unit
-from pliant.sched.world.nodes import NodeClass, TaskKey
-from pliant.sched.world.portions import Part
+from pliant.sched.world.chunks import Part
+from pliant.sched.world.node_classes import NodeClass
 from pliant.sched.world.state import World
 from pliant.sched.world.subgroups import Level
 

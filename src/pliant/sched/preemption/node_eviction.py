@@ -4,14 +4,15 @@ from itertools import islice
 
 from pliant.model.machine import Placement, Share
 from pliant.model.quantity import GPU
-from pliant.model.workload import Request
+from pliant.model.workload import Request, TaskKey
 from pliant.sched.actions.context import Cycle
 from pliant.sched.placement import fit, fraction
 from pliant.sched.preemption.singles import Entry, Singles, together
 from pliant.sched.preemption.victims import Cost, Rules, Unit, cost, rank, single, unit_for
-from pliant.sched.world.device import Device
-from pliant.sched.world.nodes import NodeState, TaskKey
-from pliant.sched.world.portions import Step, whole
+from pliant.sched.world import device_share
+from pliant.sched.world.chunks import Step
+from pliant.sched.world.nodes import Device, NodeState
+from pliant.sched.world.portions import whole
 
 LARGE = 1 << 32
 """Scale on which prices per freed device are compared as integers."""
@@ -97,7 +98,7 @@ class Clearing:
         found: list[tuple[Cost, int, list[Unit]]] = []
         for device in node.devices.values():
             if not (device.free or device.gpu.foreign):
-                priced = self._priced(device, fraction.share_on(device.gpu, request))
+                priced = self._priced(device, device_share.share_on(device.gpu, request))
                 if priced is not None:
                     found.append((priced[1], device.gpu.index, priced[0]))
         if len(found) < lacks:
@@ -167,7 +168,7 @@ class Clearing:
         """Devices that can be freed for a request, the cheapest first."""
         found: list[tuple[Cost, int, Device, Share]] = []
         for device in node.devices.values():
-            share = fraction.share_on(device.gpu, request)
+            share = device_share.share_on(device.gpu, request)
             if device.gpu.foreign or device.room(share.portion, share.memory):
                 continue
             if share.portion > GPU or share.memory > device.gpu.memory:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pliant.sched.preemption.node_eviction import Clearing
 from pliant.sched.preemption.victims import Cost, Rules, Unit, fresh, rank, unit_for
-from pliant.sched.world.portions import Step
+from pliant.sched.world.chunks import Step
 
 
 class Way(NamedTuple):

@@ -3,7 +3,7 @@
 from pliant.sched.preemption.node_eviction import Clearing
 from pliant.sched.preemption.victims import Cost, Rules, Unit, unit_for
 from pliant.sched.shares.admission import Refusal
-from pliant.sched.world.portions import Step
+from pliant.sched.world.chunks import Step
 
 
 class Relief:
@@ -47,7 +47,7 @@ class Relief:
     def _bound(self) -> Refusal | None:
         """The limit that the chunk would break now, or its own rule."""
         rules = self._rules
-        found = rules.cycle.refuse(rules.chunk, rules.pool, rules.adding)
+        found = rules.cycle.shares.refuse(rules.chunk, rules.pool, rules.adding)
         return rules.lacking() if found is None and self._own_rule else found
 
     def _any_unit(self, wid: str, resource: str) -> Unit | None:

@@ -9,7 +9,7 @@ from functools import partial
 from pliant.model.quantity import GPU
 from pliant.model.workload import Request
 from pliant.sched.actions.context import Cycle
-from pliant.sched.placement import affinity, fit
+from pliant.sched.placement import eligibility, fit
 from pliant.sched.placement.staying import given_back
 from pliant.sched.preemption.kept import Kept, taken_over
 from pliant.sched.preemption.moving import placed_again, resettle
@@ -20,9 +20,9 @@ from pliant.sched.preemption.refine import begun_with_another, lighter
 from pliant.sched.preemption.relief import Relief
 from pliant.sched.preemption.telling import tell
 from pliant.sched.preemption.victims import Cost, Rules, Unit, rank, unit_for
-from pliant.sched.world.node_classes import spec_of
-from pliant.sched.world.nodes import NodeClass, NodeState
-from pliant.sched.world.portions import Chunk, Part, Step
+from pliant.sched.world.chunks import Chunk, Part, Step
+from pliant.sched.world.node_classes import NodeClass, spec_of
+from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.subgroups import constrained, tree
 
 FEW = 16
@@ -184,7 +184,7 @@ class Hunt:
 
     # ------------------------------------------------------------------ limits
     def _admitted(self) -> bool:
-        return not self._cycle.exceeded(self._chunk, self._rules.pool, self._rules.adding)
+        return not self._cycle.shares.exceeded(self._chunk, self._rules.pool, self._rules.adding)
 
     def _kept_to(self) -> bool:
         """True if what stands now keeps all limits and rules."""
@@ -235,8 +235,8 @@ class Hunt:
         vain = not (self._units or part.extends or len(self._chunk.parts) > 1 or self._chunk.by_memory)
         if not vain and fit.place_part(self._world, (cls,), part, self._pool):
             return True  # a single one was tried before the hunt began
-        cls = affinity.for_task(self._world, cls, part.task)
-        bars = affinity.bars(self._world, part.task)
+        cls = eligibility.for_task(self._world, cls, part.task)
+        bars = eligibility.bars(self._world, part.task)
         if part.extends:
             claim = self._world.claim_of(part.task)
             node = self._world.nodes.get(claim.node) if claim is not None else None
@@ -255,7 +255,7 @@ class Hunt:
         served = False
         while not served and (entry := heap.pop()) is not None:
             price, name = entry
-            if bars and not affinity.allowed(cls.nodes[name], bars):
+            if bars and not eligibility.allowed(cls.nodes[name], bars):
                 rejected.append(entry)
                 continue
             mark, known = self._world.checkpoint(), len(self._units)
@@ -373,7 +373,7 @@ class Hunt:
                 return False
             self._take(again)
         return (
-            self._cycle.refuse(self._chunk, self._rules.pool, self._rules.adding) is None
+            self._cycle.shares.refuse(self._chunk, self._rules.pool, self._rules.adding) is None
             and self._clearing.spend(len(self._chunk.parts))
             and fit.place(world, self._cls, self._chunk, self._pool)
             and placed_again(self._rules, self._clearing, self._units)

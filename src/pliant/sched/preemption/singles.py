@@ -1,10 +1,10 @@
 """Victims of one task on one device of its own: what taking them costs is worked out once for many hunts."""
 
 from pliant.model.machine import Placement
+from pliant.model.workload import TaskKey
 from pliant.sched.preemption.victims import Cost, Rules, Unit, core_cost
-from pliant.sched.world.device import Device
-from pliant.sched.world.nodes import NodeState, TaskKey
-from pliant.sched.world.portions import Step, priority_of
+from pliant.sched.world.chunks import Step, priority_of
+from pliant.sched.world.nodes import Device, NodeState
 
 Entry = tuple[Cost, int, Unit]
 """What it costs to free a device, its index, and the one unit that has to go: if it may, see Rules.may()."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 
 from pliant.model.machine import Placement
+from pliant.model.workload import TaskKey
 from pliant.sched.plan import Decision, Verb
 from pliant.sched.preemption.victims import Rules, Unit
-from pliant.sched.world.nodes import TaskKey
-from pliant.sched.world.portions import Step
+from pliant.sched.world.chunks import Step
 
 
 def tell(rules: Rules, units: Iterable[Unit], before: Mapping[str, dict[TaskKey, Placement | None]]) -> None:

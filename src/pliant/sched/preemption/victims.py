@@ -7,14 +7,14 @@ from typing import NamedTuple
 from pliant.model.machine import Placement
 from pliant.model.quantity import Resources
 from pliant.model.reason import Moved, Reason, Shrunk
-from pliant.model.workload import TaskPhase, Workload
+from pliant.model.workload import Task, TaskKey, TaskPhase, Workload
 from pliant.sched.actions.context import Cycle
 from pliant.sched.preemption.eviction_order import Walk
 from pliant.sched.shares.admission import Refusal
-from pliant.sched.world.nodes import TaskKey
-from pliant.sched.world.portions import Chunk, Part, Step, core_priority, priority_of, without
+from pliant.sched.world.chunks import Chunk, Part, Step, core_priority, priority_of
+from pliant.sched.world.portions import without
 from pliant.sched.world.state import World
-from pliant.sched.world.subgroups import spare_part
+from pliant.sched.world.subgroups import surplus, tree
 
 Rank = tuple[tuple[int, ...], int, int, str]
 """Smaller is lost first: see rank()."""
@@ -195,7 +195,7 @@ def protected_until(cycle: Cycle, victim: Workload, least: int) -> int:
 
 def turn(rules: Rules, project: str) -> tuple[int, ...]:
     """Where a project stands among those that lose: level by level, by rank and excess over its due."""
-    standing, found = rules.cycle.standing(rules.pool), []
+    standing, found = rules.cycle.shares.standing(rules.pool), []
     for key in reversed(rules.world.path(project)):
         have, due = rules.held.get(key), standing[key].allocatable.gpu
         if have is None:
@@ -273,7 +273,7 @@ def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
             and not (rules.moves and surplus is Step.WANTED)
         ):
             return Unit(wid, surplus, ((key, None),), claim.gpu, (key, uuid), own)
-    spare = spare_part(world, victim, row)
+    spare = _spare_part(world, victim, row)
     own = max((priority_of(victim, victim.group(world.tasks[k].group)) for k in spare), default=own)
     if spare and rules.takes(victim, Step.WANTED, own) and not rules.moves:
         gpu = sum(part.gpu for k in spare if (part := world.claim_of(k)) is not None)
@@ -294,6 +294,19 @@ def unit_for(rules: Rules, key: TaskKey, uuid: str | None) -> Unit | None:
             request = replace(request, devices=min(len(claim.shares), request.devices))
         return Unit(wid, Step.CORE, ((key, None),), claim.gpu, (key, uuid), core, Part(key, request))
     return Unit(wid, Step.CORE, tuple((k, None) for k in held_by), world.gpu_of(wid), (key, uuid), core)
+
+
+def _spare_part(world: World, victim: Workload, row: Task) -> tuple[tuple[str, str], ...]:
+    """Tasks with a claim of the smallest part around one of them that the core does without; often none."""
+    if not victim.subgroups and victim.min_groups is None:
+        return ()
+    have: dict[str, int] = {}
+    for task in world.tasks_of(victim.id):
+        if task.phase is TaskPhase.SUCCEEDED or world.claim_of(task.key) is not None:
+            have[task.group] = have.get(task.group, 0) + 1
+    names = {group.name for group in surplus(tree(victim), row.group, have)}
+    held = (task.key for task in world.tasks_of(victim.id) if task.group in names)
+    return tuple(key for key in held if world.claim_of(key) is not None)
 
 
 def single(rules: Rules, key: TaskKey, uuid: str) -> tuple[Unit, Cost] | None:

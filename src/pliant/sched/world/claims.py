@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
 from pliant.model.quantity import GPU, Resources
-from pliant.model.tenancy import Department, Project
+from pliant.model.tenancy import Department, Project, Queue
 from pliant.model.topology import Topology
-from pliant.model.workload import Task, Workload
+from pliant.model.workload import Task, TaskKey
+from pliant.sched.world.holdings import Holdings
 from pliant.sched.world.node_affinity import NO_DEMANDS, Demand
-from pliant.sched.world.node_classes import PLAIN, Domain, Spec, spec_of
-from pliant.sched.world.nodes import NodeClass, NodeState, TaskKey
+from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.queue_tree import NOTHING, ancestry, department_key
 from pliant.sched.world.tally import Tally, Use
 
@@ -18,10 +18,11 @@ KEPT = "\0kept"
 """In place of a workload: what is kept free."""
 
 
-class Claims:
+class Claims(Holdings):
     """The part of the world that a hypothesis changes. Sums are kept incrementally."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.pools: dict[str, NodePool] = {DEFAULT_POOL: NodePool(DEFAULT_POOL, DEFAULT_POOL)}  # by name
         self.departments: dict[str, Department] = {}
         self.projects: dict[str, Project] = {}
@@ -29,51 +30,28 @@ class Claims:
         self.topologies: dict[str, Topology] = {}  # by name
         self.past_uses: dict[tuple[str, str], PastUse] = {}  # by project and pool
         self.disruptions: dict[str, Disruptions] = {}  # by project
-        self.workloads: dict[str, Workload] = {}
-        self.tasks: dict[TaskKey, Task] = {}
         self.capacity: dict[str, Resources] = {}  # of ready nodes, by pool
-        self._members: dict[str, list[TaskKey]] = {}
-        self._claims: dict[TaskKey, Placement] = {}
         self._tallies: dict[tuple[str, str], Tally] = {}  # by queue and pool
-        self._shapes: dict[tuple[object, ...], int] = {}
         self._paths: dict[str, tuple[str, ...]] = {}  # what path() has answered since the tree changed
         self._chains: dict[tuple[str, str], list[Tally]] = {}  # (project, pool) -> those up to the root
-        self._classes: dict[tuple[object, ...], NodeClass] = {}
-        self.places: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}  # see topology.paths
         self._journal: list[tuple[TaskKey, Placement | None]] = []
         self.version = 0  # changes whenever a claim does
         self._kept = 0  # places that were kept free in this cycle
         self._strays: dict[TaskKey, None] = {}
         self._demands: dict[str, Mapping[str, Demand]] = {}  # workload -> group; mostly empty
-        self.likings: dict[object, tuple[int, ...]] = {}  # see suited.best_first
-        self.shunned: dict[str, None] = {}  # nodes with a taint that puts off
         self._touched: dict[str, None] = {}  # workloads whose needs may have changed
 
     # ------------------------------------------------------------------ reading
-    def tasks_of(self, workload: str) -> list[Task]:
-        """Its tasks in the order of its groups and their index."""
-        return [self.tasks[key] for key in self._members.get(workload, ())]
-
-    def keys_of(self, workload: str) -> list[TaskKey]:
-        return self._members.get(workload, [])
-
-    def claim_of(self, key: TaskKey) -> Placement | None:
-        """What the task claims now, hypotheses included."""
-        return self._claims.get(key)
-
-    def gpu_of(self, workload: str) -> int:
-        """Milli-GPUs that it claims now."""
-        total = 0
-        for key in self._members.get(workload, ()):
-            claim = self._claims.get(key)
-            if claim is not None:
-                total += claim.gpu
-        return total
-
     def pool_of(self, node: Node | str) -> str:
         """The pool that a node is in; the default pool for an unknown one."""
         state = self.nodes.get(node if isinstance(node, str) else node.name)
         return state.pool if state is not None else DEFAULT_POOL
+
+    def queue_of(self, key: str) -> Queue:
+        """The row behind a key of the queue tree."""
+        if key in self.projects:
+            return self.projects[key]
+        return self.departments[key.removeprefix(department_key(""))]
 
     def path(self, project: str) -> tuple[str, ...]:
         """Keys of the queue tree from a project to its root."""
@@ -102,25 +80,6 @@ class Claims:
     def usage(self, queue: str, pool: str = DEFAULT_POOL) -> Use:
         """(claimed, non-preemptible part of it) of a project or department by id."""
         return self.use(queue if queue in self.projects else department_key(queue), pool)
-
-    def shape_of(self, requests: tuple[object, ...]) -> int:
-        """A number for what a chunk asks for: equal for equal requests."""
-        return self._shapes.setdefault(requests, len(self._shapes))
-
-    def node_class(self, pool: str, types: tuple[str, ...], spec: Spec = PLAIN) -> NodeClass:
-        """Open nodes of a pool, of these types (none: all), narrowed further."""
-        cls = self._classes.get((pool, types, spec))
-        if cls is None:
-            cls = Domain(pool, types, spec) if spec != PLAIN else NodeClass(pool, types)
-            self._classes[pool, types, spec] = cls
-            for name in sorted(self.nodes):
-                if cls.takes(self.nodes[name]):
-                    cls.add(self.nodes[name])
-        return cls
-
-    def narrowed(self, cls: NodeClass, spec: Spec) -> NodeClass:
-        """The same nodes as far as they meet another spec."""
-        return cls if spec == spec_of(cls) else self.node_class(cls.pool, cls.types, spec)
 
     def demand(self, key: TaskKey) -> Demand | None:
         """What a task asks of nodes besides room; None for most."""

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from pliant.model.workload import Workload
-from pliant.sched.world.portions import Chunk, Need, workload_open
+from pliant.sched.world.chunks import Chunk, Need, workload_open
 
 WANTING, BROKEN, STRETCHED, ELASTIC = 1, 2, 4, 8
 HOLDS = 4

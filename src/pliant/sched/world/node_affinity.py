@@ -137,11 +137,6 @@ def puts_off(node: Node) -> bool:
     return any(taint.effect is Effect.PREFER_NO_SCHEDULE for taint in node.taints)
 
 
-def drives_out(node: Node) -> bool:
-    """True if some taint makes work leave that runs there."""
-    return any(taint.effect is Effect.NO_EXECUTE for taint in node.taints)
-
-
 def driven_out(where: Where, node: Node, now: int) -> tuple[Taint, int] | None:
     """The NoExecute taint for which a task that runs there has to go first, and when (ms); None: none."""
     found: list[tuple[int, Taint]] = []

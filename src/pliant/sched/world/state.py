@@ -4,24 +4,24 @@ Facts change it through put() and drop(); decide() changes only claims, through 
 What is derived is kept incrementally and equals that of a world built fresh from the same rows: snapshot().
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
-from pliant.model.quantity import Resources
-from pliant.model.tenancy import UNLIMITED, Department, Project, Queue
+from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology
-from pliant.model.workload import Desired, Task, TaskPhase, Workload
-from pliant.sched.shares import standings
-from pliant.sched.shares.fair_share import INFINITE
-from pliant.sched.world import sanity
+from pliant.model.workload import Desired, Task, TaskKey, TaskPhase, Workload
+from pliant.sched.world.chunks import NOTHING_MORE, Chunk, Need
 from pliant.sched.world.claims import Claims
 from pliant.sched.world.membership import Membership
 from pliant.sched.world.node_affinity import demands_of, puts_off
-from pliant.sched.world.nodes import NodeState, TaskKey
-from pliant.sched.world.portions import NOTHING_MORE, Need, need_of
-from pliant.sched.world.queue_tree import NOTHING, department_key
+from pliant.sched.world.node_classes import PLAIN, Domain, NodeClass, Spec, spec_of
+from pliant.sched.world.nodes import NodeState
+from pliant.sched.world.portions import need_of
+from pliant.sched.world.queue_tree import NOTHING
+from pliant.sched.world.sanity import flaw
+from pliant.sched.world.subgroups import constrained
 
 Row = Department | Project | NodePool | Topology | Node | Workload | Task | PastUse | Disruptions
 
@@ -29,6 +29,10 @@ Row = Department | Project | NodePool | Topology | Node | Workload | Task | Past
 class World(Claims):
     def __init__(self) -> None:
         super().__init__()
+        self._classes: dict[tuple[object, ...], NodeClass] = {}
+        self.places: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}  # see topology.paths
+        self.likings: dict[object, tuple[int, ...]] = {}  # see eligibility.best_first
+        self.shunned: dict[str, None] = {}  # nodes with a taint that puts off
         self.suspects: dict[str, None] = {}  # nodes on which a claim may have become void
         self.ending: dict[str, None] = {}  # workloads that shall not run (any more)
         self._sets = sets = Membership()
@@ -41,27 +45,6 @@ class World(Claims):
         self._needs_found: dict[str, Need | None] = {}  # of those that hypotheses touch, as they were before
 
     # ------------------------------------------------------------------ reading
-    @property
-    def queues(self) -> dict[str, Queue]:
-        """Departments and projects by id; a project hides a department of the same id."""
-        return {**self.departments, **self.projects}
-
-    def deserved(self, queue: str, pool: str = DEFAULT_POOL) -> Resources:
-        """The quota of a project or department by id, derived ones worked out; UNLIMITED where unbounded."""
-        key = queue if queue in self.projects else department_key(queue)
-        return Resources(*(UNLIMITED if it >= INFINITE else it for it in standings.deserved(self, key, pool)))
-
-    def requested(self, queue: str, pool: str = DEFAULT_POOL) -> Resources:
-        """What its workloads claim in a pool and still ask for there."""
-        key = queue if queue in self.projects else department_key(queue)
-        self.settle()
-        pending = standings.pending(self, first=True).get(pool, {})
-        total = self.claimed(key, pool)
-        for project, lacks in pending.items():
-            if key in self.path(project):
-                total = total.plus(lacks)
-        return total
-
     def need(self, workload: str) -> Need:
         """What it misses and could have, as of now."""
         need = self._needs.get(workload)
@@ -73,15 +56,43 @@ class World(Claims):
             )
         return need
 
+    def asks(self, chunk: Chunk) -> bool:
+        """True if this is still what its workload asks for next."""
+        now = self.need(chunk.workload.id).chunk
+        return now is chunk or now == chunk
+
     @property
     def strays(self) -> list[TaskKey]:
         """Tasks that claim or carry something which is not there, sorted."""
         return sorted(self._strays)
 
-    @property
-    def faults(self) -> list[str]:
-        """Rows that contradict the rest, one sentence each. Everything else is scheduled as ever."""
-        return list(sanity.faults(self))
+    def node_class(self, pool: str, types: tuple[str, ...], spec: Spec = PLAIN) -> NodeClass:
+        """Open nodes of a pool, of these types (none: all), narrowed further."""
+        cls = self._classes.get((pool, types, spec))
+        if cls is None:
+            cls = Domain(pool, types, spec) if spec != PLAIN else NodeClass(pool, types)
+            self._classes[pool, types, spec] = cls
+            for name in sorted(self.nodes):
+                if cls.takes(self.nodes[name]):
+                    cls.add(self.nodes[name])
+        return cls
+
+    def narrowed(self, cls: NodeClass, spec: Spec) -> NodeClass:
+        """The same nodes as far as they meet another spec."""
+        return cls if spec == spec_of(cls) else self.node_class(cls.pool, cls.types, spec)
+
+    def nearness(self, workload: Workload, keys: Sequence[TaskKey]) -> tuple[object, ...]:
+        """Its tree if that says where tasks lie, and where its rest is."""
+        near, asked = constrained(workload), self.demands(workload.id)
+        if not (near or asked):
+            return ()
+        names = tuple(self.tasks[key].group for key in keys)
+        demands = tuple(asked[name] for name in names) if asked else ()
+        if not near and not any(demand.apart for demand in demands):
+            return demands
+        groups = tuple((group.name, group.parent, group.within) for group in workload.groups)
+        begun = any(self.claim_of(key) is not None for key in self.keys_of(workload.id))
+        return (workload.within, workload.subgroups, groups, names, workload.id if begun else "", demands)
 
     # ------------------------------------------------------------------ facts
     def put(self, row: Row) -> None:
@@ -188,7 +199,7 @@ class World(Claims):
         if known is None or known.groups != row.groups:
             self._sort_members(row.id)
             self.flaws.pop(row.id, None)
-            if text := sanity.flaw(row):
+            if text := flaw(row):
                 self.flaws[row.id] = text
         self._demands[row.id] = demands_of(row)
         if row.desired is Desired.RUNNING and not row.phase.final:
