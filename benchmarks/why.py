@@ -28,8 +28,7 @@ from pliant.control.loop import Loop
 from pliant.control.ports import Batch, Saved
 from pliant.control.recording import Cycled
 from pliant.control.state.draft import Draft
-from pliant.model.machine import Gpu, Node, NodePool, Placement, Share
-from pliant.model.tenancy import Department, Project
+from pliant.model.machine import Gpu, Node, Placement, Share
 from pliant.model.workload import Kind, Launch, Request, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched.cycle import decide
 from pliant.store import open_store
@@ -51,12 +50,7 @@ class NoStore:
         return 1
 
     def load(self) -> Saved:
-        def of(kind: type) -> tuple:
-            return tuple(row for row in self._rows if isinstance(row, kind))
-
-        return Saved(
-            None, of(Department), of(Project), of(NodePool), of(Node), of(Workload), of(Task), (), {}
-        )
+        return Saved(self._rows, {})
 
     def ended(self, project: str | None = None, limit: int = 500) -> tuple:
         return ()

@@ -44,7 +44,7 @@ from pliant.engines.local.processes import owner_of
 from pliant.engines.local.supervisor import command
 from pliant.model.event import EventKind
 from pliant.model.machine import Cluster
-from pliant.model.workload import AttemptId, Workload
+from pliant.model.workload import Attempt, AttemptId, Workload
 from pliant.store import StoreBusy, StoreError, open_store, restore
 from pliant.store.archive import check
 from pliant.store.folder import Held, StateFolder
@@ -97,9 +97,9 @@ class Halts:
 def newest(saved: Saved) -> int:
     """The latest time that any row names: the clock may not start before it."""
     times = [0]
-    for workload in saved.workloads:
+    for workload in saved.of(Workload):
         times += [workload.created, workload.phase_since]
-    for attempt in saved.attempts:
+    for attempt in saved.of(Attempt):
         times += [attempt.ordered, attempt.started or 0]
     return max(times)
 

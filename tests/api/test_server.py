@@ -12,6 +12,7 @@ from pliant.api.app import ROUTERS
 from pliant.api.responses import models
 from pliant.control.board.view import Board
 from pliant.control.service import Service
+from pliant.model.workload import Workload
 from pliant.store import open_store
 from tests.api.conftest import Api
 
@@ -47,7 +48,7 @@ def test_backup(api: Api, tmp_path: Path) -> None:
     assert api.call("POST", "/api/v1/server/backup", json={"path": str(target)}) == {"path": str(target)}
     copy = open_store(target)
     try:
-        assert [workload.name for workload in copy.load().workloads] == ["kept"]
+        assert [workload.name for workload in copy.load().of(Workload)] == ["kept"]
     finally:
         copy.close()
     assert "exists" in api.call("POST", "/api/v1/server/backup", 409, json={"path": str(target)})["message"]

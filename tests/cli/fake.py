@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tests.cli.items import CLUSTER, EVENT, POD, node, unit
+from tests.cli.items import CLUSTER, EVENT, OUTCOME, POD, node, unit
 
 TOKEN = "fake-token"
 
@@ -111,6 +111,8 @@ class Fake:
             ("GET", "/api/v1/workloads", self._workloads),
             ("GET", "/api/v1/workloads/([^/]+)", self._workload),
             ("DELETE", "/api/v1/workloads/([^/]+)", lambda r, name: Answer(202)),
+            ("GET", "/api/v1/workloads/[^/]+/outcome", lambda r: Answer(body=OUTCOME)),
+            ("POST", "/api/v1/workloads/[^/]+/cancel", lambda r: Answer(body=OUTCOME | {"exitCode": None})),
             ("GET", "/api/v1/workloads/[^/]+/pods", lambda r: Answer(body={"next": None, "pods": [POD]})),
             (
                 "GET",

@@ -176,6 +176,23 @@ POD = {
     "nodeName": "node-1",
     "attempt": 1,
     "gpus": ["GPU-0"],
+    "exitCode": None,
+    "message": "",
+    "failures": 0,
+    "retryLimit": 6,
+    "retryAt": None,
+}
+OUTCOME = {
+    "phase": "Completed",
+    "exitCode": 0,
+    "signal": None,
+    "outOfMemory": False,
+    "cancelled": False,
+    "deleted": False,
+    "gone": False,
+    "message": "",
+    "runningSeconds": 72,
+    "gpuHours": 0.02,
 }
 EVENT = {
     "createdAt": "2026-01-01T00:00:00.000Z",

@@ -114,7 +114,7 @@ def test_what_is_sent(words, spec, top, run, fake):
         ("training pytorch submit d -i I --no-master --master-args x", "exclude each other"),
         ('training pytorch submit d -i I --master-command "it\'s"', "--master-command: No closing quotation"),
         ("submit-mpi d -g 1", "-i, --image must be set"),
-        ("submit-dist spark d -i I", "There is no command `spark`"),
+        ("submit-dist spark d -i I", "Unknown command 'spark'"),
     ],
 )
 def test_what_is_refused_before_anything_is_sent(words, said, run, fake):

@@ -195,9 +195,9 @@ def test_attach_follows_the_output_once_it_runs(run, fake):
 def test_attach_gives_up_with_its_own_exit_code(run, fake):
     fake.workloads = [pending("n1")]
     result = run("pliant attach n1 -p team-a --pod-running-timeout 1")
-    assert result.code == 7
+    assert result.code == 124
     assert result.err == (
-        "Waiting for pod to start running...\nn1 still does not run: 1 GPU is free, 2 are needed\n"
+        "Waiting for pod to start running...\nError: n1 did not start within 1s; it stays in the queue.\n"
     )
 
 

@@ -99,7 +99,7 @@ def test_a_project_that_is_gone_leaves_nothing(stage: Stage) -> None:
     stage.service.delete_project("a", "me")
     stage.run(0)
     assert set(stage.loop.world.past_uses) == {(WHOLE, "default")}
-    assert [row.project for row in stage.store.load().past_uses] == [WHOLE]
+    assert [row.project for row in stage.store.load().of(PastUse)] == [WHOLE]
 
 
 @pytest.mark.parametrize(("strength", "running"), [(0, {"a": 1, "b": 1}), (1000, {"a": 0, "b": 2})])

@@ -1,6 +1,7 @@
 """Rules that look at the clock and at the past, through a loop with its store: restarts forget nothing."""
 
 from pliant.control.usecases.tenancy import QueueChange, QuotaChange
+from pliant.model.ledger import Disruptions
 from tests.control.stage import Stage
 
 HOUR = 3_600_000
@@ -28,7 +29,7 @@ def test_a_churn_budget_outlives_the_server(stage: Stage) -> None:
     stage.run(60_000)
     assert [stage.phase(job) for job in jobs] == ["Running", "Pending"]
     assert reason(stage, jobs[1]) == "churn-budget"
-    (row,) = stage.store.load().disruptions
+    (row,) = stage.store.load().of(Disruptions)
     assert len(row.times) == 1
     stage.reopen()
     stage.run(HOUR // 2)

@@ -6,6 +6,7 @@ import pytest
 
 from pliant.control.submit.submission import Distribution
 from pliant.control.usecases.tenancy import QueueChange, QuotaChange
+from pliant.model.ledger import Disruptions
 from pliant.model.workload import Kind
 from tests.control.stage import Stage
 
@@ -38,7 +39,7 @@ def test_a_churn_budget_that_is_spent_stays_spent_over_a_restart(stage: Stage) -
     second = stage.submit("second", project="owner")
     stage.run(1000)
     assert (stage.phase(second), code(stage, second)) == ("Pending", "churn-budget")
-    assert [row.times for row in stage.store.load().disruptions] != []
+    assert [row.times for row in stage.store.load().of(Disruptions)] != []
     stage.service.tune({"churn_budget": None}, "me")
     stage.run(1000)
     assert stage.phase(second) == "Running"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pliant.control.ports import Batch, Saved
+from pliant.model.workload import Attempt, Task, Workload
 from pliant.store import Database, StoreError, archive, open_store, restore
 from pliant.store.codec import FORMAT
 from tests.store.conftest import Release
@@ -85,10 +86,12 @@ def test_a_backup_of_a_store_in_use_holds_whole_batches(store: Database, tmp_pat
             least = written
             store.backup(tmp_path / f"{turn}.db")
             saved, _ = everything(tmp_path / f"{turn}.db")
-            count = len(saved.workloads)
+            count = len(saved.of(Workload))
             assert least <= count
-            assert {w.id for w in saved.workloads} == {f"w-{n}" for n in range(1, count + 1)}
-            assert len(saved.tasks) == len(saved.attempts) == count == int(saved.settings.get("last", 0))
+            assert {w.id for w in saved.of(Workload)} == {f"w-{n}" for n in range(1, count + 1)}
+            assert (
+                len(saved.of(Task)) == len(saved.of(Attempt)) == count == int(saved.settings.get("last", 0))
+            )
     finally:
         stop.set()
         writer.join()
@@ -128,7 +131,7 @@ def test_without_hard_links_it_works_too(
     restore(target, tmp_path / "other.db")
     restore(target, tmp_path / "other.db", overwrite=True)
     for name in ("other.db", "other.db.replaced"):
-        assert len(everything(tmp_path / name)[0].workloads) == 1
+        assert len(everything(tmp_path / name)[0].of(Workload)) == 1
     monkeypatch.setattr(archive, "check", lambda _: (tmp_path / "taken.db").write_text("mine"))
     with pytest.raises(StoreError, match=r"taken.db cannot be written: File exists"):
         file_store.backup(tmp_path / "taken.db")
@@ -162,13 +165,13 @@ def test_restoring_over_a_store_must_be_asked_for_and_keeps_it_aside(backup: Pat
         restore(backup, path)
     with pytest.raises(StoreError, match=r"there.db is in use: stop the server first"):
         restore(backup, path, overwrite=True)
-    assert [w.id for w in old.load().workloads] == ["w-50"]
+    assert [w.id for w in old.load().of(Workload)] == ["w-50"]
     old.close()
     restore(backup, path, overwrite=True)
     saved, _ = everything(path)
-    assert [w.id for w in saved.workloads] == ["w-1", "w-3", "w-4"]
+    assert [w.id for w in saved.of(Workload)] == ["w-1", "w-3", "w-4"]
     aside, _ = everything(tmp_path / "there.db.replaced")
-    assert [w.id for w in aside.workloads] == ["w-50"]
+    assert [w.id for w in aside.of(Workload)] == ["w-50"]
     new = open_store(path)
     assert new.lead() == 8  # 7 was given out by the store that was there
     new.close()
@@ -183,14 +186,14 @@ def test_a_log_that_was_left_behind_does_not_come_back(backup: Path, tmp_path: P
         Path(f"{path}{part}").write_bytes(Path(tmp_path / f"killed.db{part}").read_bytes())
     killed.close()
     restore(backup, path, overwrite=True)
-    assert [w.id for w in everything(path)[0].workloads] == ["w-1", "w-3", "w-4"]
+    assert [w.id for w in everything(path)[0].of(Workload)] == ["w-1", "w-3", "w-4"]
 
 
 def test_a_damaged_store_can_be_replaced(backup: Path, tmp_path: Path) -> None:
     path = tmp_path / "there.db"
     path.write_bytes(b"rubbish" * 1000)
     restore(backup, path, overwrite=True)
-    assert len(everything(path)[0].workloads) == 3
+    assert len(everything(path)[0].of(Workload)) == 3
     assert Path(f"{path}.replaced").read_bytes() == b"rubbish" * 1000
 
 
@@ -203,7 +206,7 @@ def test_restoring_into_a_postgresql_in_use_must_be_asked_for(backup: Path, post
     with pytest.raises(StoreError, match="holds a store: restore elsewhere"):
         restore(backup, url)
     restore(backup, url, overwrite=True)
-    assert [w.id for w in old.load().workloads] == ["w-1", "w-3", "w-4"]
+    assert [w.id for w in old.load().of(Workload)] == ["w-1", "w-3", "w-4"]
     assert old.lead() == 8
     old.close()
 
@@ -259,7 +262,7 @@ def test_a_backup_is_not_restored_onto_itself(backup: Path) -> None:
 def test_an_older_backup_is_brought_up_to_date(backup: Path, target: str | Path, release: Release) -> None:
     release(True)
     restore(backup, target)
-    assert len(everything(target)[0].workloads) == 3
+    assert len(everything(target)[0].of(Workload)) == 3
     release(False)
     with pytest.raises(StoreError, match="schema 9999"):
         open_store(target)

@@ -14,7 +14,7 @@ from pliant.store.codec import FORMAT, Codec, CodecError
 from pliant.store.kinds import EVENT, KINDS, Kind
 from tests.store.samples import attempt, workload
 
-EVERY = [*KINDS, EVENT]
+EVERY = [*KINDS.values(), EVENT]
 
 
 class Colour(StrEnum):

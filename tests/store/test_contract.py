@@ -15,9 +15,10 @@ from pliant.model.priority import PriorityClass
 from pliant.model.progress import Point, Progress
 from pliant.model.tenancy import Department, Project, Quota, TimeLimits
 from pliant.model.topology import Topology
-from pliant.model.workload import AttemptId
-from pliant.store import Database, StoreError, open_store
-from tests.store.samples import attempt, event, running, task, workload
+from pliant.model.workload import Attempt, AttemptId, Task, Workload
+from pliant.sched.world.rows import UnknownKind
+from pliant.store import Database, StoreError, open_store, schema
+from tests.store.samples import HERE, attempt, event, running, task, workload
 
 CLUSTER = Cluster("c-1", created=5, version="1", labels=(("a", "b"),))
 DEPARTMENT = Department("d", "default", derived=True)
@@ -39,6 +40,7 @@ MEMORY = (
     Disruptions("p", (1, 2)),
     PriorityClass("high-priority", 1_000_000, "first", 7),
 )
+REMEMBERED = (Topology, PastUse, Disruptions, PriorityClass)
 
 
 def reopened(store: Database, where: str | Path) -> Saved:
@@ -51,7 +53,7 @@ def reopened(store: Database, where: str | Path) -> Saved:
 
 
 def test_a_new_store_is_empty(store: Database) -> None:
-    assert store.load() == Saved(None, (), (), (), (), (), (), (), {"serial": "0"})
+    assert store.load() == Saved([], {"serial": "0"})
     assert [*store.events("server")] == [*store.attempts("w-1")] == [*store.ended()] == []
     assert store.remembered("key") is None
 
@@ -59,14 +61,7 @@ def test_a_new_store_is_empty(store: Database) -> None:
 def test_what_is_put_is_loaded_equal(store: Database, where: str | Path) -> None:
     store.commit(store.lead(), Batch(put=ALL[::-1], settings={"current": "team-a"}))  # in any order
     saved = Saved(
-        CLUSTER,
-        (DEPARTMENT,),
-        (PROJECT,),
-        (POOL,),
-        (NODE,),
-        (workload(1),),
-        (task(1),),
-        (attempt(1),),
+        [CLUSTER, POOL, DEPARTMENT, PROJECT, NODE, workload(1), task(1), attempt(1)],
         {"current": "team-a", "serial": "1"},
     )
     assert store.load() == saved == reopened(store, where)
@@ -75,12 +70,22 @@ def test_what_is_put_is_loaded_equal(store: Database, where: str | Path) -> None
 def test_what_the_scheduler_knows_besides_is_loaded_equal(store: Database, where: str | Path) -> None:
     store.commit(store.lead(), Batch(put=(TAINTED, PICKY, *MEMORY)))
     saved = store.load()
-    assert (saved.nodes, saved.workloads) == ((TAINTED,), (PICKY,))
-    assert (*saved.topologies, *saved.past_uses, *saved.disruptions, *saved.priorities) == MEMORY
+    assert (saved.of(Node), saved.of(Workload)) == ((TAINTED,), (PICKY,))
+    assert (
+        *saved.of(Topology),
+        *saved.of(PastUse),
+        *saved.of(Disruptions),
+        *saved.of(PriorityClass),
+    ) == MEMORY
     assert saved == reopened(store, where)
     store.commit(store.lead(), Batch(drop=MEMORY))
     saved = store.load()
-    assert (saved.topologies, saved.past_uses, saved.disruptions, saved.priorities) == ((), (), (), ())
+    assert (saved.of(Topology), saved.of(PastUse), saved.of(Disruptions), saved.of(PriorityClass)) == (
+        (),
+        (),
+        (),
+        (),
+    )
 
 
 def test_what_a_job_reports_goes_with_its_workload(store: Database, where: str | Path) -> None:
@@ -89,10 +94,10 @@ def test_what_a_job_reports_goes_with_its_workload(store: Database, where: str |
         "w-1", 5, "training", 3, step_times=((1, 900), (2, 500)), history=(Point(5, 3, 1, 7, "1"),)
     )
     store.commit(epoch, Batch(put=(said, workload(1))))
-    assert store.load().progresses == (said,)
+    assert store.load().of(Progress) == (said,)
     assert store.load() == reopened(store, where)
     store.commit(epoch, Batch(drop=(workload(1),)))
-    assert store.load().progresses == ()
+    assert store.load().of(Progress) == ()
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -101,24 +106,24 @@ def test_put_replaces_and_drop_removes(store: Database, durable: bool) -> None:
     store.commit(epoch, Batch(put=(NODE, POOL, *ALL[5:]), durable=durable))
     store.commit(epoch, Batch(put=(replace(NODE, ready=False),), drop=(POOL, task(1)), durable=durable))
     saved = store.load()
-    assert (saved.nodes, saved.pools, saved.tasks) == ((replace(NODE, ready=False),), (), ())
-    assert saved.attempts == (attempt(1),)
+    assert (saved.of(Node), saved.of(NodePool), saved.of(Task)) == ((replace(NODE, ready=False),), (), ())
+    assert saved.of(Attempt) == (attempt(1),)
 
 
 def test_in_one_batch_drops_go_first_and_the_last_put_counts(store: Database) -> None:
     epoch = store.lead()
     store.commit(epoch, Batch(put=(NODE,)))
     store.commit(epoch, Batch(put=(replace(NODE, cpu=1), replace(NODE, cpu=2)), drop=(NODE,)))
-    assert store.load().nodes == (replace(NODE, cpu=2),)
+    assert store.load().of(Node) == (replace(NODE, cpu=2),)
 
 
 def test_replacing_a_workload_leaves_its_tasks_and_dropping_it_does_not(store: Database) -> None:
     epoch = store.lead()
     store.commit(epoch, running(1))
     store.commit(epoch, Batch(put=(workload(1, priority=80),)))
-    assert len(store.load().tasks) == len(store.load().attempts) == 1
+    assert len(store.load().of(Task)) == len(store.load().of(Attempt)) == 1
     store.commit(epoch, Batch(drop=(workload(1),)))
-    assert store.load().tasks == store.load().attempts == ()
+    assert store.load().of(Task) == store.load().of(Attempt) == ()
     assert len(store.events("w-1")) == 1  # history outlives it
 
 
@@ -136,9 +141,9 @@ def test_ended_attempts_and_deleted_workloads_are_remembered_but_not_loaded(stor
     over = [attempt(1, ended=50), attempt(2, ended=60), workload(2, deleted=70), workload(3, deleted=70)]
     store.commit(epoch, Batch(put=[*over, attempt(1, 2)]))
     saved = store.load()
-    assert [w.id for w in saved.workloads] == ["w-1"]
-    assert [t.workload for t in saved.tasks] == ["w-1"]
-    assert saved.attempts == (attempt(1, 2),)
+    assert [w.id for w in saved.of(Workload)] == ["w-1"]
+    assert [t.workload for t in saved.of(Task)] == ["w-1"]
+    assert saved.of(Attempt) == (attempt(1, 2),)
     assert [*store.attempts("w-1")] == [attempt(1, ended=50), attempt(1, 2)]
     assert [*store.attempts("w-2")] == [attempt(2, ended=60)]
 
@@ -205,26 +210,26 @@ def test_a_higher_epoch_ends_the_lower_one(store: Database, where: str | Path) -
     assert second == first + 1
     with pytest.raises(StaleEpoch, match=f"epoch {first} is over: epoch {second} leads"):
         store.commit(first, Batch(drop=(NODE,), events=(event("server"),)))
-    assert store.load().nodes == (NODE,) and not store.events("server")
+    assert store.load().of(Node) == (NODE,) and not store.events("server")
     other.commit(second, Batch(drop=(NODE,)))
     other.close()
-    assert store.load().nodes == ()
+    assert store.load().of(Node) == ()
 
 
 def test_an_epoch_that_was_never_given_out_is_refused(store: Database) -> None:
     epoch = store.lead()
     with pytest.raises(StoreError, match="older copy"):
         store.commit(epoch + 1, Batch(put=(NODE,)))
-    assert store.load().nodes == ()
+    assert store.load().of(Node) == ()
 
 
 def test_a_batch_that_contradicts_is_refused_whole(store: Database) -> None:
     epoch = store.lead()
     with pytest.raises(StoreError, match="contradicts what is there; nothing of it was written"):
         store.commit(epoch, Batch(put=(NODE, task(9)), events=(event("server"),)))  # of no workload
-    assert store.load().nodes == () and not store.events("server")
+    assert store.load().of(Node) == () and not store.events("server")
     store.commit(epoch, Batch(put=(NODE,)))
-    assert store.load().nodes == (NODE,)
+    assert store.load().of(Node) == (NODE,)
 
 
 @pytest.mark.parametrize(
@@ -239,13 +244,13 @@ def test_a_batch_that_contradicts_is_refused_whole(store: Database) -> None:
 def test_a_value_that_could_not_be_read_back_is_refused(store: Database, batch: Batch, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         store.commit(store.lead(), batch)
-    assert store.load().nodes == ()
+    assert store.load().of(Node) == ()
 
 
 def test_any_text_survives(store: Database) -> None:
     odd = "\0 \ud800 \U0001f600 '\" \\ \r\n"
     store.commit(store.lead(), Batch(put=(workload(1, user=odd),), events=(event("w-1", message=odd),)))
-    assert store.load().workloads[0].user == odd == store.events("w-1")[0][1].message
+    assert store.load().of(Workload)[0].user == odd == store.events("w-1")[0][1].message
 
 
 def test_many_threads_write_and_read(store: Database) -> None:
@@ -257,13 +262,13 @@ def test_many_threads_write_and_read(store: Database) -> None:
 
     def read(_: int) -> None:
         saved = store.load()
-        assert len(saved.workloads) == len(saved.tasks) == len(saved.attempts)
+        assert len(saved.of(Workload)) == len(saved.of(Task)) == len(saved.of(Attempt))
 
     with ThreadPoolExecutor(8) as pool:
         writes = pool.map(write, range(1, 61))
         reads = pool.map(read, range(20))
         assert [*writes, *reads] == [None] * 80
-    assert {w.id for w in store.load().workloads} == {f"w-{n}" for n in range(1, 61)}
+    assert {w.id for w in store.load().of(Workload)} == {f"w-{n}" for n in range(1, 61)}
     assert store.load().settings["serial"] == "60"
 
 
@@ -291,5 +296,26 @@ def test_loading_takes_time_in_proportion(store: Database) -> None:
     store.commit(epoch, Batch(put=[row for batch in batches[:50] for row in batch.put]))
     few = best()
     store.commit(epoch, Batch(put=[row for batch in batches[50:] for row in batch.put]))
-    assert len(store.load().attempts) == 500
+    assert len(store.load().of(Attempt)) == 500
     assert best() < 30 * few
+
+
+def test_a_row_of_an_unknown_kind_is_refused_and_nothing_of_its_batch_is_written(store: Database) -> None:
+    epoch = store.lead()
+    for batch in (Batch(put=(NODE, HERE)), Batch(put=(NODE,), drop=(HERE,))):  # type: ignore[arg-type]
+        with pytest.raises(UnknownKind, match="a Placement is no row"):
+            store.commit(epoch, batch)
+    assert store.load().rows == []
+
+
+def test_a_stored_row_that_no_class_takes_is_named(store: Database) -> None:
+    store.commit(store.lead(), Batch(put=(workload(1), workload(2))))
+    with store._link.writing(durable=True) as connection:
+        body = connection.exec_driver_sql("SELECT body FROM workloads WHERE id = 'w-2'").scalar_one()
+        other = body.replace('"Training"', '"Dream"')
+        assert other != body
+        connection.execute(schema.workloads.update().where(schema.workloads.c.id == "w-2").values(body=other))
+    with pytest.raises(
+        StoreError, match=r"row w-2 of workloads cannot be read: .*'Dream'\. Restore a backup"
+    ):
+        store.load()

@@ -15,6 +15,7 @@ from threading import Thread
 import pytest
 
 from pliant.control.ports import Saved, StaleEpoch
+from pliant.model.workload import Attempt, Task, Workload
 from pliant.store import StoreBusy, connect, open_store
 from tests.house.seeds import seed_or
 from tests.store.samples import running
@@ -82,10 +83,10 @@ def writer(where: str | Path, threads: int) -> Iterator[Writer]:
 
 def whole(saved: Saved) -> set[int]:
     """Numbers of the batches that are there; asserts that none is there by half."""
-    numbers = {w.serial for w in saved.workloads}
+    numbers = {w.serial for w in saved.of(Workload)}
     assert (
-        {t.workload for t in saved.tasks}
-        == {a.id.workload for a in saved.attempts}
+        {t.workload for t in saved.of(Task)}
+        == {a.id.workload for a in saved.of(Attempt)}
         == {f"w-{n}" for n in numbers}
     )
     return numbers

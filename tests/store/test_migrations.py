@@ -17,6 +17,7 @@ from sqlalchemy import Connection, inspect, text
 from pliant.control.ports import Batch
 from pliant.model.priority import PriorityClass
 from pliant.model.topology import Topology
+from pliant.model.workload import Workload
 from pliant.store import StoreError, migrate, open_store, schema
 from pliant.store.connect import connect, locate
 from tests.store.conftest import Release
@@ -87,7 +88,7 @@ def test_an_older_store_is_brought_up_to_date_after_a_copy(where: str | Path, re
     fill(where)
     release(True)
     store = open_store(where)
-    assert len(store.load().workloads) == 5
+    assert len(store.load().of(Workload)) == 5
     assert store.load().settings["last"] == "5"
     assert len(store.events("w-3")) == 1
     store.commit(store.lead(), running(6))
@@ -97,7 +98,7 @@ def test_an_older_store_is_brought_up_to_date_after_a_copy(where: str | Path, re
         copy = Path(f"{where}.schema-{HEAD}")
         release(False)
         kept = open_store(copy)
-        assert len(kept.load().workloads) == 5
+        assert len(kept.load().of(Workload)) == 5
         kept.close()
 
 
@@ -114,7 +115,7 @@ def test_a_store_of_the_first_schema_takes_what_came_later(
     store = open_store(where)
     later = Topology("room", ("row", "rack")), PriorityClass("high", 7)
     store.commit(store.lead(), Batch(put=later))
-    assert (*store.load().topologies, *store.load().priorities) == later
+    assert (*store.load().of(Topology), *store.load().of(PriorityClass)) == later
     assert store.load().settings["last"] == "5"
     store.close()
 
@@ -137,7 +138,7 @@ def test_an_upgrade_that_fails_changes_nothing(where: str | Path, release: Relea
         open_store(where)
     release(False)
     store = open_store(where)
-    assert len(store.load().workloads) == 5
+    assert len(store.load().of(Workload)) == 5
     store.commit(store.lead(), running(6))
     store.close()
     assert "note" not in columns(where, "settings")
@@ -159,7 +160,7 @@ def test_a_newer_store_is_refused_and_left_as_it_is(where: str | Path, release: 
         assert [path.name for path in where.parent.glob("state.db*")] == ["state.db"]
     release(True)
     store = open_store(where)
-    assert len(store.load().workloads) == 5
+    assert len(store.load().of(Workload)) == 5
     store.close()
 
 

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from pliant.control.ports import Batch, StaleEpoch
+from pliant.model.workload import Attempt, Task, Workload
 from pliant.store import Database, StoreBusy, StoreError, connect, open_store
 from tests.store.postgres import Server
 from tests.store.samples import event, running, task, workload
@@ -55,14 +56,14 @@ def test_those_who_wait_share_one_transaction(store: Database) -> None:
     before = store._writer.transactions
     assert together(store, [(epoch, running(n)) for n in range(1, 9)]) == [None] * 8
     assert store._writer.transactions == before + 1
-    assert len(store.load().workloads) == len(store.load().attempts) == 8
+    assert len(store.load().of(Workload)) == len(store.load().of(Attempt)) == 8
 
 
 def test_in_a_shared_transaction_a_stale_epoch_fails_alone(store: Database) -> None:
     old, epoch = store.lead(), store.lead()
     outcomes = together(store, [(epoch, running(1)), (old, running(2)), (epoch, running(3))])
     assert [type(outcome) for outcome in outcomes] == [type(None), StaleEpoch, type(None)]
-    assert [w.id for w in store.load().workloads] == ["w-1", "w-3"]
+    assert [w.id for w in store.load().of(Workload)] == ["w-1", "w-3"]
     assert not store.events("w-2")
 
 
@@ -71,7 +72,7 @@ def test_in_a_shared_transaction_a_contradiction_fails_alone(store: Database) ->
     bad = Batch(put=(workload(5), task(9)), events=(event("server"),))
     outcomes = together(store, [(epoch, running(1)), (epoch, bad), (old, running(2)), (epoch, running(3))])
     assert [type(outcome) for outcome in outcomes] == [type(None), StoreError, StaleEpoch, type(None)]
-    assert [w.id for w in store.load().workloads] == ["w-1", "w-3"]
+    assert [w.id for w in store.load().of(Workload)] == ["w-1", "w-3"]
     assert len(store.events("w-1")) == len(store.events("w-3")) == 1  # once, though it took two attempts
     assert not store.events("server")
 
@@ -113,9 +114,9 @@ def test_a_full_disk_fails_all_and_changes_nothing(file_store: Database) -> None
     large = Batch(put=(workload(2, user="x" * 100_000), *running(3).put), events=(event("w-2"),))
     outcomes = together(file_store, [(epoch, large), (epoch, running(4))])
     assert all("the disk is full: free some space" in str(outcome) for outcome in outcomes), outcomes
-    assert [w.id for w in file_store.load().workloads] == ["w-1"]
+    assert [w.id for w in file_store.load().of(Workload)] == ["w-1"]
     file_store.commit(epoch, large)  # a new connection has no such bound
-    assert [w.id for w in file_store.load().workloads] == ["w-1", "w-2", "w-3"]
+    assert [w.id for w in file_store.load().of(Workload)] == ["w-1", "w-2", "w-3"]
 
 
 def test_an_interrupted_writer_leaves_nobody_believing_in_success(
@@ -152,6 +153,7 @@ def test_an_interrupted_writer_leaves_nobody_believing_in_success(
 LIMITED = """
 import resource, signal, sys
 from pathlib import Path
+from pliant.model.workload import Workload
 from pliant.store import StoreError, open_store
 from tests.store.samples import running
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -166,7 +168,7 @@ try:
         done += 1
 except StoreError as error:
     print(error)
-assert len(store.load().workloads) == done
+assert len(store.load().of(Workload)) == done
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 store.commit(epoch, running(done + 1))
 store.close()
@@ -197,7 +199,7 @@ def test_a_file_that_may_not_grow_loses_nothing(tmp_path: Path) -> None:
     assert "check the disk, its free space and its size limits" in said or "the disk is full" in said
     assert int(count) > 10
     store = open_store(path)
-    assert len(store.load().workloads) == int(count) == len(store.load().attempts)
+    assert len(store.load().of(Workload)) == int(count) == len(store.load().of(Attempt))
     store.close()
 
 
@@ -274,7 +276,7 @@ def test_a_lock_that_another_process_keeps_is_named(
             store.commit(epoch, running(1))
         with pytest.raises(StoreBusy):
             store.lead()
-        assert store.load().workloads == ()  # readers do not wait
+        assert store.load().of(Workload) == ()  # readers do not wait
     store.commit(epoch, running(1))
     store.close()
 
@@ -297,9 +299,9 @@ def test_a_torn_log_is_a_shorter_one(file_store: Database, tmp_path: Path) -> No
             torn = open_store(copy)
             saved = torn.load()
             torn.close()
-            count = len(saved.workloads)
-            assert {w.id for w in saved.workloads} == {f"w-{n}" for n in range(1, count + 1)}
-            assert count == len(saved.tasks) == len(saved.attempts)
+            count = len(saved.of(Workload))
+            assert {w.id for w in saved.of(Workload)} == {f"w-{n}" for n in range(1, count + 1)}
+            assert count == len(saved.of(Task)) == len(saved.of(Attempt))
             assert saved.settings.get("last", "0") == str(count)
             counts.add(count)
         for part in tmp_path.glob("copy.db*"):
@@ -365,7 +367,7 @@ def test_a_row_that_cannot_be_read_is_named(file_store: Database, tmp_path: Path
         other.execute("UPDATE workloads SET format = 99, body = replace(body, 'image', 'picture')")
     other.close()
     with pytest.raises(
-        StoreError, match=r"a row of workloads cannot be read: Workload.launch: unknown field"
+        StoreError, match=r"row w-1 of workloads cannot be read: Workload.launch: unknown field"
     ):
         file_store.load()
 

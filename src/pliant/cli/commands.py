@@ -6,6 +6,7 @@ from pliant.cli.lazy import LazyGroup, remember
 
 _SECTIONS = {
     "Every day": {
+        "run": "pliant.cli.workloads.run:run",
         "submit": "pliant.cli.submit.v1:submit",
         "submit-mpi": "pliant.cli.submit.distributed:submit_mpi",
         "submit-dist": "pliant.cli.submit.distributed:submit_dist",
@@ -17,6 +18,8 @@ _SECTIONS = {
         "exec": "pliant.cli.workloads.execute:exec_command",
         "bash": "pliant.cli.workloads.execute:bash",
         "attach": "pliant.cli.workloads.execute:attach",
+        "wait": "pliant.cli.workloads.wait:wait",
+        "cancel": "pliant.cli.workloads.lifecycle:cancel",
         "suspend": "pliant.cli.workloads.lifecycle:suspend",
         "resume": "pliant.cli.workloads.lifecycle:resume",
         "delete": "pliant.cli.workloads.lifecycle:delete",
@@ -52,6 +55,7 @@ _SECTIONS = {
         "whoami": "pliant.cli.server.login:whoami",
         "auth": "pliant.cli.server.login:auth",
         "version": "pliant.cli.server.login:version",
+        "help": "pliant.cli.help:help_command",
         "completion": "pliant.cli.completion:completion",
     },
     "The server": {

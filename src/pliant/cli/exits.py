@@ -1,5 +1,9 @@
 """Exit codes: 0 success, 1 failure, 2 wrong input, 3 not found, 4 not allowed, 5 conflict, 6 refused by quota
-or policy, 7 a wait that ended, 8 no server, 130 Ctrl-C. exec and bash return the command's own code."""
+or policy, 7 a wait that ended, 8 no server, 130 Ctrl-C.
+
+exec and bash return the command's own code. run, wait, attach, logs -f and submit --attach return the job's:
+see OWN_FAILURE.
+"""
 
 from pliant.client import errors
 
@@ -13,6 +17,10 @@ _CODES: tuple[tuple[type[errors.PliantError], int], ...] = (
 )
 TIMED_OUT = 7
 INTERRUPTED = 130
+
+OWN_FAILURE = 125
+"""Of commands that return a job's exit code: Pliant itself failed. 1 to 8 belong to the job there."""
+WAIT_TIMED_OUT = 124
 
 
 def code_of(error: errors.PliantError) -> int:

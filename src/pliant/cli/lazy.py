@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pliant.cli.exits import OWN_FAILURE
 from pliant.cli.session import Session
 
 
@@ -32,6 +33,16 @@ class Command(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(_everywhere())
+
+
+class JobCommand(Command):
+    """A command that returns a job's exit code: what fails here has a code of its own, OWN_FAILURE."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        parent = kwargs.get("parent")
+        if parent is not None:
+            parent.ensure_object(Session).failure_code = OWN_FAILURE
+        return super().make_context(*args, **kwargs)
 
 
 class TailCommand(Command):
@@ -83,9 +94,13 @@ class LazyGroup(click.Group):
         if not name.startswith("-") and name not in self.where and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
+            from pliant.cli.habits import instead
+
+            if ctx.parent is None and (cure := instead(name, args[1:])):
+                raise click.UsageError(cure)
             close = get_close_matches(name, self.where, 1)
-            advice = f" Did you mean `{close[0]}`?" if close else ""
-            raise click.UsageError(f"There is no command `{name}`.{advice}", ctx)
+            advice = f" Did you mean '{close[0]}'?" if close else ""
+            raise click.UsageError(f"Unknown command '{name}'.{advice}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -56,7 +56,7 @@ def _run(arguments: list[str], load: "Callable[[], click.Command]", names: Seque
         click.echo(error.format_message())
         return 0
     except click.ClickException as error:
-        return _say(error.format_message(), _advice(error), 2)
+        return _say(error.format_message(), _advice(error), session.failure_code or 2)
     except (KeyboardInterrupt, click.exceptions.Abort):
         return INTERRUPTED
     except SystemExit as error:  # from click's completion
@@ -68,7 +68,7 @@ def _run(arguments: list[str], load: "Callable[[], click.Command]", names: Seque
     except PliantError as error:
         if session.debug:
             raise
-        return _say(error.message, error.details, code_of(error))
+        return _say(error.message, error.details, session.failure_code or code_of(error))
     except OSError as error:
         if session.debug:
             raise

@@ -33,6 +33,7 @@ class Session:
         self.framework: str | None = None  # of distributed workloads within such a group
         self.noun = "job"  # what that group calls one
         self.group = "job"  # the words of the group
+        self.failure_code: int | None = None  # exit code of every failure of ours; None: by its kind
         self._config: Config | None = None
         self._endpoint: Endpoint | None = None
         self._client: Client | None = None

@@ -144,6 +144,16 @@ class Client:
     def resume(self, item: Mapping[str, Any]) -> None:
         self._act(item, "resume")
 
+    def cancel(self, workload_id: str, *, now: bool = False) -> wire.Outcome:
+        """End it for good; `now`: without a grace period. Its outcome as it was before."""
+        query: Query = [("now", now or None)]
+        found = self._http.call("POST", f"{_workload(workload_id)}/cancel", query=query, repeatable=True)
+        return cast("wire.Outcome", found)
+
+    def outcome(self, workload_id: str) -> wire.Outcome:
+        """How it ended; `exitCode` is None until it has."""
+        return cast("wire.Outcome", self._http.call("GET", f"{_workload(workload_id)}/outcome"))
+
     def _act(self, item: Mapping[str, Any], action: str) -> None:
         kind = _TYPED.get(str(item.get("type")))
         if kind is not None:

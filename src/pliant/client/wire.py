@@ -124,6 +124,21 @@ class WorkloadItem(TypedDict, total=False):
     progress: Progress | None  # what its job reported last
 
 
+class Outcome(TypedDict):
+    """Answer to GET /api/v1/workloads/{id}/outcome: how it ended."""
+
+    phase: str
+    exitCode: int | None  # None until it has ended; the highest of its tasks; 143 if cancelled or deleted
+    signal: int | None  # that ended the task whose exit code this is
+    outOfMemory: bool
+    cancelled: bool
+    deleted: bool
+    gone: bool  # deleted, and nothing of it lives any more
+    message: str
+    runningSeconds: int
+    gpuHours: float
+
+
 class PodItem(TypedDict, total=False):
     """An entry of GET /api/v1/workloads/{id}/pods: one task."""
 
@@ -139,6 +154,9 @@ class PodItem(TypedDict, total=False):
     gpus: list[str]  # uuids
     exitCode: int | None
     message: str
+    failures: int  # failed attempts that count against retryLimit
+    retryLimit: int
+    retryAt: str | None  # it is not started again before
 
 
 class EventItem(TypedDict, total=False):

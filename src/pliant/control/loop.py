@@ -20,7 +20,7 @@ from pliant.control.board.publisher import Publisher
 from pliant.control.board.view import Board
 from pliant.control.errors import Refused, Unavailable
 from pliant.control.ports import Clock, Engine, Halt, StaleEpoch, Store
-from pliant.control.recording import Cycled, Nothing, Recorder, rows_of
+from pliant.control.recording import Cycled, Nothing, Recorder
 from pliant.control.state.accounting import Accounting
 from pliant.control.state.contradictions import Contradictions
 from pliant.control.state.draft import Draft
@@ -107,7 +107,7 @@ class Loop:
         self.state.rebuild(saved)
         self.audit.restore(saved.settings, self.clock.now())
         for engine in self.engines.values():
-            known = [row for row in saved.attempts if self._engine(row.placement.node) is engine]
+            known = [row for row in saved.of(Attempt) if self._engine(row.placement.node) is engine]
             engine.open(self.post, known, self.state.epoch)
         news = self._wait(0)
         seen = {fact.node.name for fact in news if isinstance(fact, NodeSeen)}
@@ -280,7 +280,7 @@ class Loop:
         state = self.state
         whole = state.rebuilt or self.recorder.due
         news, state.news, state.rebuilt = state.news, [], False
-        base = rows_of(state.world) if whole and not isinstance(self.recorder, Nothing) else None
+        base = [*state.world.rows()] if whole and not isinstance(self.recorder, Nothing) else None
         self.recorder.take(
             Cycled(state.epoch, state.cycles, now, state.settings, news, self.plan, base, took)
         )

@@ -3,36 +3,23 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pliant.control.fractions import TaskUse
 from pliant.model.event import Event
 from pliant.model.fact import Fact
-from pliant.model.ledger import Disruptions, PastUse
-from pliant.model.machine import Cluster, Node, NodePool
+from pliant.model.machine import Cluster, Node
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
-from pliant.model.tenancy import Department, Project
-from pliant.model.topology import Topology
-from pliant.model.workload import Attempt, AttemptId, Launch, Task, Workload
+from pliant.model.workload import Attempt, AttemptId, Launch, Workload
+from pliant.sched.world.rows import Row as WorldRow
 
-Row = (
-    Cluster
-    | Department
-    | Project
-    | NodePool
-    | Topology
-    | Node
-    | Workload
-    | Task
-    | Attempt
-    | PastUse
-    | Disruptions
-    | Progress
-    | PriorityClass
-)
+Row = WorldRow | Cluster | Attempt | Progress | PriorityClass
 """Everything that is stored by identity: put() replaces what has the same identity."""
+
+
+R = TypeVar("R", bound=Row)
 
 
 class StaleEpoch(Exception):
@@ -65,20 +52,17 @@ class Batch:
 class Saved:
     """All rows from which the world is built. Ended attempts and deleted workloads are not among them."""
 
-    cluster: Cluster | None
-    departments: tuple[Department, ...]
-    projects: tuple[Project, ...]
-    pools: tuple[NodePool, ...]
-    nodes: tuple[Node, ...]
-    workloads: tuple[Workload, ...]
-    tasks: tuple[Task, ...]
-    attempts: tuple[Attempt, ...]
+    rows: Sequence[Row]  # in the order of their kinds, what is referred to comes first
     settings: Mapping[str, str]
-    topologies: tuple[Topology, ...] = ()
-    past_uses: tuple[PastUse, ...] = ()
-    disruptions: tuple[Disruptions, ...] = ()
-    progresses: tuple[Progress, ...] = ()
-    priorities: tuple[PriorityClass, ...] = ()
+
+    def of(self, kind: type[R]) -> tuple[R, ...]:
+        """The rows of one kind."""
+        return tuple(row for row in self.rows if isinstance(row, kind))
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The newest; None in a fresh store."""
+        return max(self.of(Cluster), key=lambda row: row.created, default=None)
 
 
 class Store(Protocol):

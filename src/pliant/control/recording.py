@@ -7,7 +7,7 @@ from typing import Protocol
 from pliant.control.errors import NotFound
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
-from pliant.sched.world.state import Row, World
+from pliant.sched.world.rows import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,3 @@ class Nothing:
 
     def close(self) -> None:
         """There is nothing to close."""
-
-
-def rows_of(world: World) -> list[Row]:
-    """Every row from which the same world can be built, in the order in which to put them."""
-    rows: list[Row] = [*world.pools.values(), *world.topologies.values(), *world.departments.values()]
-    rows += [*world.projects.values(), *world.past_uses.values(), *world.disruptions.values()]
-    rows += [state.row for state in world.nodes.values()]
-    return [*rows, *world.workloads.values(), *world.tasks.values()]

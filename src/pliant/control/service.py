@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from pliant.control.board.outcome import Outcome, outcome_of
 from pliant.control.board.pods import pod_names
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
@@ -254,12 +255,39 @@ class Service(Tenancy, Tuning):
 
         self._loop.call(run)
 
+    def cancel(self, identity: str, user: str, *, now: bool = False) -> Workload:
+        """End it for good and keep its record, log and files; `now` leaves its processes no grace period.
+
+        Returns the workload as it was: one that had ended stays as it is.
+        """
+
+        def run(draft: Draft) -> Workload:
+            workload = self._live(identity)
+            if workload.phase.final or workload.cancelled_by:
+                return workload
+            ending = replace(workload, desired=Desired.STOPPED, cancelled_by=user)
+            draft.put(without_grace(ending) if now else ending)
+            draft.event(identity, EventKind.CANCELLED, f"{user} cancelled {workload.name}.", who=user)
+            return workload
+
+        return self._loop.call(run)
+
+    def outcome(self, identity: str) -> Outcome:
+        """How the workload ended, or that it has not; also of a deleted one that is still remembered."""
+        view = self.board.workloads.get(identity)
+        workload = view.workload if view is not None else None
+        if workload is None:
+            workload = next((row for row in self.ended() if row.id == identity), None)
+        if workload is None:
+            raise NotFound(f"There is no workload {identity!r}.", "List them to see which there are.")
+        return outcome_of(workload, self.attempts(identity), self.now())
+
     def resume(self, identity: str, user: str) -> None:
         """Let a suspended workload compete again."""
 
         def run(draft: Draft) -> None:
             workload = self._live(identity)
-            if workload.phase.final:
+            if workload.phase.final or workload.cancelled_by:
                 raise Conflict(
                     f"{workload.name} is over ({workload.phase.value}).", "Submit it again under a new name."
                 )
@@ -384,6 +412,18 @@ class Service(Tenancy, Tuning):
 
     def reason(self, identity: str) -> Reason | None:
         return self.workload(identity).reason
+
+
+def without_grace(workload: Workload) -> Workload:
+    """The workload with a grace period of 0 for all of its tasks."""
+    return replace(
+        workload,
+        launch=replace(workload.launch, grace=0),
+        groups=tuple(
+            replace(group, launch=replace(group.launch, grace=0)) if group.launch is not None else group
+            for group in workload.groups
+        ),
+    )
 
 
 def tasks_of(workload: Workload) -> list[Task]:

@@ -19,6 +19,7 @@ class EventKind(StrEnum):
     STOPPED = "Stopped"
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"
+    CANCELLED = "Cancelled"
     EXITED = "Exited"
     LOST = "Lost"
     RETRYING = "Retrying"

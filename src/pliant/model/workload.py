@@ -208,6 +208,7 @@ class Workload:
     phase_message: str = ""
     completed: int | None = None  # ms; set with a final phase
     deleted: int | None = None  # ms; set once its last attempt is gone
+    cancelled_by: str = ""  # who ended it for good; `desired` is then STOPPED, and its last phase FAILED
     pending_ms: int = 0  # sums over all finished stays in the phase
     running_ms: int = 0
 
@@ -336,3 +337,13 @@ class Attempt:
     stop_cause: str = ""  # id of the decision to stop it; a stop is outstanding while set and `exit` is not
     stop_ordered: int | None = None
     exit: Exit | None = None
+    resized: int | None = None  # ms; of the last live resize, since when it has held `placement`
+    held_before: int = 0  # milli-GPU-ms that it held until then
+
+    def held(self, now: int) -> int:
+        """Milli-GPU-ms that it has held, until its end or until `now`."""
+        since = self.resized if self.resized is not None else self.started
+        if since is None:
+            return 0
+        until = self.exit.at if self.exit is not None else now
+        return self.held_before + max(0, until - since) * self.placement.gpu

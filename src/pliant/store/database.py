@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, select
 
-from pliant.control.ports import Batch, Remembered, Saved
+from pliant.control.ports import Batch, Remembered, Row, Saved
 from pliant.model.event import Event
-from pliant.model.workload import Attempt, Workload
+from pliant.model.progress import Progress
+from pliant.model.workload import Attempt, Task, Workload
 from pliant.store import archive, kinds, migrate, retention, schema
 from pliant.store.codec import CodecError
 from pliant.store.connect import Link, connect, locate
@@ -56,67 +57,54 @@ class Database:
     def load(self) -> Saved:
         """Its settings include `serial`: the highest that any workload ever had, forgotten ones too."""
         alive = schema.workloads.c.deleted.is_(None)
+        needed = {
+            Workload: (alive,),
+            Task: (schema.tasks.c.workload == schema.workloads.c.id, alive),
+            Attempt: (
+                schema.attempts.c.ended.is_(None),
+                schema.attempts.c.workload == schema.workloads.c.id,
+                alive,
+            ),
+            Progress: (schema.progresses.c.workload == schema.workloads.c.id, alive),
+        }
         with self._link.reading() as connection:
             settings = {row.key: row.value for row in connection.execute(select(schema.settings))}
             settings["serial"] = str(connection.execute(select(schema.state.c.serial)).scalar_one())
-            return Saved(
-                cluster=max(self._rows(connection, kinds.CLUSTER), key=lambda c: c.created, default=None),
-                departments=self._rows(connection, kinds.DEPARTMENT),
-                projects=self._rows(connection, kinds.PROJECT),
-                pools=self._rows(connection, kinds.POOL),
-                nodes=self._rows(connection, kinds.NODE),
-                workloads=self._rows(connection, kinds.WORKLOAD, alive),
-                tasks=self._rows(
-                    connection, kinds.TASK, schema.tasks.c.workload == schema.workloads.c.id, alive
-                ),
-                attempts=self._rows(
-                    connection,
-                    kinds.ATTEMPT,
-                    schema.attempts.c.ended.is_(None),
-                    schema.attempts.c.workload == schema.workloads.c.id,
-                    alive,
-                ),
-                settings=settings,
-                topologies=self._rows(connection, kinds.TOPOLOGY),
-                past_uses=self._rows(connection, kinds.PAST_USE),
-                disruptions=self._rows(connection, kinds.DISRUPTIONS),
-                priorities=self._rows(connection, kinds.PRIORITY_CLASS),
-                progresses=self._rows(
-                    connection, kinds.PROGRESS, schema.progresses.c.workload == schema.workloads.c.id, alive
-                ),
-            )
+            rows: list[Row] = []
+            for kind in kinds.KINDS:
+                if kind is not Remembered:  # answers are looked up one by one
+                    rows += self._rows(connection, kind, *needed.get(kind, ()))
+            return Saved(rows, settings)
 
     def events(self, subject: str, *, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
         table = schema.events
         query = (
-            select(table.c.seq, table.c.format, table.c.body)
+            select(table.c.format, table.c.body, table.c.seq)
             .where(table.c.subject == subject, table.c.seq > after)
             .order_by(table.c.seq)
             .limit(limit)
         )
         with self._link.reading() as connection:
             found = connection.execute(query).all()
-        numbers = [row.seq for row in found]
-        events = self._decoded(kinds.EVENT, [(row.format, row.body) for row in found])
-        return [*zip(numbers, events, strict=True)]
+        return [*zip([row.seq for row in found], self._decoded(kinds.EVENT, found), strict=True)]
 
     def attempts(self, workload: str) -> Sequence[Attempt]:
         """By task and number."""
         with self._link.reading() as connection:
-            return self._rows(connection, kinds.ATTEMPT, schema.attempts.c.workload == workload)
+            return self._rows(connection, Attempt, schema.attempts.c.workload == workload)
 
     def ended(self, project: str | None = None, limit: int = 500) -> Sequence[Workload]:
         table = schema.workloads
-        query = select(table.c.format, table.c.body).where(table.c.deleted.is_not(None))
+        query = select(table.c.format, table.c.body, table.c.id).where(table.c.deleted.is_not(None))
         if project is not None:
             query = query.where(table.c.project == project)
         query = query.order_by(table.c.deleted.desc(), table.c.serial.desc()).limit(limit)
         with self._link.reading() as connection:
-            return self._decoded(kinds.WORKLOAD, connection.execute(query).all())
+            return self._decoded(kinds.KINDS[Workload], connection.execute(query).all())
 
     def remembered(self, key: str) -> Remembered | None:
         with self._link.reading() as connection:
-            found = self._rows(connection, kinds.REMEMBERED, schema.remembered.c.key == key)
+            found = self._rows(connection, Remembered, schema.remembered.c.key == key)
         return found[0] if found else None
 
     def prune(self, before: int) -> int:
@@ -131,15 +119,23 @@ class Database:
         """Every later call raises StoreError."""
         self._link.close()
 
-    def _rows(self, connection: Connection, kind: Kind[T], *which: ColumnElement[bool]) -> tuple[T, ...]:
-        """Rows in the order of their keys."""
-        query = select(kind.table.c.format, kind.table.c.body).where(*which).order_by(*kind.table.primary_key)
+    def _rows(self, connection: Connection, row: type[T], *which: ColumnElement[bool]) -> tuple[T, ...]:
+        """Rows of one kind in the order of their keys."""
+        kind = kinds.KINDS[row]
+        key, columns = kind.table.primary_key, kind.table.c
+        query = select(columns.format, columns.body, *key).where(*which).order_by(*key)
         return self._decoded(kind, connection.execute(query).all())
 
-    def _decoded(self, kind: Kind[T], rows: Iterable[tuple[int, str]]) -> tuple[T, ...]:
+    def _decoded(self, kind: Kind[T], rows: Iterable[Sequence[Any]]) -> tuple[T, ...]:
+        """The values of rows, each of which is (format, body, identity ...)."""
+        found: list[T] = []
+        row: Sequence[Any] = ()
         try:
-            return tuple([kind.read(format, body) for format, body in rows])
+            for row in rows:
+                found.append(kind.read(row[0], row[1]))
         except CodecError as error:
             raise StoreError(
-                f"store {self._link.name}: a row of {kind.table.name} cannot be read: {error}"
+                f"store {self._link.name}: row {'/'.join(map(str, row[2:]))} of {kind.table.name} cannot be"
+                f" read: {error}. Restore a backup, or start the release of Pliant that wrote it"
             ) from None
+        return tuple(found)

@@ -1,20 +1,17 @@
 """Which class lives in which table, and what makes its identity."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Table
 
 from pliant.control.ports import Batch, Remembered
+from pliant.control.state.kinds import STORED_ROWS
 from pliant.model.event import Event
-from pliant.model.ledger import Disruptions, PastUse
-from pliant.model.machine import Cluster, Node, NodePool
-from pliant.model.priority import PriorityClass
-from pliant.model.progress import Progress
-from pliant.model.tenancy import Department, Project
-from pliant.model.topology import Topology
 from pliant.model.workload import Attempt, Task, Workload
+from pliant.sched.world.rows import RowKind
 from pliant.store import schema
 from pliant.store.codec import FORMAT, Codec, CodecError
 
@@ -53,54 +50,30 @@ class Kind(Generic[T]):
         return self.codec.decode(body, format)
 
 
-CLUSTER = Kind(Codec(Cluster), schema.clusters, lambda c: {"uuid": c.uuid})
-DEPARTMENT = Kind(Codec(Department), schema.departments, lambda d: {"id": d.id})
-PROJECT = Kind(Codec(Project), schema.projects, lambda p: {"id": p.id})
-POOL = Kind(Codec(NodePool), schema.pools, lambda p: {"id": p.id})
-TOPOLOGY = Kind(Codec(Topology), schema.topologies, lambda t: {"name": t.name})
-NODE = Kind(Codec(Node), schema.nodes, lambda n: {"name": n.name})
-WORKLOAD = Kind(
-    Codec(Workload),
-    schema.workloads,
-    lambda w: {"id": w.id},
-    lambda w: {"project": w.project, "serial": w.serial, "deleted": w.deleted},
-)
-TASK = Kind(
-    Codec(Task),
-    schema.tasks,
-    lambda t: {"workload": t.workload, "name": t.name},
-    lambda t: {"attempt": t.attempt},
-)
-ATTEMPT = Kind(
-    Codec(Attempt),
-    schema.attempts,
-    lambda a: {"workload": a.id.workload, "task": a.id.task, "number": a.id.number},
-    lambda a: {"ended": None if a.exit is None else a.exit.at},
-)
-PAST_USE = Kind(Codec(PastUse), schema.past_uses, lambda u: {"project": u.project, "pool": u.pool})
-DISRUPTIONS = Kind(Codec(Disruptions), schema.disruptions, lambda d: {"project": d.project})
-PROGRESS = Kind(Codec(Progress), schema.progresses, lambda p: {"workload": p.workload})
-PRIORITY_CLASS = Kind(Codec(PriorityClass), schema.priority_classes, lambda p: {"name": p.name})
-EVENT = Kind(Codec(Event), schema.events, lambda _: {}, lambda e: {"subject": e.subject, "at": e.at})
-REMEMBERED = Kind(Codec(Remembered), schema.remembered, lambda r: {"key": r.key}, lambda r: {"at": r.at})
+BESIDES: dict[type, Callable[[Any], Values]] = {
+    Workload: lambda w: {"project": w.project, "serial": w.serial, "deleted": w.deleted},
+    Task: lambda t: {"attempt": t.attempt},
+    Attempt: lambda a: {"ended": None if a.exit is None else a.exit.at},
+    Remembered: lambda r: {"at": r.at},
+}
+"""Columns that queries need besides the identity."""
 
-KINDS: tuple[Kind[Any], ...] = (  # what is referred to comes first
-    CLUSTER,
-    DEPARTMENT,
-    PROJECT,
-    POOL,
-    TOPOLOGY,
-    NODE,
-    WORKLOAD,
-    TASK,
-    ATTEMPT,
-    PROGRESS,
-    PAST_USE,
-    DISRUPTIONS,
-    PRIORITY_CLASS,
-    REMEMBERED,
-)
-_OF_CLASS = {kind.codec.kind: kind for kind in KINDS}
+EVENT = Kind(Codec(Event), schema.events, lambda _: {}, lambda e: {"subject": e.subject, "at": e.at})
+
+
+def _kind(kind: RowKind[T]) -> Kind[T]:
+    names = [name.rpartition(".")[2] for name in kind.identity]
+    parts = [attrgetter(name) for name in kind.identity]
+    return Kind(
+        Codec(kind.row),
+        schema.ROWS[kind.slot],
+        lambda row: {name: part(row) for name, part in zip(names, parts, strict=True)},
+        BESIDES.get(kind.row, lambda _: {}),
+    )
+
+
+KINDS: Mapping[type, Kind[Any]] = {kind.row: _kind(kind) for kind in STORED_ROWS.kinds}
+"""By class, in the order in which rows are put."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +104,8 @@ def _by_kind(
     rows: Sequence[Any], make: Callable[[Kind[Any], Any], Values]
 ) -> list[tuple[Kind[Any], list[Values]]]:
     """Rows per kind in the order of KINDS; of several with one identity the last counts."""
-    found: dict[Kind[Any], dict[tuple[Any, ...], Values]] = {kind: {} for kind in KINDS}
+    found: dict[type, dict[tuple[Any, ...], Values]] = {kind: {} for kind in KINDS}
     for row in rows:
-        kind = _OF_CLASS[type(row)]
-        found[kind][tuple(kind.identity(row).values())] = make(kind, row)
-    return [(kind, [*values.values()]) for kind, values in found.items() if values]
+        kind = KINDS[STORED_ROWS.of(row).row]
+        found[type(row)][tuple(kind.identity(row).values())] = make(kind, row)
+    return [(KINDS[kind], [*values.values()]) for kind, values in found.items() if values]

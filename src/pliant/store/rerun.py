@@ -19,23 +19,10 @@ from enum import Enum
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 VERSION = 2
 """Of the form of the lines and of what the checksum of a plan is made of; others cannot be compared."""
-
-ROWS = {
-    "NodePool": "machine",
-    "Topology": "topology",
-    "Department": "tenancy",
-    "Project": "tenancy",
-    "PastUse": "ledger",
-    "Disruptions": "ledger",
-    "Node": "machine",
-    "Workload": "workload",
-    "Task": "workload",
-}
-"""Classes of rows, and the module of pliant.model in which each is."""
 
 
 class Unreadable(ValueError):
@@ -130,16 +117,14 @@ class Replay:
         spec.loader.exec_module(codec)
         self.unknown: dict[str, int] = {}  # classes that this core does not have, and how often they came
         self._codecs: dict[str, Any] = {}
-        for name, module in ROWS.items():
-            kind = getattr(importlib.import_module(f"pliant.model.{module}"), name, None)
-            if kind is not None:
-                self._codecs[name] = codec.Codec(kind)
         self._settings = codec.Codec(importlib.import_module("pliant.sched.settings").Settings)
         self._decide = importlib.import_module("pliant.sched.cycle").decide
         world = importlib.import_module("pliant.sched.world")
         if not hasattr(world, "World"):  # in older versions the module itself has it
             world = importlib.import_module("pliant.sched.world.state")
         self._world_class = world.World
+        for kind in get_args(world.Row):
+            self._codecs[kind.__name__] = codec.Codec(kind)
         self.world: Any = None
         self.settings: Any = None
 

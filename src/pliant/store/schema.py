@@ -4,6 +4,9 @@ A change here needs a migration in migrations/versions and a new HEAD: fresh dat
 tables, older ones by migrations, and a test holds both equal.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -14,6 +17,9 @@ from sqlalchemy import (
     Table,
     Text,
 )
+
+from pliant.control.state.kinds import STORED_ROWS
+from pliant.sched.world.rows import RowKind
 
 HEAD = "0004"
 """Schema version that this program writes; versions are four digits and grow."""
@@ -30,7 +36,7 @@ metadata = MetaData(
 _Sequence = BigInteger().with_variant(Integer(), "sqlite")  # SQLite counts up only an INTEGER
 
 
-def _row(name: str, *columns: Column[int] | Column[str] | Column[int | None] | Index) -> Table:
+def _row(name: str, *columns: Column[Any] | Index) -> Table:
     return Table(
         name,
         metadata,
@@ -54,48 +60,49 @@ settings = Table(
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
-clusters = _row("clusters", Column("uuid", Text, primary_key=True))
-departments = _row("departments", Column("id", Text, primary_key=True))
-projects = _row("projects", Column("id", Text, primary_key=True))
-pools = _row("pools", Column("id", Text, primary_key=True))
-topologies = _row("topologies", Column("name", Text, primary_key=True))
-nodes = _row("nodes", Column("name", Text, primary_key=True))
-workloads = _row(
-    "workloads",
-    Column("id", Text, primary_key=True),
-    Column("project", Text, nullable=False),
-    Column("serial", BigInteger, nullable=False),
-    Column("deleted", BigInteger),  # ms; null while it lives
-    Index(None, "deleted", "project"),
-)
-tasks = _row(
-    "tasks",
-    Column("workload", Text, ForeignKey("workloads.id", ondelete="CASCADE"), primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("attempt", BigInteger, nullable=False),  # number of its present or last one
-)
-attempts = _row(
-    "attempts",
-    Column("workload", Text, ForeignKey("workloads.id", ondelete="CASCADE"), primary_key=True),
-    Column("task", Text, primary_key=True),
-    Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("ended", BigInteger),  # ms; null while it may live
-    Index(None, "ended"),
-)
-progresses = _row(
-    "progresses",
-    Column("workload", Text, ForeignKey("workloads.id", ondelete="CASCADE"), primary_key=True),
-)
-remembered = _row(
-    "remembered",
-    Column("key", Text, primary_key=True),
-    Column("at", BigInteger, nullable=False),
-)
-past_uses = _row(
-    "past_uses", Column("project", Text, primary_key=True), Column("pool", Text, primary_key=True)
-)
-disruptions = _row("disruptions", Column("project", Text, primary_key=True))
-priority_classes = _row("priority_classes", Column("name", Text, primary_key=True))
+
+
+def _table(kind: RowKind[Any]) -> Table:
+    """The table of a kind of rows: its identity, what queries need besides, and the row."""
+    more = BESIDES.get(kind.slot, ())
+    own = {column.name for column in more if isinstance(column, Column)}
+    names = [name.rpartition(".")[2] for name in kind.identity]
+    return _row(
+        kind.slot, *[Column(name, Text, primary_key=True) for name in names if name not in own], *more
+    )
+
+
+BESIDES: dict[str, Sequence[Column[Any] | Index]] = {
+    "workloads": (
+        Column("project", Text, nullable=False),
+        Column("serial", BigInteger, nullable=False),
+        Column("deleted", BigInteger),  # ms; null while it lives
+        Index(None, "deleted", "project"),
+    ),
+    "tasks": (
+        Column("workload", Text, ForeignKey("workloads.id", ondelete="CASCADE"), primary_key=True),
+        Column("name", Text, primary_key=True),
+        Column("attempt", BigInteger, nullable=False),  # number of its present or last one
+    ),
+    "attempts": (
+        Column("workload", Text, ForeignKey("workloads.id", ondelete="CASCADE"), primary_key=True),
+        Column("task", Text, primary_key=True),
+        Column("number", BigInteger, primary_key=True, autoincrement=False),
+        Column("ended", BigInteger),  # ms; null while it may live
+        Index(None, "ended"),
+    ),
+    "progresses": (
+        Column("workload", Text, ForeignKey("workloads.id", ondelete="CASCADE"), primary_key=True),
+    ),
+    "remembered": (Column("at", BigInteger, nullable=False),),
+}
+"""Columns by table, beyond a text for each part of the identity."""
+
+ROWS: dict[str, Table] = {kind.slot: _table(kind) for kind in STORED_ROWS.kinds}
+"""The table of each kind of rows."""
+
+workloads, tasks, attempts = ROWS["workloads"], ROWS["tasks"], ROWS["attempts"]
+progresses, remembered = ROWS["progresses"], ROWS["remembered"]
 events = Table(
     "events",
     metadata,

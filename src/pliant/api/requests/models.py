@@ -237,7 +237,7 @@ class Inference(Submit):
 
 class Batch(Body):
     ids: Annotated[list[Word], Field(min_length=1, max_length=100)]
-    action: Literal["delete", "suspend", "resume"]
+    action: Literal["cancel", "delete", "suspend", "resume"]
 
 
 class Command(Body):

@@ -2,9 +2,13 @@
 
 from pliant.api.responses.times import stamp
 from pliant.api.responses.workloads import Item, numbers_of
+from pliant.control.board.outcome import Outcome
 from pliant.control.board.view import WorkloadView
 from pliant.model.event import Event, EventKind
 from pliant.model.workload import Phase
+
+MILLI_GPU_HOUR = 1000 * 3_600_000
+"""Milli-GPU-ms of one GPU-hour."""
 
 _WARNINGS = frozenset(
     {
@@ -72,3 +76,19 @@ def record_item(view: WorkloadView, number: int, event: Event) -> Item:
         spec = {"event": event_item(view, number, event)}
     kind = "Event" if phase is None else "PhaseUpdate"
     return {"meta": {"creationTimestamp": stamp(event.at), "type": kind}, "spec": spec}
+
+
+def outcome_item(outcome: Outcome) -> Item:
+    """A wire.Outcome."""
+    return {
+        "phase": outcome.phase.value,
+        "exitCode": outcome.exit_code,
+        "signal": outcome.signal,
+        "outOfMemory": outcome.out_of_memory,
+        "cancelled": bool(outcome.cancelled_by),
+        "deleted": outcome.deleted,
+        "gone": outcome.gone,
+        "message": outcome.message,
+        "runningSeconds": outcome.running // 1000,
+        "gpuHours": round(outcome.held / MILLI_GPU_HOUR, 4),
+    }

@@ -151,6 +151,19 @@ class WorkloadItem(Shape):
     progress: Progress | None
 
 
+class Outcome(Shape):
+    phase: str
+    exitCode: int | None
+    signal: int | None
+    outOfMemory: bool
+    cancelled: bool
+    deleted: bool
+    gone: bool
+    message: str
+    runningSeconds: int
+    gpuHours: float
+
+
 class PodItem(Shape):
     name: str
     status: str
@@ -163,6 +176,9 @@ class PodItem(Shape):
     gpus: list[str]
     exitCode: int | None
     message: str
+    failures: int
+    retryLimit: int
+    retryAt: str | None
 
 
 class EventItem(Shape):

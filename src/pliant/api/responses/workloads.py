@@ -262,6 +262,9 @@ class Renderer:
             "gpus": list(task.carries.uuids) if task.carries is not None else [],
             "exitCode": end.code if end is not None else None,
             "message": f"{task.name} {describe_exit(end)}." if end is not None else "",
+            "failures": task.failures,
+            "retryLimit": workload.backoff_limit,
+            "retryAt": stamp_or_none(task.retry_at if task.phase is TaskPhase.WAITING else None),
         }
 
 

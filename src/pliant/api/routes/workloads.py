@@ -15,7 +15,7 @@ from pliant.api.requests.models import Batch
 from pliant.api.responses import models
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
-from pliant.api.responses.history import event_item, record_item
+from pliant.api.responses.history import event_item, outcome_item, record_item
 from pliant.api.responses.progress import points
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.api.responses.workloads import Item, ended_view, job_type, reason_item, status_of, submitted
@@ -127,7 +127,15 @@ def batch(body: Batch, here: Here, caller: Caller) -> Response:
 
 
 def _actions(here: Context) -> dict[str, Callable[[str, str], None]]:
-    return {"delete": here.service.delete, "suspend": here.service.suspend, "resume": here.service.resume}
+    def cancel(identity: str, user: str) -> None:
+        here.service.cancel(identity, user)
+
+    return {
+        "cancel": cancel,
+        "delete": here.service.delete,
+        "suspend": here.service.suspend,
+        "resume": here.service.resume,
+    }
 
 
 @router.get("/{identity}", **answers(200, models.WorkloadItem))
@@ -140,6 +148,24 @@ def delete_workload(identity: str, here: Here, caller: Caller) -> Response:
     """End it; its name is free at once."""
     here.service.delete(identity, caller.user)
     return answer({"status": "deleting"}, 202)
+
+
+Now = Annotated[bool, Query(description="Kill its processes without a grace period.")]
+
+
+@router.post("/{identity}/cancel", **answers(200, models.Outcome))
+def cancel_workload(identity: str, here: Here, caller: Caller, now: Now = False) -> Response:
+    """End it for good; its record, log and files stay. Answers its outcome as it was before."""
+    find(here, identity)
+    before = here.service.outcome(identity)
+    here.service.cancel(identity, caller.user, now=now)
+    return answer(outcome_item(before))
+
+
+@router.get("/{identity}/outcome", **answers(200, models.Outcome))
+def outcome(identity: str, here: Here) -> Response:
+    """How it ended; `exitCode` is null until it has."""
+    return answer(outcome_item(here.service.outcome(identity)))
 
 
 @router.get("/{identity}/pods", **answers(200, models.PodList))

@@ -145,6 +145,10 @@ def list_nodes(session: Session) -> None:
 @pass_session
 def describe(session: Session, names: tuple[str, ...]) -> None:
     """Everything about the named nodes, or about all: what they have, and who has which GPU."""
+    describe_nodes(session, names)
+
+
+def describe_nodes(session: Session, names: Sequence[str]) -> None:
     nodes = chosen(session, names)
 
     def blocks() -> str:

@@ -69,6 +69,11 @@ def show_gpus(value: float | None) -> str:
     return f"{'-' if milli < 0 else ''}{hundredths // 100}.{hundredths % 100:02d}"
 
 
+def counted_gpus(value: float) -> str:
+    """In prose: 1 GPU, 2 GPUs, 0.5 GPU, 2.25 GPUs, 0 GPUs."""
+    return f"{value:.3g} {'GPU' if 0 < value <= 1 else 'GPUs'}"
+
+
 def show_bytes(value: float | None) -> str:
     """GiB with at most one decimal; MiB below one."""
     if not value:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pliant.cli.lazy import TailCommand, tail
+from pliant.cli.lazy import JobCommand, TailCommand, tail
 from pliant.cli.output.amounts import checked_name, number
 from pliant.cli.output.formats import output_options, project_option
 from pliant.cli.session import Session, pass_session
@@ -29,6 +29,10 @@ class SubmitCommand(TailCommand):
 
     def before_tail(self, args: list[str]) -> list[str]:
         return ["--command-follows" if word in ("--command", "--command=true") else word for word in args]
+
+
+class RunCommand(JobCommand, SubmitCommand):
+    """The same for `run`, which returns the job's exit code."""
 
 
 def options(function: _Function) -> _Function:

@@ -16,11 +16,24 @@ from pliant.cli.output.progress import labels
 from pliant.cli.output.shares import shares_table
 from pliant.cli.output.tables import table
 from pliant.cli.session import Session, pass_session
+from pliant.client.errors import BadRequest
 
 if TYPE_CHECKING:
     from pliant.client.wire import EventItem, PodItem, WorkloadItem
 
-describe = LazyGroup(
+
+class DescribeGroup(LazyGroup):
+    """`describe job NAME`, `describe node NAME`; also `describe NAME` of whichever has that name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.where and not args[0].startswith("-"):
+            return "NAME", either, args
+        return super().resolve_command(ctx, args)
+
+
+describe = DescribeGroup(
     {
         "Commands": {
             "job": "pliant.cli.workloads.describe:job",
@@ -28,7 +41,7 @@ describe = LazyGroup(
         }
     },
     name="describe",
-    help="Everything about a job or a node.",
+    help="Show everything about a job or a node: `describe NAME`, `describe job NAME`, `describe node NAME`.",
 )
 
 
@@ -45,13 +58,57 @@ def job(session: Session, name: str) -> None:
     show_job(session, name)
 
 
-@click.command("get", cls=Command, short_help="`get pods`; the older word for `describe job`.")
-@click.option("-e", "--events", is_flag=True, help="Accepted; events are shown anyway.")
+@click.command("NAME", cls=Command)
+@_options
+def either(session: Session, name: str) -> None:
+    """Show everything about the job or the node of that name."""
+    project = session.current_project
+    is_job = any(session.client.workloads(project, name=name))
+    is_node = any(entry["name"] == name for entry in session.client.nodes())
+    if is_job and is_node:
+        raise BadRequest(
+            f"{name} is a job and a node.",
+            f"Use `{session.program} describe job {name}` or `{session.program} describe node {name}`.",
+        )
+    if is_node:
+        from pliant.cli.cluster.node import describe_nodes
+
+        describe_nodes(session, (name,))
+        return
+    show_job(session, name)
+
+
+_LISTS = {
+    "jobs": "jobs", "job": "jobs", "workloads": "jobs", "nodes": "nodes", "node": "nodes", "no": "nodes",
+    "projects": "projects", "project": "projects",
+}  # fmt: skip
+
+
+@click.command("get", cls=Command, short_help="List jobs, pods, nodes or projects, as kubectl does.")
+@click.argument("name", metavar="jobs|pods|nodes|projects|NAME", shell_complete=workload_names)
+@click.argument("names", nargs=-1)
+@click.option("-e", "--events", is_flag=True, help="Accepted; events are always shown.")
+@click.option("-A", "--all-projects", "everywhere", is_flag=True, help="get jobs: of all projects.")
 @click.option("-l", "--selector", metavar="K=V", help="get pods: only of workloads with these labels.")
 @click.option("-n", "--namespace", metavar="NAME", help="get pods: of this project.")
-@_options
-def get(session: Session, name: str, events: bool, selector: str | None, namespace: str | None) -> None:
-    """`get pods` lists pods in the columns of kubectl; `get NAME` is the same as `describe job NAME`."""
+@project_option
+@output_options
+@pass_session
+def get(
+    session: Session,
+    name: str,
+    names: tuple[str, ...],
+    events: bool,
+    everywhere: bool,
+    selector: str | None,
+    namespace: str | None,
+) -> None:
+    """List jobs, pods, nodes or projects. `get NAME` is the same as `describe job NAME`."""
+    if name in _LISTS and selector is None and namespace is None:
+        from pliant.cli.workloads.listing import show_list
+
+        show_list(session, _LISTS[name], names, everywhere=everywhere)
+        return
     if name in ("pods", "pod", "po"):
         from pliant.cli.workloads.pods import get_pods
 

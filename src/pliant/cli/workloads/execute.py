@@ -9,10 +9,12 @@ from typing import Any
 import click
 
 from pliant.cli.completion import workload_names
-from pliant.cli.exits import TIMED_OUT
-from pliant.cli.lazy import Command
+from pliant.cli.exits import WAIT_TIMED_OUT
+from pliant.cli.lazy import Command, JobCommand
 from pliant.cli.output.formats import project_option
 from pliant.cli.session import Session, pass_session
+from pliant.cli.workloads.follow import Follower
+from pliant.cli.workloads.outcomes import POLL, summary
 from pliant.client.errors import PliantError
 
 _FINAL = ("Completed", "Failed", "Stopped", "Deleting")
@@ -76,11 +78,11 @@ def bash(session: Session, name: str, pod: str | None) -> int:
     return _run(session, name, ["/bin/bash"], stdin=True, tty=sys.stdin.isatty(), pod=pod)
 
 
-@click.command("attach", cls=Command, short_help="Follow the output of a workload, once it runs.")
+@click.command("attach", cls=JobCommand, short_help="Follow a job's output; return its exit code.")
 @_name
 @_pod
-@click.option("--no-stdin", is_flag=True, help="Send no input.")
-@click.option("--no-tty", is_flag=True, help="Use no terminal.")
+@click.option("--no-stdin", is_flag=True, help="Accepted; attach never sends input.")
+@click.option("--no-tty", is_flag=True, help="Accepted; attach never uses a terminal.")
 @click.option(
     "--pod-running-timeout", default=600, type=click.IntRange(1), help="Seconds to wait until it runs."
 )
@@ -99,28 +101,39 @@ def attach(
 def attach_to(
     session: Session, workload_id: str, name: str, *, pod: str | None = None, limit: int = 600
 ) -> int:
-    """Follow a workload's output from its start; 7 if it does not run within `limit` seconds."""
-    deadline = time.monotonic() + limit
-    item: Any = session.client.workload(workload_id)
-    waiting = False
-    while not item.get("runningPods") and item["phase"] not in _FINAL:
+    """Follow a workload's output, return its exit code; 124 if it does not start in `limit` seconds."""
+    if not _started(session, workload_id, limit):
+        click.echo(f"Error: {name} did not start within {limit}s; it stays in the queue.", err=True)
+        return WAIT_TIMED_OUT
+    if pod is None and (pods := session.client.pods(workload_id)):
+        session.note(f"Connecting to pod {pods[-1]['name']}")
+    return followed(session, workload_id, name, pod=pod)
+
+
+def followed(
+    session: Session, workload_id: str, name: str, *, pod: str | None = None, tail: int | None = None
+) -> int:
+    """Show what a workload prints until it ends; its exit code."""
+    outcome = Follower(session, workload_id, name, pod=pod, tail=tail, quiet=True).run()
+    assert outcome["exitCode"] is not None
+    if outcome["exitCode"]:
+        session.note(summary(name, outcome))
+    return outcome["exitCode"]
+
+
+def _started(session: Session, workload_id: str, limit: int) -> bool:
+    """Wait until a task runs or all is over."""
+    deadline, waiting = time.monotonic() + limit, False
+    while True:
+        item: Any = session.client.workload(workload_id)
+        if item["runningPods"] or item["phase"] in _FINAL:
+            return True
         if not waiting:
             session.note("Waiting for pod to start running...")
             waiting = True
         if time.monotonic() > deadline:
-            raise_after = item.get("reason") or {}
-            click.echo(f"{name} still does not run: {raise_after.get('message') or item['status']}", err=True)
-            return TIMED_OUT
-        time.sleep(0.2)
-        item = session.client.workload(workload_id)
-    if pod is None:
-        pods = session.client.pods(workload_id)
-        if pods:
-            session.note(f"Connecting to pod {pods[-1]['name']}")
-    for piece in session.client.logs(workload_id, follow=True, pod=pod):
-        sys.stdout.buffer.write(piece)
-        sys.stdout.buffer.flush()
-    return 0
+            return False
+        time.sleep(POLL)
 
 
 def _run(session: Session, name: str, command: Any, *, stdin: bool, tty: bool, pod: str | None) -> int:

@@ -1,4 +1,4 @@
-"""delete, suspend, resume: one line for each name."""
+"""cancel, delete, suspend, resume: one line for each name."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pliant.cli.exits import code_of
 from pliant.cli.lazy import Command
 from pliant.cli.output.formats import project_option
 from pliant.cli.session import Session, pass_session
+from pliant.cli.workloads.outcomes import ending
 from pliant.client.errors import NotFound, PliantError
 
 _names = click.argument("names", nargs=-1, metavar="NAME...", shell_complete=workload_names)
@@ -23,7 +24,7 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 class _Verb(NamedTuple):
-    act: Callable[[Session, Any], None]
+    act: Callable[[Session, Any], str | None]  # returns the line to print; None: that it was `done`
     done: str
     infinitive: str
     missing: str
@@ -42,6 +43,27 @@ _SUSPEND = _Verb(
 _RESUME = _Verb(
     lambda session, item: session.client.resume(item), "resumed", "resume", "{noun} {name} not found"
 )
+
+
+@click.command("cancel", cls=Command, short_help="End jobs and keep their records, logs and files.")
+@_names
+@_all
+@click.option("--now", is_flag=True, help="Kill their processes without a grace period.")
+@project_option
+@pass_session
+def cancel(session: Session, names: tuple[str, ...], everything: bool, now: bool) -> int:
+    """End jobs for good. Their records, logs and files stay; `delete` removes them."""
+
+    def act(session: Session, item: Any) -> str:
+        before = session.client.cancel(item["id"], now=now)
+        if before["exitCode"] is None:
+            return f"{item['name']} is being cancelled."
+        return f"{item['name']} had already {_ENDED.get(ending(before), ending(before))}."
+
+    return _each(session, _Verb(act, "", "cancel", "{noun} {name} not found"), names, (), everything)
+
+
+_ENDED = {"was cancelled": "been cancelled", "was deleted": "been deleted"}
 
 
 @click.command("delete", cls=Command, short_help="Delete jobs; never asks.")
@@ -105,7 +127,7 @@ def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str
     worst = 0
     for name, find in _targets(session, names, ids, everything):
         try:
-            verb.act(session, find())
+            said = verb.act(session, find())
         except NotFound as error:
             missing = verb.missing.format(noun=noun, name=name, project=session.current_project)
             click.echo(missing, err=True)
@@ -116,7 +138,7 @@ def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str
             click.echo(f"Failed to {verb.infinitive} {noun.lower()} {name}: {error.message}", err=True)
             worst = worst or code_of(error)
         else:
-            click.echo(f"{noun} {name} {verb.done} successfully.")
+            click.echo(said or f"{noun} {name} {verb.done} successfully.")
     return worst
 
 

@@ -69,18 +69,33 @@ def list_command(
     columns: str | None,
 ) -> None:
     """List jobs (the default), projects, nodes or clusters; of NAMES only, if any are given."""
-    if what in ("jobs", "job"):
-        bare = click.get_current_context().get_parameter_source("what") is not ParameterSource.COMMANDLINE
-        form = ALL if everywhere and bare else CLASSIC
+    bare = click.get_current_context().get_parameter_source("what") is not ParameterSource.COMMANDLINE
+    form = ALL if everywhere and bare else CLASSIC
+    if what not in _WHAT:
+        raise click.UsageError(f"{what!r} cannot be listed. Use one of jobs, projects, nodes, clusters.")
+    plural = what if what.endswith("s") else f"{what}s"
+    show_list(session, plural, names, form=form, everywhere=everywhere, watch=watch, columns=columns)
+
+
+def show_list(
+    session: Session,
+    what: str,
+    names: Sequence[str],
+    *,
+    form: Form = CLASSIC,
+    everywhere: bool = False,
+    watch: bool = False,
+    columns: str | None = None,
+) -> None:
+    """Print jobs, projects, nodes or clusters."""
+    if what == "jobs":
         workloads(session, form, everywhere=everywhere, watch=watch, columns=columns, names=names)
         return
-    if what not in _WHAT:
-        raise click.UsageError(f"There is no list of {what!r}, only of jobs, projects, nodes and clusters.")
     if watch or everywhere:
         raise click.UsageError("--watch and --all-projects are for lists of jobs.")
     from importlib import import_module
 
-    module, _, attribute = _OTHERS[what if what.endswith("s") else f"{what}s"].partition(":")
+    module, _, attribute = _OTHERS[what].partition(":")
     show_others: Any = getattr(import_module(module), attribute)
     show_others(session, names)
 

@@ -8,16 +8,18 @@ import time
 import click
 
 from pliant.cli.completion import workload_names
+from pliant.cli.exits import OWN_FAILURE
 from pliant.cli.lazy import Command
 from pliant.cli.output.amounts import duration, moment
 from pliant.cli.output.formats import project_option
 from pliant.cli.session import Session, pass_session
+from pliant.cli.workloads.execute import followed
 
 
 @click.command("logs", cls=Command, short_help="Show what a workload printed.")
 @click.argument("name", shell_complete=workload_names)
 @click.option("-f", "--follow", is_flag=True, help="Go on until it ends.")
-@click.option("-t", "--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
+@click.option("-n", "-t", "--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
 @click.option("--since", metavar="TIME", help="Only of the last 5s, 2m, 3h.")
 @click.option("--since-time", metavar="RFC3339", help="Only after that moment.")
 @click.option("--timestamps", is_flag=True, help="A time before each line.")
@@ -35,8 +37,8 @@ def logs(
     timestamps: bool,
     pod: str | None,
     attempt: int | None,
-) -> None:
-    """Show what a workload printed; with -f go on until it ends."""
+) -> int:
+    """Show what a workload printed; with -f go on until it ends, and return its exit code."""
     if since and since_time:
         raise click.UsageError("--since and --since-time exclude each other.")
     ago = round(duration(since, "--since")) if since else None
@@ -47,10 +49,15 @@ def logs(
             raise click.UsageError(
                 f"--since-time {since_time}: not a time such as 2026-01-31T12:00:00Z."
             ) from None
+    if follow:
+        session.failure_code = OWN_FAILURE
     item = session.find(name)
+    if follow and attempt is None and ago is None and not timestamps:
+        return followed(session, item["id"], name, pod=pod, tail=tail)
     stream = session.client.logs(
         item["id"], follow=follow, tail=tail, since=ago, pod=pod, timestamps=timestamps, attempt=attempt
     )
     for piece in stream:
         sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
+    return 0

@@ -22,6 +22,7 @@ from pliant.sched.cycle import decide
 from pliant.sched.explain.drain import drained
 from pliant.sched.explain.trial import Change, apply, gone
 from pliant.sched.settings import Settings
+from pliant.sched.world.rows import WORLD_ROWS
 from pliant.sched.world.state import World
 
 MOST_NODES = 1_000
@@ -45,14 +46,8 @@ def suppose(world: World, now: int, settings: Settings, said: Sequence[Mapping[s
 
 def _final(change: Change) -> Change:
     """Drops come first when a change is made: what was dropped after it was put shall not come back."""
-    kept = {(type(row).__name__, _key(row)) for row in change.drops}
-    return Change(
-        tuple(row for row in change.puts if (type(row).__name__, _key(row)) not in kept), change.drops
-    )
-
-
-def _key(row: object) -> object:
-    return getattr(row, "key", None) or getattr(row, "id", None) or getattr(row, "name", "")
+    dropped = set(map(WORLD_ROWS.identity, change.drops))
+    return Change(tuple(row for row in change.puts if WORLD_ROWS.identity(row) not in dropped), change.drops)
 
 
 def _one(world: World, now: int, settings: Settings, entry: Mapping[str, Any], number: int) -> Change:

@@ -1,44 +1,15 @@
 """What one cycle is about to record: rows, removals and history, in order, before anything is committed."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from pliant.control.ports import Batch, Remembered, Row
+from pliant.control.state.kinds import STORED_ROWS
 from pliant.model.event import Event, EventKind
-from pliant.model.ledger import Disruptions, PastUse
-from pliant.model.machine import Cluster, Node, NodePool
-from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
 from pliant.model.reason import Reason
-from pliant.model.tenancy import Department, Project
-from pliant.model.topology import Topology
-from pliant.model.workload import Attempt, Task, Workload
 
-Identity = tuple[str, object]
-
-
-def identity(row: Row | Remembered) -> Identity:
-    """What makes two rows the same thing."""
-    match row:
-        case Task():
-            return ("task", row.key)
-        case Node():
-            return ("node", row.name)
-        case Topology():
-            return ("topology", row.name)
-        case PastUse():
-            return ("past use", (row.project, row.pool))
-        case Disruptions():
-            return ("disruptions", row.project)
-        case PriorityClass():
-            return ("priority class", row.name)
-        case Progress():
-            return ("progress", row.workload)
-        case Cluster():
-            return ("cluster", row.uuid)
-        case Remembered():
-            return ("remembered", row.key)
-        case Workload() | Attempt() | Department() | Project() | NodePool():
-            return (type(row).__name__, row.id)
+Identity = tuple[str, Hashable]
 
 
 @dataclass(slots=True)
@@ -52,12 +23,12 @@ class Draft:
     settings: dict[str, str] = field(default_factory=dict)
 
     def put(self, row: Row | Remembered) -> None:
-        key = identity(row)
+        key = STORED_ROWS.identity(row)
         self.dropped.pop(key, None)
         self.rows[key] = row
 
     def drop(self, row: Row) -> None:
-        key = identity(row)
+        key = STORED_ROWS.identity(row)
         self.rows.pop(key, None)
         self.dropped[key] = row
 

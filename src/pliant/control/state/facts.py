@@ -44,7 +44,9 @@ class FactBook:
                     self._state.put(draft, replace(task, carries=carries))
                     row = self._state.attempts.get(attempt)
                     if row is not None:
-                        self._state.put(draft, replace(row, placement=carries))
+                        held = row.held(draft.now)
+                        row = replace(row, placement=carries, resized=draft.now, held_before=held)
+                        self._state.put(draft, row)
                     self._vacated(attempt, task.carries, carries, draft)
 
     def _vacated(self, attempt: AttemptId, before: Placement, after: Placement, draft: Draft) -> None:

@@ -11,15 +11,14 @@ from pliant.control.state.setting import KEY, restored
 from pliant.control.state.transitions import following, phase_changed, phase_of, rejoining
 from pliant.model.event import EventKind
 from pliant.model.ledger import Disruptions, PastUse
-from pliant.model.machine import Cluster, Node, NodePool
+from pliant.model.machine import Cluster, Node
 from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
 from pliant.model.reason import Reason
-from pliant.model.tenancy import Department, Project
-from pliant.model.topology import Topology
 from pliant.model.workload import Attempt, AttemptId, Desired, Phase, Task, Workload
 from pliant.sched.plan import Verdict
 from pliant.sched.settings import Settings
+from pliant.sched.world.rows import of_world
 from pliant.sched.world.state import World
 
 
@@ -54,24 +53,13 @@ class State:
         """Start over from the store's rows."""
         self.world = World()
         self.news, self.rebuilt = [], True
-        for rows in (
-            saved.pools,
-            saved.topologies,
-            saved.departments,
-            saved.projects,
-            saved.nodes,
-            saved.workloads,
-            saved.tasks,
-            saved.past_uses,
-            saved.disruptions,
-        ):
-            for row in rows:
-                self.world.put(row)
+        for row in filter(of_world, saved.rows):
+            self.world.put(row)
         self.cluster = saved.cluster
-        self.attempts = {attempt.id: attempt for attempt in saved.attempts}
+        self.attempts = {row.id: row for row in saved.of(Attempt)}
         self.settings = restored(self._built_in, saved.settings.get(KEY, ""))
-        self.progress = {row.workload: row for row in saved.progresses}
-        self.priorities = {row.name: row for row in saved.priorities}
+        self.progress = {row.workload: row for row in saved.of(Progress)}
+        self.priorities = {row.name: row for row in saved.of(PriorityClass)}
         self.marks = restored_marks(saved.settings)
         self.serial = max(self.serial, int(saved.settings.get("serial", "0")))
         self.touched = set(self.world.workloads)
@@ -92,8 +80,11 @@ class State:
 
     def note(self, row: Row | Remembered, *, gone: bool = False) -> None:
         """Let memory follow a row that this cycle records or removes."""
-        if not isinstance(row, Attempt | Cluster | Remembered | Progress | PriorityClass):
+        if isinstance(row, Task) and (known := self.world.tasks.get(row.key)) is not None:
+            self._shake(known)
+        if of_world(row):
             self.news.append(News(row, gone))
+            (self.world.drop if gone else self.world.put)(row)
         match row:
             case Attempt():
                 if gone or row.exit is not None:
@@ -102,32 +93,28 @@ class State:
                     self.attempts[row.id] = row
             case Workload():
                 self.touched.add(row.id)
-                (self.world.drop if gone else self.world.put)(row)
             case Task():
                 self.touched.add(row.workload)
-                for known in (self.world.tasks.get(row.key), row):
-                    places = (known.claims, known.carries) if known is not None else ()
-                    self.shaken.update(place.node for place in places if place is not None)
-                (self.world.drop if gone else self.world.put)(row)
-            case PastUse() | Disruptions():
-                (self.world.drop if gone else self.world.put)(row)
-            case Department() | Project() | NodePool() | Topology() | Node():
-                (self.world.drop if gone else self.world.put)(row)
-                self.shaken.update([row.name] if isinstance(row, Node) else self.world.nodes)
-                self.moved = True
-            case Cluster():
-                self.cluster = row
-                self.moved = True
+                self._shake(row)
             case Progress():
                 self.progress[row.workload] = row
                 self.touched.add(row.workload)
+            case Cluster():
+                self.cluster = row
+                self.moved = True
             case PriorityClass():
                 self.priorities.pop(row.name, None)
                 if not gone:
                     self.priorities[row.name] = row
                 self.moved = True
-            case Remembered():
-                pass
+            case PastUse() | Disruptions() | Remembered():
+                pass  # no reader is told of it
+            case _:  # tenancy and machines, by which all else is looked at
+                self.shaken.update([row.name] if isinstance(row, Node) else self.world.nodes)
+                self.moved = True
+
+    def _shake(self, task: Task) -> None:
+        self.shaken.update(place.node for place in (task.claims, task.carries) if place is not None)
 
     def node(self, name: str) -> Node | None:
         state = self.world.nodes.get(name)
@@ -149,6 +136,8 @@ class State:
             if phase is workload.phase:
                 continue
             message = self.last_words.get(identity, "") if phase.final else ""
+            if workload.cancelled_by and phase.final:
+                message = f"Cancelled by {workload.cancelled_by}."
             self.put(draft, phase_changed(workload, phase, draft.now, message))
             words = message or f"The workload is {phase.value.lower()}."
             if phase.final:
@@ -174,8 +163,7 @@ class State:
             for task in tasks:
                 draft.drop(task)
                 self.note(task, gone=True)
-            self.world.drop(workload)
-            self.news.append(News(workload, gone=True))
+            self.note(workload, gone=True)
             draft.put(replace(workload, deleted=draft.now, phase_since=draft.now))
             draft.event(identity, EventKind.DELETED, f"{workload.name} is gone.", who="server")
             for memory in (self.reasons, self.verdicts, self.last_words, self.progress):

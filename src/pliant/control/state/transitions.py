@@ -63,7 +63,8 @@ def phase_of(workload: Workload, tasks: Sequence[Task]) -> Phase:
     if workload.phase.final:
         return workload.phase
     if workload.desired is Desired.STOPPED:
-        return Phase.STOPPING if live else Phase.STOPPED
+        over = Phase.FAILED if workload.cancelled_by else Phase.STOPPED
+        return Phase.STOPPING if live else over
     if any(task.phase is TaskPhase.FAILED for task in tasks):
         return Phase.FAILED
     core = core_of(workload, tasks)

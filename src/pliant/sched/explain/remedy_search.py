@@ -8,7 +8,8 @@ from pliant.sched.explain.remedies import Remedy
 from pliant.sched.explain.trial import Change, Decide, Trial, apply, started, together
 from pliant.sched.settings import Settings
 from pliant.sched.world.portions import whole
-from pliant.sched.world.state import Row, World
+from pliant.sched.world.rows import WORLD_ROWS
+from pliant.sched.world.state import World
 
 UNITS = {"gpu": GPU, "cpu": 1000, "memory": 2**30}
 
@@ -91,10 +92,9 @@ class Search:
         undone = [apply(self.world, undo) for undo in reversed(self._undo)]
         try:
             for at, left in enumerate(self.after):
-                later = {
-                    _identity(row) for step in (*self.after[at + 1 :], remedy) for row in step.change.puts
-                }
-                if later & {_identity(row) for row in left.change.puts}:
+                touched = {WORLD_ROWS.identity(row) for row in left.change.puts}
+                after = (row for step in (*self.after[at + 1 :], remedy) for row in step.change.puts)
+                if not touched.isdisjoint(map(WORLD_ROWS.identity, after)):
                     continue
                 rest = together(other.change for other in self.after if other is not left)
                 if self.works(rest.and_then(remedy.change)):
@@ -118,10 +118,3 @@ class Search:
         while self._undo:
             apply(self.world, self._undo.pop())
         self.after = ()
-
-
-def _identity(row: Row) -> tuple[str, object]:
-    return (
-        type(row).__name__,
-        getattr(row, "key", None) or getattr(row, "id", None) or getattr(row, "name", ""),
-    )

@@ -3,11 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pliant.model.ledger import Disruptions, PastUse
-from pliant.model.machine import Node, NodePool
 from pliant.model.quantity import GPU
-from pliant.model.tenancy import Department, Project
-from pliant.model.topology import Topology
 from pliant.model.workload import Task, Workload
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
@@ -15,7 +11,8 @@ from pliant.sched.shares.fair_share import INFINITE, bound
 from pliant.sched.shares.queue_order import job_key
 from pliant.sched.world.chunks import Chunk
 from pliant.sched.world.queue_tree import NOTHING
-from pliant.sched.world.state import Row, World
+from pliant.sched.world.rows import Row
+from pliant.sched.world.state import World
 
 Decide = Callable[[World, int, Settings], Plan]
 """The core: what to do about a world at an instant (ms)."""
@@ -59,42 +56,18 @@ def apply(world: World, change: Change) -> Change:
     puts: list[Row] = []
     drops: list[Row] = []
     for row in change.drops:
-        known = _known(world, row)
+        known = world.known(row)
         if known is not None:
             puts.insert(0, known)  # what was dropped last comes back first: a workload before its tasks
             world.drop(row)
     for row in change.puts:
-        known = _known(world, row)
+        known = world.known(row)
         if known is None:
             drops.insert(0, row)
         else:
             puts.append(known)
         world.put(row)
     return Change(tuple(puts), tuple(drops))
-
-
-def _known(world: World, row: Row) -> Row | None:
-    """The row of the same identity that the world has now."""
-    match row:
-        case Task():
-            return world.tasks.get(row.key)
-        case Workload():
-            return world.workloads.get(row.id)
-        case Project():
-            return world.projects.get(row.id)
-        case Department():
-            return world.departments.get(row.id)
-        case Node():
-            state = world.nodes.get(row.name)
-            return None if state is None else state.row
-        case NodePool():
-            return next((pool for pool in world.pools.values() if pool.id == row.id), None)
-        case Topology():
-            return world.topologies.get(row.name)
-        case PastUse():
-            return world.past_uses.get((row.project, row.pool))
-        case Disruptions():
-            return world.disruptions.get(row.project)
 
 
 def gone(world: World, workload: str) -> Change:
@@ -138,13 +111,8 @@ def narrowed(world: World, keep: Iterable[str]) -> World:
     world.settle()
     left_out = _beyond(world, frozenset(keep))
     copy = World()
-    for rows in (world.pools, world.topologies, world.departments, world.projects, world.disruptions):
-        for name in rows:
-            copy.put(rows[name])
-    for key in world.past_uses:
-        copy.put(world.past_uses[key])
-    for name in world.nodes:
-        copy.put(world.nodes[name].row)
+    for it in world.rows(without=(Workload, Task)):
+        copy.put(it)
     for wid, row in world.workloads.items():
         if wid not in left_out and not (row.phase.final and not world.need(wid).holds):
             copy.put(row)

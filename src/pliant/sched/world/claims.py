@@ -1,17 +1,18 @@
 """What is claimed and carried where: tasks, nodes and queues with their sums, and a journal with undo."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
 from pliant.model.quantity import GPU, Resources
 from pliant.model.tenancy import Department, Project, Queue
 from pliant.model.topology import Topology
-from pliant.model.workload import Task, TaskKey
+from pliant.model.workload import Task, TaskKey, Workload
 from pliant.sched.world.holdings import Holdings
 from pliant.sched.world.node_affinity import NO_DEMANDS, Demand
 from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.queue_tree import NOTHING, ancestry, department_key
+from pliant.sched.world.subgroups import constrained
 from pliant.sched.world.tally import Tally, Use
 
 KEPT = "\0kept"
@@ -89,6 +90,19 @@ class Claims(Holdings):
     def demands(self, workload: str) -> Mapping[str, Demand]:
         """The same by group; empty for most."""
         return self._demands.get(workload) or NO_DEMANDS
+
+    def nearness(self, workload: Workload, keys: Sequence[TaskKey]) -> tuple[object, ...]:
+        """Its tree if that says where tasks lie, and where its rest is."""
+        near, asked = constrained(workload), self.demands(workload.id)
+        if not (near or asked):
+            return ()
+        names = tuple(self.tasks[key].group for key in keys)
+        demands = tuple(asked[name] for name in names) if asked else ()
+        if not near and not any(demand.apart for demand in demands):
+            return demands
+        groups = tuple((group.name, group.parent, group.within) for group in workload.groups)
+        begun = any(self.claim_of(key) is not None for key in self.keys_of(workload.id))
+        return (workload.within, workload.subgroups, groups, names, workload.id if begun else "", demands)
 
     # ------------------------------------------------------------------ hypotheses
     def checkpoint(self) -> int:

@@ -4,13 +4,12 @@ Facts change it through put() and drop(); decide() changes only claims, through 
 What is derived is kept incrementally and equals that of a world built fresh from the same rows: snapshot().
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
 from pliant.model.tenancy import Department, Project
-from pliant.model.topology import Topology
 from pliant.model.workload import Desired, Task, TaskKey, TaskPhase, Workload
 from pliant.sched.world.chunks import NOTHING_MORE, Chunk, Need
 from pliant.sched.world.claims import Claims
@@ -20,10 +19,8 @@ from pliant.sched.world.node_classes import PLAIN, Domain, NodeClass, Spec, spec
 from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.portions import need_of
 from pliant.sched.world.queue_tree import NOTHING
+from pliant.sched.world.rows import WORLD_ROWS, Row
 from pliant.sched.world.sanity import flaw
-from pliant.sched.world.subgroups import constrained
-
-Row = Department | Project | NodePool | Topology | Node | Workload | Task | PastUse | Disruptions
 
 
 class World(Claims):
@@ -33,6 +30,9 @@ class World(Claims):
         self.places: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}  # see topology.paths
         self.likings: dict[object, tuple[int, ...]] = {}  # see eligibility.best_first
         self.shunned: dict[str, None] = {}  # nodes with a taint that puts off
+        self._held: dict[str, dict[Any, Any]] = {  # the mapping of each kind of rows
+            kind.slot: getattr(self, kind.slot, {}) for kind in WORLD_ROWS.kinds
+        }
         self.suspects: dict[str, None] = {}  # nodes on which a claim may have become void
         self.ending: dict[str, None] = {}  # workloads that shall not run (any more)
         self._sets = sets = Membership()
@@ -81,22 +81,25 @@ class World(Claims):
         """The same nodes as far as they meet another spec."""
         return cls if spec == spec_of(cls) else self.node_class(cls.pool, cls.types, spec)
 
-    def nearness(self, workload: Workload, keys: Sequence[TaskKey]) -> tuple[object, ...]:
-        """Its tree if that says where tasks lie, and where its rest is."""
-        near, asked = constrained(workload), self.demands(workload.id)
-        if not (near or asked):
-            return ()
-        names = tuple(self.tasks[key].group for key in keys)
-        demands = tuple(asked[name] for name in names) if asked else ()
-        if not near and not any(demand.apart for demand in demands):
-            return demands
-        groups = tuple((group.name, group.parent, group.within) for group in workload.groups)
-        begun = any(self.claim_of(key) is not None for key in self.keys_of(workload.id))
-        return (workload.within, workload.subgroups, groups, names, workload.id if begun else "", demands)
+    # ------------------------------------------------------------------ rows
+    def rows(self, without: Collection[type[Row]] = ()) -> Iterator[Row]:
+        """All of them but some kinds, in an order in which the same world can be built of them."""
+        for kind in WORLD_ROWS.kinds:
+            if kind.row not in without:
+                yield from map(_row_of, self._held[kind.slot].values())
+
+    def known(self, row: Row) -> Row | None:
+        """The row of the same identity."""
+        kind = WORLD_ROWS.of(row)
+        held = self._held[kind.slot]
+        if not kind.held_by:
+            found = held.get(kind.key(row))
+            return None if found is None else _row_of(found)
+        return next((it for it in held.values() if kind.key(it) == kind.key(row)), None)
 
     # ------------------------------------------------------------------ facts
     def put(self, row: Row) -> None:
-        """Add a row or replace the one of the same identity. Only between cycles."""
+        """Add a row or replace the one of the same identity. Only between cycles. Raises UnknownKind."""
         assert not self._journal, "the world changes only between cycles"
         match row:
             case Task():
@@ -113,21 +116,16 @@ class World(Claims):
                 with self._recharged(self._below(row.id)):
                     self.departments[row.id] = row
             case NodePool():
-                for name in [
-                    name for name, pool in self.pools.items() if pool.id == row.id and name != row.name
-                ]:
-                    del self.pools[name]
+                if isinstance(known := self.known(row), NodePool) and known.name != row.name:
+                    del self.pools[known.name]
                 self.pools[row.name] = row
                 self._repool()
-            case Topology():
-                self.topologies[row.name] = row
-            case PastUse():
-                self.past_uses[row.project, row.pool] = row
-            case Disruptions():
-                self.disruptions[row.project] = row
+            case _:  # nothing is derived from it
+                kind = WORLD_ROWS.of(row)
+                self._held[kind.slot][kind.key(row)] = row
 
     def drop(self, row: Row) -> None:
-        """Forget a row; one that is not there is fine. Only between cycles."""
+        """Forget a row; one that is not there is fine. Only between cycles. Raises UnknownKind."""
         assert not self._journal, "the world changes only between cycles"
         match row:
             case Task():
@@ -144,16 +142,13 @@ class World(Claims):
                 with self._recharged(self._below(row.id)):
                     self.departments.pop(row.id, None)
             case NodePool():
-                for name in [name for name, pool in self.pools.items() if pool.id == row.id]:
-                    del self.pools[name]
+                if isinstance(known := self.known(row), NodePool):
+                    del self.pools[known.name]
                 self.pools.setdefault(DEFAULT_POOL, NodePool(DEFAULT_POOL, DEFAULT_POOL))
                 self._repool()
-            case Topology():
-                self.topologies.pop(row.name, None)
-            case PastUse():
-                self.past_uses.pop((row.project, row.pool), None)
-            case Disruptions():
-                self.disruptions.pop(row.project, None)
+            case _:
+                kind = WORLD_ROWS.of(row)
+                self._held[kind.slot].pop(kind.key(row), None)
 
     def _put_task(self, row: Task) -> None:
         key = row.key
@@ -363,17 +358,10 @@ class World(Claims):
     def fresh(self) -> "World":
         """Another world built from the same rows."""
         world = World()
-        for rows in (self.pools, self.topologies, self.departments, self.projects, self.disruptions):
-            for name in sorted(rows):
-                world.put(rows[name])
-        for key in sorted(self.past_uses):
-            world.put(self.past_uses[key])
-        for name in sorted(self.nodes):
-            world.put(self.nodes[name].row)
-        for wid in sorted(self.workloads):
-            world.put(self.workloads[wid])
-        for key in sorted(self.tasks):
-            world.put(self.tasks[key])
+        for kind in WORLD_ROWS.kinds:
+            held = self._held[kind.slot]
+            for key in sorted(held):
+                world.put(_row_of(held[key]))
         return world
 
     def check(self) -> None:
@@ -401,3 +389,7 @@ class World(Claims):
                 assert value == fresh[part], (
                     f"{part} differ from a world built fresh: {value} is not {fresh[part]}"
                 )
+
+
+def _row_of(held: Row | NodeState) -> Row:
+    return held.row if isinstance(held, NodeState) else held

@@ -1,0 +1,133 @@
+"""Follow what a job prints through all of its attempts, until it ends.
+
+What the job prints goes to standard output, all else to standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pliant.cli.output.amounts import counted_gpus, moment, show_duration
+from pliant.cli.workloads.outcomes import POLL, patiently
+from pliant.client.errors import Conflict, NotFound, Unreachable
+
+if TYPE_CHECKING:
+    from pliant.cli.session import Session
+    from pliant.client.wire import Outcome, PodItem
+
+T = TypeVar("T")
+
+
+class Follower:
+    """The output of one task of one workload, by default of the first that has started."""
+
+    def __init__(
+        self,
+        session: Session,
+        workload_id: str,
+        name: str,
+        *,
+        pod: str | None = None,
+        tail: int | None = None,
+        quiet: bool = False,
+    ) -> None:
+        self.name = name
+        self._session = session
+        self._client = session.client
+        self._id = workload_id
+        self._pod = pod
+        self._tail = tail  # lines of the first attempt that is shown; None: all
+        self._quiet = quiet  # say nothing about its status
+        self._shown = 0  # the newest attempt whose output was shown
+        self._told = ""  # the last sentence about its status
+
+    def run(self) -> Outcome:
+        """Follow it to its end."""
+        while True:
+            self._tell()
+            pod = self._task()
+            newest = pod["attempt"] if pod is not None else 0
+            if pod is not None and newest > self._shown:
+                for attempt in range(self._shown + 1 if self._shown else newest, newest + 1):
+                    self._stream(pod["name"], attempt)
+                    self._announce(attempt)
+                self._shown = newest
+            outcome: Outcome = self._ask(lambda: self._client.outcome(self._id))
+            if outcome["exitCode"] is not None:
+                return outcome
+            time.sleep(POLL)
+
+    def _task(self) -> PodItem | None:
+        """The task that is followed; None before it has started, and once the workload is deleted."""
+        try:
+            pods: list[PodItem] = self._ask(lambda: self._client.pods(self._id))
+        except NotFound:
+            return None
+        if self._pod is None:
+            return next((pod for pod in pods if pod["attempt"]), None)
+        found = next((pod for pod in pods if pod["name"] == self._pod), None)
+        if found is None and pods:
+            names = ", ".join(pod["name"] for pod in pods)
+            raise NotFound(f"{self.name} has no pod {self._pod}.", f"It has {names}.")
+        return found
+
+    def _stream(self, pod: str, attempt: int) -> None:
+        """Print one attempt to its end; a connection that breaks is taken up where it broke."""
+        shown, tail = 0, self._tail
+        self._tail = None  # of later attempts everything is shown
+        while True:
+            open_log = partial(self._client.logs, self._id, follow=True, tail=tail, pod=pod, attempt=attempt)
+            skip = shown if tail is None else 0
+            try:
+                for piece in self._ask(open_log):
+                    sys.stdout.buffer.write(piece[skip:])
+                    sys.stdout.buffer.flush()
+                    shown += len(piece[skip:])
+                    skip = max(0, skip - len(piece))
+                return
+            except Unreachable:
+                tail = None if tail is None else 0  # with a tail: what comes from now on
+            except (Conflict, NotFound):
+                return  # its log is gone, or it never began
+
+    def _announce(self, attempt: int) -> None:
+        """Say how an attempt ended, if another one follows after a pause."""
+        pod = self._task()
+        if pod is None or pod["attempt"] > attempt or pod["retryAt"] is None:
+            return
+        pause = max(0, round(moment(pod["retryAt"]) - time.time()))
+        self._session.note(
+            f"-- {self.name}: attempt {attempt} failed ({pod['message'].rstrip('.')}). "
+            f"Retry {pod['failures']} of {pod['retryLimit']} starts in {show_duration(pause)}."
+        )
+
+    def _tell(self) -> None:
+        """Where it stands, when that has changed."""
+        if self._quiet:
+            return
+        try:
+            item: Any = self._ask(lambda: self._client.workload(self._id))
+        except NotFound:
+            return
+        if item["phase"] in ("Completed", "Failed"):
+            return
+        reason = (item.get("reason") or {}).get("message") or ""
+        said = f"{self.name} is {item['status'].lower()}{f': {reason}' if reason else '.'}"
+        if item["runningPods"]:
+            gpus = item["allocatedResources"]["gpu"]
+            said = f"{self.name} started on {item['node']}{f' ({counted_gpus(gpus)})' if gpus else ''}."
+        elif place := item.get("queuePosition"):
+            said += f" Position {place} in the queue."
+        if said != self._told:
+            self._told = said
+            self._session.note(said)
+
+    def _ask(self, ask: Callable[[], T]) -> T:
+        return patiently(ask, lost=self._lost)
+
+    def _lost(self) -> None:
+        self._session.note(f"Lost connection to the server; {self.name} keeps running.")

@@ -1,0 +1,138 @@
+"""run: submit a job, show what it prints, return its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+import click
+
+from pliant.cli.exits import INTERRUPTED
+from pliant.cli.lazy import tail
+from pliant.cli.output.amounts import show_duration
+from pliant.cli.session import Session, pass_session
+from pliant.cli.submit import submission
+from pliant.cli.submit.v1 import RunCommand, options, request
+from pliant.cli.workloads.follow import Follower
+from pliant.cli.workloads.outcomes import summary
+from pliant.client.errors import PliantError
+
+TWICE_WITHIN = 2.0
+"""Seconds between two Ctrl-C that cancel the job."""
+
+
+@click.command("run", cls=RunCommand, short_help="Run a job and wait for it; return its exit code.")
+@options
+@click.pass_context
+@pass_session
+def run(session: Session, ctx: click.Context, **given: Any) -> int:
+    """Submit a job, show what it prints, and return its exit code.
+
+    Ctrl-C shows the status, twice within 2 seconds cancels the job; Ctrl-\\ leaves it running.
+    """
+    words = tail(ctx)
+    if given["job_name_prefix"] is None:
+        given["job_name_prefix"] = "run"
+    if given["backoff_limit"] is None:
+        given["backoff_limit"] = 0
+    body, kind = request(given, words)
+    answer = submission.accepted(session, kind, body, dry_run=given["dry_run"])
+    if answer is None:
+        return 0
+    return wait_for(session, answer["workloadId"], answer["name"])
+
+
+def wait_for(session: Session, workload_id: str, name: str) -> int:
+    """Follow a job that this terminal owns: its keys and signals are about the job."""
+    follower = Follower(session, workload_id, name)
+    with Keys(session, workload_id, name):
+        outcome = follower.run()
+    assert outcome["exitCode"] is not None
+    session.note(summary(name, outcome))
+    return outcome["exitCode"]
+
+
+class Keys:
+    """What Ctrl-C, Ctrl-\\ and the end of the terminal do while a job is followed.
+
+    A handler never raises, so that no output is lost half-way: it says something, asks the server for a
+    cancellation in a thread of its own, or ends this process.
+    """
+
+    def __init__(self, session: Session, workload_id: str, name: str) -> None:
+        self._session = session
+        self._id = workload_id
+        self._name = name
+        self._began = time.monotonic()
+        self._pressed = -TWICE_WITHIN  # monotonic seconds of the last Ctrl-C
+        self._cancelling = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Keys:
+        actions = {
+            signal.SIGINT: self._interrupted,
+            signal.SIGTERM: self._terminated,
+            signal.SIGQUIT: self._detached,
+            signal.SIGHUP: self._detached,
+        }
+        for number, action in actions.items():
+            self._before[number] = signal.signal(number, action)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, action in self._before.items():
+            signal.signal(number, action)
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._cancelling:
+            self._leave(f"{self._name} is still being cancelled.")
+        elif now - self._pressed <= TWICE_WITHIN:
+            self._cancel()
+        else:
+            ran = show_duration(now - self._began)
+            _say(
+                f"{self._name} was submitted {ran} ago. Ctrl-C again within {TWICE_WITHIN:g}s cancels it; "
+                "Ctrl-\\ leaves it running."
+            )
+        self._pressed = now
+
+    def _terminated(self, number: int, frame: FrameType | None) -> None:
+        if not self._cancelling:
+            self._cancel()
+
+    def _detached(self, number: int, frame: FrameType | None) -> None:
+        self._leave(
+            f"{self._name} keeps running. Follow it with: {self._session.program} logs -f {self._name}"
+        )
+
+    def _cancel(self) -> None:
+        self._cancelling = True
+        _say(f"Cancelling {self._name}. Ctrl-C again returns without waiting for its end.")
+        threading.Thread(target=self._ask, daemon=True).start()
+
+    def _ask(self) -> None:
+        try:
+            with self._session.client.twin() as client:
+                client.cancel(self._id)
+        except PliantError as error:
+            _say(f"Error: {self._name} could not be cancelled: {error.message}")
+            self._cancelling = False
+
+    def _leave(self, said: str) -> None:
+        _say(said)
+        sys.stdout.flush()
+        os._exit(INTERRUPTED)
+
+
+def _say(text: str) -> None:
+    """From a signal handler: past the buffers that the interrupted code may be using."""
+    try:
+        os.write(2, f"{text}\n".encode())
+    except OSError:
+        return  # the terminal is gone; the job goes on

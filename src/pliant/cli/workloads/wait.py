@@ -1,0 +1,107 @@
+"""wait: until jobs have ended, or are in another state."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from pliant.cli.completion import workload_names
+from pliant.cli.exits import WAIT_TIMED_OUT
+from pliant.cli.lazy import JobCommand
+from pliant.cli.output.amounts import duration
+from pliant.cli.output.formats import project_option
+from pliant.cli.session import Session, pass_session
+from pliant.cli.workloads.outcomes import POLL, POLL_MOST, ending, patiently
+from pliant.client.errors import NotFound
+
+if TYPE_CHECKING:
+    from pliant.client.wire import Outcome
+
+_STATES = ("finished", "succeeded", "running", "deleted")
+_CONDITIONS = {"complete": "succeeded", "failed": "finished", "ready": "running", "delete": "deleted"}
+"""kubectl's words for them."""
+
+_RUNNING = ("Running", "Degraded", "Updating")
+
+
+@click.command("wait", cls=JobCommand, short_help="Wait until jobs have ended; return their exit code.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=workload_names)
+@click.option(
+    "--for", "wanted", default="finished", metavar="STATE", help=f"{', '.join(_STATES)} (default: finished)."
+)
+@click.option(
+    "--timeout", metavar="TIME", help="Give up after this time, e.g. 2h; the exit code is then 124."
+)
+@click.option("--any", "first", is_flag=True, help="Return when the first of the jobs is done.")
+@project_option
+@pass_session
+def wait(session: Session, names: tuple[str, ...], wanted: str, timeout: str | None, first: bool) -> int:
+    """Wait until jobs have ended, and return the highest of their exit codes.
+
+    Evictions, suspensions and retries are no end. A state that a job can no longer reach ends the wait too.
+    """
+    state = _state(wanted)
+    deadline = time.monotonic() + duration(timeout, "--timeout") if timeout else None
+    waiting = {name: session.find(name)["id"] for name in dict.fromkeys(names)}
+    worst, pause = 0, POLL
+    while True:
+        for name, identity in list(waiting.items()):
+            outcome = _outcome(session, identity)
+            if outcome is not None and not _over(outcome, state):
+                continue
+            del waiting[name]
+            code = _tell(name, outcome, state)
+            if first:
+                return code
+            worst = max(worst, code)
+        if not waiting:
+            return worst
+        if deadline is not None and time.monotonic() + pause > deadline:
+            click.echo(f"Error: timed out after {timeout}; still waiting for {', '.join(waiting)}.", err=True)
+            return WAIT_TIMED_OUT
+        time.sleep(pause)
+        pause = min(pause * 1.1, POLL_MOST)
+
+
+def _state(text: str) -> str:
+    word = text.removeprefix("condition=").lower() if "=" in text else text.lower()
+    found = _CONDITIONS.get(word, word)
+    if found not in _STATES:
+        raise click.UsageError(f"--for {text}: one of {', '.join(_STATES)}.")
+    return found
+
+
+def _outcome(session: Session, identity: str) -> Outcome | None:
+    """None once even the record of it is gone."""
+    try:
+        return patiently(lambda: session.client.outcome(identity))
+    except NotFound:
+        return None
+
+
+def _over(outcome: Outcome, wanted: str) -> bool:
+    """True if the state is reached or out of reach."""
+    if wanted == "deleted":
+        return outcome["gone"]
+    if wanted == "running" and outcome["phase"] in _RUNNING:
+        return True
+    return outcome["exitCode"] is not None
+
+
+def _tell(name: str, outcome: Outcome | None, wanted: str) -> int:
+    """Print the line about one job; its part of the exit code."""
+    if outcome is None:
+        click.echo(f"{name} was deleted")
+        return 0 if wanted == "deleted" else DELETED
+    code = outcome["exitCode"]
+    if code is None:
+        click.echo(f"{name} is running")
+        return 0
+    click.echo(f"{name} {ending(outcome)}")
+    return 0 if wanted == "deleted" else code
+
+
+DELETED = 143
+"""Of a job that was deleted, whatever it returned."""

@@ -1,0 +1,192 @@
+"""What run, wait, attach, logs -f and submit --attach return, and what keys do while a job is followed."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from examples.walkthrough import Stage
+from tests.e2e.witness import client, until
+
+ENDS = {
+    "true": 0,
+    "exit 3": 3,
+    "exit 127": 127,
+    "kill -9 $$": 137,
+    "kill -15 $$": 143,
+}
+"""How a job ends, and the exit code of every command that waits for it."""
+
+
+def submitted(shared: Stage, name: str, script: str, more: str = "") -> None:
+    done = shared.run(
+        f"pliant submit {name} -i ubuntu --backoff-limit 0 {more} --command -- bash -c '{script}'"
+    )
+    assert done.code == 0, done.said
+
+
+@pytest.mark.parametrize(("script", "code"), ENDS.items())
+def test_all_that_wait_return_the_code_of_the_job(shared: Stage, script: str, code: int) -> None:
+    name = f"end-{code}"
+    submitted(shared, name, f"echo from the job; {script}")
+    found = {
+        command: shared.run(f"pliant {command}")
+        for command in (f"wait {name}", f"logs -f {name}", f"attach {name}")
+    }
+    again = f"pliant submit {name}-a -i ubuntu --backoff-limit 0 --attach --command -- bash -c '{script}'"
+    found["submit --attach"] = shared.run(again)
+    found["run"] = shared.run(f"pliant run --name {name}-r -i ubuntu --command -- bash -c '{script}'")
+    assert {command: done.code for command, done in found.items()} == dict.fromkeys(found, code)
+    assert found[f"logs -f {name}"].out == found[f"attach {name}"].out == "from the job\n"
+
+
+def test_wait_tells_how_each_ended(shared: Stage) -> None:
+    submitted(shared, "well", "true")
+    submitted(shared, "badly", "exit 3")
+    done = shared.run("pliant wait well badly")
+    assert (done.code, sorted(done.out.splitlines())) == (3, ["badly failed (exit code 3)", "well succeeded"])
+    assert shared.run("pliant wait badly --for succeeded").code == 3, "it can succeed no more"
+    assert shared.run("pliant wait well --for=condition=complete").code == 0
+    assert shared.run("pliant wait nowhere").code == 125
+    assert shared.run("pliant wait well --for sleeping").code == 125
+
+
+def test_a_wait_ends_in_time_or_with_the_state(shared: Stage) -> None:
+    submitted(shared, "endless", "sleep infinity")
+    assert shared.run("pliant wait endless --for running").out == "endless is running\n"
+    late = shared.run("pliant wait endless --timeout 1s")
+    assert (late.code, late.said) == (124, "Error: timed out after 1s; still waiting for endless.\n")
+    cancelled = shared.run("pliant cancel endless")
+    assert (cancelled.code, cancelled.out) == (0, "endless is being cancelled.\n")
+    over = shared.run("pliant wait endless")
+    assert (over.code, over.out) == (143, "endless was cancelled\n")
+    assert shared.run("pliant cancel endless").out == "endless had already been cancelled.\n"
+    assert shared.run("pliant logs endless").code == 0, "its log stays"
+    with client(shared) as api:
+        item = next(item for item in api.workloads("team-a") if item["name"] == "endless")
+    assert item["phaseMessage"].startswith("Cancelled by ")
+
+
+def test_a_job_that_is_deleted_while_it_is_awaited(shared: Stage) -> None:
+    submitted(shared, "leaving", "sleep infinity")
+    waiting = subprocess.Popen(
+        ["bash", "-c", "pliant wait leaving"], env=shared.env, stdout=subprocess.PIPE, text=True
+    )
+    shared.run("pliant wait leaving --for running")
+    assert shared.run("pliant delete leaving").code == 0
+    out, _ = waiting.communicate(timeout=60)
+    assert (waiting.returncode, out) == (143, "leaving was deleted\n")
+    assert shared.run("pliant cancel leaving").code == 3
+
+
+def test_every_retry_is_announced(shared: Stage) -> None:
+    script = (
+        'test -e "$PLIANT_CHECKPOINT_DIR/second" && exit 4; touch "$PLIANT_CHECKPOINT_DIR/second"; kill -9 $$'
+    )
+    done = shared.run(f"pliant submit twice -i ubuntu --backoff-limit 1 --command -- bash -c '{script}'")
+    assert done.code == 0, done.said
+    followed = shared.run("pliant logs -f twice")
+    assert followed.code == 4
+    assert "-- twice: attempt 1 failed (task-0 ended by signal 9). Retry 1 of 1 starts in " in followed.said
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """`pliant run` on a terminal of its own."""
+
+    def __init__(self, shared: Stage, name: str) -> None:
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            line = (
+                f"exec pliant run --name {name} -i ubuntu --command -- bash -c 'echo ready; sleep infinity'"
+            )
+            os.execvpe("bash", ["bash", "-c", line], shared.env)
+        self.said = ""
+
+    def type(self, keys: str) -> None:
+        os.write(self._fd, keys.encode())
+
+    def hang_up(self) -> None:
+        os.close(self._fd)
+
+    def reads(self, text: str, deadline: float = 60) -> None:
+        end = time.monotonic() + deadline
+        while text not in self.said:
+            assert time.monotonic() < end, f"waited for {text!r} in {self.said!r}"
+            if select.select([self._fd], [], [], 0.1)[0]:
+                self.said += os.read(self._fd, 65536).decode(errors="replace")
+
+    def code(self) -> int:
+        def ended() -> int | None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            return os.waitstatus_to_exitcode(status) + 1000 if pid else None
+
+        return until(ended, "pliant run to end") - 1000
+
+
+@contextmanager
+def followed(shared: Stage, name: str) -> Iterator[Terminal]:
+    terminal = Terminal(shared, name)
+    terminal.reads("ready")
+    try:
+        yield terminal
+    finally:
+        shared.run(f"pliant cancel {name} --now")
+
+
+def phase(shared: Stage, name: str) -> str:
+    with client(shared) as api:
+        return str(api.find(name, "team-a")["phase"])
+
+
+def test_ctrl_c_twice_cancels(shared: Stage) -> None:
+    with followed(shared, "twice-c") as terminal:
+        terminal.type("\x03")
+        terminal.reads("Ctrl-C again within 2s cancels it")
+        assert phase(shared, "twice-c") == "Running"
+        terminal.type("\x03")
+        terminal.reads("Cancelling twice-c.")
+        terminal.reads("was cancelled after")
+        assert terminal.code() == 143
+        assert phase(shared, "twice-c") == "Failed"
+        assert not processes(shared, "twice-c")
+
+
+@pytest.mark.parametrize(("name", "leave"), [("quit", lambda it: it.type("\x1c")), ("hup", Terminal.hang_up)])
+def test_the_job_goes_on_without_its_terminal(
+    shared: Stage, name: str, leave: Callable[[Terminal], None]
+) -> None:
+    with followed(shared, f"left-{name}") as terminal:
+        leave(terminal)
+        assert terminal.code() == 130
+        assert phase(shared, f"left-{name}") == "Running"
+
+
+def test_the_end_of_run_by_kill_cancels(shared: Stage) -> None:
+    with followed(shared, "termed") as terminal:
+        os.kill(terminal.pid, signal.SIGTERM)
+        assert terminal.code() == 143
+        assert phase(shared, "termed") == "Failed"
+
+
+def processes(shared: Stage, name: str) -> list[Path]:
+    """Of /proc, those that belong to an attempt of the workload of that name."""
+    with client(shared) as api:
+        mark = f"PLIANT_ATTEMPT={api.find(name, 'team-a')['id']}/".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in entry.read_bytes():
+                found.append(entry.parent)
+        except OSError:
+            continue  # it ended while we looked, or is another user's
+    return found
