@@ -1,4 +1,7 @@
-"""One cycle: the actions in their order, then the plan that follows from what they changed."""
+"""One cycle: the actions in their order, then the plan that follows from what they changed.
+
+Actions that take from others serve all that waits in fair order; what they may take is their policy's to say.
+"""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -6,7 +9,7 @@ from contextlib import contextmanager
 
 from pliant.sched.actions.allocate import allocate
 from pliant.sched.actions.consolidate import consolidate
-from pliant.sched.actions.context import Cycle
+from pliant.sched.actions.context import Block, Cycle, Lane, PolicyFor
 from pliant.sched.actions.grow import grow
 from pliant.sched.actions.hasten import hasten, hasten_first
 from pliant.sched.actions.intents import Deriver
@@ -18,21 +21,26 @@ from pliant.sched.actions.shrink import shrink
 from pliant.sched.actions.stale import stale
 from pliant.sched.actions.stay import stay
 from pliant.sched.explain.verdicts import verdicts
+from pliant.sched.placement import fit
+from pliant.sched.placement.eligibility import Kin
 from pliant.sched.plan import Decision, Plan, Verb
-from pliant.sched.preemption.victims import fresh
+from pliant.sched.preemption.decisions import decisions
+from pliant.sched.preemption.policy import Policy
+from pliant.sched.preemption.price_cache import PriceCache
+from pliant.sched.preemption.search import search
 from pliant.sched.settings import Settings
+from pliant.sched.shares.job_order import Batch
+from pliant.sched.shares.queue_order import job_key
 from pliant.sched.world.state import World
 
-ACTIONS: dict[str, Callable[[Cycle, Reserving], None]] = {
-    "allocate": allocate,
+PLAIN: dict[str, Callable[[Cycle], None]] = {"stale": stale, "hasten": hasten, "grow": grow}
+TAKING: dict[str, PolicyFor] = {
     "shrink": shrink,
     "consolidate": consolidate,
     "reclaim": reclaim,
     "preempt": preempt,
-    "stale": stale,
-    "hasten": hasten,
-    "grow": grow,
 }
+"""Actions that take from others: they differ by their policy alone."""
 
 
 def decide(world: World, now: int, settings: Settings) -> Plan:
@@ -66,10 +74,7 @@ def _decided(world: World, now: int, settings: Settings) -> Plan:
         ran: set[str] = set()
         for name in settings.actions:
             if name not in ran or cycle.released:  # again only if something was released meanwhile
-                if name == "allocate":
-                    reserving.drop()
-                    hasten_first(cycle)
-                ACTIONS[name](cycle, reserving)
+                _act(cycle, reserving, name)
             ran.add(name)
         stay(cycle)
         return _plan(cycle, reserving)
@@ -77,6 +82,88 @@ def _decided(world: World, now: int, settings: Settings) -> Plan:
         world.undo(mark)
         world.forget_kept()
         world.settle()
+
+
+def _act(cycle: Cycle, reserving: Reserving, name: str) -> None:
+    if name == "allocate":
+        reserving.drop()
+        hasten_first(cycle)
+        allocate(cycle, reserving)
+    elif name in TAKING:
+        serve(cycle, reserving, name, TAKING[name])
+    else:
+        PLAIN[name](cycle)
+
+
+def serve(cycle: Cycle, reserving: Reserving, action: str, policy_for: PolicyFor) -> None:
+    """Let every blocked workload take from others, in fair order; it then asks for what follows."""
+    world = cycle.world
+    for lane in cycle.turns():
+        pool = lane[1]
+        batches = list(_useful(cycle, lane, policy_for))
+        if action != "shrink":  # bonus may be taken at once
+            batches = [[it for it in batch if not cycle.delayed(it.workload)] for batch in batches]
+        if not any(batches):
+            continue
+        order = cycle.order(pool, batches)
+        failed: set[Kin] = set()
+        while (job := order.pop()) is not None and cycle.effort.steps > 0:
+            chunk, adding = job
+            if not world.asks(chunk):
+                continue  # it lost what it had while it waited for its turn
+            kin, before = cycle.kin(chunk, pool), world.gpu_of(chunk.workload.id)
+            policy = policy_for(cycle, chunk, pool, adding) if kin not in failed else None
+            with reserving.seen_by(chunk, pool):
+                served = policy is not None and cycle.try_place(chunk, pool, adding)
+                if policy is not None and not served and _taken(cycle, policy, kin):
+                    served = True
+                    failed.clear()
+            if served:
+                cycle.placed(chunk, pool, action, before)
+                following = world.need(chunk.workload.id).chunk
+                if following is not None and not cycle.rests(following):
+                    order.push(following, cycle.adding(following, pool))
+            else:
+                failed.add(kin)
+                alike = (chunk, *filter(world.asks, order.following()))
+                refusal = cycle.shares.refuse(chunk, pool, adding)
+                cycle.block(lane, Block(chunk, pool, adding, refusal, kin), alike)
+
+
+def _useful(cycle: Cycle, lane: Lane, policy_for: PolicyFor) -> Iterator[Batch]:
+    """What failed in this lane and is still wanted, if the action may do anything for it."""
+    for alike in cycle.failures.get(lane, {}).values():
+        asking = list(filter(cycle.world.asks, alike.values()))
+        if asking and policy_for(cycle, asking[0], lane[1], cycle.adding(asking[0], lane[1])) is not None:
+            yield sorted(asking, key=job_key)
+
+
+def _taken(cycle: Cycle, policy: Policy, kin: Kin) -> bool:
+    """Place a chunk by taking from others; the decisions about them are recorded."""
+    if not policy.within_reach():
+        return False
+    world, chunk, mark = cycle.world, policy.chunk, cycle.world.checkpoint()
+    prices = cycle.prices.pop(kin, None)
+    if prices is None or not prices.still_holds():
+        youngest = cycle.settings.victims == "youngest"
+        project = chunk.workload.project
+        prices = PriceCache(cycle.shares, world, project, policy.pool, youngest=youngest, moves=policy.moves)
+    attempt = search(policy, cycle.effort, prices)
+    cycle.came_upon(kin, attempt)
+    if not attempt.found:
+        return False
+    fit.tidy(world, cycle.nodes_for(chunk.workload, policy.pool), chunk, cycle.pool(policy.pool))
+    if policy.resettles:
+        cycle.resettle(attempt.units, policy.pool, prices.rank)
+        if policy.in_turn and not policy.holds():  # with victims in their places again it is another outcome
+            world.undo(mark)
+            return False
+    if attempt.heaps:
+        prices.heaps, prices.mark, cycle.prices[kin] = attempt.heaps, mark, prices
+    for decision in decisions(policy, attempt):
+        cycle.record(decision)
+    cycle.room_freed()
+    return True
 
 
 def _plan(cycle: Cycle, reserving: Reserving) -> Plan:
@@ -110,7 +197,7 @@ def net(cycle: Cycle, changed: set[str]) -> list[Decision]:
     for at, decision in enumerate(cycle.decisions):
         wid = decision.workload
         first.setdefault(wid, at)
-        if wid not in changed or (decision.verb is Verb.EVICT and fresh(cycle.world, wid)):
+        if wid not in changed or (decision.verb is Verb.EVICT and cycle.world.given_now(wid)):
             last[wid] = at
     taken = [
         (at, d)

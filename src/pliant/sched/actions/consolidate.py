@@ -3,29 +3,27 @@
 from pliant.model.quantity import Resources
 from pliant.model.workload import Workload
 from pliant.sched.actions.context import Cycle
-from pliant.sched.actions.reservation import Reserving
-from pliant.sched.actions.take import serve
-from pliant.sched.preemption.victims import Rules
+from pliant.sched.preemption.attempt import Attempt
+from pliant.sched.preemption.policy import Policy
 from pliant.sched.world.chunks import Chunk, Step
 
 
-class Moves(Rules):
+class Consolidate(Policy):
     action = "consolidate"
     moves = True
 
-    def may(self, victim: Workload, step: Step, priority: int) -> bool:
+    def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
         if step is Step.BONUS:
             return True
-        return victim.preemptible and not self.sheltered(victim) and self.unprotected(victim)
+        return (
+            victim.preemptible and not self.sheltered(attempt, victim) and self.unprotected(attempt, victim)
+        )
 
 
-def consolidate(cycle: Cycle, reserving: Reserving) -> None:
-    if cycle.settings.consolidation_victims:
-        serve(cycle, reserving, "consolidate", _rules)
-
-
-def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
+def consolidate(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy | None:
     """Of use only to what its queues may have and for which enough is free, if only in pieces."""
+    if not cycle.settings.consolidation_victims:
+        return None
     if chunk.step is not Step.CORE or cycle.shares.refuse(chunk, pool, adding) is not None:
         return None
     if cycle.never_fits(chunk, pool):
@@ -36,4 +34,4 @@ def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | 
     lent = sum(cycle.world.need(wid).bonus_gpu for wid in cycle.world.stretched)
     if adding.gpu > cls.room + lent:
         return None
-    return Moves(cycle, chunk, pool, adding)
+    return Consolidate(cycle.grounds, chunk, pool, adding)

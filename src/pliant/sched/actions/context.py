@@ -1,8 +1,8 @@
 """The state of one cycle: what the actions share, record and leave behind for the plan."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import Resources
@@ -12,7 +12,10 @@ from pliant.sched.placement import eligibility, fit
 from pliant.sched.placement.eligibility import Destinations, Kin
 from pliant.sched.placement.staying import given_back
 from pliant.sched.plan import Decision, Verb
+from pliant.sched.preemption.attempt import Attempt, Effort, Rank, Unit
 from pliant.sched.preemption.churn import Churn
+from pliant.sched.preemption.policy import Grounds, Policy
+from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.settings import Settings
 from pliant.sched.shares.admission import Refusal, asked
 from pliant.sched.shares.ageing import aged
@@ -24,8 +27,8 @@ from pliant.sched.world.chunks import Chunk, Step, waiting_since
 from pliant.sched.world.node_classes import NodeClass, spec_of
 from pliant.sched.world.state import World
 
-if TYPE_CHECKING:
-    from pliant.sched.preemption.kept import Kept
+PolicyFor = Callable[["Cycle", Chunk, str, Resources], Policy | None]
+"""The policy by which a chunk may take from others in a pool; None if it may not, or if it is of no use."""
 
 Lane = tuple[int, str]
 """A pool as the first (0), second, ... choice of workloads."""
@@ -64,13 +67,13 @@ class Cycle(Destinations):
         self.unentitled: set[Kin] = set()  # those whose project has all it is due
         self.positions: dict[str, int] = {}
         self.wake: int | None = None
-        self.steps = settings.search_steps
-        self.refinements = REFINEMENTS
+        self.effort = Effort(settings.search_steps, REFINEMENTS)
+        self.grounds = Grounds(self, self.shares, self.churn, now)
         self.void: set[TaskKey] = set()  # tasks whose claims were void: they have no place to keep
         self.released = False  # some hypothesis succeeded: others may profit from what is left
         self.pools = eligibility.all_pools(world)
         self._unfit: set[tuple[object, ...]] = set()
-        self.kept: dict[Kin, Kept] = {}  # prices from the last hunt for chunks of a kind
+        self.prices: dict[Kin, PriceCache] = {}  # from the last search for such chunks, if it succeeded
 
     # ------------------------------------------------------------------ who waits
     def lanes(self) -> dict[Lane, list[Batch]]:
@@ -180,6 +183,30 @@ class Cycle(Destinations):
         part = chunk.parts[0]
         group = chunk.workload.group(self.world.tasks[part.task].group)
         return fit.relocate(self.world, cls, part, self.pool(pool), group)
+
+    def resettle(self, units: Iterable[Unit], pool: str, rank: Callable[[str], Rank]) -> None:
+        """Place victims on what is left, the most valuable first: cores, then of others one portion each."""
+        self.room_freed()
+        hopeless: set[Kin] = set()  # claims only grow here
+        victims = {unit.workload for unit in units if unit.step is not Step.BONUS and unit.again is None}
+        order = sorted(victims, key=rank, reverse=True)
+        chunks = [chunk for wid in order if (chunk := self.world.need(wid).chunk) is not None]
+        for chunk in sorted(chunks, key=lambda chunk: chunk.step is not Step.CORE):
+            if not self.rests(chunk):
+                kin, adding = self.kin(chunk, pool), self.adding(chunk, pool)
+                if kin not in hopeless and not self.try_place(chunk, pool, adding):
+                    hopeless.add(kin)
+
+    def came_upon(self, kin: Kin, attempt: Attempt) -> None:
+        """Remember what kept a search from taking more, and when that may be otherwise."""
+        if attempt.outwaited is not None:
+            self.outwaited.setdefault(kin, attempt.outwaited)
+        if attempt.protected is not None:
+            self.protected[kin] = attempt.protected
+        if attempt.withheld:
+            self.withheld[kin] = attempt.withheld
+        if attempt.wake is not None:
+            self.wake_at(attempt.wake)
 
     def room_freed(self) -> None:
         """Something was released: what did not fit may fit now."""

@@ -8,7 +8,7 @@ from pliant.sched.world.chunks import Chunk, Part
 from pliant.sched.world.portions import bonus_chunks
 
 
-def grow(cycle: Cycle, _: object = None) -> None:
+def grow(cycle: Cycle) -> None:
     world = cycle.world
     world.settle()
     by_pool: dict[str, list[Chunk]] = {}

@@ -23,7 +23,7 @@ def hasten_first(cycle: Cycle) -> None:
     hasten(cycle)
 
 
-def hasten(cycle: Cycle, _: object = None) -> None:
+def hasten(cycle: Cycle) -> None:
     """Comes after those who have no place at all. Each change ends in a start, so nothing swings."""
     world = cycle.world
     waiting = {key[0] for key in world.adrift if world.tasks[key].phase is TaskPhase.WAITING}

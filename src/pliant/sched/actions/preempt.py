@@ -4,24 +4,24 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Preempted, Reason
 from pliant.model.workload import Workload
 from pliant.sched.actions.context import Cycle
-from pliant.sched.actions.reservation import Reserving
-from pliant.sched.actions.take import serve
-from pliant.sched.preemption.victims import Rules
+from pliant.sched.preemption.attempt import Attempt
+from pliant.sched.preemption.policy import Grounds, Policy
 from pliant.sched.shares.admission import RESOURCES, Refusal
+from pliant.sched.shares.ageing import aged
 from pliant.sched.world.chunks import Chunk, Step
 
 
-class LowerPriority(Rules):
+class Preempt(Policy):
     action = "preempt"
     resettles = True
 
-    def __init__(self, cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> None:
-        super().__init__(cycle, chunk, pool, adding)
+    def __init__(self, grounds: Grounds, chunk: Chunk, pool: str, adding: Resources) -> None:
+        super().__init__(grounds, chunk, pool, adding)
         # As it was before the search. What is nobody's due may be had: nobody takes that back.
-        self._fair = cycle.shares.bare(pool, lend=True)[chunk.workload.project].fair
+        self._fair = self.shares.bare(pool, lend=True)[chunk.workload.project].fair
         self._before = self._own()
 
-    def may(self, victim: Workload, step: Step, priority: int) -> bool:
+    def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
         if step is Step.BONUS:
             return True
         winner = self.chunk.workload
@@ -29,9 +29,9 @@ class LowerPriority(Rules):
             victim.preemptible
             and victim.project == winner.project
             and priority < self.chunk.priority
-            and not self._outwaits(victim, priority)
-            and not self.sheltered(victim)
-            and (step is not Step.CORE or self.unprotected(victim))
+            and not self._outwaits(attempt, victim, priority)
+            and not self.sheltered(attempt, victim)
+            and (step is not Step.CORE or self.unprotected(attempt, victim))
         )
 
     def holds(self) -> bool:
@@ -51,15 +51,14 @@ class LowerPriority(Rules):
         return None
 
     def _own(self) -> Resources:
-        return self.cycle.shares.own(self.chunk.workload.project, self.pool)
+        return self.shares.own(self.chunk.workload.project, self.pool)
 
-    def _outwaits(self, victim: Workload, priority: int) -> bool:
+    def _outwaits(self, attempt: Attempt, victim: Workload, priority: int) -> bool:
         """True if it had waited for so long before that it goes before the one that asks for its place."""
-        aged = self.cycle.aged(victim, priority)
-        if aged < self.chunk.priority:
+        grown = aged(victim, priority, self.grounds.now, self.grounds.places.settings)
+        if grown < self.chunk.priority:
             return False
-        kin = self.cycle.kin(self.chunk, self.pool)
-        self.cycle.outwaited.setdefault(kin, (victim.name, priority, aged))
+        attempt.outwaited = attempt.outwaited or (victim.name, priority, grown)
         return True
 
     def min_runtime(self, victim: Workload) -> int:
@@ -74,11 +73,8 @@ class LowerPriority(Rules):
         return Preempted(gpu, self.chunk.workload.name, self.chunk.priority, priority)
 
 
-def preempt(cycle: Cycle, reserving: Reserving) -> None:
-    serve(cycle, reserving, "preempt", _rules)
-
-
-def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
+def preempt(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy | None:
+    """Only for what its project may have, where somebody of it has a lower priority."""
     workload = chunk.workload
     lowest = cycle.shares.lowest_priority(workload.project)
     if lowest is None or lowest >= chunk.priority:
@@ -86,4 +82,4 @@ def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | 
     refusal = cycle.shares.refuse(chunk, pool, adding)
     if (refusal is not None and refusal.quota) or cycle.never_fits(chunk, pool):
         return None
-    return LowerPriority(cycle, chunk, pool, adding)
+    return Preempt(cycle.grounds, chunk, pool, adding)

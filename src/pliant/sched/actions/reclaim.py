@@ -6,37 +6,32 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Reason, Reclaimed
 from pliant.model.workload import Workload
 from pliant.sched.actions.context import Cycle
-from pliant.sched.actions.reservation import Reserving
-from pliant.sched.actions.take import serve
-from pliant.sched.preemption.victims import Before, Rules, Unit
+from pliant.sched.preemption.attempt import Attempt, Before, Unit
+from pliant.sched.preemption.policy import Grounds, Policy
 from pliant.sched.shares.admission import RESOURCES
 from pliant.sched.shares.fair_share import INFINITE
 from pliant.sched.world.chunks import Chunk, Step, core_priority
-from pliant.sched.world.queue_tree import NOTHING
 
 
-class BelowDue(Rules):
+class Reclaim(Policy):
     """Two rules for each portion: guarantee quota or maintain fair share; the order of siblings is kept."""
 
     action = "reclaim"
     resettles = True
     in_turn = True
 
-    def __init__(self, cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> None:
-        super().__init__(cycle, chunk, pool, adding)
-        self._standing = cycle.shares.bare(pool)  # what anybody holds as bonus makes no due smaller or larger
+    def __init__(self, grounds: Grounds, chunk: Chunk, pool: str, adding: Resources) -> None:
+        super().__init__(grounds, chunk, pool, adding)
+        self._standing = self.shares.bare(pool)  # what anybody holds as bonus makes no due smaller or larger
         self._path = tuple(reversed(self.world.path(chunk.workload.project)))
         # The claimant's own numbers count as they were before the search, what it holds as bonus left out.
-        self._own = {key: cycle.shares.own(key, pool) for key in self._path}
-        self._gives: dict[
-            str, tuple[int, tuple[str, str, Resources] | None]
-        ] = {}  # project -> see _may_give()
+        self._own = {key: self.shares.own(key, pool) for key in self._path}
+        # What the queues beside ours had before the search.
+        self._before = {key: self.shares.own(key, pool) for key in self._standing}
+        self._gives: dict[str, tuple[int, bool]] = {}  # project -> (version, what _may_give() has answered)
         self._levels: dict[str, tuple[str, str]] = {}  # project -> what _level() has answered
-        self._donors: dict[
-            str, tuple[str, Resources]
-        ] = {}  # queue that gives -> (our queue beside it, before)
 
-    def may(self, victim: Workload, step: Step, priority: int) -> bool:
+    def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
         if step is Step.BONUS:
             return True
         if not victim.preemptible or victim.project == self.chunk.workload.project:
@@ -44,20 +39,16 @@ class BelowDue(Rules):
         known = self._gives.get(victim.project)
         if known is None or known[0] != self.world.version:
             known = self._gives[victim.project] = self.world.version, self._may_give(victim.project)
-        if known[1] is None or self.sheltered(victim) or (step is Step.CORE and not self.unprotected(victim)):
+        if not known[1] or self.sheltered(attempt, victim):
             return False
-        mine, theirs, have = known[1]
-        self._donors.setdefault(theirs, (mine, have))
-        return True
+        return step is not Step.CORE or self.unprotected(attempt, victim)
 
-    def _may_give(self, project: str) -> tuple[str, str, Resources] | None:
-        """Our queue and theirs where they differ, and what theirs has; None: it may keep that."""
+    def _may_give(self, project: str) -> bool:
+        """False if the queue beside ours may keep what it has."""
         mine, theirs = self._level(project)
-        have, standing = self.cycle.shares.own(theirs, self.pool), self._standing[theirs]
+        have, standing = self.shares.own(theirs, self.pool), self._standing[theirs]
         fair = standing.rank <= self._standing[mine].rank and self._exceeds(have, standing.allocatable)
-        if not fair and not (self._below_quota(mine) and self._exceeds(have, standing.deserved)):
-            return None
-        return mine, theirs, have
+        return fair or (self._below_quota(mine) and self._exceeds(have, standing.deserved))
 
     def min_runtime(self, victim: Workload) -> int:
         """The nearest that is set, from the queue beside ours up."""
@@ -73,18 +64,18 @@ class BelowDue(Rules):
         if not self.adding.gpu:
             return True
         world = self.world
-        room = self.cycle.nodes_for(self.chunk.workload, self.pool).room
+        room = self.grounds.places.nodes_for(self.chunk.workload, self.pool).room
         room += sum(world.need(wid).bonus_gpu for wid in world.stretched)
         largest: dict[tuple[str, str], int] = {}
         for project, holders in world.holders.items():
             if holders and project in world.projects and project != self.chunk.workload.project:
                 level = self._level(project)
-                largest[level] = max(largest.get(level, 0), self.cycle.shares.largest(project))
+                largest[level] = max(largest.get(level, 0), self.shares.largest(project))
         for (mine, theirs), most in largest.items():
             if room >= self.adding.gpu:
                 break
             have, fixed = (
-                self.cycle.shares.own(theirs, self.pool),
+                self.shares.own(theirs, self.pool),
                 world.use(theirs, self.pool).non_preemptible,
             )
             it = self._standing[theirs]
@@ -108,11 +99,10 @@ class BelowDue(Rules):
             ours, theirs = self._level(project)
             if self._below_quota(ours):
                 continue
-            left, quota = self.cycle.shares.own(theirs, self.pool), self._standing[theirs].deserved
+            left, quota = self.shares.own(theirs, self.pool), self._standing[theirs].deserved
             if any(_within(unit.lost(before), left, quota) for unit in mine) or self._returns(
                 project, mine, quota.gpu - left.gpu
             ):
-                self.fleeting = True
                 return False
         return True
 
@@ -136,10 +126,12 @@ class BelowDue(Rules):
 
     def holds(self) -> bool:
         """Once we are above our fair share, no sibling that gave may be relatively worse off than we are."""
-        for theirs, (mine, _) in self._donors.items():
-            ours, their = self.cycle.shares.own(mine, self.pool), self.cycle.shares.own(theirs, self.pool)
+        for mine, theirs in dict.fromkeys(self._levels.values()):
+            if mine == theirs:
+                continue  # our own
+            ours, their = self.shares.own(mine, self.pool), self.shares.own(theirs, self.pool)
             fair, their_fair = self._standing[mine].fair, self._standing[theirs].fair
-            if their == self._donors[theirs][1]:
+            if their == self._before[theirs]:
                 continue
             for at, asked in enumerate(self.adding):
                 above = asked and ours[at] > fair[at] and (their_fair[at] > 0 or fair[at] == 0)
@@ -153,7 +145,6 @@ class BelowDue(Rules):
         mine, theirs = self._level(victim.project)
         quota = self._below_quota(mine)
         due, their_due = self._standing[mine], self._standing[theirs]
-        before = self._donors[theirs][1] if theirs in self._donors else NOTHING
         at = next((at for at, asked in enumerate(self.adding) if asked), 0)
         ours = (due.deserved if quota else due.fair)[at]
         its = (their_due.deserved if quota else their_due.fair)[at]
@@ -165,7 +156,7 @@ class BelowDue(Rules):
             self._own[mine][at],
             -1 if ours >= INFINITE else ours,
             self.world.queue_of(theirs).name,
-            before[at],
+            self._before[theirs][at],
             -1 if its >= INFINITE else its,
             RESOURCES[at],
         )
@@ -193,11 +184,7 @@ class BelowDue(Rules):
         return bool((gpu and have[0] > due[0]) or (cpu and have[1] > due[1]) or (memory and have[2] > due[2]))
 
 
-def reclaim(cycle: Cycle, reserving: Reserving) -> None:
-    serve(cycle, reserving, "reclaim", _rules)
-
-
-def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
+def reclaim(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy | None:
     """Only for a chunk that keeps its project within its fair share, what it holds as bonus left out."""
     project = chunk.workload.project
     refusal = cycle.shares.refuse(chunk, pool, adding)
@@ -210,7 +197,7 @@ def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | 
         return None
     if not cycle.shares.donors(pool, project):
         return None
-    return BelowDue(cycle, chunk, pool, adding)
+    return Reclaim(cycle.grounds, chunk, pool, adding)
 
 
 def _within(amount: Resources, left: Resources, quota: Resources) -> bool:

@@ -7,7 +7,7 @@ from pliant.sched.plan import Decision, Verb
 from pliant.sched.world.subgroups import core_size
 
 
-def stale(cycle: Cycle, _: object = None) -> None:
+def stale(cycle: Cycle) -> None:
     """A gang counts as broken since its phase became Degraded."""
     world = cycle.world
     world.settle()

@@ -42,6 +42,10 @@ class Holdings:
         """A number for what a chunk asks for: equal for equal requests."""
         return self._shapes.setdefault(requests, len(self._shapes))
 
+    def given_now(self, workload: str) -> bool:
+        """True if all it has was given in this very cycle: to take it back costs nothing."""
+        return all(row.claims is None and row.carries is None for row in self.tasks_of(workload))
+
     def nearness(self, workload: Workload, keys: Sequence[TaskKey]) -> tuple[object, ...]:
         """What else but their requests tells the nodes for some of its tasks."""
         raise NotImplementedError
