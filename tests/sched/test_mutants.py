@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "protects nobody's minimum run time",
-        (("preemption.victims:Rules.unprotected", "return not self.patient", "return True"),),
+        (("preemption.policy:Policy.unprotected", "return not attempt.mode.patient", "return True"),),
         World(
             "n1:1", "a=1", ("low a g1 p25 @n1 ran=10", "high a g1 p80"), {"low": 1}, "default:min=60"
         ).check,
@@ -74,11 +74,13 @@ MUTANTS = (
         "two victims for one GPU",
         (
             (
-                "preemption.search:Hunt.run",
-                "tell(self._rules,",
-                "self._take(unit_for(self._rules, ('y', 'main-0'), 'n1.1')); tell(self._rules,",
+                "cycle:_taken",
+                "    for decision in decisions(policy, attempt):",
+                "    attempt.units.append(policy.unit(attempt, ('y', 'main-0'), 'n1.1'))\n"
+                "    attempt.take(attempt.units[-1])\n"
+                "    for decision in decisions(policy, attempt):",
             ),
-            ("preemption.moving:resettle", "if not rules.resettles:", "if rules:"),
+            ("cycle:_taken", "if policy.resettles:", "if not policy:"),
             ("actions.context:Cycle.room_freed", "self.released = True", "self.released = False"),
         ),
         World(
@@ -90,9 +92,9 @@ MUTANTS = (
         "takes from those below their quota",
         (
             (
-                "actions.reclaim:BelowDue._may_give",
-                "if not fair and not (self._below_quota(mine) and self._exceeds(have, standing.deserved)):",
-                "if False:",
+                "actions.reclaim:Reclaim._may_give",
+                "return fair or (self._below_quota(mine) and self._exceeds(have, standing.deserved))",
+                "return True",
             ),
         ),
         World(
@@ -108,8 +110,8 @@ MUTANTS = (
     Mutant(
         "a device beyond its memory",
         (
-            ("world.device:Device.room", "and self.claimed_memory + memory <= self.gpu.memory", ""),
-            ("world.device:Device.room", "and self.claimed + portion <= GPU", ""),
+            ("world.nodes:Device.room", "and self.claimed_memory + memory <= self.gpu.memory", ""),
+            ("world.nodes:Device.room", "and self.claimed + portion <= GPU", ""),
         ),
         World("n1:1:mem=16", "a=2", ("x a m10Gi @n1", "y a m10Gi"), {"x": 0.625}).check,
     ),
@@ -141,14 +143,14 @@ MUTANTS = (
     ),
     Mutant(
         "stops what is non-preemptible",
-        (("actions.reclaim:BelowDue.may", "if not victim.preemptible or", "if"),),
+        (("actions.reclaim:Reclaim.may", "if not victim.preemptible or", "if"),),
         World(
             "n1:2", "a=1 b=1", ("b1 b g1 @n1", "b2 b g1 np @n1", "a1 a g1"), {"b2": 1, "a1": 1}
         ).check,
     ),
     Mutant(
         "high priority takes from other projects",
-        (("actions.preempt:LowerPriority.may", "and victim.project == winner.project", ""),),
+        (("actions.preempt:Preempt.may", "and victim.project == winner.project", ""),),
         World(
             "n1:1 n2:2", "a=3 b=2", ("a1 a g1 p25 @n1", "b1 b g2 p25 @n2", "a2 a g2 p90"), {"a1": 1, "b1": 2}
         ).check,
@@ -165,7 +167,7 @@ MUTANTS = (
     ),
     Mutant(
         "the quota of one pool is that of all",
-        (("shares.standings:deserved", "queue.quota(pool)", "queue.quota(DEFAULT_POOL)"),),
+        (("shares.entitlement:deserved", "queue.quota(pool)", "queue.quota(DEFAULT_POOL)"),),
         World(
             "n1:1 n2:1:pool=fast", "a=1+fast=0", ("x a g1 np pool=fast", "y a g1 np"), {"y": 1}, "fast"
         ).check,
@@ -211,7 +213,7 @@ MUTANTS = (
     ),
     Mutant(
         "who was taken moves to the pool that it prefers",
-        (("placement.staying:stay", "if not given_back(world, mine.items()):", "if True:"),),
+        (("actions.context:Cycle._stays", "if not given_back(world, mine.items()):", "if True:"),),
         lambda: test_pools.test_who_may_stay_in_the_end_is_not_moved_to_a_pool_that_it_prefers(
             "x1-2", "j Running 0.5 n2", 1
         ),
