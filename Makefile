@@ -2,12 +2,18 @@
 # PYTHON=/path/to/python3.12 chooses the interpreter; PYTEST_ARGS="-k share" narrows a test run.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
-.PHONY: help setup native check test test-long fuzz bench demo lock clean
+.NOTPARALLEL: # two installations into one environment would meet
+.PHONY: help venv setup native check test-fast test test-long fuzz bench demo lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
+ALONE := $(VENV)/.pliant-done
 STAMP := $(VENV)/.setup-done
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SUPERVISOR := src/pliant/engines/local/bin/pliant-supervise
+# Tests wait more than they compute: two processes for each core, and whoever is idle takes tests from the others.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : 16)))
+RUN_TESTS = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 FUZZ_FLAGS := -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -Inative
 FIND_PYTHON = for p in python3 python3.14 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done
@@ -17,18 +23,29 @@ help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
 	  || sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' Makefile
 
-setup: $(STAMP) native ## a virtual environment with Pliant and all its tools
+venv: $(ALONE) native ## a virtual environment in .venv with Pliant alone (175 MB): enough to use it, and for the demo
 
-$(STAMP): pyproject.toml constraints.txt hatch_build.py
+setup: $(STAMP) native ## the same with every tool of development and torch (5 GB)
+
+$(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Pliant needs Python 3.11 or newer; install it or say PYTHON=/path/to/python"; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "$(PYTHON) cannot make a virtual environment (on Debian and Ubuntu: apt install python3-venv)"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+
+# hatchling beside Pliant: `native` compiles again with it, without asking the network.
+$(ALONE): pyproject.toml constraints.txt hatch_build.py | $(BIN)/python
+	@echo "Installing Pliant into $(VENV): about 175 MB"
+	@$(INSTALL) -e . hatchling
 	@touch $@
+
+$(STAMP): pyproject.toml constraints.txt hatch_build.py | $(BIN)/python
+	@echo "Installing Pliant, its tools and torch into $(VENV): about 5 GB"
+	@$(INSTALL) -e '.[dev]'
+	@touch $(ALONE) $@
 
 native: $(SUPERVISOR) ## the task supervisor, the GPU shim and the simulated drivers, in C
 
-$(SUPERVISOR): $(wildcard native/*.[ch] native/*/*.[ch]) hatch_build.py | $(STAMP)
+$(SUPERVISOR): $(wildcard native/*.[ch] native/*/*.[ch]) hatch_build.py | $(ALONE)
 	@$(BIN)/python hatch_build.py
 	@test ! -e $@ || touch $@
 
@@ -38,8 +55,14 @@ check: $(STAMP) ## style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: setup ## all tests that a build machine can run in 15 minutes; ends with what it left out
-	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile $(PYTEST_ARGS)
+# Tests start Python thousands of times; without bytecode files each of those compiles all of it anew.
+test-fast test test-long: export PYTHONDONTWRITEBYTECODE :=
+
+test-fast: setup ## the inner loop, under 3 minutes: what plays no whole servers and jobs; ends with what it left out
+	$(RUN_TESTS) -m "not long and not slow" $(PYTEST_ARGS)
+
+test: setup ## all tests that a build machine can run in 8 minutes; ends with what it left out
+	$(RUN_TESTS) -m "not long" $(PYTEST_ARGS)
 
 test-long: setup ## the tests that take minutes each, and new examples for all properties; PLIANT_SEED repeats
 	@export PLIANT_SEED=$${PLIANT_SEED:-$$(( RANDOM * 32768 + RANDOM ))}; echo "PLIANT_SEED=$$PLIANT_SEED"; \
@@ -53,7 +76,7 @@ fuzz: setup ## random bytes as gpu.conf and ledger for FUZZ_SECONDS (600); needs
 bench: setup ## the benchmarks, each against its named reference
 	@set -e; for f in benchmarks/[a-z]*.py; do echo "== $$f"; $(BIN)/python $$f; done
 
-demo: setup ## the main job, played in front of you
+demo: venv ## the main job, played in front of you
 	$(BIN)/python examples/demo.py
 
 lock: $(STAMP) ## write down the versions that are installed now

@@ -115,12 +115,8 @@ def virtual(count: int) -> None:
         began = time.perf_counter()
         for number, job in enumerate(work):
             launch = Launch("ubuntu", ("true",), env=(("PLIANT_VIRTUAL_SECONDS", str(job.ms / 1000)),))
-            service.submit(
-                Submission(
-                    project=f"p{number % PROJECTS}", launch=launch, name=job.name, gpus=job.gpus * 1000
-                ),
-                "me",
-            )
+            asked = Submission(f"p{number % PROJECTS}", launch, name=job.name, gpus=job.gpus * 1000)
+            service.submit(service.check(asked), "me")
         submitted, loop.cycle_ms = loop.cycle_ms, []
         decisions: list[float] = []
         while timeline.step():

@@ -1,7 +1,9 @@
 """What every test gets: a report of what was left out, Ctrl-C, Hypothesis that is the same everywhere."""
 
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 from hypothesis.internal.constants_ast import Constants
@@ -18,6 +20,17 @@ settings.load_profile("pliant")
 # Otherwise it tries numbers from our sources, of whatever is loaded by then: a test that is run alone would
 # have other examples, and so would all after a constant is changed somewhere.
 HypothesisProvider._local_constants = Constants()
+
+SLOW = frozenset({"benchmarks", "crash", "e2e", "images", "runai_names", "train"})
+"""Folders whose tests play whole servers and jobs: each of them carries the marker `slow`."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before markers decide what is left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if SLOW & set(item.path.relative_to(Path(__file__).parent).parts[:1]):
+            item.add_marker("slow")
+
 
 # In the background of a shell it is ignored, and so it would be by every program that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

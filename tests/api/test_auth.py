@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from joserfc import jwt
 from joserfc.jwk import OctKey
 
-from pliant.api.auth import LIFE, Authority, attempt_token
+from pliant.api.auth import LIFE, REFRESH_LIFE, Authority, attempt_token
 from pliant.api.errors import Unauthorized
 from tests.api.conftest import Api
 from tests.api.stage import SECRET, TOKEN
@@ -44,7 +44,24 @@ def test_metrics_are_free_on_the_same_machine(quiet: Api) -> None:
     assert near.get("/api/v1/whoami").status_code == 401
 
 
-@pytest.mark.parametrize("header", ["Bearer wrong", "Bearer ", "Basic abc", "Bearer a.b.c", "Bearer ünï"])
+ATTEMPT = attempt_token("w1/task-0/1", SECRET)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Bearer wrong",
+        "Bearer ",
+        "Basic abc",
+        "Bearer a.b.c",
+        "Bearer ünï",
+        f"Bearer {TOKEN[:-1]}",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[1:]}",
+        f"Bearer {ATTEMPT[:-1]}",
+        f"Bearer {ATTEMPT}0",
+    ],
+)
 def test_wrong_tokens(stranger: TestClient, header: str) -> None:
     answer = stranger.get("/api/v1/whoami", headers={"Authorization": header.encode("latin-1")})
     assert answer.status_code == 401, answer.text
@@ -95,6 +112,7 @@ def test_a_token_by_form(stranger: TestClient) -> None:
     ("path", "sent", "status"),
     [
         ("/api/v1/token", {"json": {"grantType": "client_credentials", "clientSecret": "x"}}, 401),
+        ("/api/v1/token", {"json": {"grantType": "client_credentials", "clientSecret": TOKEN[:-1]}}, 401),
         ("/api/v1/token", {"json": {"grantType": "magic"}}, 400),
         ("/api/v1/token", {"json": {"grantType": "refresh_token", "refreshToken": "x"}}, 401),
         ("/api/v1/token", {"json": {"grantType": "password", "username": "a\nb", "password": TOKEN}}, 400),
@@ -121,6 +139,27 @@ def test_tokens_expire_and_cannot_be_forged() -> None:
     for other in (OctKey.import_key(SECRET), Authority(TOKEN, b"x" * 32)._key):
         with pytest.raises(Unauthorized):
             authority.who(f"Bearer {jwt.encode({'alg': 'HS256'}, claims, other)}")
+
+
+def test_an_issued_token_lives_as_long_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = Authority(TOKEN, SECRET)
+    start = int(time.time())
+    issued = authority.issue("anna")
+    assert issued.life == LIFE == 24 * 3600
+
+    def after(seconds: int) -> None:
+        monkeypatch.setattr("pliant.api.auth.time.time", lambda: start + seconds)
+
+    after(LIFE - 60)
+    assert authority.who(f"Bearer {issued.access}").user == "anna"
+    after(LIFE + 60)
+    with pytest.raises(Unauthorized, match="expired"):
+        authority.who(f"Bearer {issued.access}")
+    after(REFRESH_LIFE - 60)
+    assert authority.refresh(issued.refresh).access
+    after(REFRESH_LIFE + 60)
+    with pytest.raises(Unauthorized, match="expired"):
+        authority.refresh(issued.refresh)
 
 
 def test_what_is_issued_is_good_for_nobody_else() -> None:

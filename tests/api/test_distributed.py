@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from pliant.api.responses import models
+from pliant.wire.submission import Submitted
+from pliant.wire.workload import WorkloadItem
+from tests.api.conform import conform
 from tests.api.conftest import Api
 from tests.api.stage import IMAGE, until
 
@@ -30,10 +32,10 @@ def test_the_body_of_the_walk_through(api: Api) -> None:
         "cpuMemoryRequest": "100M",
     }
     made = post(api, {"compute": compute, "numWorkers": 2, "distributedFramework": "PyTorch"})
-    models.Submitted.model_validate(made)
+    conform(Submitted, made)
     assert made["notices"] == []
     item = api.running(made["workloadId"])
-    models.WorkloadItem.model_validate(item)
+    conform(WorkloadItem, item)
     assert groups(api, made) == {"master": (100, 1, 1, 1), "worker": (100, 2, 2, 2)}
     shown = {name: item[name] for name in ("type", "distributedFramework", "jobType", "preemptible")}
     assert shown == {

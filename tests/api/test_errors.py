@@ -7,25 +7,26 @@ import pytest
 from inline_snapshot import snapshot
 
 from pliant.api import errors
-from pliant.api.responses import models
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound, OverQuota, Unavailable
 from pliant.control.ports import StaleEpoch
+from pliant.wire.server import Problem
+from tests.api.conform import conform
 from tests.api.conftest import Api
 from tests.api.stage import IMAGE
 
 TRAININGS = "/api/v1/workloads/trainings"
 
 
-def problem(api: Api, method: str, path: str, **options: Any) -> models.Problem:
+def problem(api: Api, method: str, path: str, **options: Any) -> Problem:
     answer = api.http.request(method, path, **options)
     assert answer.headers["content-type"] == "application/problem+json"
-    found = models.Problem.model_validate(answer.json())
+    found = conform(Problem, answer.json())
     assert found.status == found.code == answer.status_code
     assert found.detail == f"{found.message} {found.details}".strip()
     return found
 
 
-def said(found: models.Problem) -> str:
+def said(found: Problem) -> str:
     return f"{found.status} {found.reason}: {found.detail}"
 
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from pliant.api.responses import models_org
+from pliant.wire.cluster import ClusterItem, NodeList, NodePoolItem, NodePoolList
+from tests.api.conform import conform
 from tests.api.conftest import Api
 from tests.api.stage import CLUSTER
 
@@ -13,14 +14,14 @@ POOLS = "/api/v1/node-pools"
 
 def test_the_cluster_is_a_bare_list_of_one(quiet: Api) -> None:
     [cluster] = quiet.get("/api/v1/clusters")
-    models_org.ClusterItem.model_validate(cluster)
+    conform(ClusterItem, cluster)
     assert (cluster["uuid"], cluster["status"]) == (CLUSTER, {"state": "Connected"})
 
 
 def test_nodes_and_what_they_hold(api: Api) -> None:
     api.running(api.submit("a", gpus=0.5)["workloadId"])
     found = api.get("/api/v1/nodes")
-    models_org.NodeList.model_validate(found)
+    conform(NodeList, found)
     [node] = found["nodes"]
     assert node == api.get("/api/v1/nodes/node-0") | {"updatedAt": node["updatedAt"]}
     assert (node["status"], node["nodePool"], node["clusterUuid"]) == ("Ready", "default", CLUSTER)
@@ -56,7 +57,7 @@ def test_a_pool_from_its_making_to_its_end(api: Api) -> None:
             "schedulingConfiguration": {"minGuaranteedRuntime": "2m"},
         },
     )
-    models_org.NodePoolItem.model_validate(pool)
+    conform(NodePoolItem, pool)
     assert pool["placementStrategy"] == {"gpu": "spread", "cpu": "binpack", "device": "binpack"}
     assert (pool["minRuntimeSeconds"], pool["phase"], pool["isDefault"]) == (120.0, "Empty", False)
     assert pool["schedulingConfiguration"]["minGuaranteedRuntime"] == "2m0s"
@@ -69,7 +70,7 @@ def test_a_pool_from_its_making_to_its_end(api: Api) -> None:
     )
     assert changed["minRuntimeSeconds"] == 90.0
     found = api.get(POOLS)
-    models_org.NodePoolList.model_validate(found)
+    conform(NodePoolList, found)
     assert sorted(item["name"] for item in found["nodepools"]) == ["default", "fast"]
     project = api.get("/api/v1/org-unit/projects/default")
     assert [entry["nodePool"]["name"] for entry in project["resources"]] == ["default", "fast"]

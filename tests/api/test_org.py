@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from inline_snapshot import snapshot
 
-from pliant.api.responses import models_org
+from pliant.wire.organization import DepartmentList, OrgUnitItem, PoolQuota, ProjectList
+from tests.api.conform import conform
 from tests.api.conftest import Api
 
 UNITS = "/api/v1/org-unit"
@@ -13,7 +14,7 @@ UNITS = "/api/v1/org-unit"
 
 def made(api: Api, what: str, **body: Any) -> Any:
     found = api.call("POST", f"{UNITS}/{what}s", 201, json=body)
-    models_org.OrgUnitItem.model_validate(found)
+    conform(OrgUnitItem, found)
     return found
 
 
@@ -68,7 +69,7 @@ def test_lists(api: Api) -> None:
     for name, quota in (("team-b", 1), ("team-a", 2)):
         made(api, "project", name=name, resources=[{"gpu": {"deserved": quota}}])
     found = api.get(f"{UNITS}/projects")
-    models_org.ProjectList.model_validate(found)
+    conform(ProjectList, found)
     assert [item["name"] for item in found["projects"]] == ["default", "team-b", "team-a"]
     assert [item["name"] for item in api.get(f"{UNITS}/projects", sortBy="name")["projects"]] == [
         "default",
@@ -77,7 +78,7 @@ def test_lists(api: Api) -> None:
     ]
     assert api.get(f"{UNITS}/projects/count", filterBy="totalGpuQuota>=1") == {"count": 2}
     departments = api.get(f"{UNITS}/departments")
-    models_org.DepartmentList.model_validate(departments)
+    conform(DepartmentList, departments)
     assert [item["name"] for item in departments["departments"]] == ["default"]
 
 
@@ -100,7 +101,7 @@ def test_a_change_leaves_what_it_does_not_name(api: Api) -> None:
     for unlimited in (None, -1):
         body = [{"gpu": {"deserved": 2, "limit": unlimited}}]
         [entry] = api.call("PATCH", f"{path}/resources", json=body)
-        models_org.PoolQuota.model_validate(entry)
+        conform(PoolQuota, entry)
         assert entry["gpu"] == {"deserved": 2.0, "limit": None, "overQuotaWeight": 0.0}
     assert gpu(api.call("PUT", path, json={"name": "p"}))["deserved"] == 2.0
 

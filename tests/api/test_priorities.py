@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from pliant.api.responses import models_org
+from pliant.wire.organization import PriorityClassItem
+from tests.api.conform import conform
 from tests.api.conftest import Api
 
 CLASSES = "/api/v1/priority-classes"
@@ -31,7 +32,7 @@ def elasticdl(name: str, **spec: Any) -> dict[str, Any]:
 
 def test_a_class_from_its_making_to_its_end(api: Api) -> None:
     made = api.call("POST", CLASSES, 201, json={**SEED[0], "description": "first"})
-    models_org.PriorityClassItem.model_validate(made)
+    conform(PriorityClassItem, made)
     assert api.get(CLASSES) == {"priorityClasses": [made]}
     assert (made["value"], made["description"]) == (1_000_000, "first")
     again = api.call("POST", CLASSES, 409, json=SEED[0])

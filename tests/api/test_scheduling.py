@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from pliant.api.auth import attempt_token
-from pliant.api.responses import models, models_org
 from pliant.model.affinity import HOST
+from pliant.wire.cluster import NodeItem, SettingList, TopologyItem
+from pliant.wire.workload import EventList
+from tests.api.conform import conform
 from tests.api.conftest import Api
 from tests.api.stage import CLUSTER, SECRET, until
 
@@ -16,13 +18,13 @@ NODE = "/api/v1/nodes/node-0"
 
 
 def values(found: Any) -> dict[str, str]:
-    models_org.Settings.model_validate(found)
+    conform(SettingList, found)
     return {entry["name"]: entry["value"] for entry in found["settings"] if not entry["isDefault"]}
 
 
 def messages(api: Api, subject: str) -> list[str]:
     found = api.get("/api/v1/events", subject=subject)
-    models.EventList.model_validate(found)
+    conform(EventList, found)
     return [event["message"] for event in found["events"]]
 
 
@@ -81,7 +83,7 @@ def test_a_job_may_not_change_them(api: Api) -> None:
 def test_a_topology_from_its_making_to_its_end(api: Api) -> None:
     body = {"name": "room", "levels": ["zone", "example.com/rack"], "clusterId": CLUSTER}
     made = api.call("POST", TOPOLOGIES, 201, json=body)
-    models_org.TopologyItem.model_validate(made)
+    conform(TopologyItem, made)
     assert (made["levels"], made["nodes"], made["nodePools"]) == (["zone", "example.com/rack"], 0, [])
     api.call("PATCH", NODE, json={"labels": {"zone": "z1", "example.com/rack": "r1"}})
     pool = api.call("PATCH", "/api/v1/node-pools/default", json={"networkTopologyId": made["id"]})
@@ -125,7 +127,7 @@ def test_a_pool_with_a_topology_that_is_none(quiet: Api) -> None:
 def test_labels_and_taints_are_set_and_taken_away(api: Api) -> None:
     body = {"labels": {"gpu": "h100", "rack": "r1"}, "taints": [{"key": "maintenance", "value": "soon"}]}
     node = api.call("PATCH", NODE, json=body)
-    models_org.NodeItem.model_validate(node)
+    conform(NodeItem, node)
     assert node["labels"] == {HOST: "node-0", "gpu": "h100", "rack": "r1"}
     assert node["taints"] == [{"key": "maintenance", "value": "soon", "effect": "NoSchedule"}]
     waits = api.submit("waits")["workloadId"]

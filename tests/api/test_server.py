@@ -9,11 +9,12 @@ from fastapi.routing import APIRoute
 from prometheus_client.parser import text_string_to_metric_families
 
 from pliant.api.app import ROUTERS
-from pliant.api.responses import models
 from pliant.control.board.view import Board
 from pliant.control.service import Service
 from pliant.model.workload import Workload
 from pliant.store import open_store
+from pliant.wire.server import ServerItem
+from tests.api.conform import conform
 from tests.api.conftest import Api
 
 
@@ -30,7 +31,7 @@ def test_not_ready_before_there_is_a_world(api: Api, monkeypatch: pytest.MonkeyP
 def test_the_server_item(api: Api) -> None:
     api.running(api.submit("a")["workloadId"])
     item = api.get("/api/v1/server")
-    models.ServerItem.model_validate(item)
+    conform(ServerItem, item)
     assert (item["pid"], item["epoch"], item["simulated"], item["tasksRunning"]) == (4711, 1, True, 1)
     assert item["uptime"] >= 0
     assert item["cycles"] > 0

@@ -8,7 +8,11 @@ import pytest
 from fastapi.testclient import TestClient
 from inline_snapshot import snapshot
 
-from pliant.api.responses import models
+from pliant.control.ports import Batch, Remembered
+from pliant.model.workload import Task, Workload
+from pliant.wire.questions import Verdict
+from pliant.wire.submission import Submitted
+from tests.api.conform import conform
 from tests.api.conftest import Api
 from tests.api.stage import CLUSTER, IMAGE, TOKEN, Stage, stage, until
 
@@ -41,7 +45,7 @@ def test_the_over_quota_body(api: Api) -> None:
             "spec": {"image": "runai.jfrog.io/demo/quickstart", "compute": {"gpuDevicesRequest": 1}},
         },
     )
-    models.Submitted.model_validate(made)
+    conform(Submitted, made)
     assert (made["name"], made["projectName"], made["notices"]) == ("a1", "default", [])
     item = api.running(made["workloadId"])
     assert item["allocatedResources"]["gpu"] == 1.0
@@ -239,7 +243,17 @@ def test_fields_without_effect_are_named(api: Api) -> None:
     )
 
 
-def test_what_can_never_run_is_said_at_once(api: Api) -> None:
+def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committed: list[Batch] = []
+    commit = api.stage.store.commit
+
+    def counted(epoch: int, batch: Batch) -> None:
+        committed.append(batch)
+        commit(epoch, batch)
+
+    monkeypatch.setattr(api.stage.store, "commit", counted)
     body = {
         "name": "huge",
         "projectName": "default",
@@ -250,6 +264,8 @@ def test_what_can_never_run_is_said_at_once(api: Api) -> None:
     assert reason["code"] == "never-fits"
     assert made["notices"] == [reason["message"]]
     assert post(api, body, headers={"Idempotency-Key": "k"}) == made
+    [batch] = committed
+    assert {type(row) for row in batch.put} == {Workload, Task, Remembered}
 
 
 # -- what is refused, and changes nothing ----------------------------------------------------------
@@ -477,7 +493,7 @@ def rehearse(api: Api, gpus: float, project: str = "default", **spec: Any) -> An
     }
     before = api.get("/api/v1/workloads")
     found = api.call("POST", TRAININGS, json=body, params={"dryRun": True})
-    models.Verdict.model_validate(found)
+    conform(Verdict, found)
     assert api.get("/api/v1/workloads")["workloads"] == before["workloads"] or before["workloads"]
     assert api.get("/api/v1/workloads/count")["count"] == len(before["workloads"])
     api.stage.loop.call(lambda draft: api.stage.loop.world.check())

@@ -4,7 +4,18 @@ from typing import Any
 
 import pytest
 
-from pliant.api.responses import models
+from pliant.wire.questions import Queue, WhyItem
+from pliant.wire.submission import Submitted
+from pliant.wire.workload import (
+    BatchDone,
+    EventItem,
+    EventList,
+    PodItem,
+    RecordList,
+    WorkloadItem,
+    WorkloadList,
+)
+from tests.api.conform import conform
 from tests.api.conftest import Api
 from tests.api.stage import IMAGE, until
 
@@ -18,7 +29,7 @@ def names(api: Api, **params: Any) -> list[str]:
 def test_a_list_in_all_its_forms(api: Api) -> None:
     for name, kind in (("c", "trainings"), ("a", "workspaces"), ("b", "trainings")):
         api.submit(name, gpus=None, kind=kind)
-    models.WorkloadList.model_validate(api.get(WORKLOADS))
+    conform(WorkloadList, api.get(WORKLOADS))
     assert names(api) == ["c", "a", "b"]
     assert names(api, sortBy="name") == ["a", "b", "c"]
     assert names(api, sortBy="name", sortOrder="desc", limit=2) == ["c", "b"]
@@ -36,17 +47,17 @@ def test_one_workload_through_its_life(api: Api) -> None:
     identity = made["workloadId"]
     until(lambda: api.item(identity)["phase"] == "Completed")
     item = api.item(identity)
-    models.WorkloadItem.model_validate(item)
+    conform(WorkloadItem, item)
     assert (item["status"], item["runningPods"], item["pendingPods"]) == ("Succeeded", 0, 0)
     assert item["allocatedResources"]["gpu"] == 0.0
     assert item["createdAt"] <= item["completedAt"]
     assert item["actionsSupport"] == {"delete": True, "suspend": False}
     [pod] = api.get(f"{WORKLOADS}/{identity}/pods")["pods"]
-    models.PodItem.model_validate(pod)
+    conform(PodItem, pod)
     assert (pod["name"], pod["status"], pod["exitCode"], pod["attempt"]) == ("a-task-0", "Succeeded", 0, 1)
     assert pod["message"] == "task-0 ended with exit code 0."
     events = api.get(f"{WORKLOADS}/{identity}/events")
-    models.EventList.model_validate(events)
+    conform(EventList, events)
     kinds = [event["reason"] for event in events["events"]]
     assert kinds[0] == "Submitted"
     assert kinds[-1] == "Completed"
@@ -70,7 +81,7 @@ def test_history_tells_phases_from_events(api: Api) -> None:
     identity = api.submit("a")["workloadId"]
     api.running(identity)
     found = api.get(f"{WORKLOADS}/{identity}/history")
-    models.RecordList.model_validate(found)
+    conform(RecordList, found)
     phases = [
         record["spec"]["phaseUpdate"]["phase"]
         for record in found["records"]
@@ -78,7 +89,7 @@ def test_history_tells_phases_from_events(api: Api) -> None:
     ]
     assert phases[-1] == "Running"
     event = next(record for record in found["records"] if record["meta"]["type"] == "Event")
-    models.EventItem.model_validate(event["spec"]["event"])
+    conform(EventItem, event["spec"]["event"])
 
 
 def test_a_failure_between_two_tries(api: Api) -> None:
@@ -113,12 +124,12 @@ def test_who_waits_and_why(api: Api) -> None:
     assert item["phaseMessage"] == item["reason"]["message"]
     assert item["reason"]["numbers"]["asked"] == 1000
     why = api.get(f"{WORKLOADS}/{second}/why")
-    models.WhyItem.model_validate(why)
+    conform(WhyItem, why)
     assert why["ahead"] == [{"name": "first", "project": "default", "gpus": 1.0}]
     assert (why["position"], why["reason"]) == (2, item["reason"])
     assert why["history"][0]["reason"] == "Submitted"
     queue = api.get("/api/v1/queue")
-    models.Queue.model_validate(queue)
+    conform(Queue, queue)
     assert [(entry["position"], entry["name"], entry["gpus"]) for entry in queue["entries"]] == [
         (1, "first", 1.0),
         (2, "second", 1.0),
@@ -149,7 +160,7 @@ def test_suspend_resume_delete(api: Api, kind: str) -> None:
     api.running(identity)
     api.call("DELETE", path, 202)
     until(lambda: names(api) == [])
-    models.Submitted.model_validate(api.get(path))
+    conform(Submitted, api.get(path))
 
 
 def test_a_typed_path_knows_its_type(api: Api) -> None:
@@ -166,7 +177,7 @@ def test_what_is_deleted_is_remembered(api: Api) -> None:
     api.call("DELETE", f"{WORKLOADS}/{identity}", 202)
     until(lambda: names(api) == [])
     found = api.get(WORKLOADS, deleted=True)
-    models.WorkloadList.model_validate(found)
+    conform(WorkloadList, found)
     [item] = found["workloads"]
     assert (item["id"], item["phase"], item["status"]) == (identity, "Deleting", "Terminating")
     assert item["deletedAt"]
@@ -181,7 +192,7 @@ def test_what_is_deleted_is_remembered(api: Api) -> None:
 def test_many_at_once(api: Api) -> None:
     ids = [api.submit(name, gpus=None)["workloadId"] for name in ("a", "b")]
     done = api.call("POST", f"{WORKLOADS}/batch", json={"ids": [*ids, "none"], "action": "suspend"})
-    models.BatchDone.model_validate(done)
+    conform(BatchDone, done)
     assert done["succeeded"] == ids
     assert [(entry["id"], entry["code"]) for entry in done["failed"]] == [("none", 404)]
     api.call("POST", f"{WORKLOADS}/batch", json={"ids": ids, "action": "delete"})

@@ -10,18 +10,18 @@ def test_what_changes_nothing_is_noted(group, run, fake):
     )
     assert result.code == 0, result.err
     assert result.err == (
-        "Note: without effect here, where tasks are processes: --host-ipc, --cpu-limit.\n"
-        "Note: /nfs/x is not mounted at /nfs: a job here finds it where it is.\n"
+        "Note: --host-ipc, --cpu-limit have no effect: jobs run as processes of this machine.\n"
+        "Note: /nfs/x is not mounted at /nfs; the job sees it as /nfs/x.\n"
     )
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--mig 1g.5gb", "--mig cannot be had: tasks are processes of one machine; a GPU is shared by"),
-        ("--git-sync source=x", "clone it on the machine first and say --working-dir."),
-        ("--pvc name:/data", "its files are this machine's own."),
-        ("--extended-resource a=1", "only GPUs, CPU and memory are counted."),
+        ("--mig 1g.5gb", "--mig is not supported: share a GPU with -g 0.5"),
+        ("--git-sync source=x", "run `git clone` on the machine, then use --working-dir DIR."),
+        ("--pvc name:/data", "use --working-dir DIR."),
+        ("--extended-resource a=1", "request GPUs with -g"),
         ("-v /data", "-v /data: expected SOURCE:TARGET, as in -v /data:/data."),
         ("-v /data:data", "-v /data:data: expected SOURCE:TARGET"),
     ],

@@ -102,7 +102,6 @@ USAGE = [
     ("project create Team_A --quota 2", "'Team_A' is no name for a project: "),
     ("project create a --quota two", "--quota two: not a number such as 2 or 0.5."),
     ("project create a --quota 2 --limit 1", "--limit 1 is below --quota 2."),
-    ("project create a --resources gpu-deserved=1", "nodepool=NAME is missing."),
     (
         "project create a --resources nodepool=x,gpus=1",
         "'gpus=1' is wrong; the words are nodepool, gpu-deserved",

@@ -1,8 +1,11 @@
 """How ends are told: the words and codes of wait, run and cancel for every outcome."""
 
+import time
+
 import pytest
 
 from pliant.cli.habits import _INSTEAD
+from pliant.cli.workloads.history import status
 from pliant.cli.workloads.outcomes import ending, summary
 from tests.cli.fake import Answer, problem
 from tests.cli.items import OUTCOME, workload
@@ -80,3 +83,59 @@ def test_get_and_describe_find_what_is_meant(run, fake):
     assert (both.code, "`pliant describe node node-1`" in both.err) == (2, True), both.err
     fake.workloads.pop()
     assert run("pliant describe node-1 -p team-a").out == run("pliant describe node node-1").out
+
+
+ENTRY = {
+    "number": 42,
+    "id": "id-a1",
+    "name": "a1",
+    "projectName": "team-a",
+    "submittedBy": "ann",
+    "submittedAt": "2026-01-01T06:00:00.000Z",
+    "completedAt": None,
+    "waitedSeconds": 12,
+    "gpus": 2.0,
+    "attempts": 1,
+    "outcome": OUTCOME | {"runningSeconds": 3720, "gpuHours": 2.0667},
+}
+
+
+def test_history(run, fake, monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    failed = OUTCOME | {"phase": "Failed", "exitCode": 137, "signal": 9, "outOfMemory": True, "gpuHours": 0.0}
+    fake.answers["GET", "/api/v1/history"] = Answer(
+        body={"entries": [ENTRY, ENTRY | {"number": 7, "name": "eval", "outcome": failed, "gpus": 1.0}]}
+    )
+    assert run("pliant history -p team-a --since 7d -n 5").out == (
+        " #  NAME  STATUS     SUBMITTED     WAITED  ELAPSED  GPUS  GPU-HOURS  EXIT     REASON\n"
+        "42  a1    Succeeded  01 Jan 06:00     12s   1h2m0s  2.00       2.07  0\n"
+        " 7  eval  Failed     01 Jan 06:00     12s    1m12s  1.00       0.00  SIGKILL  out of memory\n"
+    )
+    assert sorted(fake.last.query) == [("limit", "5"), ("projectName", "team-a"), ("sinceSeconds", "604800")]
+    rows = run("pliant history -A --csv").out.splitlines()
+    assert rows[0].startswith("number,id,name,") and "exitCode,signal" in rows[0]
+    assert rows[1].startswith("42,id-a1,a1,team-a,ann,2026-01-01T06:00:00.000Z,,12,2.0,1,Completed,0,")
+    assert ("projectName", "team-a") not in fake.last.query
+
+
+def test_an_empty_history(run, fake):
+    fake.answers["GET", "/api/v1/history"] = Answer(body={"entries": []})
+    assert run("pliant history -p team-a") == (0, "", "No jobs in project team-a.\n")
+    assert run("pliant history -p nowhere").code == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, "Succeeded"),
+        ({"phase": "Failed"}, "Failed"),
+        ({"phase": "Failed", "exitCode": 143, "cancelled": True}, "Cancelled"),
+        ({"phase": "Stopping", "exitCode": None, "cancelled": True}, "Stopping"),
+        ({"phase": "Completed", "deleted": True}, "Succeeded"),
+        ({"phase": "Deleting", "exitCode": 143, "deleted": True}, "Deleted"),
+        ({"phase": "Stopped", "exitCode": None}, "Suspended"),
+    ],
+)
+def test_the_status_in_the_history(changed, said):
+    assert status(OUTCOME | changed) == said

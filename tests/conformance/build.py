@@ -207,7 +207,7 @@ def _put_job(built: Built, state: State, job: Json, serial: int, now: int, epoch
     built.world.put(workload)
     for group in shape.groups:
         for index, task in enumerate(shape.members[group.name]):
-            _put_task(built, workload.id, group.name, index, task)
+            _put_task(built, workload.id, group.name, index, task, now)
     if leaving:
         # What is being deleted comes back as another task, so it is none that could be given a place again.
         ghost = replace(
@@ -219,20 +219,21 @@ def _put_job(built: Built, state: State, job: Json, serial: int, now: int, epoch
         )
         built.world.put(ghost)
         for index, task in enumerate(leaving):
-            _put_task(built, ghost.id, "leaving", index, task)
+            _put_task(built, ghost.id, "leaving", index, task, now)
 
 
-def _put_task(built: Built, wid: str, group: str, index: int, task: TaskState) -> None:
+def _put_task(built: Built, wid: str, group: str, index: int, task: TaskState, now: int) -> None:
+    before = now - MINUTE  # whatever runs was started so long before each snapshot, as the schema says
     row = Task(wid, f"{group}-{index}", group, index)
     if task.status in RUNNING:
         row = replace(
             row, phase=TaskPhase.RUNNING, claims=task.placement, carries=task.placement, attempt=1,
-            started=task.started, first_started=task.started,
+            started=before, first_started=before,
         )  # fmt: skip
     elif task.status == "pipelined":
         row = replace(row, claims=task.promised)
     elif task.status == "releasing":
-        row = replace(row, phase=TaskPhase.STOPPING, carries=task.placement, attempt=1, started=task.started)
+        row = replace(row, phase=TaskPhase.STOPPING, carries=task.placement, attempt=1, started=before)
     elif task.status == "succeeded":
         row = replace(row, phase=TaskPhase.SUCCEEDED, attempt=1)
     elif task.status == "failed":

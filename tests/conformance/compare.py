@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pliant.model.quantity import GPU
 from pliant.model.workload import Request
 from pliant.sched.world.state import World
-from tests.conformance.state import Json, State, TaskState
+from tests.conformance.state import RUNNING, Json, State, TaskState
 
 
 def differences(case: Json, state: State, world: World, unplaced: Iterable[str], now: int) -> Iterator[str]:
@@ -43,8 +43,8 @@ def _tasks(who: str, want: Json, tasks: list[TaskState], now: int) -> Iterator[s
         elif want.get("node") and task.node != want["node"] and task.status != "pending":
             # The node of a pending task is a leftover of the source.
             yield f"{who}: {task.id} is {task.status} on {task.node}, expected on {want['node']}"
-        if want["status"] == "running" and task.status == "running" and task.started is None:
-            yield f"{who}: {task.id} runs and has no start time"
+        if want["status"] in RUNNING and task.status in RUNNING and task.started is None:
+            yield f"{who}: {task.id} is {task.status} and has no start time"
     least = want.get("started_at_least_s_ago")
     begun = [task.started for task in tasks if task.started is not None]
     if least is not None and (not begun or now - max(begun) < least * 1000):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tests.conformance.build import build
 from tests.conformance.compare import differences
-from tests.conformance.session import Outcome, carry, session, starts
+from tests.conformance.session import Outcome, carry, session
 from tests.conformance.state import ContradictionError, Json, State, UnsupportedError, begin
 
 EPOCH = 1_000_000_000
@@ -48,7 +48,6 @@ def _rounds(case: Json, defaults: bool) -> Iterator[str]:
         outcome = session(state, now, EPOCH, defaults)
         yield from _calls(case, outcome, f"cycle {number}: ")
         state, unplaced, now = carry(outcome, jobs), outcome.unplaced, now + delay
-        starts(state, now)
     found = list(_at_rest(case, state, unplaced, now))
     yield from found
     for number in range(1, int(rounds.get("after_match", 5)) + 1):
@@ -60,7 +59,6 @@ def _rounds(case: Json, defaults: bool) -> Iterator[str]:
                 yield where + text
         yield from _calls(case, outcome, where)
         state, now = carry(outcome, jobs), now + delay
-        starts(state, now)
 
 
 def _at_rest(case: Json, state: State, unplaced: set[str], now: int) -> Iterator[str]:

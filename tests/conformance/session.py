@@ -60,7 +60,7 @@ def session(state: State, now: int, epoch: int, defaults: bool) -> Outcome:
         after = replace(task)
         if key is not None and key in rows:
             placed = action.get(key, "allocate") if key in started else None
-            _carry_over(outcome, task, after, rows[key], placed)
+            _carry_over(outcome, task, after, rows[key], placed, now)
         outcome.state.tasks[task.id] = after
     for row in plan.tasks:
         built.world.put(row)
@@ -70,7 +70,9 @@ def session(state: State, now: int, epoch: int, defaults: bool) -> Outcome:
     return outcome
 
 
-def _carry_over(outcome: Outcome, task: TaskState, after: TaskState, row: Task, placed: str | None) -> None:
+def _carry_over(
+    outcome: Outcome, task: TaskState, after: TaskState, row: Task, placed: str | None, now: int
+) -> None:
     """A changed row as a status. `placed`: the action that gave a place which is free now."""
     if task.status in RUNNING:
         if row.claims == task.placement:
@@ -85,6 +87,7 @@ def _carry_over(outcome: Outcome, task: TaskState, after: TaskState, row: Task, 
     if placed == "allocate":
         outcome.bind += 1
         after.status, after.placement, after.promised = "binding", row.claims, None
+        after.started = now
     elif row.claims != task.promised:
         outcome.pipeline += 1
         after.status, after.promised = "pipelined", row.claims
@@ -103,10 +106,3 @@ def carry(outcome: Outcome, jobs: dict[str, Json]) -> State:
             after.status, after.placement, after.promised, after.started = "pending", None, None, None
         state.tasks[task.id] = after
     return state
-
-
-def starts(state: State, now: int) -> None:
-    """What runs was started a minute before each snapshot."""
-    for task in state.tasks.values():
-        if task.status in RUNNING:
-            task.started = now - 60_000

@@ -40,7 +40,7 @@ class TaskState:
     status: str
     placement: Placement | None = None
     promised: Placement | None = None  # where a pipelined task is to go
-    started: int | None = None  # ms
+    started: int | None = None  # ms; when it got the place that it has had ever since
 
     @property
     def place(self) -> Placement | None:

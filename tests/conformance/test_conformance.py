@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.__main__ import DATA, left_out, main, read
+from tests.conformance.build import build
+from tests.conformance.compare import differences
 from tests.conformance.inputs import inputs
 from tests.conformance.known import known, verdict
-from tests.conformance.play import play
+from tests.conformance.play import EPOCH, play
 from tests.conformance.shuffle import shuffled
+from tests.conformance.state import begin
 
 ADR = Path(__file__).parents[2] / "docs" / "adr"
 CASES = {case["id"]: case for case in read([DATA])}
@@ -237,6 +240,31 @@ def test_a_start_time_that_was_not_refreshed():
     assert play(case) == []
     case["expected"]["jobs"]["job"]["started_at_least_s_ago"] = 70
     assert play(case) == ["job job: its start time was refreshed"]
+
+
+def test_a_start_time_is_refreshed_by_a_new_start_in_rounds():
+    """One that ran before the first cycle, and one that was started in it."""
+    case = small(("running", "node0"), ("running", "node0"))
+    case["expected"]["tasks"] = {
+        name: {"status": "running", "gpus_required": 1, "started_at_least_s_ago": 60}
+        for name in ("job-0", "job-1")
+    }
+    case.update(mode="rounds", rounds={"until_match": 2, "after_match": 3, "delay_s": 1})
+    assert play(case) == []
+    case["jobs"][0]["tasks"][1].update(status="pending", node=None)
+    assert play(case) == ["task job-1: its start time was refreshed"]
+
+
+@pytest.mark.parametrize("status", ["allocated", "bound", "binding", "running"])
+def test_what_has_a_place_has_a_start_time(status):
+    case = small((status, "node0"))
+    state = begin(case, EPOCH)
+    case["expected"]["jobs"] = {"job": {"status": status, "gpus_required": 1}}
+    world = build(state, EPOCH, EPOCH).world
+    assert [*differences(case, state, world, (), EPOCH)] == []
+    state.tasks["job-0"].started = None
+    (said,) = differences(case, state, world, (), EPOCH)
+    assert said == f"job job: job-0 is {status} and has no start time"
 
 
 def test_ended_and_deleted_tasks_are_left_alone():

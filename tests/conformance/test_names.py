@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from tests.conformance.play import EPOCH
-from tests.conformance.session import carry, session, starts
+from tests.conformance.session import carry, session
 from tests.conformance.shuffle import renamed
 from tests.conformance.state import begin, by_age
 from tests.conformance.test_conformance import RUN
@@ -33,7 +33,6 @@ def _trail(case, called):
         doing = Counter((called[task.job], task.status) for task in outcome.state.tasks.values())
         found.append((doing, outcome.evict))
         state, now = carry(outcome, jobs), now + 1000
-        starts(state, now)
     return found
 
 

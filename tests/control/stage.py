@@ -16,7 +16,7 @@ from pliant.devices.simulated import SimulatedDevices
 from pliant.engines.virtual.engine import VirtualEngine
 from pliant.engines.virtual.machines import Machines
 from pliant.engines.virtual.timeline import Timeline
-from pliant.model.workload import Kind, Launch
+from pliant.model.workload import Kind, Launch, Workload
 from pliant.store import open_store
 
 T = TypeVar("T")
@@ -86,6 +86,9 @@ class Stage:
         change = QueueChange(name=name, quotas=(("default", QuotaChange(gpu=quota * 1000)),), **more)
         self.service.create_project(change, "test")
 
+    def accept(self, asked: Submission) -> Workload:
+        return self.service.submit(self.service.check(asked), "me").workload
+
     def submit(self, name: str, gpus: int = 1, project: str = "default", **more: Any) -> str:
         env = tuple(
             (f"PLIANT_VIRTUAL_{key.upper()}", str(value)) for key, value in more.pop("virtual", {}).items()
@@ -94,7 +97,7 @@ class Stage:
         if more.pop("interactive", False):
             more["kind"] = Kind.WORKSPACE
         ask = Submission(project=project, launch=launch, name=name, gpus=gpus * 1000, **more)
-        return self.service.submit(ask, "me")[0].id
+        return self.accept(ask).id
 
     def view(self, identity: str) -> WorkloadView:
         return self.service.workload(identity)

@@ -1,8 +1,11 @@
 """Past use: the arithmetic as a table, and what a server with work on it writes down."""
 
+from pathlib import Path
+
 import pytest
 
-from pliant.control.state.accounting import PERIODS, WHOLE, decayed, lengthened, sum_of, total
+from pliant.control.state import accounting
+from pliant.control.state.accounting import PERIODS, REFRESH, WHOLE, decayed, lengthened, sum_of, total
 from pliant.control.usecases.tenancy import QueueChange, QuotaChange
 from pliant.model.ledger import PastUse
 from pliant.sched.settings import Settings
@@ -87,6 +90,28 @@ def test_what_projects_used_is_written_down_and_outlives_the_server(stage: Stage
     held, had = used(stage, "a")
     assert abs(held - 1000 * 2 * HOUR) < 1000 * 1000
     assert had == 2000 * (stage.timeline.now() - began)
+
+
+def test_sums_are_refreshed_so_many_in_one_cycle_and_the_rest_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounting, "AT_ONCE", 2)  # a cycle looks twice: before its plan and after it
+    stage = Stage(tmp_path, "1x5")
+    for name in "abcde":
+        stage.project(name, 1)
+        stage.submit("job", project=name)
+    stage.run()
+    rows = stage.loop.world.past_uses
+    assert len(rows) == 6  # one of each project that holds something, and the pool's own
+
+    def refreshed() -> int:
+        stage.loop.cycle()
+        return sum(row.at == stage.timeline.now() for row in rows.values())
+
+    stage.timeline.advance(stage.timeline.now() + REFRESH)
+    assert [refreshed(), refreshed()] == [4, 6]
+    stage.timeline.advance(stage.timeline.now() + REFRESH - 1)
+    assert refreshed() == 0
 
 
 def test_a_project_that_is_gone_leaves_nothing(stage: Stage) -> None:

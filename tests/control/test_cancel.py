@@ -43,7 +43,9 @@ def test_the_code_of_others() -> None:
     assert ended(Exit(0, signal=15, stopped=True), phase=Phase.PENDING) == (None, None, False)
     assert ended(Exit(0, code=0), cancelled_by="me") == (143, None, False)
     assert ended(Exit(0, code=0), cancelled_by="me", phase=Phase.STOPPING) == (None, None, False)
-    assert ended(Exit(0, code=0), desired=Desired.DELETED, phase=Phase.COMPLETED) == (143, None, False)
+    assert ended(Exit(0, code=0), desired=Desired.DELETED, phase=Phase.DELETING) == (143, None, False)
+    over = {"desired": Desired.DELETED, "phase": Phase.DELETING, "ended_as": Phase.FAILED}
+    assert ended(Exit(0, code=4), **over) == (4, None, False)
 
 
 def test_only_the_last_attempt_of_a_task_counts() -> None:
@@ -97,6 +99,30 @@ def test_without_grace_it_is_killed_at_once(stage: Stage) -> None:
     stage.run(100)
     assert stage.phase(job) == "Failed"
     assert stage.loop.clock.now() == START + 100
+
+
+def test_a_job_that_had_ended_keeps_its_outcome_when_it_is_deleted(stage: Stage) -> None:
+    job = stage.submit("job", 1, virtual={"seconds": 1, "exit": 3}, backoff_limit=0)
+    stage.run(5000)
+    before = stage.service.outcome(job)
+    stage.service.delete(job, "me")
+    stage.run()
+    after = stage.service.outcome(job)
+    assert (after.exit_code, after.message, after.deleted, after.gone) == (3, before.message, True, True)
+    [(workload, found)] = stage.service.past()
+    assert (workload.id, found) == (job, after)
+
+
+def test_history_is_newest_first_and_limited(stage: Stage) -> None:
+    stage.project("team-a", 2)
+    jobs = [stage.submit(f"job-{at}", 1, "team-a" if at % 2 else "default") for at in range(4)]
+    stage.run()
+    stage.service.delete(jobs[3], "me")
+    stage.run()
+    found = [workload.name for workload, _ in stage.service.past(limit=3)]
+    assert found == ["job-3", "job-2", "job-1"]
+    assert [row.name for row, _ in stage.service.past(project="team-a")] == ["job-3", "job-1"]
+    assert stage.service.past(since=START + 1) == []
 
 
 def test_a_cancellation_survives_a_restart(stage: Stage) -> None:

@@ -41,7 +41,7 @@ def test_a_churn_budget_outlives_the_server(stage: Stage) -> None:
 
 def test_a_preemption_delay_ends_by_itself(stage: Stage) -> None:
     crowded(stage)
-    job = stage.submit("a", project="a", preemption_delay=60_000)
+    job = stage.submit("a", project="a", fields={"preemption_delay": 60_000})
     stage.run(59_000)
     assert (stage.phase(job), reason(stage, job)) == ("Pending", "preemption-delay")
     stage.reopen()

@@ -19,7 +19,7 @@ def submit(stage: Stage, name: str, gpus: int = 1, seconds: int = 0, **distribut
         gpus=gpus * 1000 or None,
         distribution=Distribution(framework, **distribution),  # type: ignore[arg-type]
     )
-    return stage.service.submit(ask, "me")[0].id
+    return stage.accept(ask).id
 
 
 def groups(stage: Stage, identity: str) -> dict[str, tuple[int, int, int, int]]:

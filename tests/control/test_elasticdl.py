@@ -38,7 +38,7 @@ def submit(stage: Stage, name: str, workers: int, priority: str, **more: object)
         distribution=Distribution("ElasticDL", workers=workers, leader=master),
         **more,  # type: ignore[arg-type]
     )
-    return stage.service.submit(ask, "me")[0].id
+    return stage.accept(ask).id
 
 
 def phases(stage: Stage, identity: str) -> dict[str, str]:

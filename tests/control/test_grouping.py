@@ -39,7 +39,7 @@ def show(stage: Stage, identity: str) -> tuple[str, list[str]]:
 
 
 def test_one_of_two_is_enough_to_run(stage: Stage) -> None:
-    job = stage.service.submit(submission("job", **BOTH), "me")[0].id
+    job = stage.accept(submission("job", **BOTH)).id
     stage.run(1000)
     assert show(stage, job) == ("Running", ["encoder-one-0", "decoder-one-0"])
     stage.run(600_000)
@@ -48,7 +48,7 @@ def test_one_of_two_is_enough_to_run(stage: Stage) -> None:
 
 def test_both_run_where_there_is_room_and_the_second_goes_first(tmp_path: Path) -> None:
     stage = Stage(tmp_path, "1x4")
-    job = stage.service.submit(submission("job", **BOTH), "me")[0].id
+    job = stage.accept(submission("job", **BOTH)).id
     stage.run(1000)
     assert show(stage, job)[0] == "Running"
     assert len(show(stage, job)[1]) == 4
@@ -60,7 +60,7 @@ def test_both_run_where_there_is_room_and_the_second_goes_first(tmp_path: Path) 
 
 
 def test_without_its_least_it_does_not_start(stage: Stage) -> None:
-    job = stage.service.submit(submission("job", **BOTH | {"least_groups": None}), "me")[0].id
+    job = stage.accept(submission("job", **BOTH | {"least_groups": None})).id
     stage.run(1000)
     assert show(stage, job) == ("Pending", [])
 
@@ -71,7 +71,7 @@ def test_it_is_over_when_its_least_is(stage: Stage) -> None:
         GroupAsk("a", Submission("", short, gpus=1000)),
         GroupAsk("b", Submission("", LAUNCH, gpus=1000)),
     )
-    job = stage.service.submit(submission("job", groups=groups, least_groups=1), "me")[0].id
+    job = stage.accept(submission("job", groups=groups, least_groups=1)).id
     stage.run(1000)
     assert show(stage, job) == ("Running", ["a-0", "b-0"])
     stage.run(10_000)
@@ -87,7 +87,7 @@ def test_groups_have_numbers_priorities_and_places_of_their_own(stage: Stage) ->
     )
     levels = (SubGroup("all", within=Within("room", preferred="rack")),)
     ask = submission("job", groups=groups, levels=levels)
-    made = stage.service.submit(ask, "me")[0]
+    made = stage.accept(ask)
     lead, work = made.groups
     assert (lead.priority, lead.min, lead.max, work.priority) == (125, 1, 1, None)
     assert (work.min, work.wanted, work.max, work.apart) == (1, 3, 5, near.apart)
@@ -117,7 +117,7 @@ def test_groups_have_numbers_priorities_and_places_of_their_own(stage: Stage) ->
 )
 def test_groups_that_cannot_be(stage: Stage, more, said: str) -> None:
     with pytest.raises(BadRequest) as error:
-        stage.service.submit(submission("job", **more), "me")
+        stage.accept(submission("job", **more))
     assert str(error.value).startswith(said)
     assert stage.service.board.workloads == {}
 
@@ -125,4 +125,4 @@ def test_groups_that_cannot_be(stage: Stage, more, said: str) -> None:
 def test_a_level_of_a_topology_that_is_none(stage: Stage) -> None:
     groups = (GroupAsk("a", each(placing=Placing(topology="moon", required="rack"))),)
     with pytest.raises(NotFound, match="There is no topology 'moon'"):
-        stage.service.submit(submission("job", groups=groups), "me")
+        stage.accept(submission("job", groups=groups))

@@ -1,5 +1,6 @@
 """Record, then act: what survives, what is repeated, what changes nothing."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from pliant.control.ports import Batch, StaleEpoch
 from pliant.model.fact import AttemptEnded, AttemptStarted
 from pliant.model.machine import Placement
 from pliant.model.workload import AttemptId, Exit, Task, TaskPhase
+from pliant.sched.plan import Plan
 from pliant.store import StoreError
 from tests.control.stage import FailingStore, Stage
 
@@ -112,6 +114,23 @@ def test_a_disk_that_is_full_refuses_and_changes_nothing(stage: Stage) -> None:
     assert [view.workload.name for view in stage.loop.board.workloads.values()] == ["running"]
 
 
+def test_the_plan_of_a_cycle_that_was_not_recorded_is_no_plan(stage: Stage) -> None:
+    """Else the loop would take its decisions for made and turn at once, again and again, on a full disk."""
+    disk = FailingStore(stage.store)
+    stage.loop.store = disk  # type: ignore[assignment]
+    disk.error = StoreError("the disk is full")
+    answer = stage.loop.submit(lambda draft: draft.put(replace(stage.loop.world.nodes["sim-0"].row, cpu=1)))
+    stage.loop.cycle()
+    assert isinstance(answer.exception(0), Unavailable)
+    assert stage.loop.plan == Plan()
+    disk.error = None
+    job = stage.submit("job")
+    disk.error = StoreError("the disk is full")
+    stage.loop.post(AttemptEnded(AttemptId(job, "task-0", 1), Exit(stage.timeline.now(), lost=True)))
+    stage.loop.cycle()  # it plans the next attempt, which nobody will start
+    assert stage.loop.plan == Plan()
+
+
 def test_a_server_that_was_replaced_stops_at_its_first_transaction(stage: Stage) -> None:
     stage.submit("job")
     stage.run()
@@ -153,6 +172,40 @@ def test_a_machine_that_comes_back_smaller_stops_what_it_has_no_place_for(tmp_pa
     stage.service.delete(stays, "me")
     stage.run(1000)
     assert stage.phase(moved) == "Running"
+
+
+def test_a_node_that_is_missing_after_a_restart_is_gone_with_what_ran_there(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, "2x1")
+    jobs = [stage.submit("a"), stage.submit("b")]
+    stage.run()
+    (lost,) = [job for job in jobs if stage.view(job).tasks[0].carries.node == "sim-1"]
+    (stays,) = {*jobs} - {lost}
+    stage.store.close()
+    stage.machines.sink = None  # the server is down when the machine goes, with everything on it
+    stage.machines.lose_node("sim-1")
+    stage.machines.runs = {
+        attempt: run for attempt, run in stage.machines.runs.items() if run.node == "sim-0"
+    }
+    stage.reopen()
+    assert [view.node.name for view in stage.loop.board.nodes] == ["sim-0"]
+    assert [node.name for node in stage.store.load().nodes] == ["sim-0"]
+    assert (stage.phase(lost), stage.phase(stays)) == ("Pending", "Running")
+    assert "Lost" in stage.history(lost)
+    stage.service.delete(stays, "me")
+    stage.run(2000)  # who was lost soon after its start waits a moment
+    assert (stage.phase(lost), stage.view(lost).tasks[0].carries.node) == ("Running", "sim-0")
+
+
+def test_what_a_server_that_died_had_no_time_to_forget_is_forgotten_at_the_next_start(stage: Stage) -> None:
+    job, other = stage.submit("job"), stage.submit("other")
+    stage.run()
+    stage.loop._forget = lambda workload: None  # the server dies between record and the engine's files
+    stage.service.delete(job, "me")
+    stage.run()
+    assert job not in stage.loop.board.workloads
+    assert {attempt.workload for attempt in stage.machines.runs} == {job, other}
+    stage.reopen()
+    assert {attempt.workload for attempt in stage.machines.runs} == {other}
 
 
 def test_what_contradicts_the_rest_is_named_and_set_aside(

@@ -50,14 +50,14 @@ def test_refused_submissions_change_nothing(
     stage.run()
     before = stage.loop.world.snapshot()
     with pytest.raises(error) as caught:
-        stage.service.submit(ask(**more), "me")
+        stage.accept(ask(**more))
     assert str(caught.value).endswith(".") or "pliant" in str(caught.value)
     assert stage.loop.world.snapshot() == before
 
 
 def test_generated_names_take_the_smallest_free_index(stage: Stage) -> None:
     def name() -> str:
-        return stage.service.submit(ask(name=None, name_base="job", name_index=True), "me")[0].name
+        return stage.accept(ask(name=None, name_base="job", name_index=True)).name
 
     assert [name(), name()] == ["job-0", "job-1"]
     first = stage.loop.board.named(stage.service._project("default").id, "job-0")
@@ -161,7 +161,7 @@ def test_the_tightest_limit_of_project_and_departments_counts(stage: Stage) -> N
 
 
 def test_an_ended_workload_is_deleted_when_its_time_is_over(stage: Stage) -> None:
-    job = stage.submit("job", virtual={"seconds": 1}, ttl=5000)
+    job = stage.submit("job", virtual={"seconds": 1}, fields={"ttl": 5000})
     stage.run(2000)
     assert stage.phase(job) == "Completed"
     stage.run(5000)

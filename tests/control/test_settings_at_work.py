@@ -64,15 +64,15 @@ def test_ageing_lets_the_one_that_waited_go_first(stage: Stage, ageing: int, fir
     [
         (0, {}, "Running"),
         (2000, {}, "Pending"),
-        (2000, {"max_runtime": 5 * MINUTE}, "Running"),
-        (2000, {"max_runtime": 20 * MINUTE}, "Pending"),
+        (2000, {"fields": {"max_runtime": 5 * MINUTE}}, "Running"),
+        (2000, {"fields": {"max_runtime": 20 * MINUTE}}, "Pending"),
     ],
 )
 def test_a_reservation_keeps_what_is_free_from_those_that_do_not_end_in_time(
     stage: Stage, reserving: int, small: dict[str, int], phase: str
 ) -> None:
     stage.service.tune({"reservation": reserving}, "me")
-    stage.submit("now", max_runtime=10 * MINUTE, preemptible=False)
+    stage.submit("now", fields={"max_runtime": 10 * MINUTE}, preemptible=False)
     stage.run(1000)
     pair = Distribution("PyTorch", workers=2, lead=False)
     gang = stage.submit("gang", kind=Kind.DISTRIBUTED, distribution=pair)

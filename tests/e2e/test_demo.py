@@ -1,5 +1,6 @@
 """`make demo`: counts what held, ends 1 when something did not, and leaves nothing running in any case."""
 
+import importlib
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from examples.walkthrough import PAGES, editions, parse
 from tests.e2e.witness import until
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
@@ -73,14 +75,24 @@ def demos() -> Iterator[list[Demo]]:
         demo.wait()
 
 
-def test_the_demo_as_make_plays_it(tmp_path: Path, demos: list[Demo]) -> None:
-    demos.append(demo := Demo(tmp_path))
+def test_a_page_is_played_as_make_demo_does(tmp_path: Path, demos: list[Demo]) -> None:
+    demos.append(demo := Demo(tmp_path, "fractions:v1"))
     assert demo.wait() == 0, demo.output
     (count, promised) = map(int, re.findall(r"^(\d+) of (\d+) states as documented$", demo.output, re.M)[0])
-    assert count == promised >= 12
-    for seen in ("elastic1 asked for 1 GPU and runs on 2", "✓ as documented", "2.00 (1.00)"):
-        assert seen in demo.output
+    assert count == promised == demo.output.count("✓ as documented") >= 3
+    assert "0.50 (0.50)" in demo.output
     assert demo.left() == []
+
+
+def test_what_make_demo_plays_are_editions_of_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """test_walkthroughs.py plays each of them, with what must be seen."""
+    monkeypatch.syspath_prepend(DEMO.parent)
+    played = [name.partition(":")[::2] for name in importlib.import_module("demo").PLAYED]
+    pages = [(PAGES / f"{page}.md").read_text("utf-8") for page, _ in played]
+    assert all(edition in editions(text) for (_, edition), text in zip(played, pages, strict=True))
+    commands = [parse(text, edition) for (_, edition), text in zip(played, pages, strict=True)]
+    found = [command.expected.kind for page in commands for command in page if command.expected]
+    assert found.count("rows") >= 12
 
 
 def test_one_expectation_turned_over_fails_the_demo(tmp_path: Path, demos: list[Demo]) -> None:

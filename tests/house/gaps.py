@@ -15,7 +15,10 @@ from typing import Any, NoReturn
 import pytest
 
 ALLOWED = frozenset({"no GPU"})  # what a build machine may lack
-_LONG = pytest.StashKey[int]()  # of a run: tests that were left out for their length
+BY_MARK = {"long": "make test-long", "slow": "make test"}
+"""Marker of tests that some runs leave out for their length -> what runs them."""
+
+_LEFT = pytest.StashKey[Counter[str]]()  # of a run: by marker, tests that were left out for it
 _TEXT = re.compile(r"gap \[(?P<reason>[^\]]+)\] (?P<hint>.+)")
 
 
@@ -38,23 +41,24 @@ def left_out(stats: dict[str, list[Any]]) -> Counter[tuple[str, str]]:
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     """In a process that collects tests: the only one, or each of those that share them."""
-    stash = items[0].config.stash
-    stash[_LONG] = stash.get(_LONG, 0) + sum(1 for item in items if item.get_closest_marker("long"))
+    left = items[0].config.stash.setdefault(_LEFT, Counter())
+    for item in items:
+        left.update([mark for mark in BY_MARK if item.get_closest_marker(mark)][:1])
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """One of those that share the tests has ended; all of them leave out the same."""
-    node.config.stash[_LONG] = getattr(node, "workeroutput", {}).get("long", 0)
+    node.config.stash[_LEFT] = Counter(getattr(node, "workeroutput", {}).get("left", {}))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
     """Outermost wrapper, so that nothing is printed after it."""
     config = session.config
-    long = config.stash.get(_LONG, 0)
+    left = config.stash.get(_LEFT, Counter())
     if hasattr(config, "workeroutput"):
-        config.workeroutput["long"] = long
+        config.workeroutput["left"] = dict(left)
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or config.option.collectonly:
         return (yield)
@@ -67,8 +71,8 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
     count = {name: len(reporter.stats.get(name, [])) for name in ("passed", "failed", "error", "skipped")}
     writer = config.get_terminal_writer()
     writer.line()
-    if long:
-        writer.line(f"left out: long tests ({_tests(long)}): run `make test-long`")
+    for mark, number in sorted(left.items()):
+        writer.line(f"left out: {mark} tests ({_tests(number)}): run `{BY_MARK[mark]}`")
     for (reason, hint), number in sorted(gaps.items()):
         writer.line(f"left out: {reason} ({_tests(number)}): {hint}")
     if bad and strict:

@@ -14,14 +14,15 @@ HEAD = "import pytest\nfrom tests.house.gaps import gap\n"
 def run_inner(folder: Path, body: str, *more: str, strict: bool = False) -> tuple[int, list[str]]:
     """Runs body as a test file of its own; returns the exit status and the lines of output."""
     (folder / "test_inner.py").write_text(HEAD + body)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    long: as in the real configuration\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    long: minutes\n    slow: seconds\n")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PLIANT_STRICT_GAPS": "1" if strict else "0"}
     env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # quicker; what is needed is named
-    command = [sys.executable, "-m", "pytest", "-p", "tests.house.gaps", "-m", "not long", *more, "."]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.house.gaps", "-m", FAST, *more, "."]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout.splitlines()
 
 
+FAST = "not long and not slow"  # as `make test-fast` chooses
 TWO = ("-p", "xdist", "-n", "2")  # processes, as `make test` has them
 
 
@@ -34,27 +35,30 @@ def test_the_last_line_counts_and_the_lines_before_name_the_gaps(
         "def test_a(): pass\n"
         "def test_b(): gap('no GPU', 'needs an NVIDIA GPU')\n"
         "def test_c(): gap('no GPU', 'needs an NVIDIA GPU')\n"
-        "@pytest.mark.long\ndef test_d(): pass\n",
+        "@pytest.mark.long\n@pytest.mark.slow\ndef test_d(): pass\n"
+        "@pytest.mark.slow\ndef test_e(): pass\n"
+        "@pytest.mark.slow\ndef test_f(): pass\n",
         *more,
         strict=True,
     )
     assert code == 0
-    assert lines[-3:] == [
+    assert lines[-4:] == [
         "left out: long tests (1 test): run `make test-long`",
+        "left out: slow tests (2 tests): run `make test`",
         "left out: no GPU (2 tests): needs an NVIDIA GPU",
         "1 passed, 0 failed, 2 skipped",
     ]
 
 
-@pytest.mark.parametrize("more", [(), TWO], ids=["one process", "two"])
 @pytest.mark.parametrize(
-    ("body", "named"),
+    ("body", "named", "more"),
     [
-        ("def test_a(): gap('no PostgreSQL', 'apt install postgresql')\n", "no PostgreSQL"),
-        ("def test_a(): pytest.skip('not today')\n", "undeclared skip"),
-        ("gap('no nvcc', 'install CUDA')\n", "no nvcc"),
+        ("def test_a(): gap('no PostgreSQL', 'apt install postgresql')\n", "no PostgreSQL", ()),
+        ("def test_a(): pytest.skip('not today')\n", "undeclared skip", ()),
+        ("gap('no nvcc', 'install CUDA')\n", "no nvcc", ()),
+        ("gap('no nvcc', 'install CUDA')\n", "no nvcc", TWO),
     ],
-    ids=["another gap", "a plain skip", "a whole module"],
+    ids=["another gap", "a plain skip", "a whole module", "a whole module, two processes"],
 )
 def test_strict_runs_fail_on_what_is_not_allowed(
     tmp_path: Path, body: str, named: str, more: tuple[str, ...]

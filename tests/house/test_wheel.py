@@ -13,6 +13,7 @@ import pytest
 
 import pliant
 
+pytestmark = pytest.mark.slow  # each wheel compiles all native parts
 ROOT = Path(__file__).resolve().parents[2]
 SUPERVISOR = "pliant/engines/local/bin/pliant-supervise"
 NATIVE = (

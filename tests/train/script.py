@@ -8,6 +8,7 @@ import time
 import warnings
 
 import torch
+from pace import slowly
 from torch import nn
 
 import pliant.train as pt
@@ -116,16 +117,6 @@ if spec.get("evaluate"):
     )
 
 
-def slowly(records):
-    """While the test does things to the job. Its second half takes a second per step, so that it does not end
-    before the test is through."""
-    half = 2 * job.applied > job.settings["steps_total"]
-    seconds = (spec.get("slow_s", 0.05) + half * job.size) * records / spec.get("batch", 32)
-    until = time.monotonic() + seconds
-    while os.path.exists(os.path.join(spec["out"], "..", "slow")) and time.monotonic() < until:
-        time.sleep(min(seconds, 0.05))
-
-
 for _epoch in job.epochs(spec.get("epochs", 2)):
     for batch in data:
         with job.step(batch) as step:
@@ -136,5 +127,5 @@ for _epoch in job.epochs(spec.get("epochs", 2)):
                 plan = step._running.plan
                 loss = loss * plan.count / (job.size * len(plan.parts) * len(batch.ids))
             step.backward(loss)
-        slowly(len(batch.ids))
+        slowly(job, spec, len(batch.ids))
 log.write(json.dumps({"end": job.digest(), "evaluations": job.evaluations}) + "\n")

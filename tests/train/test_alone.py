@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from pliant.train.agent.run import main
+from pliant.train.commands import main
 from pliant.train.errors import BadCheckpoint, BadData, BadSettings, TrainError
-from pliant.train.worker.job import Job, init
-from pliant.train.worker.snapshot import load_final
+from pliant.train.worker.job import Job
+from pliant.train.worker.snapshot import load_weights
+from pliant.train.worker.start import init
 from tests.train.test_data import Broken
 
 X = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
@@ -78,7 +79,7 @@ def test_checkpoints_and_the_final_model(tmp_path: Path) -> None:
         "final", "step-000000000003", "step-000000000006", "step-000000000008",
     ]  # fmt: skip
     fresh = nn.Linear(3, 1)
-    assert load_final(tmp_path, fresh) == 8 and torch.equal(fresh.weight, model.weight)
+    assert load_weights(tmp_path, fresh) == 8 and torch.equal(fresh.weight, model.weight)
     again, _, seen = train(epochs=4, checkpoint_dir=tmp_path)
     assert again.applied == 16 and len(seen) == 100, "goes on after step 8"
     with pytest.raises(BadCheckpoint, match="trained with global_batch 16, this job asks for 10"):
@@ -200,7 +201,7 @@ def test_the_library_is_fast_to_import_and_needs_no_torch() -> None:
         "import sys, pliant.train; assert not {'torch', 'numpy'} & set(sys.modules); print(len(sys.modules))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    torchless = "import pliant.train.master.service, pliant.train.agent.run"
+    torchless = "import pliant.train.master.service, pliant.train.commands"
     code = f"import sys; sys.modules['torch'] = None; {torchless}"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 

@@ -8,7 +8,7 @@ import torch
 
 from pliant.train.data.batches import micro_batches, owned, plan, positions, share, steps_per_epoch
 from pliant.train.data.order import Order
-from pliant.train.worker.steps import plan_step
+from pliant.train.worker.steps import default_places, plan_step
 
 
 def test_every_batch_every_world_every_cap() -> None:
@@ -44,24 +44,34 @@ def test_plan(batch: int, cap: int, workers: int, expected: tuple[int, int]) -> 
 
 
 def test_a_worker_has_the_same_records_whatever_its_micro_batches() -> None:
-    settings = {"records": 103, "global_batch": 16, "seed": 3, "shuffle": True, "logical_workers": 0}
+    settings = {
+        "records": 103,
+        "epoch_records": 103,
+        "global_batch": 16,
+        "seed": 3,
+        "shuffle": True,
+        "logical_workers": 0,
+    }
     for step in range(steps_per_epoch(103, 16) * 2):
         epoch, start, stop = positions(step, 103, 16)
         whole = Order(103, 3, epoch).indices(start, stop).tolist()
         for size in range(1, 17):
             for cap in (1, 3, 16):
-                plans = [plan_step({**settings, "max_micro_batch": cap}, step, r, size) for r in range(size)]
+                plans = [
+                    plan_step({**settings, "max_micro_batch": cap}, default_places(settings), step, r, size)
+                    for r in range(size)
+                ]
                 assert [i for p in plans for i in p.ids] == whole
                 assert [i for p in plans for part in p.parts if not part.ghost for i in part.ids] == whole
 
 
 def test_logical_workers_have_the_same_parts_wherever_they_run() -> None:
-    settings = {"records": 103, "global_batch": 16, "seed": 3, "shuffle": True}
+    settings = {"records": 103, "epoch_records": 103, "global_batch": 16, "seed": 3, "shuffle": True}
     settings |= {"logical_workers": 5, "max_micro_batch": 2}
     for step in (0, 6):  # a whole batch and the short one at the end
-        alone = plan_step(settings, step, 0, 1).parts
+        alone = plan_step(settings, default_places(settings), step, 0, 1).parts
         for size in range(1, 8):
-            plans = [plan_step(settings, step, r, size) for r in range(size)]
+            plans = [plan_step(settings, default_places(settings), step, r, size) for r in range(size)]
             assert tuple(part for p in plans for part in p.parts) == alone
     assert [list(owned(5, 2, r)) for r in range(2)] == [[0, 1, 2], [3, 4]]
 

@@ -13,7 +13,7 @@ import pytest
 from pliant.train.errors import MasterAway, Refused, TrainError
 from pliant.train.master.calls import MasterClient
 from pliant.train.master.httpd import listen
-from pliant.train.master.ledger import Event, Ledger, Span, applied, file_system, records_of
+from pliant.train.master.ledger import Event, Ledger, Span, applied, file_system
 from pliant.train.master.membership import Times
 from pliant.train.master.service import Master
 from pliant.train.rendezvous.line import Line
@@ -291,15 +291,3 @@ def test_steps_that_are_redone_count_once() -> None:
         ("progress", {"generation": 3, "step": 9}),
     )
     assert applied(log) == [Span(1, ("a", "b"), 1, 8), Span(3, ("c",), 9, 9)]
-
-
-def test_the_ledger_names_the_records_of_a_step() -> None:
-    parts = records_of(Span(1, ("a", "b", "c"), 1, 10), 10, SETTINGS)
-    assert [len(parts[name]) for name in "abc"] == [4, 3, 3]
-    every = [
-        i
-        for step in range(1, 11)
-        for ids in records_of(Span(1, ("a",), 1, 10), step, SETTINGS).values()
-        for i in ids
-    ]
-    assert sorted(every) == list(range(100))

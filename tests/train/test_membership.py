@@ -162,7 +162,6 @@ def test_who_died_before_sending_its_state_has_left_none() -> None:
 
 def test_the_end_survives_the_loss_of_who_saves() -> None:
     w = trained("a", "b", step=40)
-    w.m.steps_total = 40
     w.ready("done", 40, "a", "b")
     assert w.verdicts() == {"a": "save"}
     w.m.gone("a")

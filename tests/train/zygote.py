@@ -119,9 +119,9 @@ def _serve() -> None:
     import torch
     import torch.utils.data
 
-    import pliant.train.worker.job
+    import pliant.train.worker.start
 
-    assert pliant.train.worker.job.torch is torch and safetensors.torch
+    assert pliant.train.worker.start.torch is torch and safetensors.torch
     torch.set_num_threads(1)
     torch.optim.SGD(torch.nn.Linear(1, 1).parameters())  # imports another 900 modules
     out_lock = threading.Lock()

@@ -8,14 +8,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from pliant.api.auth import Authority
-from pliant.api.responses import models
-from pliant.api.routes.audit import Fairness
-from pliant.api.routes.replay import ReplayItem
-from pliant.api.routes.whatif import DrainItem, WhatIfItem
 from pliant.control.clock import SteadyClock
 from pliant.engines.virtual.machines import Machines
 from pliant.engines.virtual.timeline import Timeline
 from pliant.model.machine import Node
+from pliant.wire.questions import DrainItem, Fairness, Queue, ReplayItem, WhatIfItem, WhyItem
+from tests.api.conform import conform
 from tests.api.conftest import Api
 from tests.api.stage import TOKEN, behaviour, nodes, stage
 from tests.api.stage import until as until_in
@@ -49,7 +47,7 @@ def waiting(api: Api) -> str:
 def test_what_unblocks_it(api: Api) -> None:
     identity = waiting(api)
     why = api.get(f"{WORKLOADS}/{identity}/why", full=True)
-    models.WhyItem.model_validate(why)
+    conform(WhyItem, why)
     found = {remedy["kind"]: remedy for remedy in why["unblock"]["remedies"]}
     assert {"end", "machines"} <= found.keys()
     assert "busy of project default ends" in found["end"]["text"]
@@ -82,7 +80,7 @@ def test_what_waits_for_the_same_shares_one_suggestion(api: Api) -> None:
     more = [api.submit(f"patient-{number}", gpus=2)["workloadId"] for number in (2, 3)]
     until(lambda: all(api.item(it)["reason"] is not None for it in more))
     queue = api.get("/api/v1/queue", remedies=True)["entries"]
-    models.Queue.model_validate({"entries": queue})
+    conform(Queue, {"entries": queue})
     assert [(entry["name"], entry["like"]) for entry in queue] == [
         ("patient", None), ("patient-2", "patient"), ("patient-3", "patient"),
     ]  # fmt: skip
@@ -119,7 +117,7 @@ def test_what_if(api: Api) -> None:
     waiting(api)
     said = [{"kind": "add-nodes", "count": 1, "gpus": 2}, {"kind": "submit", "project": "default", "gpus": 1}]
     found = api.call("POST", "/api/v1/what-if", json={"changes": said})
-    WhatIfItem.model_validate(found)
+    conform(WhatIfItem, found)
     told = {
         one["name"]: (one["what"], one["before"], [seat["gpus"] for seat in one["after"]])
         for one in found["differences"]
@@ -173,7 +171,7 @@ def test_draining_a_node(tmp_path: Path) -> None:
         name = api.running(identity)["node"]
         api.running(fixed)
         seen = api.call("POST", f"/api/v1/nodes/{name}/drain?dryRun=true", json={})
-        DrainItem.model_validate(seen)
+        conform(DrainItem, seen)
         assert {one["name"]: one["what"] for one in seen["workloads"]}["mobile"] == "moves"
         done = api.call("POST", f"/api/v1/nodes/{name}/drain", json={"stop": True})
         assert "waits" not in {one["what"] for one in done["workloads"]}
@@ -214,12 +212,12 @@ def away() -> list[Node]:
 
 
 def test_the_record_and_fairness(api: Api) -> None:
-    ReplayItem.model_validate(api.get("/api/v1/replay"))
+    conform(ReplayItem, api.get("/api/v1/replay"))
     assert "records no cycles" in str(api.get("/api/v1/replay/record", 404))
     assert "Name one of them" in str(api.get("/api/v1/replay/record", 400, cycle=1, at=2))
     api.running(api.submit("a")["workloadId"])
     found = api.get("/api/v1/audit/fairness", windowSeconds=3600)
-    Fairness.model_validate(found)
+    conform(Fairness, found)
     assert "default" in {row["project"] for row in found["projects"]}
     assert "Jain" not in found["definitions"] and "jain" in found["definitions"]
     api.get("/api/v1/audit/fairness", 400, windowSeconds=1)

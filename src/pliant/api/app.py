@@ -9,10 +9,11 @@ from fastapi import FastAPI, Security
 from pliant.api import errors
 from pliant.api.auth import BEARER, Authority, Gate
 from pliant.api.context import Context, ServerInfo
-from pliant.api.responses import models
+from pliant.api.models import answer_type
 from pliant.api.responses.encoding import answer
 from pliant.api.routes import (
     audit,
+    history,
     job,
     machines,
     organization,
@@ -28,6 +29,7 @@ from pliant.api.routes import server as server_routes
 from pliant.api.streaming.pulse import Pulse
 from pliant.api.streaming.sessions import Sessions
 from pliant.control.service import Service
+from pliant.wire.server import Problem
 
 __all__ = ["ServerInfo", "create_app"]
 
@@ -56,7 +58,7 @@ def create_app(
         openapi_url=None,  # below: made in a thread, it takes a while
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
-        responses={"default": {"model": models.Problem, "description": "What is wrong and what to do"}},
+        responses={"default": {"model": answer_type(Problem), "description": "What is wrong and what to do"}},
     )
     authority = Authority(token, secret)
     app.state.context = Context(
@@ -85,6 +87,7 @@ ROUTERS = (
     server_routes.router,
     submit.router,
     workloads.queue_router,
+    history.router,
     job.router,
     streams.router,
     workloads.router,

@@ -23,6 +23,7 @@ _SECTIONS = {
         "suspend": "pliant.cli.workloads.lifecycle:suspend",
         "resume": "pliant.cli.workloads.lifecycle:resume",
         "delete": "pliant.cli.workloads.lifecycle:delete",
+        "history": "pliant.cli.workloads.history:history",
         "why": "pliant.cli.workloads.why:why",
         "queue": "pliant.cli.workloads.why:queue",
         "what-if": "pliant.cli.workloads.whatif:what_if",

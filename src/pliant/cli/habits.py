@@ -14,7 +14,7 @@ _INSTEAD = {
     "kubeconfig": "`pliant login`",
     "my-credential": "`pliant submit NAME --secret VARIABLE -- COMMAND`",
     "pvc": "`pliant submit NAME --working-dir DIR -- COMMAND`",
-    "report": "`pliant audit fairness`",
+    "report": "`pliant history --csv`",
     "template": "`pliant submit --help`",
     "update": "`pip install --upgrade pliant`",
     "upgrade": "`pip install --upgrade pliant`",
@@ -33,7 +33,7 @@ _INSTEAD = {
     "scale": "`pliant submit NAME -g GPUS --elastic -- COMMAND`",
     "uncordon": "`pliant node uncordon {names}`",
     # Slurm
-    "sacct": "`pliant list -A`",
+    "sacct": "`pliant history`",
     "salloc": "`pliant submit NAME --interactive -g GPUS -- sleep infinity` and then `pliant bash NAME`",
     "sbatch": "`pliant submit NAME -g GPUS -- bash SCRIPT`",
     "scancel": "`pliant cancel {names}`",

@@ -1,4 +1,4 @@
-"""SDK and wire types, standard library only. `from pliant.client import Client` is all most programs need."""
+"""The SDK, standard library only. `from pliant.client import Client` is all that most programs need."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ __all__ = ["Client"]
 
 
 def __getattr__(name: str) -> Any:
-    # Lazily: jobs import pliant.client.wire only and must not pay for an HTTP client.
+    # Lazily: jobs import pliant.client.errors only and must not pay for an HTTP client.
     if name == "Client":
         from pliant.client.client import Client
 

@@ -13,9 +13,21 @@ from pliant.client.locate import locate
 from pliant.client.transport import ANSWER_TIMEOUT, Query, Stream, Transport, segment
 
 if TYPE_CHECKING:
-    from pliant.client import wire
     from pliant.client.session import Exec
-    from pliant.client.wire_progress import ProgressHistory, ProgressPoint
+    from pliant.wire.cluster import ClusterItem, NodeItem, NodePoolItem, TopologyItem
+    from pliant.wire.organization import OrgUnitItem
+    from pliant.wire.questions import QueueEntry, Verdict, WhyItem
+    from pliant.wire.server import Doctor, ServerItem
+    from pliant.wire.submission import Submitted
+    from pliant.wire.workload import (
+        EventItem,
+        HistoryEntry,
+        Outcome,
+        PodItem,
+        ProgressHistory,
+        ProgressPoint,
+        WorkloadItem,
+    )
 
 PAGE = 500
 """Entries asked for at once; the server's maximum."""
@@ -32,7 +44,7 @@ class Change(NamedTuple):
     """Something that `watch` saw."""
 
     kind: str  # "workload" | "deleted"
-    item: dict[str, Any]  # a wire.WorkloadItem, or {"id": ...}
+    item: dict[str, Any]  # a WorkloadItem, or {"id": ...}
     id: str  # resume here with watch(after=...)
 
 
@@ -92,31 +104,31 @@ class Client:
         name: str | None = None,
         kind: str | None = None,
         deleted: bool = False,
-    ) -> Iterator[wire.WorkloadItem]:
+    ) -> Iterator[WorkloadItem]:
         """Workloads of a project (None: all); `kind` is Training or Workspace."""
         filters = [("projectName", project), ("name", name), ("type", kind)]
         query: list[tuple[str, str | int | bool | None]] = [
             ("filterBy", f"{field}=={value}") for field, value in filters if value is not None
         ]
         query.append(("deleted", True if deleted else None))
-        return cast("Iterator[wire.WorkloadItem]", self.pages("/api/v1/workloads", query))
+        return cast("Iterator[WorkloadItem]", self.pages("/api/v1/workloads", query))
 
-    def find(self, name: str, project: str, *, kind: str | None = None) -> wire.WorkloadItem:
+    def find(self, name: str, project: str, *, kind: str | None = None) -> WorkloadItem:
         """The workload of that name; one on its way out only if no other has the name. Else NotFound."""
         found = list(self.workloads(project, name=name, kind=kind))
         if not found:
             raise NotFound(f"Job {name} does not exist in project {project}.", reason="not-found")
         return min(found, key=lambda item: item.get("desiredPhase") == "Deleted")
 
-    def workload(self, workload_id: str) -> wire.WorkloadItem:
-        return cast("wire.WorkloadItem", self._http.call("GET", _workload(workload_id)))
+    def workload(self, workload_id: str) -> WorkloadItem:
+        return cast("WorkloadItem", self._http.call("GET", _workload(workload_id)))
 
     def progress(self, workload_id: str) -> list[ProgressPoint]:
         """What its job reported over time, oldest first."""
         found = self._http.call("GET", f"{_workload(workload_id)}/progress")
         return cast("ProgressHistory", found)["points"]
 
-    def submit(self, kind: str, body: Mapping[str, Any]) -> wire.Submitted:
+    def submit(self, kind: str, body: Mapping[str, Any]) -> Submitted:
         """`kind`: a key of _TYPED. Sent again if the connection breaks; a key makes it one workload."""
         answer = self._http.call(
             "POST",
@@ -125,15 +137,15 @@ class Client:
             headers={"Idempotency-Key": os.urandom(16).hex()},
             repeatable=True,
         )
-        return cast("wire.Submitted", answer)
+        return cast("Submitted", answer)
 
-    def dry_run(self, kind: str, body: Mapping[str, Any]) -> wire.Verdict:
+    def dry_run(self, kind: str, body: Mapping[str, Any]) -> Verdict:
         """What the scheduler would do with it. Nothing is recorded."""
         query: Query = [("dryRun", True)]
         answer = self._http.call(
             "POST", f"/api/v1/workloads/{_TYPED[kind]}", query=query, body=body, repeatable=True
         )
-        return cast("wire.Verdict", answer)
+        return cast("Verdict", answer)
 
     def delete(self, workload_id: str) -> None:
         self._http.call("DELETE", _workload(workload_id))
@@ -144,15 +156,21 @@ class Client:
     def resume(self, item: Mapping[str, Any]) -> None:
         self._act(item, "resume")
 
-    def cancel(self, workload_id: str, *, now: bool = False) -> wire.Outcome:
+    def cancel(self, workload_id: str, *, now: bool = False) -> Outcome:
         """End it for good; `now`: without a grace period. Its outcome as it was before."""
         query: Query = [("now", now or None)]
         found = self._http.call("POST", f"{_workload(workload_id)}/cancel", query=query, repeatable=True)
-        return cast("wire.Outcome", found)
+        return cast("Outcome", found)
 
-    def outcome(self, workload_id: str) -> wire.Outcome:
+    def outcome(self, workload_id: str) -> Outcome:
         """How it ended; `exitCode` is None until it has."""
-        return cast("wire.Outcome", self._http.call("GET", f"{_workload(workload_id)}/outcome"))
+        return cast("Outcome", self._http.call("GET", f"{_workload(workload_id)}/outcome"))
+
+    def history(self, project: str | None = None, *, since: int = 0, limit: int = 20) -> list[HistoryEntry]:
+        """Workloads of a project (None: all) with their outcomes, newest first; `since` in seconds."""
+        query: Query = [("projectName", project), ("sinceSeconds", since or None), ("limit", limit)]
+        found = self._http.call("GET", "/api/v1/history", query=query)
+        return cast("list[HistoryEntry]", _entries(found))
 
     def _act(self, item: Mapping[str, Any], action: str) -> None:
         kind = _TYPED.get(str(item.get("type")))
@@ -161,20 +179,20 @@ class Client:
         else:
             self._http.call("POST", "/api/v1/workloads/batch", body={"ids": [item["id"]], "action": action})
 
-    def pods(self, workload_id: str) -> list[wire.PodItem]:
-        return cast("list[wire.PodItem]", list(self.pages(f"{_workload(workload_id)}/pods")))
+    def pods(self, workload_id: str) -> list[PodItem]:
+        return cast("list[PodItem]", list(self.pages(f"{_workload(workload_id)}/pods")))
 
-    def events(self, workload_id: str) -> list[wire.EventItem]:
+    def events(self, workload_id: str) -> list[EventItem]:
         """Its history with reasons, oldest first."""
-        return cast("list[wire.EventItem]", list(self.pages(f"{_workload(workload_id)}/events")))
+        return cast("list[EventItem]", list(self.pages(f"{_workload(workload_id)}/events")))
 
-    def why(self, workload_id: str, *, full: bool = False) -> wire.WhyItem:
+    def why(self, workload_id: str, *, full: bool = False) -> WhyItem:
         query: Query = [("full", full or None)]
-        return cast("wire.WhyItem", self._http.call("GET", f"{_workload(workload_id)}/why", query=query))
+        return cast("WhyItem", self._http.call("GET", f"{_workload(workload_id)}/why", query=query))
 
-    def queue(self, *, remedies: bool = False) -> list[wire.QueueEntry]:
+    def queue(self, *, remedies: bool = False) -> list[QueueEntry]:
         found = self._http.call("GET", "/api/v1/queue", query=[("remedies", remedies or None)])
-        return cast("list[wire.QueueEntry]", _entries(found))
+        return cast("list[QueueEntry]", _entries(found))
 
     def logs(
         self,
@@ -248,60 +266,60 @@ class Client:
 
     # -- organization and machines
 
-    def projects(self) -> Iterator[wire.OrgUnitItem]:
-        return cast("Iterator[wire.OrgUnitItem]", self.pages("/api/v1/org-unit/projects"))
+    def projects(self) -> Iterator[OrgUnitItem]:
+        return cast("Iterator[OrgUnitItem]", self.pages("/api/v1/org-unit/projects"))
 
-    def departments(self) -> Iterator[wire.OrgUnitItem]:
-        return cast("Iterator[wire.OrgUnitItem]", self.pages("/api/v1/org-unit/departments"))
+    def departments(self) -> Iterator[OrgUnitItem]:
+        return cast("Iterator[OrgUnitItem]", self.pages("/api/v1/org-unit/departments"))
 
-    def project(self, name: str) -> wire.OrgUnitItem:
-        return cast("wire.OrgUnitItem", self._http.call("GET", f"/api/v1/org-unit/projects/{segment(name)}"))
+    def project(self, name: str) -> OrgUnitItem:
+        return cast("OrgUnitItem", self._http.call("GET", f"/api/v1/org-unit/projects/{segment(name)}"))
 
-    def create_unit(self, units: str, body: Mapping[str, Any]) -> wire.OrgUnitItem:
+    def create_unit(self, units: str, body: Mapping[str, Any]) -> OrgUnitItem:
         """`units` is projects or departments."""
-        return cast("wire.OrgUnitItem", self._http.call("POST", f"/api/v1/org-unit/{units}", body=body))
+        return cast("OrgUnitItem", self._http.call("POST", f"/api/v1/org-unit/{units}", body=body))
 
-    def update_unit(self, units: str, name: str, body: Mapping[str, Any]) -> wire.OrgUnitItem:
+    def update_unit(self, units: str, name: str, body: Mapping[str, Any]) -> OrgUnitItem:
         """Changes what `body` names and leaves the rest."""
         path = f"/api/v1/org-unit/{units}/{segment(name)}"
-        return cast("wire.OrgUnitItem", self._http.call("PATCH", path, body=body, repeatable=True))
+        return cast("OrgUnitItem", self._http.call("PATCH", path, body=body, repeatable=True))
 
     def delete_unit(self, units: str, name: str) -> None:
         self._http.call("DELETE", f"/api/v1/org-unit/{units}/{segment(name)}")
 
-    def clusters(self) -> list[wire.ClusterItem]:
-        return cast("list[wire.ClusterItem]", _entries(self._http.call("GET", "/api/v1/clusters")))
+    def clusters(self) -> list[ClusterItem]:
+        return cast("list[ClusterItem]", _entries(self._http.call("GET", "/api/v1/clusters")))
 
-    def nodes(self) -> Iterator[wire.NodeItem]:
-        return cast("Iterator[wire.NodeItem]", self.pages("/api/v1/nodes"))
+    def nodes(self) -> Iterator[NodeItem]:
+        return cast("Iterator[NodeItem]", self.pages("/api/v1/nodes"))
 
-    def node(self, name: str) -> wire.NodeItem:
-        return cast("wire.NodeItem", self._http.call("GET", f"/api/v1/nodes/{segment(name)}"))
+    def node(self, name: str) -> NodeItem:
+        return cast("NodeItem", self._http.call("GET", f"/api/v1/nodes/{segment(name)}"))
 
     def cordon(self, name: str, *, on: bool = True) -> None:
         """Nothing more is placed on that node; `on=False` ends it."""
         self._http.call("POST", f"/api/v1/nodes/{segment(name)}/{'cordon' if on else 'uncordon'}")
 
-    def update_node(self, name: str, body: Mapping[str, Any]) -> wire.NodeItem:
+    def update_node(self, name: str, body: Mapping[str, Any]) -> NodeItem:
         """Set labels and taints: {labels: {key: value or None}, taints: [{key, value, effect, exclude}]}."""
         path = f"/api/v1/nodes/{segment(name)}"
-        return cast("wire.NodeItem", self._http.call("PATCH", path, body=body, repeatable=True))
+        return cast("NodeItem", self._http.call("PATCH", path, body=body, repeatable=True))
 
-    def topologies(self) -> Iterator[wire.TopologyItem]:
-        return cast("Iterator[wire.TopologyItem]", self.pages("/api/v1/network-topologies"))
+    def topologies(self) -> Iterator[TopologyItem]:
+        return cast("Iterator[TopologyItem]", self.pages("/api/v1/network-topologies"))
 
-    def create_topology(self, body: Mapping[str, Any]) -> wire.TopologyItem:
-        return cast("wire.TopologyItem", self._http.call("POST", "/api/v1/network-topologies", body=body))
+    def create_topology(self, body: Mapping[str, Any]) -> TopologyItem:
+        return cast("TopologyItem", self._http.call("POST", "/api/v1/network-topologies", body=body))
 
-    def update_topology(self, name: str, body: Mapping[str, Any]) -> wire.TopologyItem:
+    def update_topology(self, name: str, body: Mapping[str, Any]) -> TopologyItem:
         path = f"/api/v1/network-topologies/{segment(name)}"
-        return cast("wire.TopologyItem", self._http.call("PUT", path, body=body, repeatable=True))
+        return cast("TopologyItem", self._http.call("PUT", path, body=body, repeatable=True))
 
     def delete_topology(self, name: str) -> None:
         self._http.call("DELETE", f"/api/v1/network-topologies/{segment(name)}")
 
     def settings(self) -> dict[str, Any]:
-        """{settings: [wire.SettingItem], faults: [text]}"""
+        """{settings: [SettingItem], faults: [text]}"""
         return cast("dict[str, Any]", self._http.call("GET", "/api/v1/scheduling-settings"))
 
     def set_settings(self, body: Mapping[str, str | None]) -> dict[str, Any]:
@@ -309,19 +327,19 @@ class Client:
         path = "/api/v1/scheduling-settings"
         return cast("dict[str, Any]", self._http.call("PATCH", path, body=body, repeatable=True))
 
-    def happenings(self, subject: str) -> Iterator[wire.EventItem]:
+    def happenings(self, subject: str) -> Iterator[EventItem]:
         """History of what is no workload: cluster, node/NAME, project/ID ..."""
-        return cast("Iterator[wire.EventItem]", self.pages("/api/v1/events", [("subject", subject)]))
+        return cast("Iterator[EventItem]", self.pages("/api/v1/events", [("subject", subject)]))
 
-    def node_pools(self) -> Iterator[wire.NodePoolItem]:
-        return cast("Iterator[wire.NodePoolItem]", self.pages("/api/v1/node-pools"))
+    def node_pools(self) -> Iterator[NodePoolItem]:
+        return cast("Iterator[NodePoolItem]", self.pages("/api/v1/node-pools"))
 
-    def create_node_pool(self, body: Mapping[str, Any]) -> wire.NodePoolItem:
-        return cast("wire.NodePoolItem", self._http.call("POST", "/api/v1/node-pools", body=body))
+    def create_node_pool(self, body: Mapping[str, Any]) -> NodePoolItem:
+        return cast("NodePoolItem", self._http.call("POST", "/api/v1/node-pools", body=body))
 
-    def update_node_pool(self, pool_id: str, body: Mapping[str, Any]) -> wire.NodePoolItem:
+    def update_node_pool(self, pool_id: str, body: Mapping[str, Any]) -> NodePoolItem:
         path = f"/api/v1/node-pools/{segment(pool_id)}"
-        return cast("wire.NodePoolItem", self._http.call("PATCH", path, body=body, repeatable=True))
+        return cast("NodePoolItem", self._http.call("PATCH", path, body=body, repeatable=True))
 
     def delete_node_pool(self, pool_id: str) -> None:
         self._http.call("DELETE", f"/api/v1/node-pools/{segment(pool_id)}")
@@ -347,11 +365,11 @@ class Client:
             return False
         return True
 
-    def server(self) -> wire.ServerItem:
-        return cast("wire.ServerItem", self._http.call("GET", "/api/v1/server"))
+    def server(self) -> ServerItem:
+        return cast("ServerItem", self._http.call("GET", "/api/v1/server"))
 
-    def doctor(self) -> wire.Doctor:
-        return cast("wire.Doctor", self._http.call("GET", "/api/v1/server/doctor"))
+    def doctor(self) -> Doctor:
+        return cast("Doctor", self._http.call("GET", "/api/v1/server/doctor"))
 
     def shutdown(self, *, stop_tasks: bool) -> None:
         self._http.call("POST", "/api/v1/server/shutdown", body={"stopTasks": stop_tasks})

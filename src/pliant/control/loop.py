@@ -251,6 +251,8 @@ class Loop:
         state.cycles += 1
         self._record(draft.now, took)
         orders = record_plan(state, self.plan, draft)
+        for conclude in draft.when_decided:
+            conclude(draft, self.plan)
         state.settle(draft)
         gone = state.bury(draft)
         self.audit.save(draft)

@@ -20,6 +20,8 @@ from pliant.control.state.state import State
 from pliant.control.submit.groups import groups_of, leader_of
 from pliant.control.submit.placing import check_placing
 from pliant.control.submit.submission import (
+    Accepted,
+    Checked,
     Submission,
     backoff_of,
     check_image,
@@ -36,9 +38,11 @@ from pliant.control.usecases.tuning import Tuning
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import Reason
 from pliant.model.tenancy import Project
+from pliant.model.topology import Topology
 from pliant.model.workload import Attempt, AttemptId, Desired, Kind, Phase, Task, TaskPhase, Workload
+from pliant.sched.plan import Plan
 
-Answered = Callable[[Workload], tuple[int, str]]
+Answered = Callable[[Accepted], tuple[int, str]]
 """Renders the answer to a submission, so that the same answer can be given again for the same key."""
 
 FOLLOW_WAIT = 0.2
@@ -93,8 +97,8 @@ class Service(Tenancy, Tuning):
 
     # -- workloads ----------------------------------------------------------------------------------
 
-    def check(self, ask: Submission) -> tuple[Workload, list[str]]:
-        """What this would become, not yet submitted, and what its owner should know."""
+    def check(self, ask: Submission) -> Checked:
+        """What this would become, not yet submitted. Raises BadRequest."""
         ask = valued(ask, self.board.priorities)
         launch = check_image(ask.launch)
         if ask.name is not None:
@@ -103,7 +107,6 @@ class Service(Tenancy, Tuning):
         groups = groups_of(ask, request)
         value, word, preemptible = priority_of(ask)
         placing = check_placing(ask.placing)
-        check_times(ask)
         engine = next(iter(self._engines.values()))
         for one in (launch, *(group.launch for group in groups if group.launch is not None)):
             if (refusal := engine.refuse(one)) is not None:
@@ -121,103 +124,86 @@ class Service(Tenancy, Tuning):
             priority=value,
             preemptible=preemptible,
             pools=ask.pools,
-            node_type=ask.node_type,
             affinity=placing.affinity,
             tolerations=placing.tolerations,
             apart=placing.apart,
-            stale_grace=ask.stale_grace,
-            preemption_delay=ask.preemption_delay,
-            max_runtime=ask.max_runtime,
             backoff_limit=backoff_of(ask),
             restart=ask.restart or serves,
-            terminate_after_preemption=ask.terminate_after_preemption,
-            grow_doubling=ask.elastic_doubling,
             framework=framework,
             ports=check_ports(ask),
             slots=ask.distribution.slots if ask.distribution is not None else 1,
             subgroups=ask.distribution.levels if ask.distribution is not None else (),
             min_groups=ask.distribution.least_groups if ask.distribution is not None else None,
             ends_with=leader_of(ask),
-            ttl=ask.ttl,
             source=ask.source,
             category=ask.category
             or {Kind.WORKSPACE: "Build", Kind.INFERENCE: "Deploy"}.get(ask.kind, "Train"),
             priority_class=word,
-            labels=ask.labels,
-            annotations=ask.annotations,
+            **ask.fields,
         )
-        return workload, [notice] if notice else []
+        check_times(workload)
+        return Checked(ask, workload, (notice,) if notice else ())
 
     def submit(
         self,
-        ask: Submission,
+        checked: Checked,
         user: str,
         *,
         key: str = "",
         fingerprint: str = "",
         render: Answered | None = None,
-    ) -> tuple[Workload, list[str]]:
+    ) -> Accepted:
         """Accept a workload. With `key`, the answer that `render` gives is remembered with it."""
-        workload, notices = self.check(ask)
 
-        def run(draft: Draft) -> Workload:
-            project = self._project(ask.project)
-            for pool in ask.pools:
-                self._pool(pool)
-            name = self._free_name(project, ask)
-            within, made = self._nearness(project, ask, workload)
+        def run(draft: Draft) -> Accepted:
+            placed, made = self._placed(checked, draft.now)
             if made is not None:
                 draft.put(made)
             self._loop.state.serial += 1
-            accepted = replace(
-                workload,
-                name=name,
-                within=within,
-                project=project.id,
-                user=user,
-                created=draft.now,
-                phase_since=draft.now,
-                phase=Phase.PENDING,
-                serial=self._loop.state.serial,
-            )
-            draft.put(accepted)
-            for task in tasks_of(accepted):
+            workload = replace(placed, user=user, phase_since=draft.now, serial=self._loop.state.serial)
+            draft.put(workload)
+            for task in tasks_of(workload):
                 draft.put(task)
-            draft.event(
-                accepted.id, EventKind.SUBMITTED, f"{user} submitted {name} to {project.name}.", who=user
-            )
-            if key and render is not None:
-                status, body = render(accepted)
-                draft.put(Remembered(key, fingerprint, status, body, draft.now))
+            words = f"{user} submitted {workload.name} to {self._project(workload.project).name}."
+            draft.event(workload.id, EventKind.SUBMITTED, words, who=user)
+            accepted = Accepted(workload)
+
+            def conclude(whole: Draft, plan: Plan) -> None:
+                accepted.reason = next(
+                    (verdict.reason for verdict in plan.verdicts if verdict.workload == workload.id), None
+                )
+                if key and render is not None:
+                    status, body = render(accepted)
+                    whole.put(Remembered(key, fingerprint, status, body, whole.now))
+
+            draft.when_decided.append(conclude)
             return accepted
 
-        return self._loop.call(run), notices
+        return self._loop.call(run)
 
-    def amend(self, answer: Remembered) -> None:
-        """Remember this answer instead of the one given to the same key before."""
-        self._loop.call(lambda draft: draft.put(answer))
-
-    def rehearse(self, ask: Submission) -> tuple[Rehearsal, list[str]]:
-        """What the scheduler would do with it now, and the notices of `check`. Nothing is recorded."""
-        workload, notices = self.check(ask)
+    def rehearse(self, checked: Checked) -> Rehearsal:
+        """What the scheduler would do with it now. Nothing is recorded."""
         now = self.now()
 
         def run(state: State) -> Rehearsal:  # on a copy of all that self knows
-            project = self._project(ask.project)
-            for pool in ask.pools:
-                self._pool(pool)
-            within, made = self._nearness(project, ask, workload)
-            guest = replace(
-                workload,
-                name=self._free_name(project, ask),
-                within=within if made is None else None,  # one domain each: nothing known lies in any
-                project=project.id,
-                created=now,
-                phase=Phase.PENDING,
-            )
+            guest, made = self._placed(checked, now)
+            if made is not None:  # one domain each: nothing known lies in any
+                guest = replace(guest, within=None)
             return rehearse(state, guest, tasks_of(guest), now)
 
-        return aside(self._loop, run), notices
+        return aside(self._loop, run)
+
+    def _placed(self, checked: Checked, now: int) -> tuple[Workload, Topology | None]:
+        """(the workload in its project, by its name; a topology to be made for it). On the loop's thread."""
+        project = self._project(checked.asked.project)
+        for pool in checked.asked.pools:
+            self._pool(pool)
+        within, made = self._nearness(project, checked.asked, checked.workload)
+        name = self._free_name(project, checked.asked)
+        placed = replace(
+            checked.workload, name=name, within=within, project=project.id, created=now, phase=Phase.PENDING
+        )
+        return placed, made
 
     def _free_name(self, project: Project, ask: Submission) -> str:
         taken = {
@@ -281,6 +267,23 @@ class Service(Tenancy, Tuning):
         if workload is None:
             raise NotFound(f"There is no workload {identity!r}.", "List them to see which there are.")
         return outcome_of(workload, self.attempts(identity), self.now())
+
+    def past(
+        self, *, project: str | None = None, since: int = 0, limit: int = 500
+    ) -> list[tuple[Workload, Outcome]]:
+        """Workloads that were submitted since then (ms), the newest first, deleted ones too as long as they
+        are remembered; `project` by id or name.
+        """
+        chosen = self._project(project).id if project is not None else None
+        living = (view.workload for view in self.board.workloads.values())
+        rows = [
+            row
+            for row in (*living, *self.ended())
+            if row.created >= since and (chosen is None or row.project == chosen)
+        ]
+        rows.sort(key=lambda row: -row.serial)
+        now = self.now()
+        return [(row, outcome_of(row, self.attempts(row.id), now)) for row in rows[:limit]]
 
     def resume(self, identity: str, user: str) -> None:
         """Let a suspended workload compete again."""

@@ -208,6 +208,7 @@ class Workload:
     phase_message: str = ""
     completed: int | None = None  # ms; set with a final phase
     deleted: int | None = None  # ms; set once its last attempt is gone
+    ended_as: Phase | None = None  # the final phase that it reached; kept when it is deleted
     cancelled_by: str = ""  # who ended it for good; `desired` is then STOPPED, and its last phase FAILED
     pending_ms: int = 0  # sums over all finished stays in the phase
     running_ms: int = 0

@@ -19,18 +19,20 @@ if TYPE_CHECKING:
     from pliant.train.data.rows import csv_rows as csv_rows
     from pliant.train.errors import TrainError as TrainError
     from pliant.train.worker.job import Job as Job
-    from pliant.train.worker.job import init as init
+    from pliant.train.worker.snapshot import load_weights as load_weights
+    from pliant.train.worker.start import init as init
 
 _HOMES = {
     "Job": "worker.job",
-    "init": "worker.job",
+    "init": "worker.start",
+    "load_weights": "worker.snapshot",
     "Rows": "data.rows",
     "csv_rows": "data.rows",
     "RecordFile": "data.record_files",
     "write_records": "data.record_files",
     "TrainError": "errors",
 }
-__all__ = ["Job", "RecordFile", "Rows", "TrainError", "csv_rows", "init", "write_records"]
+__all__ = ["Job", "RecordFile", "Rows", "TrainError", "csv_rows", "init", "load_weights", "write_records"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,6 @@
 
 import sys
 
-from pliant.train.agent.run import main
+from pliant.train.commands import main
 
 sys.exit(main())

@@ -1,11 +1,13 @@
 """From the body of a submission to what the service takes."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any, cast, get_type_hints
 
-from pliant.api.requests.models import Compute, Distributed, DistributedSpec, Inference, Pair, Spec, Submit
+from pliant.api.models import unknown
+from pliant.api.requests.fields import OF_LAUNCH, OF_WORKLOAD, taken
 from pliant.api.requests.placement import placing_of
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
@@ -13,216 +15,245 @@ from pliant.control.submit.placing import named_within
 from pliant.control.submit.submission import Distribution, GroupAsk, Submission
 from pliant.model.quantity import parse_bytes
 from pliant.model.workload import Kind, Launch, Port, SubGroup
+from pliant.wire import submission as wire
 
-QUIET = frozenset({"imagePullPolicy", "createHomeDir", "templateId", "useGivenNameAsPrefix"})
+WITHOUT_EFFECT = frozenset(
+    {"spec.compute.cpuCoreLimit", "spec.compute.cpuMemoryLimit", "spec.compute.largeShmRequest"}
+)
+QUIET = frozenset({"imagePullPolicy", "createHomeDir", "templateId"})
 """Fields that do nothing here and of which nobody has to be told."""
 
-
 _WHAT_RUNS = ("command", "commandArgv", "args", "argsArgv")
+_TYPES: Mapping[Kind, Any] = {Kind.DISTRIBUTED: wire.Distributed, Kind.INFERENCE: wire.Inference}
 
 
-def submission(body: Submit, kind: Kind, board: Board) -> tuple[Submission, list[str]]:
+def parse_submission(body: wire.AnySubmission, kind: Kind, board: Board) -> tuple[Submission, list[str]]:
     """What is asked for, and notices about what was asked for in vain."""
-    spec, compute = body.spec, body.spec.compute or Compute()
-    project = body.projectId or body.projectName
+    spec: wire.Spec = body.get("spec", {})
+    serving = cast("wire.InferenceSpec", spec if kind is Kind.INFERENCE else {})
+    project = body.get("projectId") or body.get("projectName")
     if not project:
         raise BadRequest("It is not said in which project.", "Set projectId (its id or name) or projectName.")
     cluster = board.cluster.uuid if board.cluster is not None else ""
-    if body.clusterId and body.clusterId != cluster:
-        raise NotFound(f"There is no cluster {body.clusterId!r}.", f"This one is {cluster}; or leave it out.")
-    prefixed = body.useGivenNameAsPrefix or body.nameBase is not None
-    ask = Submission(
+    if (named := body.get("clusterId")) and named != cluster:
+        raise NotFound(f"There is no cluster {named!r}.", f"This one is {cluster}; or leave it out.")
+    name, base = body.get("name"), body.get("nameBase")
+    prefixed = body.get("useGivenNameAsPrefix") or base is not None
+    preemptibility = spec.get("preemptibility")
+    asked = Submission(
         project=project,
         launch=_launch(spec),
         kind=kind,
-        name=None if prefixed else body.name,
-        name_base=body.nameBase or body.name if prefixed else None,
-        name_index=body.nameStyle == "index",
-        distribution=_distribution(body) if isinstance(body, Distributed) else None,
-        elastic=spec.elastic,
-        elastic_doubling=spec.elasticDoubling,
-        replicas=_replicas(body),
-        ports=_ports(body),
-        runs=spec.completions,
-        at_once=spec.parallelism,
-        priority=spec.priorityClass or None,
-        preemptible=None if spec.preemptibility is None else spec.preemptibility == "preemptible",
-        pools=tuple(_pool(pool, board) for pool in spec.nodePools or ()),
-        node_type=spec.nodeType or "",
+        name=None if prefixed else name,
+        name_base=base or name if prefixed else None,
+        name_index=body.get("nameStyle") == "index",
+        elastic=spec.get("elastic", False),
+        ports=_ports(spec, serving),
+        runs=spec.get("completions"),
+        at_once=spec.get("parallelism"),
+        priority=spec.get("priorityClass") or None,
+        preemptible=None if preemptibility is None else preemptibility == "preemptible",
+        pools=tuple(_pool(pool, board) for pool in spec.get("nodePools", ())),
         placing=placing_of(spec),
-        stale_grace=_span(spec.staleGraceSeconds),
-        preemption_delay=_span(spec.preemptionDelaySeconds) or 0,
-        max_runtime=_span(spec.maxRuntimeSeconds),
-        backoff_limit=spec.backoffLimit,
-        restart=spec.restartPolicy == "Always",
-        terminate_after_preemption=bool(spec.terminateAfterPreemption),
-        ttl=_ms(spec.autoDeletionTimeAfterCompletionSeconds),
-        category=spec.category or "",
-        source=body.source or "Control-plane",
-        labels=_pairs(spec.labels),
-        annotations=_pairs(spec.annotations),
+        backoff_limit=spec.get("backoffLimit"),
+        restart=spec.get("restartPolicy") == "Always",
+        category=spec.get("category", ""),
+        source=body.get("source") or "Control-plane",
+        fields=taken(OF_WORKLOAD, spec),
+        replicas=_replicas(serving),
     )
-    return _needing(ask, compute), [*_not_yet(body), *_in_vain(body, compute)]
+    if kind is Kind.DISTRIBUTED:
+        asked = replace(asked, distribution=_distribution(cast("wire.Distributed", body)))
+    notices = [*_not_yet(spec, serving, asked.ports), *_in_vain(body, kind)]
+    return _needing(asked, spec.get("compute", {})), notices
 
 
-def _needing(ask: Submission, compute: Compute) -> Submission:
+def _needing(asked: Submission, compute: wire.Compute) -> Submission:
     """The same with what each of its tasks needs."""
     _check_kind(compute)
     return replace(
-        ask,
-        gpus=_milli(compute.gpuDevicesRequest, "gpuDevicesRequest"),
-        portion=_milli(compute.gpuPortionRequest, "gpuPortionRequest"),
-        gpu_memory=_bytes(compute.gpuMemoryRequest, "gpuMemoryRequest"),
-        portion_limit=_milli(compute.gpuPortionLimit, "gpuPortionLimit"),
-        gpu_memory_limit=_bytes(compute.gpuMemoryLimit, "gpuMemoryLimit"),
-        cpu=_milli(compute.cpuCoreRequest, "cpuCoreRequest"),
-        memory=_bytes(compute.cpuMemoryRequest, "cpuMemoryRequest"),
+        asked,
+        gpus=_milli(compute, "gpuDevicesRequest"),
+        portion=_milli(compute, "gpuPortionRequest"),
+        gpu_memory=_bytes(compute, "gpuMemoryRequest"),
+        portion_limit=_milli(compute, "gpuPortionLimit"),
+        gpu_memory_limit=_bytes(compute, "gpuMemoryLimit"),
+        cpu=_milli(compute, "cpuCoreRequest"),
+        memory=_bytes(compute, "cpuMemoryRequest"),
     )
 
 
-def _distribution(body: Distributed) -> Distribution:
+def _milli(compute: wire.Compute, field: str) -> int | None:
+    """Thousandths, if there are no smaller parts."""
+    value = compute.get(field)
+    if value is None:
+        return None
+    milli = Decimal(repr(value)) * 1000
+    if milli != milli.to_integral_value():
+        raise BadRequest(f"spec.compute.{field} is {value!r}: at most three decimals are possible.")
+    return int(milli)
+
+
+def _bytes(compute: wire.Compute, field: str) -> int | None:
+    value = compute.get(field)
+    if value is None:
+        return None
+    try:
+        amount = parse_bytes(str(value))
+    except ValueError as error:
+        raise BadRequest(f"spec.compute.{field}: {error}.") from error
+    if amount >= 2**62:
+        raise BadRequest(f"spec.compute.{field}: {value} is more than any machine has.")
+    return amount
+
+
+def _distribution(body: wire.Distributed) -> Distribution:
     """A master is like the workers unless it is described; described as none it is none."""
-    spec = body.spec
-    if spec.taskGroups:
+    spec: wire.DistributedSpec = body.get("spec", {})
+    if spec.get("taskGroups"):
         return _groups(body)
-    if spec.subGroups or spec.minGroups is not None:
+    if spec.get("subGroups") or "minGroups" in spec:
         raise BadRequest("spec.subGroups and spec.minGroups are about taskGroups.", "Name spec.taskGroups.")
-    framework = spec.distributedFramework or "PyTorch"
+    framework = spec.get("distributedFramework", "PyTorch")
+    master, same = body.get("masterSpec"), body.get("masterSpecSameAsWorker")
     leader, lead = None, True
-    if body.masterSpec is not None and not body.masterSpecSameAsWorker:
-        leader = _leader(spec, body.masterSpec, framework)
-    elif body.masterSpecSameAsWorker is False:
+    if master is not None and not same:
+        leader = _leader(spec, master, framework)
+    elif same is False:
         lead = framework == "MPI"  # its ranks are started by the launcher: there always is one
     return Distribution(
         framework,
-        workers=1 if spec.numWorkers is None else spec.numWorkers,
-        least=spec.minReplicas,
-        most=spec.maxReplicas,
-        slots=1 if spec.slotsPerWorker is None else spec.slotsPerWorker,
+        workers=spec.get("numWorkers", 1),
+        least=spec.get("minReplicas"),
+        most=spec.get("maxReplicas"),
+        slots=spec.get("slotsPerWorker", 1),
         lead=lead and framework != "JAX",
         leader=leader,
     )
 
 
-def _groups(body: Distributed) -> Distribution:
+def _groups(body: wire.Distributed) -> Distribution:
     """Groups that are named one by one."""
-    spec = body.spec
-    if spec.numWorkers is not None or body.masterSpec is not None:
+    spec = body["spec"]
+    if "numWorkers" in spec or "masterSpec" in body:
         raise BadRequest(
             "spec.taskGroups goes with neither numWorkers nor masterSpec.", "Make the master a group."
         )
     return Distribution(
-        spec.distributedFramework or "",
-        slots=1 if spec.slotsPerWorker is None else spec.slotsPerWorker,
+        spec.get("distributedFramework", ""),
+        slots=spec.get("slotsPerWorker", 1),
         groups=tuple(
             GroupAsk(
-                item.name,
-                _leader(spec, item.spec, ""),
-                item.replicas,
-                item.minReplicas,
-                item.maxReplicas,
-                item.parent,
+                item["name"],
+                _leader(spec, item.get("spec", {}), ""),
+                item.get("replicas", 1),
+                item.get("minReplicas"),
+                item.get("maxReplicas"),
+                item.get("parent", ""),
             )
-            for item in spec.taskGroups or ()
+            for item in spec["taskGroups"]
         ),
         levels=tuple(
             SubGroup(
-                item.name, item.parent, item.minGroups, named_within(placing_of(Spec(topology=item.topology)))
+                item["name"],
+                item.get("parent", ""),
+                item.get("minGroups"),
+                named_within(placing_of({"topology": item["topology"]} if "topology" in item else {})),
             )
-            for item in spec.subGroups or ()
+            for item in spec.get("subGroups", ())
         ),
-        least_groups=spec.minGroups,
+        least_groups=spec.get("minGroups"),
     )
 
 
-def _leader(workers: DistributedSpec, own: Spec, framework: str) -> Submission:
+_SPEC = frozenset(get_type_hints(wire.Spec))
+
+
+def _leader(workers: wire.DistributedSpec, own: wire.Spec, framework: str) -> Submission:
     """What the master's part does not say is as for the workers; a launcher has no GPU unless it says so."""
-    said = {name: getattr(own, name) for name in own.model_fields_set & set(Spec.model_fields)}
-    if said.keys() & set(_WHAT_RUNS):
-        said = {**dict.fromkeys(_WHAT_RUNS), **said}  # its command goes with no arguments of the workers
-    compute = own.compute or (Compute() if framework == "MPI" else workers.compute or Compute())
-    lead = Submission(
-        "",
-        _launch(workers.model_copy(update=said)),
-        priority=own.priorityClass or None,
-        placing=placing_of(own),
-    )
+    whole: dict[str, Any] = {name: value for name, value in workers.items() if name in _SPEC}
+    if own.keys() & set(_WHAT_RUNS):  # its command goes with no arguments of the workers
+        whole = {name: value for name, value in whole.items() if name not in _WHAT_RUNS}
+    launch: wire.Spec = {**whole, **own}  # type: ignore[typeddict-item]  # both are of that type
+    compute = own.get("compute") or ({} if framework == "MPI" else workers.get("compute", {}))
+    lead = Submission("", _launch(launch), priority=own.get("priorityClass") or None, placing=placing_of(own))
     return _needing(lead, compute)
 
 
-def _ports(body: Submit) -> tuple[Port, ...]:
-    spec = body.spec
-    found = []
-    if isinstance(body, Inference) and body.spec.servingPort is not None and body.spec.servingPort.container:
-        found.append(Port(body.spec.servingPort.container, "Serving"))
+def _ports(spec: wire.Spec, serving: wire.InferenceSpec) -> tuple[Port, ...]:
+    port = serving.get("servingPort", {}).get("container")
+    found = [] if port is None else [Port(port, "Serving")]
     found += [
-        Port(entry.container, entry.serviceType or "ClusterIP", entry.external or 0)
-        for entry in spec.ports or ()
-        if entry.container is not None and not entry.exclude
+        Port(entry["container"], entry.get("serviceType", "ClusterIP"), entry.get("external", 0))
+        for entry in spec.get("ports", ())
+        if "container" in entry and not entry.get("exclude")
     ]
-    urls = [entry.container for entry in spec.exposedUrls or () if not entry.exclude]
-    return (*found, *(Port(container, "URL") for container in urls if container is not None))
+    return (
+        *found,
+        *(
+            Port(entry["container"], "URL")
+            for entry in spec.get("exposedUrls", ())
+            if "container" in entry and not entry.get("exclude")
+        ),
+    )
 
 
-def _replicas(body: Submit) -> int:
+def _replicas(serving: wire.InferenceSpec) -> int:
     """As many as there would be without load; one where that would be none."""
-    scaling = body.spec.autoscaling if isinstance(body, Inference) else None
-    return 1 if scaling is None or scaling.minReplicas is None else max(scaling.minReplicas, 1)
+    return max(serving.get("autoscaling", {}).get("minReplicas", 1), 1)
 
 
-def _not_yet(body: Submit) -> list[str]:
+def _not_yet(spec: wire.Spec, serving: wire.InferenceSpec, ports: Sequence[Port]) -> list[str]:
     """What is accepted and will be had later."""
     told = []
-    scaling = body.spec.autoscaling if isinstance(body, Inference) else None
+    scaling = serving.get("autoscaling")
     if scaling is not None:
-        few, many = scaling.minReplicas, scaling.maxReplicas
-        if few == 0 or (many is not None and many != (1 if few is None else few)) or scaling.model_extra:
-            number = _replicas(body)
+        few = scaling.get("minReplicas", 1)
+        if few == 0 or scaling.get("maxReplicas", few) != few or unknown(wire.Autoscaling, scaling):
+            number = _replicas(serving)
             words = "1 replica runs" if number == 1 else f"{number} replicas run"
             told.append(f"There is no autoscaling yet: {words}, whatever the load.")
-    elsewhere = [port for port in _ports(body) if port.external not in (0, port.container)]
     told += [
         f"Port {port.external} is not opened: on this machine the program is reached at its own port"
         f" {port.container}."
-        for port in elsewhere
+        for port in ports
+        if port.external not in (0, port.container)
     ]
-    if any(entry.url for entry in body.spec.exposedUrls or ()):
+    if any(entry.get("url") for entry in spec.get("exposedUrls", ())):
         told.append(
             "Addresses of exposedUrls cannot be chosen: on this machine it is localhost and the port."
         )
     return told
 
 
-def _check_kind(compute: Compute) -> None:
+def _check_kind(compute: wire.Compute) -> None:
     """The kind of request that is stated must be the one that is made."""
-    kind = compute.gpuRequestType
-    if kind == "memory" and compute.gpuMemoryRequest is None:
+    kind = compute.get("gpuRequestType")
+    portion, memory = compute.get("gpuPortionRequest"), compute.get("gpuMemoryRequest")
+    if kind == "memory" and memory is None:
         raise BadRequest(
             "spec.compute.gpuRequestType is memory, but no memory is asked for.", "Set gpuMemoryRequest."
         )
-    if kind == "memory" and compute.gpuPortionRequest is not None:
+    if kind == "memory" and portion is not None:
         raise BadRequest(
             "spec.compute.gpuRequestType is memory, but a portion is asked for.",
             "Leave out gpuPortionRequest.",
         )
-    if kind == "portion" and compute.gpuMemoryRequest is not None:
+    if kind == "portion" and memory is not None:
         raise BadRequest(
             "spec.compute.gpuRequestType is portion, but memory is asked for.", "Leave out gpuMemoryRequest."
         )
-    if compute.extendedResources:
+    if compute.get("extendedResources"):
         raise BadRequest("spec.compute.extendedResources cannot be had here.", "Leave it out.")
 
 
-def _launch(spec: Spec) -> Launch:
+def _launch(spec: wire.Spec) -> Launch:
     return Launch(
-        image=spec.image or "",
-        command=_words(spec.commandArgv, spec.command, "command"),
-        args=_words(spec.argsArgv, spec.args, "args"),
-        env=_variables(spec.environmentVariables or ()),
-        working_dir=spec.workingDir or "",
-        tty=bool(spec.tty),
-        stdin=bool(spec.stdin),
-        **({} if (grace := _ms(spec.terminationGracePeriodSeconds)) is None else {"grace": grace}),
+        image=spec.get("image", ""),
+        command=_words(spec.get("commandArgv"), spec.get("command"), "command"),
+        args=_words(spec.get("argsArgv"), spec.get("args"), "args"),
+        env=_variables(spec.get("environmentVariables", ())),
+        **taken(OF_LAUNCH, spec),
     )
 
 
@@ -238,55 +269,18 @@ def _words(exact: Sequence[str] | None, text: str | None, field: str) -> tuple[s
         ) from error
 
 
-def _variables(given: Sequence[Pair]) -> tuple[tuple[str, str], ...]:
+def _variables(given: Sequence[wire.Pair]) -> tuple[tuple[str, str], ...]:
     found: dict[str, str] = {}
     for entry in given:
-        if entry.exclude:
+        if entry.get("exclude"):
             continue
-        if entry.value is None:
+        if "value" not in entry:
             raise BadRequest(
-                f"The environment variable {entry.name!r} has no value.",
+                f"The environment variable {entry['name']!r} has no value.",
                 "Only plain values can be given: secrets, config maps and fields cannot be read here.",
             )
-        found[entry.name] = entry.value
+        found[entry["name"]] = entry["value"]
     return tuple(found.items())
-
-
-def _pairs(given: Sequence[Pair] | None) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        sorted({entry.name: entry.value or "" for entry in given or () if not entry.exclude}.items())
-    )
-
-
-def _milli(value: float | None, field: str) -> int | None:
-    """Thousandths, if there are no smaller parts."""
-    if value is None:
-        return None
-    milli = Decimal(repr(value)) * 1000
-    if milli != milli.to_integral_value():
-        raise BadRequest(f"spec.compute.{field} is {value!r}: at most three decimals are possible.")
-    return int(milli)
-
-
-def _bytes(value: str | None, field: str) -> int | None:
-    if value is None:
-        return None
-    try:
-        amount = parse_bytes(value)
-    except ValueError as error:
-        raise BadRequest(f"spec.compute.{field}: {error}.") from error
-    if amount >= 2**62:
-        raise BadRequest(f"spec.compute.{field}: {value} is more than any machine has.")
-    return amount
-
-
-def _ms(seconds: int | None) -> int | None:
-    return None if seconds is None else seconds * 1000
-
-
-def _span(seconds: float | None) -> int | None:
-    """Ms; -1 stays what it is: for ever."""
-    return None if seconds is None else -1 if seconds < 0 else round(seconds * 1000)
 
 
 def _pool(key: str, board: Board) -> str:
@@ -294,28 +288,9 @@ def _pool(key: str, board: Board) -> str:
     return next((pool.name for pool in board.pools if key == pool.id), key)
 
 
-def _in_vain(body: Submit, compute: Compute) -> list[str]:
-    unknown = [name for name, value in (body.model_extra or {}).items() if value not in (None, [], {}, "")]
-    for where, part in _parts(body):
-        unknown += [
-            f"{where}.{name}"
-            for name, value in (part.model_extra or {}).items()
-            if value not in (None, [], {}, "", False)
-        ]
-    unknown += [
-        f"spec.compute.{name}"
-        for name in ("cpuCoreLimit", "cpuMemoryLimit", "largeShmRequest")
-        if getattr(compute, name)
-    ]
-    told = sorted(name[:80] for name in unknown if name.removeprefix("spec.") not in QUIET)
+def _in_vain(body: wire.AnySubmission, kind: Kind) -> list[str]:
+    given = unknown(_TYPES.get(kind, wire.Submission), body)
+    compute = body.get("spec", {}).get("compute", {})
+    given += [name for name in WITHOUT_EFFECT if compute.get(name.removeprefix("spec.compute."))]
+    told = sorted(name[:80] for name in given if name.removeprefix("spec.") not in QUIET)
     return [f"These fields have no effect here: {', '.join(told[:20])}."] if told else []
-
-
-def _parts(body: Submit) -> Iterator[tuple[str, Spec]]:
-    """What describes tasks, by the name of its field."""
-    yield "spec", body.spec
-    if isinstance(body, Distributed):
-        if body.masterSpec is not None:
-            yield "masterSpec", body.masterSpec
-        for at, group in enumerate(body.spec.taskGroups or ()):
-            yield f"spec.taskGroups[{at}].spec", group.spec

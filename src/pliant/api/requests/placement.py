@@ -1,66 +1,70 @@
 """Where work may run, between the wire's words and ours: node affinity, tolerations, how its tasks lie."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from pliant.api.requests.models import Expression, Spec
 from pliant.control.errors import BadRequest
 from pliant.control.submit.placing import Placing
 from pliant.model.affinity import HOST, Affinity, Effect, Operator, Preference, Term, Toleration
 from pliant.model.workload import Workload
+from pliant.wire import submission as wire
 
 Item = dict[str, Any]
 
 
-def placing_of(spec: Spec) -> Placing:
+def placing_of(spec: wire.Spec) -> Placing:
     """What the body asks for."""
-    alternatives = spec.nodeAffinityRequired.nodeSelectorTerms if spec.nodeAffinityRequired else None
-    required = [_terms(entry.matchExpressions) for entry in alternatives or ()]
+    alternatives = spec.get("nodeAffinityRequired", {}).get("nodeSelectorTerms", ())
+    required = [_terms(entry) for entry in alternatives]
     preferred = [
-        Preference(entry.weight, _terms(entry.matchExpressions)) for entry in spec.nodeAffinityPreferred or ()
+        Preference(entry.get("weight", 1), _terms(entry)) for entry in spec.get("nodeAffinityPreferred", ())
     ]
     affinity = Affinity(tuple(required), tuple(preferred)) if required or preferred else None
-    near, asked = spec.podAffinity, spec.topology
-    if near is not None and near.key and asked is not None:
+    near, asked = spec.get("podAffinity", {}), spec.get("topology", {})
+    if near.get("key") and "topology" in spec:
         raise BadRequest(
             "spec.podAffinity and spec.topology both say how close its tasks lie.", "Choose one of them."
         )
-    levels = {near.type or "Preferred": near.key or ""} if near is not None else {}
+    levels = {near.get("type", "Preferred"): near.get("key", "")}
     return Placing(
         affinity,
-        tuple(_toleration(entry) for entry in spec.tolerations or () if not entry.exclude),
-        _apart(spec),
-        topology=asked.name or "" if asked is not None else "",
-        required=levels.get("Required") or (asked.requiredPlacement or "" if asked is not None else ""),
-        preferred=levels.get("Preferred") or (asked.preferredPlacement or "" if asked is not None else ""),
+        tuple(_toleration(entry) for entry in spec.get("tolerations", ()) if not entry.get("exclude")),
+        _apart(spec.get("podAntiAffinity")),
+        topology=asked.get("name", ""),
+        required=levels.get("Required") or asked.get("requiredPlacement", ""),
+        preferred=levels.get("Preferred") or asked.get("preferredPlacement", ""),
     )
 
 
-def _terms(given: Sequence[Expression] | None) -> tuple[Term, ...]:
+def _terms(given: wire.Alternative | wire.Preferred) -> tuple[Term, ...]:
     return tuple(
-        Term(entry.key, Operator(entry.operator), tuple(entry.values or ())) for entry in given or ()
+        Term(entry["key"], Operator(entry["operator"]), tuple(entry.get("values", ())))
+        for entry in given.get("matchExpressions", ())
     )
 
 
-def _toleration(entry: Any) -> Toleration:
-    effect = None if entry.effect in (None, "Any") else Effect(entry.effect)
-    lasting = None if entry.seconds is None else entry.seconds * 1000
-    return Toleration(entry.key or "", entry.value or "", entry.operator == "Exists", effect, lasting)
+def _toleration(entry: wire.Toleration) -> Toleration:
+    effect, seconds = entry.get("effect", "Any"), entry.get("seconds")
+    return Toleration(
+        entry.get("key", ""),
+        entry.get("value", ""),
+        entry.get("operator") == "Exists",
+        None if effect == "Any" else Effect(effect),
+        None if seconds is None else seconds * 1000,
+    )
 
 
-def _apart(spec: Spec) -> str:
-    asked = spec.podAntiAffinity
+def _apart(asked: wire.PodAffinity | None) -> str:
     if asked is None:
         return ""
-    if asked.type == "Preferred":
+    if asked.get("type") == "Preferred":
         raise BadRequest(
             "spec.podAntiAffinity cannot be Preferred.",
             "Say Required, or leave podAntiAffinity out.",
         )
-    return asked.key or HOST
+    return asked.get("key") or HOST
 
 
-def told(workload: Workload) -> Item:
+def placing_told(workload: Workload) -> Item:
     """What was asked for, as it is told again."""
     affinity, within = workload.affinity or Affinity(), workload.within
     required = [{"matchExpressions": [_expression(term) for term in terms]} for terms in affinity.required]
@@ -79,14 +83,7 @@ def told(workload: Workload) -> Item:
             "requiredPlacement": within.required or None,
             "preferredPlacement": within.preferred or None,
         },
-        "staleGraceSeconds": _seconds(workload.stale_grace),
-        "preemptionDelaySeconds": _seconds(workload.preemption_delay),
-        "maxRuntimeSeconds": _seconds(workload.max_runtime),
     }
-
-
-def _seconds(ms: int | None) -> float | None:
-    return None if ms is None else -1 if ms < 0 else ms / 1000
 
 
 def _expression(term: Term) -> Item:

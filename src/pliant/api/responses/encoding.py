@@ -3,7 +3,9 @@
 from typing import Any
 
 from fastapi import Response
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
+
+from pliant.api.models import answer_type
 
 _JSON: TypeAdapter[Any] = TypeAdapter(Any)
 
@@ -20,6 +22,10 @@ def empty() -> Response:
     return Response(status_code=204)
 
 
-def answers(status: int, shape: type[BaseModel] | Any) -> dict[str, Any]:
-    """Arguments of a route that tell OpenAPI what it answers."""
-    return {"status_code": status, "responses": {status: {"model": shape}}, "response_model": None}
+def answers(status: int, kind: Any) -> dict[str, Any]:
+    """Arguments of a route that tell OpenAPI what it answers: a type of pliant.wire, or a list of it."""
+    return {
+        "status_code": status,
+        "responses": {status: {"model": answer_type(kind)}},
+        "response_model": None,
+    }

@@ -3,7 +3,8 @@
 import shlex
 from typing import Any
 
-from pliant.api.requests.placement import told
+from pliant.api.requests.fields import OF_LAUNCH, OF_WORKLOAD, told
+from pliant.api.requests.placement import placing_told
 from pliant.api.responses.amounts import gpus, quantity
 from pliant.model.workload import Kind, TaskGroup, Workload
 
@@ -62,7 +63,6 @@ def spec_of(workload: Workload) -> Item:
         "compute": compute,
         "environmentVariables": [{"name": name, "value": value} for name, value in launch.env],
         "nodePools": list(workload.pools),
-        "nodeType": workload.node_type or None,
         "priorityClass": workload.priority_class,
         "preemptibility": "preemptible" if workload.preemptible else "non-preemptible",
         "category": workload.category,
@@ -75,18 +75,11 @@ def spec_of(workload: Workload) -> Item:
         "completions": group.wanted if group.at_once else None,
         "parallelism": group.at_once or None,
         "backoffLimit": workload.backoff_limit,
-        "terminationGracePeriodSeconds": launch.grace // 1000,
-        "terminateAfterPreemption": workload.terminate_after_preemption,
-        "autoDeletionTimeAfterCompletionSeconds": workload.ttl // 1000 if workload.ttl is not None else None,
         "restartPolicy": "Always" if workload.restart else "Never",
-        "labels": [{"name": name, "value": value} for name, value in workload.labels],
-        "annotations": [{"name": name, "value": value} for name, value in workload.annotations],
-        "stdin": launch.stdin,
-        "tty": launch.tty,
-        "workingDir": launch.working_dir or None,
-        **told(workload),
+        **told(OF_LAUNCH, launch),
+        **told(OF_WORKLOAD, workload),
+        **placing_told(workload),
         "elastic": group.elastic,
-        "elasticDoubling": workload.grow_doubling,
     }
 
 

@@ -8,29 +8,11 @@ from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.redaction import shown, sight
 from pliant.api.responses.encoding import answer, answers
-from pliant.api.responses.models import Shape
 from pliant.control.board.fairness import DEFINITIONS, HOUR, SLOTS, jain
 from pliant.sched.explain.remedies import Named
+from pliant.wire.questions import Fairness
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
-
-
-class FairnessRow(Shape):
-    project: str
-    entitled: float
-    received: float
-    borrowed: float
-    lent: float
-    late: float
-    violatedSeconds: int
-    seenSeconds: int
-
-
-class Fairness(Shape):
-    windowSeconds: int
-    projects: list[FairnessRow]
-    jain: float | None
-    definitions: dict[str, str]
 
 
 Window = Annotated[

@@ -2,19 +2,18 @@
 
 import asyncio
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Response
-from pydantic import Field
 
 from pliant.api.context import Context, Here
-from pliant.api.requests.models import Body, Count, Word
-from pliant.api.responses import models_job
+from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.streaming.feed import BEAT
 from pliant.control.usecases.jobs import PROTOCOL
 from pliant.model.progress import Progress
 from pliant.model.workload import AttemptId
+from pliant.wire.job import Ack, Allocation, Link, Linked, Report, Reported
 
 router = APIRouter(prefix="/api/v1/attempts/{workload}/{task}/{number}", tags=["jobs"])
 
@@ -22,59 +21,6 @@ LONGEST = 30.0
 """Seconds for which an answer is waited for at most."""
 
 _WAIT = re.compile(r"\bwait=(\d{1,4})\b")
-
-Amount = Annotated[float, Field(ge=0, le=1e15)]
-
-
-class Link(Body):
-    """Who is at the other end, and what it can."""
-
-    protocol: Count
-    pid: Annotated[int, Field(ge=1, le=2**31)]
-    liveResize: bool = False
-    nowMs: Annotated[int, Field(ge=0, le=2**53)] = 0
-
-
-class Ack(Body):
-    """What has become of a document."""
-
-    version: Annotated[int, Field(ge=0, le=2**62)]
-    kind: Literal["drained", "joined"]
-    gpus: Annotated[tuple[Word, ...], Field(max_length=64)] = ()
-
-
-class Report(Body):
-    """How far a training is: see model.progress."""
-
-    state: Annotated[Word, Field(max_length=40)] = ""
-    step: Count = 0
-    stepsTotal: Count = 0
-    epoch: Count = 0
-    epochs: Count = 0
-    records: Annotated[int, Field(ge=0, le=2**62)] = 0
-    skipped: Annotated[int, Field(ge=0, le=2**62)] = 0
-    world: Count = 0
-    goodput: Amount = 0.0
-    loss: float | None = None
-    stepMsBySize: Annotated[dict[str, Amount], Field(max_length=64, default_factory=dict)]
-
-    def progress(self) -> Progress:
-        times = {int(size): round(ms * 1000) for size, ms in self.stepMsBySize.items() if size.isdecimal()}
-        return Progress(
-            workload="",
-            at=0,
-            state=self.state,
-            step=self.step,
-            steps=self.stepsTotal,
-            epoch=self.epoch,
-            epochs=self.epochs,
-            records=self.records,
-            skipped=self.skipped,
-            world=self.world,
-            goodput=round(self.goodput * 1000),
-            loss="" if self.loss is None else f"{self.loss:.6g}",
-            step_times=tuple(sorted(times.items())[:64]),
-        )
 
 
 async def _attempt(workload: str, task: str, number: Annotated[int, Path(ge=0, le=2**31)]) -> AttemptId:
@@ -84,7 +30,7 @@ async def _attempt(workload: str, task: str, number: Annotated[int, Path(ge=0, l
 Of = Annotated[AttemptId, Depends(_attempt)]
 
 
-@router.get("/allocation", **answers(200, models_job.Allocation))
+@router.get("/allocation", **answers(200, Allocation))
 async def allocation(
     of: Of,
     here: Here,
@@ -117,22 +63,45 @@ async def _newer(here: Context, workload: str, after: int, left: float) -> dict[
                 continue
 
 
-@router.post("/link", **answers(200, models_job.Linked))
-def link(of: Of, body: Link, here: Here) -> Response:
+@router.post("/link", **answers(200, Linked))
+def link(of: Of, body: Received[Link], here: Here) -> Response:
     """The agent of a job begins to follow the allocation. Its clock need not agree with the server's."""
-    here.service.jobs.register(of, body.protocol, body.pid, body.liveResize)
+    here.service.jobs.register(of, body["protocol"], body["pid"], body.get("liveResize", False))
     now = here.service.now()
-    return answer({"protocol": PROTOCOL, "now": now, "aheadMs": body.nowMs - now if body.nowMs else 0})
+    return answer(
+        {"protocol": PROTOCOL, "now": now, "aheadMs": sent - now if (sent := body.get("nowMs")) else 0}
+    )
 
 
 @router.post("/acks", status_code=204, response_model=None)
-def acks(of: Of, body: Ack, here: Here) -> Response:
+def acks(of: Of, body: Received[Ack], here: Here) -> Response:
     """It has left devices, or works on them. A device is free when it is seen empty, not before."""
-    here.service.jobs.acknowledge(of, body.version, body.kind == "drained", body.gpus)
+    here.service.jobs.acknowledge(of, body["version"], body["kind"] == "drained", tuple(body.get("gpus", ())))
     return empty()
 
 
-@router.post("/progress", **answers(200, models_job.Reported))
-def progress(of: Of, body: Report, here: Here) -> Response:
+@router.post("/progress", **answers(200, Reported))
+def progress(of: Of, body: Received[Report], here: Here) -> Response:
     """How far it is; the answer says when to report again."""
-    return answer({"nextMs": here.service.jobs.report(of, body.progress())})
+    return answer({"nextMs": here.service.jobs.report(of, _progress(body))})
+
+
+def _progress(said: Report) -> Progress:
+    sizes = said.get("stepMsBySize", {})
+    times = {int(size): round(ms * 1000) for size, ms in sizes.items() if size.isdecimal()}
+    loss = said.get("loss")
+    return Progress(
+        workload="",
+        at=0,
+        state=said.get("state", ""),
+        step=said.get("step", 0),
+        steps=said.get("stepsTotal", 0),
+        epoch=said.get("epoch", 0),
+        epochs=said.get("epochs", 0),
+        records=said.get("records", 0),
+        skipped=said.get("skipped", 0),
+        world=said.get("world", 0),
+        goodput=round(said.get("goodput", 0) * 1000),
+        loss="" if loss is None else f"{loss:.6g}",
+        step_times=tuple(sorted(times.items())[:64]),
+    )

@@ -8,8 +8,7 @@ from fastapi import APIRouter, Depends, Response
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.listing import Listing, Window, window
-from pliant.api.requests.models import NodeChange, Pool
-from pliant.api.responses import models_org
+from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.organization import cluster_item, node_item, pool_item
 from pliant.api.routes.scheduling import topology_id
@@ -18,6 +17,17 @@ from pliant.control.errors import BadRequest, NotFound
 from pliant.model.affinity import Effect, Taint
 from pliant.model.machine import NodePool, Strategy
 from pliant.model.quantity import parse_duration
+from pliant.wire.cluster import (
+    ClusterItem,
+    NodeItem,
+    NodeList,
+    NodePoolItem,
+    NodePoolList,
+    NodeRequest,
+    PoolRequest,
+    Strategies,
+    TaintItem,
+)
 
 router = APIRouter(prefix="/api/v1", tags=["machines"])
 
@@ -46,49 +56,53 @@ _pools: Listing[NodePool] = Listing(
 )
 
 
-@router.get("/clusters", **answers(200, list[models_org.ClusterItem]))
+@router.get("/clusters", **answers(200, list[ClusterItem]))
 def clusters(here: Here) -> Response:
     """The one that this server manages."""
     return answer([cluster_item(here.service.board)])
 
 
-@router.get("/nodes", **answers(200, models_org.NodeList))
+@router.get("/nodes", **answers(200, NodeList))
 def nodes(here: Here, asked: Asked) -> Response:
     board = here.service.board
     return answer(_nodes.page("nodes", board.nodes, asked, lambda view: node_item(view, board)))
 
 
-@router.get("/nodes/{name}", **answers(200, models_org.NodeItem))
+@router.get("/nodes/{name}", **answers(200, NodeItem))
 def node(name: str, here: Here) -> Response:
     return _node(name, here)
 
 
-@router.post("/nodes/{name}/cordon", **answers(200, models_org.NodeItem))
+@router.post("/nodes/{name}/cordon", **answers(200, NodeItem))
 def cordon(name: str, here: Here, caller: Caller) -> Response:
     """What runs there goes on, nothing new comes."""
     here.service.cordon(name, True, caller.user)
     return _node(name, here)
 
 
-@router.post("/nodes/{name}/uncordon", **answers(200, models_org.NodeItem))
+@router.post("/nodes/{name}/uncordon", **answers(200, NodeItem))
 def uncordon(name: str, here: Here, caller: Caller) -> Response:
     here.service.cordon(name, False, caller.user)
     return _node(name, here)
 
 
-@router.patch("/nodes/{name}", **answers(200, models_org.NodeItem))
-def update_node(name: str, body: NodeChange, here: Here, caller: Caller) -> Response:
+@router.patch("/nodes/{name}", **answers(200, NodeItem))
+def update_node(name: str, body: Received[NodeRequest], here: Here, caller: Caller) -> Response:
     """Labels and taints; they stay whatever the node's engine reports."""
-    if not (body.labels or body.taints):
+    labels, sent = body.get("labels"), body.get("taints")
+    if not (labels or sent):
         raise BadRequest("It is not said what to set.", "Name labels or taints.")
-    if body.labels:
-        here.service.label(name, body.labels, caller.user)
-    if body.taints:
-        taints = [(entry, Taint(entry.key, entry.value or "", Effect(entry.effect))) for entry in body.taints]
-        put = [taint for entry, taint in taints if not entry.exclude]
-        gone = [taint for entry, taint in taints if entry.exclude]
+    if labels:
+        here.service.label(name, labels, caller.user)
+    if sent:
+        put = [_taint(entry) for entry in sent if not entry.get("exclude")]
+        gone = [_taint(entry) for entry in sent if entry.get("exclude")]
         here.service.taint(name, put, gone, caller.user)
     return _node(name, here)
+
+
+def _taint(entry: TaintItem) -> Taint:
+    return Taint(entry["key"], entry.get("value", ""), Effect(entry.get("effect", "NoSchedule")))
 
 
 def _node(name: str, here: Context) -> Response:
@@ -101,38 +115,38 @@ def _node(name: str, here: Context) -> Response:
     )
 
 
-@router.get("/node-pools", **answers(200, models_org.NodePoolList))
+@router.get("/node-pools", **answers(200, NodePoolList))
 def node_pools(here: Here, asked: Asked) -> Response:
     board = here.service.board
     return answer(_pools.page("nodepools", board.pools, asked, lambda pool: pool_item(pool, board)))
 
 
-@router.post("/node-pools", **answers(201, models_org.NodePoolItem))
-def create_pool(body: Pool, here: Here, caller: Caller) -> Response:
+@router.post("/node-pools", **answers(201, NodePoolItem))
+def create_pool(body: Received[PoolRequest], here: Here, caller: Caller) -> Response:
     """All nodes that carry its label; every project starts in it with a quota of 0."""
-    if not body.name:
+    if not body.get("name"):
         raise BadRequest("The node pool has no name.", "Set name.")
     board = here.service.board
-    pool = here.service.create_pool(body.name, lambda row: _changed(row, body, board), caller.user)
+    pool = here.service.create_pool(body["name"], lambda row: _changed(row, body, board), caller.user)
     return _pool(pool.name, here, 201)
 
 
-@router.get("/node-pools/{key}", **answers(200, models_org.NodePoolItem))
+@router.get("/node-pools/{key}", **answers(200, NodePoolItem))
 def node_pool(key: str, here: Here) -> Response:
     """By id or name."""
     return _pool(key, here)
 
 
-def update_pool(key: str, body: Pool, here: Here, caller: Caller) -> Response:
+def update_pool(key: str, body: Received[PoolRequest], here: Here, caller: Caller) -> Response:
     """What is named is set, all else stays."""
     pool = here.service.update_pool(key, lambda row: _changed(row, body, here.service.board), caller.user)
     return _pool(pool.name, here)
 
 
 for _method in ("put", "patch"):
-    getattr(router, _method)(
-        "/node-pools/{key}", name=f"{_method}_pool", **answers(200, models_org.NodePoolItem)
-    )(update_pool)
+    getattr(router, _method)("/node-pools/{key}", name=f"{_method}_pool", **answers(200, NodePoolItem))(
+        update_pool
+    )
 
 
 @router.delete("/node-pools/{key}", status_code=204, response_model=None)
@@ -152,29 +166,27 @@ def _pool(key: str, here: Context, status: int = 200) -> Response:
     )
 
 
-def _changed(pool: NodePool, body: Pool, board: Board) -> NodePool:
+def _changed(pool: NodePool, body: PoolRequest, board: Board) -> NodePool:
     """The pool with what the body names."""
-    if body.labelKey is not None:
-        pool = replace(pool, label_key=body.labelKey)
-    if body.labelValue is not None:
-        pool = replace(pool, label_value=body.labelValue)
-    scheduling = body.schedulingConfiguration
-    for strategies in (body.placementStrategy, scheduling.placementStrategy if scheduling else None):
-        if strategies is not None and strategies.gpu is not None:
-            pool = replace(pool, gpu_strategy=Strategy(strategies.gpu))
-        if strategies is not None and strategies.cpu is not None:
-            pool = replace(pool, cpu_strategy=Strategy(strategies.cpu))
-        if strategies is not None and strategies.device is not None:
-            pool = replace(pool, device_strategy=Strategy(strategies.device))
-    if body.networkTopologyName is not None or "networkTopologyId" in body.model_fields_set:
-        key = body.networkTopologyName or body.networkTopologyId or ""
+    scheduling = body.get("schedulingConfiguration", {})
+    packing: Strategies = {**body.get("placementStrategy", {}), **scheduling.get("placementStrategy", {})}
+    pool = replace(
+        pool,
+        label_key=body.get("labelKey", pool.label_key),
+        label_value=body.get("labelValue", pool.label_value),
+        gpu_strategy=Strategy(packing.get("gpu", pool.gpu_strategy)),
+        cpu_strategy=Strategy(packing.get("cpu", pool.cpu_strategy)),
+        device_strategy=Strategy(packing.get("device", pool.device_strategy)),
+    )
+    if "networkTopologyName" in body or "networkTopologyId" in body:
+        key = body.get("networkTopologyName") or body.get("networkTopologyId") or ""
         names = (row.name for row in board.topologies if key == topology_id(board, row.name))
         pool = replace(pool, topology=next(names, key))
-    if body.minRuntimeSeconds is not None:
-        return replace(pool, min_runtime=round(body.minRuntimeSeconds * 1000))
-    if scheduling is not None and scheduling.minGuaranteedRuntime is not None:
+    if "minRuntimeSeconds" in body:
+        return replace(pool, min_runtime=round(body["minRuntimeSeconds"] * 1000))
+    if "minGuaranteedRuntime" in scheduling:
         try:
-            return replace(pool, min_runtime=parse_duration(scheduling.minGuaranteedRuntime))
+            return replace(pool, min_runtime=parse_duration(scheduling["minGuaranteedRuntime"]))
         except ValueError as error:
             raise BadRequest(f"schedulingConfiguration.minGuaranteedRuntime: {error}.") from error
     return pool

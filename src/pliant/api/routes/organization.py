@@ -3,15 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.listing import Listing, Window, window
-from pliant.api.requests.models import GpuQuota, PlainQuota, PoolQuota, Rules, Unit
-from pliant.api.responses import models, models_org
+from pliant.api.models import Received
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.organization import RANKS, UnitRenderer, parent_of
@@ -22,6 +21,20 @@ from pliant.control.usecases.tenancy import QueueChange, QuotaChange
 from pliant.model.machine import DEFAULT_POOL
 from pliant.model.quantity import GPU
 from pliant.model.tenancy import UNLIMITED, Department, Project, Quota, TimeLimits
+from pliant.wire.organization import (
+    DepartmentList,
+    GpuQuota,
+    OrgUnitItem,
+    PlainQuota,
+    PoolQuota,
+    Priorities,
+    ProjectList,
+    QuotaRequest,
+    Ranks,
+    Rules,
+    UnitRequest,
+)
+from pliant.wire.workload import Counted
 
 router = APIRouter(prefix="/api/v1/org-unit", tags=["projects and departments"])
 
@@ -40,39 +53,39 @@ _LIMITS = {
 # -- reading a body ---------------------------------------------------------------------------------
 
 
-def change_of(body: Unit, before: TimeLimits, here: Context) -> QueueChange:
+def change_of(body: UnitRequest, before: TimeLimits, here: Context) -> QueueChange:
     """What the body names; `before` are the limits in time that stand."""
-    types = body.nodeTypes
-    quotas = tuple(quota_change(entry, here) for entry in body.resources or ())
+    types = body.get("nodeTypes", {})
+    quotas = tuple(quota_change(entry, here) for entry in body.get("resources", ()))
     pools = [pool for pool, _ in quotas]
     if twice := next((pool for pool in pools if pools.count(pool) > 1), None):
         raise BadRequest(f"resources: pool {twice} is named twice.", "Name each pool once.")
     return QueueChange(
-        name=body.name,
+        name=body.get("name"),
         quotas=quotas,
-        limits=_limits(body.schedulingRules, before),
-        description=body.description,
-        department=body.parentId if body.parentId is not None else body.departmentName,
-        default_pools=None if body.defaultNodePools is None else tuple(body.defaultNodePools),
-        interactive_node_types=None if types is None or types.workspace is None else tuple(types.workspace),
-        training_node_types=None if types is None or types.training is None else tuple(types.training),
+        limits=_limits(body["schedulingRules"], before) if "schedulingRules" in body else None,
+        description=body.get("description"),
+        department=body.get("parentId", body.get("departmentName")),
+        default_pools=tuple(body["defaultNodePools"]) if "defaultNodePools" in body else None,
+        interactive_node_types=tuple(types["workspace"]) if "workspace" in types else None,
+        training_node_types=tuple(types["training"]) if "training" in types else None,
     )
 
 
-def quota_change(entry: PoolQuota, here: Context) -> tuple[str, QuotaChange]:
-    pool = entry.nodePool
-    key = (pool.name or pool.id or DEFAULT_POOL) if pool is not None else DEFAULT_POOL
+def quota_change(entry: QuotaRequest, here: Context) -> tuple[str, QuotaChange]:
+    pool = entry.get("nodePool", {})
+    key = pool.get("name") or pool.get("id") or DEFAULT_POOL
     # The service takes pools by name; Run:ai's clients may know only the id.
     name = next((row.name for row in here.service.board.pools if key == row.id), key)
-    gpu, cpu, memory = entry.gpu or GpuQuota(), entry.cpu or PlainQuota(), entry.memory or PlainQuota()
-    unit = _UNITS[memory.units]
-    if gpu.deserved == UNLIMITED:
+    gpu, cpu, memory = entry.get("gpu", {}), entry.get("cpu", {}), entry.get("memory", {})
+    unit = _UNITS[memory.get("units", "MB")]
+    if gpu.get("deserved") == UNLIMITED:
         raise BadRequest("resources: gpu.deserved is -1.", "Give 0 or more: only limits have no bound.")
     return name, QuotaChange(
-        gpu=_bound(gpu.deserved, GPU, "gpu.deserved") if gpu.deserved is not None else None,
+        gpu=_named(gpu, "deserved", GPU, "gpu.deserved"),
         gpu_limit=_named(gpu, "limit", GPU, "gpu.limit"),
         weight=_named(gpu, "overQuotaWeight", 1000, "gpu.overQuotaWeight"),
-        rank=None if entry.priority is None else rank_of(entry.priority),
+        rank=rank_of(entry["priority"]) if "priority" in entry else None,
         cpu=_named(cpu, "deserved", 1, "cpu.deserved"),
         cpu_limit=_named(cpu, "limit", 1, "cpu.limit"),
         memory=_named(memory, "deserved", unit, "memory.deserved"),
@@ -82,11 +95,11 @@ def quota_change(entry: PoolQuota, here: Context) -> tuple[str, QuotaChange]:
     )
 
 
-def _named(part: GpuQuota | PlainQuota | PoolQuota, field: str, unit: int, where: str) -> int | None:
+def _named(part: GpuQuota | PlainQuota | QuotaRequest, field: str, unit: int, where: str) -> int | None:
     """None: not named, leave it. A null that was sent lifts the bound."""
-    if field not in part.model_fields_set:
+    if field not in part:
         return None
-    value = getattr(part, field)
+    value: float | None = part[field]  # type: ignore[literal-required]
     return UNLIMITED if value is None else _bound(value, unit, where)
 
 
@@ -113,13 +126,11 @@ def rank_of(word: str) -> int:
     raise BadRequest(f"There is no rank {word[:40]!r}.", f"Choose one of {words}, or a whole number.")
 
 
-def _limits(rules: Rules | None, before: TimeLimits) -> TimeLimits | None:
-    if rules is None:
-        return None
+def _limits(rules: Rules, before: TimeLimits) -> TimeLimits:
     named = {
-        ours: None if (seconds := getattr(rules, theirs)) is None else seconds * 1000
-        for theirs, ours in _LIMITS.items()
-        if theirs in rules.model_fields_set
+        _LIMITS[rule]: None if seconds is None else seconds * 1000
+        for rule, seconds in cast("dict[str, int | None]", rules).items()
+        if rule in _LIMITS
     }
     return replace(before, **named)
 
@@ -175,7 +186,7 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
     def count(here: Here, asked: Asked) -> Response:
         return answer(_listing.count(views(here).values(), asked))
 
-    def create(body: Unit, here: Here, caller: Caller) -> Response:
+    def create(body: Received[UnitRequest], here: Here, caller: Caller) -> Response:
         service = here.service
         change = change_of(body, TimeLimits(), here)
         if not change.name:
@@ -187,14 +198,14 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
         """By id or name."""
         return rendered(here, _find(views(here), key, what).queue.id, 200)
 
-    def update(key: str, body: Unit, here: Here, caller: Caller) -> Response:
+    def update(key: str, body: Received[UnitRequest], here: Here, caller: Caller) -> Response:
         """What is named is set, all else stays."""
         queue = _find(views(here), key, what).queue
-        if body.name is not None and body.name != queue.name:
+        if body.get("name", queue.name) != queue.name:
             raise BadRequest(f"The name of a {what} cannot be changed.", "Make another one.")
         return rendered(here, changed(here, caller, queue.id, change_of(body, queue.limits, here)).id, 200)
 
-    def resources(key: str, body: list[PoolQuota], here: Here, caller: Caller) -> Response:
+    def resources(key: str, body: Received[list[QuotaRequest]], here: Here, caller: Caller) -> Response:
         """Only its quotas; those of pools that are not named stay."""
         identity = _find(views(here), key, what).queue.id
         changed(
@@ -212,22 +223,22 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
 
     base, each = f"/{what}s", f"/{what}s/{{key}}"
     router.get(base, name=f"list_{what}s", **answers(200, page))(index)
-    router.get(f"{base}/count", name=f"count_{what}s", **answers(200, models.Count))(count)
+    router.get(f"{base}/count", name=f"count_{what}s", **answers(200, Counted))(count)
     router.post(base, name=f"create_{what}", **answers(201, one))(create)
     router.get(each, name=f"get_{what}", **answers(200, one))(read)
     router.put(each, name=f"put_{what}", **answers(200, one))(update)
     router.patch(each, name=f"patch_{what}", **answers(200, one))(update)
-    quotas = answers(200, list[models_org.PoolQuota])
+    quotas = answers(200, list[PoolQuota])
     router.patch(f"{each}/resources", name=f"patch_{what}_resources", **quotas)(resources)
     router.put(f"{each}/resources", name=f"put_{what}_resources", **quotas)(resources)
     router.delete(each, name=f"delete_{what}", status_code=204, response_model=None)(delete)
 
 
-_routes("project", models_org.OrgUnitItem, models_org.ProjectList)
-_routes("department", models_org.OrgUnitItem, models_org.DepartmentList)
+_routes("project", OrgUnitItem, ProjectList)
+_routes("department", OrgUnitItem, DepartmentList)
 
 
-@router.get("/priorities", **answers(200, models_org.Priorities))
+@router.get("/priorities", **answers(200, Priorities))
 def ranks() -> Response:
     """Ranks among siblings: the higher one is served first, before weights matter."""
     return answer({"priorities": _ranks()})
@@ -239,7 +250,7 @@ def _ranks() -> list[dict[str, Any]]:
     ]
 
 
-@router.get("/ranks", **answers(200, models_org.Ranks))
+@router.get("/ranks", **answers(200, Ranks))
 def ranks_by_their_later_name() -> Response:
     """The same by the name that they have since Run:ai 2.25."""
     return answer({"ranks": _ranks()})

@@ -6,8 +6,7 @@ from fastapi import APIRouter, Path, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Here
-from pliant.api.requests.models import PriorityClassBody, PriorityClassesBody
-from pliant.api.responses import models_org
+from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.api.responses.workloads import Item
@@ -15,11 +14,19 @@ from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest
 from pliant.model.priority import PriorityClass
 from pliant.model.workload import PRIORITIES
+from pliant.wire.organization import (
+    AppliedList,
+    Priorities,
+    PriorityClassesRequest,
+    PriorityClassItem,
+    PriorityClassList,
+    PriorityClassRequest,
+)
 
 router = APIRouter(prefix="/api/v1", tags=["projects and departments"])
 
 
-@router.get("/workload-priorities", **answers(200, models_org.Priorities))
+@router.get("/workload-priorities", **answers(200, Priorities))
 def workload_priorities(here: Here) -> Response:
     """Priorities of workloads inside their project."""
     board = here.service.board
@@ -34,22 +41,22 @@ def workload_priorities(here: Here) -> Response:
     )
 
 
-@router.get("/priority-classes", **answers(200, models_org.PriorityClassList))
+@router.get("/priority-classes", **answers(200, PriorityClassList))
 def priority_classes(here: Here) -> Response:
     """Those that people made."""
     return answer({"priorityClasses": _items(here.service.board)})
 
 
-@router.post("/priority-classes", **answers(201, models_org.PriorityClassItem))
-def create_priority_class(body: PriorityClassBody, here: Here, caller: Caller) -> Response:
+@router.post("/priority-classes", **answers(201, PriorityClassItem))
+def create_priority_class(body: Received[PriorityClassRequest], here: Here, caller: Caller) -> Response:
     """A name for a priority: more is first."""
     return answer(_item(here.service.priorities.create(_row(body), caller.user)), 201)
 
 
-@router.put("/priority-classes", **answers(200, models_org.AppliedList))
-def apply_priority_classes(body: PriorityClassesBody, here: Here, caller: Caller) -> Response:
+@router.put("/priority-classes", **answers(200, AppliedList))
+def apply_priority_classes(body: Received[PriorityClassesRequest], here: Here, caller: Caller) -> Response:
     """All of them, or none: what is there with the same value stays, another value is refused."""
-    done = here.service.priorities.apply([_row(each) for each in body.priorityClasses], caller.user)
+    done = here.service.priorities.apply([_row(each) for each in body["priorityClasses"]], caller.user)
     return answer({"applied": [{"name": row.name, "result": result} for row, result in done]})
 
 
@@ -63,11 +70,11 @@ def delete_priority_class(name: Name, here: Here, caller: Caller) -> Response:
     return empty()
 
 
-def _row(body: PriorityClassBody) -> PriorityClass:
-    if body.name is None or body.value is None:
-        lacks = "name" if body.name is None else "value"
+def _row(body: PriorityClassRequest) -> PriorityClass:
+    if "name" not in body or "value" not in body:
+        lacks = "value" if "name" in body else "name"
         raise BadRequest(f"A priority class needs a {lacks}.", "Send name and value; more is first.")
-    return PriorityClass(body.name, body.value, body.description or "")
+    return PriorityClass(body["name"], body["value"], body.get("description", ""))
 
 
 def _items(board: Board) -> list[Item]:

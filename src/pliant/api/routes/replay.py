@@ -8,20 +8,11 @@ from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.errors import Forbidden
 from pliant.api.responses.encoding import answer, answers
-from pliant.api.responses.models import Shape
 from pliant.api.responses.times import stamp
 from pliant.control.errors import BadRequest
+from pliant.wire.questions import ReplayItem
 
 router = APIRouter(prefix="/api/v1/replay", tags=["replay"])
-
-
-class ReplayItem(Shape):
-    first: int | None
-    last: int | None
-    began: str | None
-    ended: str | None
-    bytes: int
-    most: int
 
 
 @router.get("", **answers(200, ReplayItem))

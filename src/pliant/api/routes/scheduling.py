@@ -8,8 +8,7 @@ from fastapi import APIRouter, Body, Depends, Query, Response
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.listing import Listing, Window, cut, window
-from pliant.api.requests.models import TopologyBody
-from pliant.api.responses import models, models_org
+from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.history import happening
 from pliant.api.responses.workloads import Item
@@ -18,6 +17,8 @@ from pliant.control.errors import BadRequest, NotFound
 from pliant.control.state.setting import SETTINGS, read
 from pliant.model.topology import Topology
 from pliant.sched.settings import Settings
+from pliant.wire.cluster import SettingList, TopologyItem, TopologyList, TopologyRequest
+from pliant.wire.workload import EventList
 
 router = APIRouter(prefix="/api/v1", tags=["scheduling"])
 
@@ -28,13 +29,13 @@ Typed = bool | str | float | int | None  # bool: so that true is not taken for 1
 # -- settings ---------------------------------------------------------------------------------------
 
 
-@router.get("/scheduling-settings", **answers(200, models_org.Settings))
+@router.get("/scheduling-settings", **answers(200, SettingList))
 def settings(here: Here) -> Response:
     """All that may be set about scheduling, and what contradicts itself in what is known."""
     return answer(_settings(here.service.board))
 
 
-@router.patch("/scheduling-settings", **answers(200, models_org.Settings))
+@router.patch("/scheduling-settings", **answers(200, SettingList))
 def tune(body: Annotated[dict[str, Typed], Body()], here: Here, caller: Caller) -> Response:
     """Set what is named: {"stale-grace": "5m"}; a number is seconds, GPUs or a count, null the default."""
     if not body:
@@ -75,7 +76,7 @@ Subject = Annotated[
 ]
 
 
-@router.get("/events", **answers(200, models.EventList))
+@router.get("/events", **answers(200, EventList))
 def events(here: Here, asked: Asked, subject: Subject = CLUSTER) -> Response:
     """What happened to something that is no workload, oldest first: who set what, what contradicts itself."""
     found: list[tuple[int, Any]] = []
@@ -92,7 +93,7 @@ _topologies: Listing[Topology] = Listing(
 )
 
 
-@router.get("/network-topologies", **answers(200, models_org.TopologyList))
+@router.get("/network-topologies", **answers(200, TopologyList))
 def topologies(here: Here, asked: Asked) -> Response:
     board = here.service.board
     return answer(
@@ -100,25 +101,25 @@ def topologies(here: Here, asked: Asked) -> Response:
     )
 
 
-@router.post("/network-topologies", **answers(201, models_org.TopologyItem))
-def create_topology(body: TopologyBody, here: Here, caller: Caller) -> Response:
+@router.post("/network-topologies", **answers(201, TopologyItem))
+def create_topology(body: Received[TopologyRequest], here: Here, caller: Caller) -> Response:
     """Labels of nodes, the widest level first."""
-    made = here.service.create_topology(body.name or "", tuple(body.levels or ()), caller.user)
+    made = here.service.create_topology(body.get("name", ""), tuple(body.get("levels", ())), caller.user)
     return answer(_topology(made, here.service.board), 201)
 
 
-@router.get("/network-topologies/{key}", **answers(200, models_org.TopologyItem))
+@router.get("/network-topologies/{key}", **answers(200, TopologyItem))
 def topology(key: str, here: Here) -> Response:
     """By name or id."""
     return answer(_topology(_find(key, here), here.service.board))
 
 
-@router.put("/network-topologies/{key}", **answers(200, models_org.TopologyItem))
-def update_topology(key: str, body: TopologyBody, here: Here, caller: Caller) -> Response:
+@router.put("/network-topologies/{key}", **answers(200, TopologyItem))
+def update_topology(key: str, body: Received[TopologyRequest], here: Here, caller: Caller) -> Response:
     name = _find(key, here).name
-    if body.name is not None and body.name != name:
+    if body.get("name", name) != name:
         raise BadRequest("The name of a topology cannot be changed.", "Make another one.")
-    made = here.service.update_topology(name, tuple(body.levels or ()), caller.user)
+    made = here.service.update_topology(name, tuple(body.get("levels", ())), caller.user)
     return answer(_topology(made, here.service.board))
 
 

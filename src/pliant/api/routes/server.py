@@ -3,20 +3,32 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, get_type_hints
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
 
 from pliant.api.auth import Caller, Issued
 from pliant.api.context import Context, Here
 from pliant.api.errors import Unauthorized, problem
-from pliant.api.responses import models
+from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.times import stamp
 from pliant.control.errors import BadRequest, Conflict, Unavailable
 from pliant.model.workload import TaskPhase
+from pliant.wire.server import (
+    BackupDone,
+    BackupRequest,
+    Doctor,
+    Health,
+    OAuthTokens,
+    ServerItem,
+    ShutdownRequest,
+    TokenRequest,
+    Tokens,
+    VersionItem,
+    Whoami,
+)
 
 API = "v1"
 
@@ -30,36 +42,16 @@ _GRANTS = {
 }
 """Grant -> the fields that carry the name and the token."""
 
-
-class TokenAsk(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    grantType: Literal["client_credentials", "app_token", "password", "refresh_token"]
-    clientID: str = ""
-    clientSecret: str = ""
-    appID: str = ""
-    appSecret: str = ""
-    username: str = ""
-    password: str = ""
-    refreshToken: str = ""
+_UNSAID = dict.fromkeys(get_type_hints(TokenRequest), "")
 
 
-class Shutdown(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    stopTasks: bool = False
-
-
-class Backup(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    path: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
-
-
-@public.get("/healthz", **answers(200, models.Health))
+@public.get("/healthz", **answers(200, Health))
 async def healthz() -> Response:
     """It answers."""
     return answer({"status": "ok"})
 
 
-@public.get("/readyz", **answers(200, models.Health))
+@public.get("/readyz", **answers(200, Health))
 async def readyz(here: Here) -> Response:
     """It has a world and can work."""
     if here.service.board.version == 0:
@@ -67,7 +59,7 @@ async def readyz(here: Here) -> Response:
     return answer({"status": "ok"})
 
 
-@public.get("/version", **answers(200, models.VersionItem))
+@public.get("/version", **answers(200, VersionItem))
 async def version(here: Here) -> Response:
     return answer({"version": here.server.version, "api": API})
 
@@ -81,10 +73,10 @@ def metrics(here: Here) -> Response:
     return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 
-@public.post("/api/v1/token", **answers(200, models.Tokens))
-def token(ask: TokenAsk, here: Here) -> Response:
+@public.post("/api/v1/token", **answers(200, Tokens))
+def token(body: Received[TokenRequest], here: Here) -> Response:
     """An access token for 24 hours. The secret or password of every grant is the server's own token."""
-    issued = _issued(here, ask.grantType, ask.model_dump())
+    issued = _issued(here, body["grantType"], {**_UNSAID, **body})
     return answer({"accessToken": issued.access, "refreshToken": issued.refresh, "expiresIn": issued.life})
 
 
@@ -114,7 +106,7 @@ _FORM = {
 }
 
 
-@public.post("/api/v2/token", openapi_extra=_FORM, **answers(200, models.OAuthTokens))
+@public.post("/api/v2/token", openapi_extra=_FORM, **answers(200, OAuthTokens))
 async def token_by_form(request: Request, here: Here) -> Response:
     """The same with OAuth2's names, as a form."""
     try:
@@ -154,12 +146,12 @@ def _issued(here: Context, grant: str, fields: dict[str, Any]) -> Issued:
     return here.authority.issue(fields[name] or here.authority.owner)
 
 
-@router.get("/whoami", **answers(200, models.Whoami))
+@router.get("/whoami", **answers(200, Whoami))
 def whoami(caller: Caller, here: Here) -> Response:
     return answer({"user": here.authority.address(caller.user), "id": caller.user})
 
 
-@router.get("/server", **answers(200, models.ServerItem))
+@router.get("/server", **answers(200, ServerItem))
 def server(here: Here) -> Response:
     info, board = here.server, here.service.board
     running = sum(
@@ -183,27 +175,27 @@ def server(here: Here) -> Response:
     )
 
 
-@router.get("/server/doctor", **answers(200, models.Doctor))
+@router.get("/server/doctor", **answers(200, Doctor))
 def doctor(here: Here) -> Response:
     """What of shares of GPUs is enforced here and what is not, each with the reason."""
     found = here.server.findings()
     return answer({"findings": [{"what": one.what, "holds": one.holds, "text": one.text} for one in found]})
 
 
-@router.post("/server/shutdown", **answers(202, models.Health))
-def shutdown(ask: Shutdown, here: Here) -> Response:
+@router.post("/server/shutdown", **answers(202, Health))
+def shutdown(body: Received[ShutdownRequest], here: Here) -> Response:
     """End the server. Tasks go on running unless `stopTasks` says otherwise."""
-    here.shutdown(ask.stopTasks)
+    here.shutdown(body.get("stopTasks", False))
     return answer({"status": "stopping"}, 202)
 
 
-@router.post("/server/backup", **answers(200, models.BackupDone))
-def backup(ask: Backup, here: Here) -> Response:
+@router.post("/server/backup", **answers(200, BackupDone))
+def backup(body: Received[BackupRequest], here: Here) -> Response:
     """Write a consistent copy of the store to an absolute path on the server's machine."""
-    target = Path(ask.path)
+    target = Path(body["path"])
     if not target.is_absolute():
         raise BadRequest(
-            f"{ask.path!r} is not an absolute path.", "The server has a folder of its own; begin with /."
+            f"{body['path']!r} is not an absolute path.", "The server has a folder of its own; begin with /."
         )
     if target.exists():
         raise Conflict(f"{target} exists.", "Choose another path, or remove it first.")

@@ -9,14 +9,14 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from pliant.api.context import Context, Here
-from pliant.api.requests.models import Command, Screen
-from pliant.api.responses import models
+from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty, encode
 from pliant.api.responses.workloads import Renderer
 from pliant.api.streaming.feed import BEAT, feed
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import BadRequest, Conflict
 from pliant.model.workload import AttemptId
+from pliant.wire.workload import Command, ExecStarted, ExecState, Resized
 
 router = APIRouter(prefix="/api/v1", tags=["streams"])
 
@@ -62,19 +62,19 @@ def _whole(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 # -- commands inside tasks --------------------------------------------------------------------------
 
 
-@router.post("/workloads/{identity}/exec", **answers(201, models.ExecStarted))
-def start(identity: str, body: Command, here: Here) -> Response:
+@router.post("/workloads/{identity}/exec", **answers(201, ExecStarted))
+def start(identity: str, body: Received[Command], here: Here) -> Response:
     """Run a command in the environment of a running task."""
-    attempt = _attempt(here.service.workload(identity), body.pod)
+    attempt = _attempt(here.service.workload(identity), body.get("pod", ""))
     try:
         session = here.service.exec(
             identity,
-            body.command,
-            task=body.pod,
-            tty=body.tty,
-            stdin=body.stdin,
-            rows=body.rows,
-            columns=body.columns,
+            body["command"],
+            task=body.get("pod", ""),
+            tty=body.get("tty", False),
+            stdin=body.get("stdin", False),
+            rows=body.get("rows", 24),
+            columns=body.get("columns", 80),
         )
     except (OSError, ValueError) as error:
         raise Conflict(f"The command could not be started: {error}.") from error
@@ -124,16 +124,16 @@ async def send(session: str, request: Request, here: Here, eof: bool = False) ->
 
 
 @router.post("/exec/{session}/resize", status_code=204, response_model=None)
-def resize(session: str, body: Screen, here: Here) -> Response:
+def resize(session: str, body: Received[Resized], here: Here) -> Response:
     """The size of the client's terminal."""
     try:
-        here.sessions.get(session).resize(body.rows, body.columns)
+        here.sessions.get(session).resize(body["rows"], body["columns"])
     except (OSError, ValueError) as error:
         raise Conflict(f"The command has no terminal to resize: {error}.") from error
     return empty()
 
 
-@router.get("/exec/{session}", **answers(200, models.ExecState))
+@router.get("/exec/{session}", **answers(200, ExecState))
 def state(session: str, here: Here) -> Response:
     """Its exit code; null while it runs."""
     return answer({"exitCode": here.sessions.get(session).exit_code()})

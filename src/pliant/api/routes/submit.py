@@ -11,17 +11,18 @@ from fastapi import APIRouter, Header, Query, Response
 
 from pliant.api.auth import Caller, Principal
 from pliant.api.context import Context, Here
-from pliant.api.requests.models import Distributed, Inference, Submit
-from pliant.api.requests.parse_submission import submission
-from pliant.api.responses import models
+from pliant.api.models import Received, answer_type
+from pliant.api.requests.parse_submission import parse_submission
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers, encode
 from pliant.api.responses.workloads import Item, reason_item, submitted
 from pliant.control.board.view import Board
 from pliant.control.errors import Conflict
 from pliant.control.explain.rehearsal import Rehearsal
-from pliant.control.ports import Remembered
-from pliant.model.workload import Kind, Workload
+from pliant.control.submit.submission import Accepted
+from pliant.model.workload import Kind
+from pliant.wire.questions import Verdict
+from pliant.wire.submission import AnySubmission, Distributed, Inference, Submission, Submitted
 
 router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])
 
@@ -58,13 +59,13 @@ class Turns:
 _turns = Turns()
 
 
-def fingerprint(kind: Kind, body: Submit) -> str:
+def fingerprint(kind: Kind, body: AnySubmission) -> str:
     """The same for bodies that say the same."""
-    text = json.dumps([kind.value, body.model_dump(exclude_unset=True)], sort_keys=True, default=str)
+    text = json.dumps([kind.value, body], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def accept(here: Context, body: Submit, kind: Kind, caller: Principal, key: str) -> Response:
+def accept(here: Context, body: AnySubmission, kind: Kind, caller: Principal, key: str) -> Response:
     """Submit it, or give the answer again that this key was given before."""
     if not key:
         return Response(_submit(here, body, kind, caller, "", ""), 202, media_type="application/json")
@@ -78,33 +79,29 @@ def accept(here: Context, body: Submit, kind: Kind, caller: Principal, key: str)
     return Response(before.body, before.status, media_type="application/json")
 
 
-def _submit(here: Context, body: Submit, kind: Kind, caller: Principal, key: str, mark: str) -> bytes:
+def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, key: str, mark: str) -> bytes:
     service = here.service
-    ask, vain = submission(body, kind, service.board)
-    _, told = service.check(ask)
-    notices = [*told, *vain]
+    asked, vain = parse_submission(body, kind, service.board)
+    checked = service.check(asked)
 
-    def render(workload: Workload, more: Sequence[str] = ()) -> Item:
-        return submitted(workload, service.board, [*notices, *more], body.name)
+    def render(accepted: Accepted) -> bytes:
+        notices = [*checked.notices, *vain]
+        if accepted.reason is not None and accepted.reason.code == NEVER:
+            notices.append(accepted.reason.text)
+        return encode(submitted(accepted.workload, service.board, notices, body.get("name")))
 
-    user = (body.submittedBy if caller.owner else "") or caller.user
-    workload, _ = service.submit(
-        ask, user, key=key, fingerprint=mark, render=lambda accepted: (202, encode(render(accepted)).decode())
+    user = (body.get("submittedBy") if caller.owner else "") or caller.user
+    return render(
+        service.submit(
+            checked, user, key=key, fingerprint=mark, render=lambda accepted: (202, render(accepted).decode())
+        )
     )
-    view = service.board.workloads.get(workload.id)
-    never = view is not None and view.reason is not None and view.reason.code == NEVER
-    if not never or view is None or view.reason is None:
-        return encode(render(workload))
-    final = encode(render(workload, [view.reason.text]))
-    if key:  # whoever asks again with this key must read the same
-        service.amend(Remembered(key, mark, 202, final.decode(), service.now()))
-    return final
 
 
-def rehearse(here: Context, body: Submit, kind: Kind) -> Response:
-    ask, vain = submission(body, kind, here.service.board)
-    result, notices = here.service.rehearse(ask)
-    return answer(verdict(result, here.service.board, [*notices, *vain]))
+def rehearse(here: Context, body: AnySubmission, kind: Kind) -> Response:
+    asked, vain = parse_submission(body, kind, here.service.board)
+    checked = here.service.check(asked)
+    return answer(verdict(here.service.rehearse(checked), here.service.board, [*checked.notices, *vain]))
 
 
 def verdict(result: Rehearsal, board: Board, notices: Sequence[str]) -> Item:
@@ -144,7 +141,9 @@ DryRun = Annotated[bool, Query(alias="dryRun", description="Only say what the sc
 
 
 def _posting(kind: Kind) -> Callable[..., Response]:
-    def post(body: Submit, here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False) -> Response:
+    def post(
+        body: Received[Submission], here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False
+    ) -> Response:
         """Answers 202 once the workload is on disk. The same Idempotency-Key makes the same workload."""
         return rehearse(here, body, kind) if dry_run else accept(here, body, kind, caller, key)
 
@@ -155,7 +154,7 @@ def _posting_distributed(kind: Kind) -> Callable[..., Response]:
     plain = _posting(kind)
 
     def post(
-        body: Distributed, here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False
+        body: Received[Distributed], here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False
     ) -> Response:
         """The same for several tasks that work together: all of its core start at once, or none."""
         return plain(body, here, caller, key, dry_run)
@@ -166,7 +165,9 @@ def _posting_distributed(kind: Kind) -> Callable[..., Response]:
 def _posting_inference(kind: Kind) -> Callable[..., Response]:
     plain = _posting(kind)
 
-    def post(body: Inference, here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False) -> Response:
+    def post(
+        body: Received[Inference], here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False
+    ) -> Response:
         """The same for a service of equal replicas. There is no autoscaling yet."""
         return plain(body, here, caller, key, dry_run)
 
@@ -179,6 +180,6 @@ for _plural, _kind, _make in (
     ("distributed", Kind.DISTRIBUTED, _posting_distributed),
     ("inferences", Kind.INFERENCE, _posting_inference),
 ):
-    _told: dict[str, Any] = answers(202, models.Submitted)
-    _told["responses"][200] = {"model": models.Verdict, "description": "With dryRun=true"}
+    _told: dict[str, Any] = answers(202, Submitted)
+    _told["responses"][200] = {"model": answer_type(Verdict), "description": "With dryRun=true"}
     router.post(f"/{_plural}", name=f"create_{_kind.value.lower()}", **_told)(_make(_kind))

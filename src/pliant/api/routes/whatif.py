@@ -5,94 +5,61 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict
 
 from pliant.api.auth import Caller, Principal
 from pliant.api.context import Context, Here
+from pliant.api.models import Received
 from pliant.api.redaction import Sees, shown, sight
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
-from pliant.api.responses.models import Shape
 from pliant.api.responses.times import stamp
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.explain.questions import Drained, Supposed, Unblocked
 from pliant.control.explain.supposing import LABELS
 from pliant.sched.explain.remedies import Remedy
 from pliant.sched.explain.what_if import Difference
+from pliant.wire.questions import Drain, DrainItem, DrainSome, Supposition, WhatIfItem
 
 router = APIRouter(prefix="/api/v1", tags=["questions"])
-
-
-class Supposition(BaseModel):
-    """What is supposed: a list of changes, each with its kind. Others of its fields depend on the kind."""
-
-    model_config = ConfigDict(extra="forbid")
-    changes: list[dict[str, Any]]
-
-
-class Drain(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    stop: bool = False  # stop what cannot move; else it runs to its end
-
-
-class DrainSome(Drain):
-    """Which: by name, or all of a label such as that of a rack."""
-
-    nodes: list[str] = []
-    label: str = ""
-    value: str = ""
-
-
-class WhatIfItem(Shape):
-    differences: list[dict[str, Any]]
-    gpusBefore: float
-    gpusAfter: float
-    waitingBefore: int
-    waitingAfter: int
-
-
-class DrainItem(Shape):
-    nodes: list[str]
-    workloads: list[dict[str, Any]]
-    dryRun: bool
 
 
 DryRun = Annotated[bool, Query(alias="dryRun", description="Only say what would happen.")]
 
 
 @router.post("/what-if", **answers(200, WhatIfItem))
-def what_if(body: Supposition, here: Here, caller: Caller) -> Response:
+def what_if(body: Received[Supposition], here: Here, caller: Caller) -> Response:
     """What would be different once all has settled. Nothing is changed."""
     sees = sight(here.service.board, caller)
-    return answer(_supposed(here.service.questions.what_if(body.changes), sees))
+    return answer(_supposed(here.service.questions.what_if(body["changes"]), sees))
 
 
 @router.post("/nodes/{name}/drain", **answers(200, DrainItem))
 def drain(
     name: str,
-    body: Drain,
+    body: Received[Drain],
     here: Here,
     caller: Caller,
     dry_run: DryRun = False,
 ) -> Response:
     """Move what can move away from a node; the rest runs to its end or is stopped, and nothing new comes."""
-    return _emptied([name], body.stop, dry_run, here, caller)
+    return _emptied([name], body.get("stop", False), dry_run, here, caller)
 
 
 @router.post("/drains", **answers(200, DrainItem))
-def drain_some(body: DrainSome, here: Here, caller: Caller, dry_run: DryRun = False) -> Response:
+def drain_some(body: Received[DrainSome], here: Here, caller: Caller, dry_run: DryRun = False) -> Response:
     """The same for several nodes at once: nothing moves from one of them to another."""
-    if bool(body.label) == bool(body.nodes):
+    label, value = body.get("label", ""), body.get("value", "")
+    names = body.get("nodes", [])
+    if bool(label) == bool(names):
         raise BadRequest(
             "Name either nodes or a label.", 'Send {"nodes": [...]} or {"label": ..., "value": ...}.'
         )
-    names = body.nodes
-    if body.label:
+    if label:
         views = here.service.board.nodes
-        names = [view.node.name for view in views if view.node.label(body.label) == body.value]
+        names = [view.node.name for view in views if view.node.label(label) == value]
         if not names:
-            raise NotFound(f"No node has the label {body.label}={body.value}.", LABELS)
-    return _emptied(names, body.stop, dry_run, here, caller)
+            raise NotFound(f"No node has the label {label}={value}.", LABELS)
+    return _emptied(names, body.get("stop", False), dry_run, here, caller)
 
 
 def _emptied(names: Sequence[str], stop: bool, dry_run: bool, here: Context, caller: Principal) -> Response:

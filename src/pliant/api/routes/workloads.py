@@ -10,9 +10,8 @@ from pliant.api.auth import Caller, Principal
 from pliant.api.context import Context, Here
 from pliant.api.errors import STATUS
 from pliant.api.listing import Listing, Window, cut, window
+from pliant.api.models import Received
 from pliant.api.redaction import Sees, censored, shown, sight
-from pliant.api.requests.models import Batch
-from pliant.api.responses import models
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.history import event_item, outcome_item, record_item
@@ -25,6 +24,21 @@ from pliant.control.errors import NotFound, Refused
 from pliant.model.event import Event
 from pliant.model.workload import Desired, Kind
 from pliant.sched.explain.remedies import Named
+from pliant.wire.questions import Queue, WhyItem
+from pliant.wire.server import Health
+from pliant.wire.submission import Submitted
+from pliant.wire.workload import (
+    Batch,
+    BatchDone,
+    Counted,
+    EventList,
+    Outcome,
+    PodList,
+    ProgressHistory,
+    RecordList,
+    WorkloadItem,
+    WorkloadList,
+)
 
 router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])
 queue_router = APIRouter(prefix="/api/v1", tags=["workloads"])
@@ -97,25 +111,25 @@ def find(here: Context, identity: str) -> WorkloadView:
     )
 
 
-@router.get("", **answers(200, models.WorkloadList))
+@router.get("", **answers(200, WorkloadList))
 def list_workloads(here: Here, asked: Asked, deleted: Deleted = False) -> Response:
     renderer = here.renderer()
     listing = _listing(renderer.now)
     return answer(listing.page("workloads", _all(here, deleted), asked, renderer.workload))
 
 
-@router.get("/count", **answers(200, models.Count))
+@router.get("/count", **answers(200, Counted))
 def count_workloads(here: Here, asked: Asked, deleted: Deleted = False) -> Response:
     return answer(_listing(here.service.now()).count(_all(here, deleted), asked))
 
 
-@router.post("/batch", **answers(200, models.BatchDone))
-def batch(body: Batch, here: Here, caller: Caller) -> Response:
+@router.post("/batch", **answers(200, BatchDone))
+def batch(body: Received[Batch], here: Here, caller: Caller) -> Response:
     """The same for many; each succeeds or fails by itself."""
     succeeded: list[str] = []
     failed: list[Item] = []
-    act = _actions(here)[body.action]
-    for identity in dict.fromkeys(body.ids):
+    act = _actions(here)[body["action"]]
+    for identity in dict.fromkeys(body["ids"]):
         try:
             act(identity, caller.user)
         except Refused as error:
@@ -138,12 +152,12 @@ def _actions(here: Context) -> dict[str, Callable[[str, str], None]]:
     }
 
 
-@router.get("/{identity}", **answers(200, models.WorkloadItem))
+@router.get("/{identity}", **answers(200, WorkloadItem))
 def get_workload(identity: str, here: Here) -> Response:
     return answer(here.renderer().workload(find(here, identity)))
 
 
-@router.delete("/{identity}", **answers(202, models.Health))
+@router.delete("/{identity}", **answers(202, Health))
 def delete_workload(identity: str, here: Here, caller: Caller) -> Response:
     """End it; its name is free at once."""
     here.service.delete(identity, caller.user)
@@ -153,7 +167,7 @@ def delete_workload(identity: str, here: Here, caller: Caller) -> Response:
 Now = Annotated[bool, Query(description="Kill its processes without a grace period.")]
 
 
-@router.post("/{identity}/cancel", **answers(200, models.Outcome))
+@router.post("/{identity}/cancel", **answers(200, Outcome))
 def cancel_workload(identity: str, here: Here, caller: Caller, now: Now = False) -> Response:
     """End it for good; its record, log and files stay. Answers its outcome as it was before."""
     find(here, identity)
@@ -162,13 +176,13 @@ def cancel_workload(identity: str, here: Here, caller: Caller, now: Now = False)
     return answer(outcome_item(before))
 
 
-@router.get("/{identity}/outcome", **answers(200, models.Outcome))
+@router.get("/{identity}/outcome", **answers(200, Outcome))
 def outcome(identity: str, here: Here) -> Response:
     """How it ended; `exitCode` is null until it has."""
     return answer(outcome_item(here.service.outcome(identity)))
 
 
-@router.get("/{identity}/pods", **answers(200, models.PodList))
+@router.get("/{identity}/pods", **answers(200, PodList))
 def pods(identity: str, here: Here, asked: Asked) -> Response:
     view = find(here, identity)
     items = here.renderer().pods(view, here.service.attempts(identity))
@@ -204,7 +218,7 @@ _events: Listing[tuple[int, Event]] = Listing(
 )
 
 
-@router.get("/{identity}/events", **answers(200, models.EventList))
+@router.get("/{identity}/events", **answers(200, EventList))
 def events(identity: str, here: Here, asked: Asked) -> Response:
     """Its history with the reason of each decision, oldest first."""
     view = find(here, identity)
@@ -212,13 +226,13 @@ def events(identity: str, here: Here, asked: Asked) -> Response:
     return answer(cut("events", found, asked, lambda entry: event_item(view, *entry)))
 
 
-@router.get("/{identity}/progress", **answers(200, models.ProgressHistory))
+@router.get("/{identity}/progress", **answers(200, ProgressHistory))
 def progress(identity: str, here: Here) -> Response:
     """What its job reported over time, oldest first; the older, the thinner."""
     return answer(points(find(here, identity).progress))
 
 
-@router.get("/{identity}/history", **answers(200, models.RecordList))
+@router.get("/{identity}/history", **answers(200, RecordList))
 def history(identity: str, here: Here, asked: Asked) -> Response:
     """The same as changes of phase and events."""
     view = find(here, identity)
@@ -229,7 +243,7 @@ def history(identity: str, here: Here, asked: Asked) -> Response:
 Full = Annotated[bool, Query(description="Look for all that would let it start, however long it takes.")]
 
 
-@router.get("/{identity}/why", **answers(200, models.WhyItem))
+@router.get("/{identity}/why", **answers(200, WhyItem))
 def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Response:
     """Why it waits, who is before it, what would let it start and when it will, what happened to it last.
 
@@ -263,7 +277,7 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
 Remedies = Annotated[bool, Query(description="Also what would let each start, one change for each kind.")]
 
 
-@queue_router.get("/queue", **answers(200, models.Queue))
+@queue_router.get("/queue", **answers(200, Queue))
 def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
     """All that wait, in the order in which the scheduler looks at them.
 
@@ -352,10 +366,10 @@ def _routes(plural: str, kind: Kind) -> None:
         return answer({"status": "resuming"}, 202)
 
     path = f"/{plural}/{{identity}}"
-    router.get(path, name=f"get_{word}", **answers(200, models.Submitted))(read)
-    router.delete(path, name=f"delete_{word}", **answers(202, models.Health))(delete)
-    router.post(f"{path}/suspend", name=f"suspend_{word}", **answers(202, models.Health))(suspend)
-    router.post(f"{path}/resume", name=f"resume_{word}", **answers(202, models.Health))(resume)
+    router.get(path, name=f"get_{word}", **answers(200, Submitted))(read)
+    router.delete(path, name=f"delete_{word}", **answers(202, Health))(delete)
+    router.post(f"{path}/suspend", name=f"suspend_{word}", **answers(202, Health))(suspend)
+    router.post(f"{path}/resume", name=f"resume_{word}", **answers(202, Health))(resume)
 
 
 _routes("trainings", Kind.TRAINING)

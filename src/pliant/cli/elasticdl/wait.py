@@ -13,7 +13,7 @@ from pliant.cli.workloads.traceback import first_traceback
 from pliant.client.errors import NotFound, PliantError
 
 if TYPE_CHECKING:
-    from pliant.client.wire import WorkloadItem
+    from pliant.wire.workload import WorkloadItem
 
 _TENTHS = 10
 """Parts of the work after which a line is printed."""

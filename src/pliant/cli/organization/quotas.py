@@ -185,8 +185,7 @@ def _entry(text: str) -> dict[str, Any]:
         if not equals or key not in _KEYS.split(", "):
             raise click.UsageError(f"--resources {text}: {part.strip()!r} is wrong; the words are {_KEYS}.")
         values[key] = value
-    if "nodepool" not in values:
-        raise click.UsageError(f"--resources {text}: nodepool=NAME is missing.")
+    values.setdefault("nodepool", "default")
     entry: dict[str, Any] = {"nodePool": {"name": values["nodepool"]}}
     for resource in ("gpu", "cpu", "memory"):
         part_of: dict[str, Any] = {}

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from pliant.cli.output.amounts import show_age
 
 if TYPE_CHECKING:
-    from pliant.client.wire import WorkloadItem
-    from pliant.client.wire_progress import Progress
+    from pliant.wire.workload import Progress, WorkloadItem
 
 WIDTH = 20
 """Characters of a bar."""

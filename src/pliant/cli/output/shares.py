@@ -9,7 +9,7 @@ from pliant.cli.output.amounts import show_bytes
 from pliant.cli.output.tables import table
 
 if TYPE_CHECKING:
-    from pliant.client.wire import GpuShare, WorkloadItem
+    from pliant.wire.workload import GpuShare, WorkloadItem
 
 
 def shares_table(shares: Sequence[GpuShare], *, headers: bool = True) -> str:

@@ -6,13 +6,25 @@ RULE = "─"
 
 
 def table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], *, rule: bool = False, headers: bool = True
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    rule: bool = False,
+    headers: bool = True,
+    right: Sequence[str] = (),
 ) -> str:
-    """The lines of a table; with `rule` a row of ─ follows the header. Spaces at the end of lines are cut."""
+    """The lines of a table; with `rule` a row of ─ follows the header. Spaces at the end of lines are cut.
+
+    `right` names the columns of numbers, which are aligned on the right.
+    """
     body = [[str(cell) for cell in row] for row in rows]
     shown = [list(header), *body] if headers else body
     widths = [max(len(row[column]) for row in shown) for column in range(len(header))] if shown else []
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in shown]
+    align = [str.rjust if name in right else str.ljust for name in header]
+    lines = [
+        "  ".join(put(cell, width) for put, cell, width in zip(align, row, widths, strict=True))
+        for row in shown
+    ]
     if headers and rule:
         lines.insert(1, RULE * (sum(widths) + 2 * (len(widths) - 1)))
     return "\n".join(line.rstrip() for line in lines)

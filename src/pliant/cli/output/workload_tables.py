@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pliant.cli.output.amounts import show_age, show_gpus
 
 if TYPE_CHECKING:
-    from pliant.client.wire import WorkloadItem
+    from pliant.wire.workload import WorkloadItem
 
 JOBS = (
     "NAME",
@@ -91,15 +91,16 @@ def wide(item: WorkloadItem) -> list[str]:
 
 def allocated(item: WorkloadItem) -> float:
     """GPUs that its tasks really occupy now."""
-    return (item.get("allocatedResources") or {}).get("gpu") or 0.0
+    return item["allocatedResources"]["gpu"]
 
 
 def requested(item: WorkloadItem) -> str:
     """What it asked for: GPUs, or memory of a GPU as it was written."""
-    resources = item.get("workloadRequestedResources") or {}
-    if resources.get("gpuRequestType") == "memory":
-        return str((resources.get("gpuMemory") or {}).get("request"))
-    return show_gpus((resources.get("gpu") or {}).get("request"))
+    resources = item["workloadRequestedResources"]
+    gpu, memory = resources["gpu"], resources["gpuMemory"]
+    if resources["gpuRequestType"] == "memory" and memory is not None:
+        return str(memory["request"])
+    return show_gpus(gpu["request"] if gpu is not None else None)
 
 
 def gpus(item: WorkloadItem) -> str:
@@ -111,8 +112,6 @@ def gpus(item: WorkloadItem) -> str:
 
 def pods(item: WorkloadItem) -> str:
     """`running/requested`, as 1/1, or 2/1-3 where the number may vary."""
-    wanted = item.get("requestedPods") or {}
-    low, high = wanted.get("min"), wanted.get("max")
-    if low is not None and high is not None and low != high:
-        return f"{item.get('runningPods', 0)}/{low}-{high}"
-    return f"{item.get('runningPods', 0)}/{wanted.get('number', wanted.get('parallelism', 1))}"
+    wanted = item["requestedPods"]
+    bounds = f"{wanted['min']}-{wanted['max']}" if wanted["min"] != wanted["max"] else wanted["number"]
+    return f"{item['runningPods']}/{bounds}"

@@ -1,4 +1,4 @@
-"""Options of containers and clusters: without effect here or not to be had, and said so."""
+"""Options for containers and clusters: those without effect here, and those that are refused with a cure."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ _VALUES = (
     "--capabilities",
     "--wait-for-submit",
 )
-"""Accepted; a note says that they change nothing."""
+"""Accepted; a note says that they have no effect."""
 
 _REFUSED = {
-    "--mig": "a GPU is shared by -g 0.5 or --gpu-memory",
-    "--mig-profile": "a GPU is shared by -g 0.5 or --gpu-memory",
-    "--extended-resource": "only GPUs, CPU and memory are counted",
-    "--pvc": "its files are this machine's own",
-    "--pvc-new": "its files are this machine's own",
-    "--pvc-exists": "its files are this machine's own",
-    "--new-pvc": "its files are this machine's own",
-    "--existing-pvc": "its files are this machine's own",
-    "--nfs": "mount it on the machine first",
-    "--nfs-server": "mount it on the machine first",
-    "--s3": "copy the files to the machine first",
-    "--git-sync": "clone it on the machine first and say --working-dir",
-    "--configmap-map-volume": "there is no Kubernetes here",
-    "--secret-volume": "there is no Kubernetes here",
-    "--datasource": "there are no assets here",
-    "--datavolume": "there are no assets here",
-    "--template": "there are no templates here",
-    "--compute": "there are no assets here: use -g, --cpu-core-request, --cpu-memory-request",
+    "--mig": "share a GPU with -g 0.5 or --gpu-memory AMOUNT",
+    "--mig-profile": "share a GPU with -g 0.5 or --gpu-memory AMOUNT",
+    "--extended-resource": "request GPUs with -g, CPU with --cpu and memory with --memory",
+    "--pvc": "a job sees the files of this machine; use --working-dir DIR",
+    "--pvc-new": "a job sees the files of this machine; use --working-dir DIR",
+    "--pvc-exists": "a job sees the files of this machine; use --working-dir DIR",
+    "--new-pvc": "a job sees the files of this machine; use --working-dir DIR",
+    "--existing-pvc": "a job sees the files of this machine; use --working-dir DIR",
+    "--nfs": "mount it on the machine, then use --working-dir DIR",
+    "--nfs-server": "mount it on the machine, then use --working-dir DIR",
+    "--s3": "copy the files to the machine, then use --working-dir DIR",
+    "--git-sync": "run `git clone` on the machine, then use --working-dir DIR",
+    "--configmap-map-volume": "use a file in --working-dir DIR",
+    "--secret-volume": "use -e NAME=VALUE",
+    "--datasource": "a job sees the files of this machine; use --working-dir DIR",
+    "--datavolume": "a job sees the files of this machine; use --working-dir DIR",
+    "--template": "give its options on the command line",
+    "--compute": "use -g, --cpu-core-request and --cpu-memory-request",
 }
 """Without them the job would not be what was asked for."""
 
@@ -75,10 +75,10 @@ def options(function: _Function) -> _Function:
 
 
 def refuse(given: Mapping[str, Any]) -> None:
-    """A UsageError for the first that cannot be had, and for a volume that is none."""
+    """Raise a UsageError for the first option that is not supported, and for a malformed volume."""
     for flag, instead in _REFUSED.items():
         if given[_name(flag)] is not None:
-            raise click.UsageError(f"{flag} cannot be had: tasks are processes of one machine; {instead}.")
+            raise click.UsageError(f"{flag} is not supported: {instead}.")
     for text in given["volume"]:
         parts = text.split(":")
         if not 2 <= len(parts) <= 4 or not all(parts[:2]) or not parts[1].startswith("/"):
@@ -86,14 +86,15 @@ def refuse(given: Mapping[str, Any]) -> None:
 
 
 def note(session: Session, given: Mapping[str, Any]) -> None:
-    """Say what was given in vain."""
+    """Tell which options have no effect."""
     vain = [flag for flag in (*_SWITCHES, *_VALUES) if given[_name(flag)]]
     if vain:
-        session.note(f"Note: without effect here, where tasks are processes: {', '.join(vain)}.")
+        verb = "has" if len(vain) == 1 else "have"
+        session.note(f"Note: {', '.join(vain)} {verb} no effect: jobs run as processes of this machine.")
     for text in given["volume"]:
         source, target = text.split(":")[:2]
         if source.rstrip("/") != target.rstrip("/"):
-            session.note(f"Note: {source} is not mounted at {target}: a job here finds it where it is.")
+            session.note(f"Note: {source} is not mounted at {target}; the job sees it as {source}.")
 
 
 def _name(flag: str) -> str:

@@ -19,7 +19,7 @@ from pliant.cli.session import Session, pass_session
 from pliant.client.errors import BadRequest
 
 if TYPE_CHECKING:
-    from pliant.client.wire import EventItem, PodItem, WorkloadItem
+    from pliant.wire.workload import EventItem, PodItem, WorkloadItem
 
 
 class DescribeGroup(LazyGroup):
@@ -157,16 +157,16 @@ def command_line(item: WorkloadItem) -> str:
 def _labels(item: WorkloadItem, pods: Sequence[PodItem]) -> list[tuple[str, str]]:
     """The first edition's labels in their order, then ours."""
     status = [pod.get("status", "").lower() for pod in pods]
-    wanted = item.get("requestedPods") or {}
-    per_pod = item.get("podsRequestedResources") or {}
-    memory = (item.get("allocatedResources") or {}).get("gpuMemory")
+    wanted = item["requestedPods"]
+    per_pod = item["podsRequestedResources"]["gpu"]
+    memory = item["allocatedResources"]["gpuMemory"]
     labels = [
         ("NAME", item["name"]),
         ("NAMESPACE", item.get("namespace") or f"runai-{item['projectName']}"),
         ("TYPE", item.get("jobType") or item["type"]),
         ("STATUS", item["status"]),
         ("TRAINING DURATION", show_duration(item.get("totalRunningTimeSeconds"))),
-        ("GPUS", show_gpus((per_pod.get("gpu") or {}).get("request"))),
+        ("GPUS", show_gpus(per_pod["request"] if per_pod is not None else None)),
         ("TOTAL REQUESTED GPUS", workload_tables.requested(item)),
         ("ALLOCATED GPUS", show_gpus(workload_tables.allocated(item))),
         ("ALLOCATED GPUS MEMORY", memory or "0"),

@@ -17,7 +17,7 @@ from pliant.client.errors import Conflict, NotFound, Unreachable
 
 if TYPE_CHECKING:
     from pliant.cli.session import Session
-    from pliant.client.wire import Outcome, PodItem
+    from pliant.wire.workload import Outcome, PodItem
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from pliant.cli.output.tables import selected, table
 from pliant.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from pliant.client.wire import WorkloadItem
+    from pliant.wire.workload import WorkloadItem
 
 
 class Form(NamedTuple):

@@ -11,7 +11,7 @@ from pliant.cli.output.amounts import show_duration
 from pliant.client.errors import Unreachable
 
 if TYPE_CHECKING:
-    from pliant.client.wire import Outcome
+    from pliant.wire.workload import Outcome
 
 T = TypeVar("T")
 
@@ -39,11 +39,15 @@ def cause(outcome: Outcome) -> str:
     if outcome["outOfMemory"]:
         return "out of memory"
     if outcome["signal"] is not None:
-        try:
-            return signal.Signals(outcome["signal"]).name
-        except ValueError:
-            return f"signal {outcome['signal']}"
+        return signal_name(outcome["signal"])
     return f"exit code {outcome['exitCode']}"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def summary(name: str, outcome: Outcome) -> str:

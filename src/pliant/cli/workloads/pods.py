@@ -13,7 +13,7 @@ from pliant.cli.output.tables import table
 from pliant.cli.session import Session
 
 if TYPE_CHECKING:
-    from pliant.client.wire import PodItem, WorkloadItem
+    from pliant.wire.workload import PodItem, WorkloadItem
 
 _STATUS = {"Succeeded": "Completed", "Failed": "Error"}
 _FINAL = ("Completed", "Failed")

@@ -20,6 +20,7 @@ top = LazyGroup(
             "nodes": "pliant.cli.workloads.top:node",
             "job": "pliant.cli.workloads.top:job",
             "jobs": "pliant.cli.workloads.top:job",
+            "pods": "pliant.cli.workloads.top:job",
         }
     },
     name="top",
@@ -91,7 +92,7 @@ def job(session: Session, names: tuple[str, ...], everywhere: bool) -> None:
     def rows() -> str:
         lines = []
         for item in items:
-            has = item.get("allocatedResources") or {}
+            has = item["allocatedResources"]
             lines.append(
                 [
                     item["name"],

@@ -9,7 +9,7 @@ from pliant.cli.session import Session
 from pliant.client.errors import PliantError
 
 if TYPE_CHECKING:
-    from pliant.client.wire import PodItem
+    from pliant.wire.workload import PodItem
 
 HEAD = "Traceback (most recent call last):"
 _OURS = ("elasticdl: ", "pliant.train: ")

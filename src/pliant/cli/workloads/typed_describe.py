@@ -32,7 +32,7 @@ def describe(session: Session, name: str) -> None:
     if session.output == "name":
         click.echo(item["name"])
         return
-    requested = item.get("podsRequestedResources") or {}
+    cpu, memory = item["podsRequestedResources"]["cpu"], item["podsRequestedResources"]["cpuMemory"]
     general = [
         ("Name", item["name"]),
         ("ID", item["id"]),
@@ -56,9 +56,9 @@ def describe(session: Session, name: str) -> None:
     compute = [
         ("GPU requested", workload_tables.requested(item)),
         ("GPU allocated", show_gpus(workload_tables.allocated(item))),
-        ("GPU memory allocated", (item.get("allocatedResources") or {}).get("gpuMemory") or "0"),
-        ("CPU cores per pod", str((requested.get("cpu") or {}).get("request") or "")),
-        ("CPU memory per pod", str((requested.get("cpuMemory") or {}).get("request") or "")),
+        ("GPU memory allocated", item["allocatedResources"]["gpuMemory"] or "0"),
+        ("CPU cores per pod", str(cpu["request"] or "" if cpu is not None else "")),
+        ("CPU memory per pod", memory["request"] or "" if memory is not None else ""),
         ("Running/Requested Pods", workload_tables.pods(item)),
         ("Node pools", ", ".join(item.get("currentNodePools") or item.get("requestedNodePools") or [])),
         ("Node type", item.get("nodeType") or ""),

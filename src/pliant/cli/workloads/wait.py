@@ -17,7 +17,7 @@ from pliant.cli.workloads.outcomes import POLL, POLL_MOST, ending, patiently
 from pliant.client.errors import NotFound
 
 if TYPE_CHECKING:
-    from pliant.client.wire import Outcome
+    from pliant.wire.workload import Outcome
 
 _STATES = ("finished", "succeeded", "running", "deleted")
 _CONDITIONS = {"complete": "succeeded", "failed": "finished", "ready": "running", "delete": "deleted"}

@@ -1,6 +1,6 @@
 """How a workload ended, as the one exit code that waiting commands return."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pliant.model.workload import Attempt, Desired, Exit, Phase, Workload
@@ -10,7 +10,7 @@ SIGNALLED = 128
 
 OUT_OF_MEMORY = 137
 ENDED_BY_A_PERSON = 143
-"""Of a workload that was cancelled or deleted, whatever its processes returned."""
+"""Of a workload that was cancelled, or deleted before its end, whatever its processes returned."""
 
 UNKNOWN_FAILURE = 1
 
@@ -31,26 +31,29 @@ class Outcome:
     message: str  # the last that was recorded about its end
     running: int  # ms for which it ran, all stays together
     held: int  # milli-GPU-ms that its attempts held, exact over resizes
+    gpu: int  # milli-GPUs that the last attempts of its tasks held
+    attempts: int
 
 
-def outcome_of(workload: Workload, attempts: Iterable[Attempt], now: int) -> Outcome:
-    """The highest code among the last attempts of its tasks; of attempts that were stopped none counts."""
-    rows = sorted(attempts, key=lambda row: row.id.number)
-    newest = {row.id.task: row for row in rows}
+def outcome_of(workload: Workload, attempts: Sequence[Attempt], now: int) -> Outcome:
+    """The highest code among the last attempts of its tasks; of attempts that were stopped none counts.
+
+    A workload that had ended before it was deleted keeps its own code.
+    """
+    newest = {row.id.task: row for row in sorted(attempts, key=lambda row: row.id.number)}
     ends = [row.exit for row in newest.values() if row.exit is not None and not row.exit.stopped]
-    worst = max(ends, key=code_of, default=None)
+    phase = workload.ended_as or workload.phase
     deleted = workload.desired is Desired.DELETED
-    code: int | None = None
-    if deleted or (workload.cancelled_by and workload.phase.final):
-        code, worst = ENDED_BY_A_PERSON, None
-    elif workload.phase is Phase.COMPLETED:
-        code, worst = 0, None
-    elif workload.phase is Phase.FAILED:
+    code, worst = None, None
+    if phase is Phase.COMPLETED:
+        code = 0
+    elif phase.final and not workload.cancelled_by:
+        worst = max(ends, key=code_of, default=None)
         code = (code_of(worst) if worst is not None else 0) or UNKNOWN_FAILURE
-    else:
-        worst = None
+    elif phase.final or deleted:
+        code = ENDED_BY_A_PERSON
     return Outcome(
-        workload.phase,
+        phase,
         code,
         worst.signal if worst is not None else None,
         worst is not None and worst.oom,
@@ -59,7 +62,9 @@ def outcome_of(workload: Workload, attempts: Iterable[Attempt], now: int) -> Out
         workload.deleted is not None,
         workload.phase_message,
         workload.running_ms + (max(0, now - workload.phase_since) if workload.phase in _RUNS else 0),
-        sum(row.held(now) for row in rows),
+        sum(row.held(now) for row in attempts),
+        sum(row.placement.gpu for row in newest.values()),
+        len(attempts),
     )
 
 

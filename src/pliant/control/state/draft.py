@@ -1,6 +1,6 @@
 """What one cycle is about to record: rows, removals and history, in order, before anything is committed."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 from pliant.control.ports import Batch, Remembered, Row
@@ -8,6 +8,7 @@ from pliant.control.state.kinds import STORED_ROWS
 from pliant.model.event import Event, EventKind
 from pliant.model.progress import Progress
 from pliant.model.reason import Reason
+from pliant.sched.plan import Plan
 
 Identity = tuple[str, Hashable]
 
@@ -21,6 +22,8 @@ class Draft:
     dropped: dict[Identity, Row] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
+    when_decided: list["Callable[[Draft, Plan], None]"] = field(default_factory=list)
+    """Run with the whole draft once the cycle's plan is made, before anything is committed."""
 
     def put(self, row: Row | Remembered) -> None:
         key = STORED_ROWS.identity(row)
@@ -65,6 +68,7 @@ class Draft:
             self.drop(gone)
         self.events += other.events
         self.settings |= other.settings
+        self.when_decided += other.when_decided
 
     @property
     def empty(self) -> bool:

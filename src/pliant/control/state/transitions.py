@@ -146,8 +146,9 @@ def phase_changed(workload: Workload, phase: Phase, now: int, message: str) -> W
         workload,
         phase=phase,
         phase_since=now,
-        phase_message=message,
-        completed=now if phase.final else None,
+        phase_message=message or (workload.phase_message if workload.ended_as else ""),
+        ended_as=phase if phase.final else workload.ended_as,
+        completed=now if phase.final else workload.completed,
         pending_ms=workload.pending_ms + (spent if waited else 0),
         running_ms=workload.running_ms + (spent if ran else 0),
     )

@@ -1,11 +1,14 @@
 """From what a user asks for to a workload: every check that needs no server state."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pliant.control.errors import BadRequest
 from pliant.control.submit.placing import Placing
 from pliant.model.quantity import GPU, format_bytes, format_gpus
+from pliant.model.reason import Reason
 from pliant.model.workload import (
     ELASTICDL,
     PREEMPTIBLE_BELOW,
@@ -15,6 +18,7 @@ from pliant.model.workload import (
     Port,
     Request,
     SubGroup,
+    Workload,
 )
 
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -78,7 +82,6 @@ class Submission:
     cpu: int | None = None  # millicores
     memory: int | None = None  # bytes
     elastic: bool = False
-    elastic_doubling: bool = False
     live_resize: bool = False
     distribution: Distribution | None = None
     replicas: int = 1  # of an inference
@@ -89,19 +92,29 @@ class Submission:
     class_value: int | None = None  # of its priority, where that names a priority class
     preemptible: bool | None = None
     pools: tuple[str, ...] = ()
-    node_type: str = ""
     placing: Placing = field(default_factory=Placing)
-    stale_grace: int | None = None  # ms; -1: for ever
-    preemption_delay: int = 0  # ms
-    max_runtime: int | None = None  # ms
     backoff_limit: int | None = None
     restart: bool = False
-    terminate_after_preemption: bool = False
-    ttl: int | None = None  # ms
     category: str = ""
     source: str = "CLI"
-    labels: tuple[tuple[str, str], ...] = ()
-    annotations: tuple[tuple[str, str], ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)  # attributes of the Workload, as they are
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A submission that can be: what `Service.check` returns and `submit` and `rehearse` take."""
+
+    asked: Submission
+    workload: Workload  # what it becomes, but for what only the moment of its submission knows
+    notices: tuple[str, ...] = ()  # what its owner should know
+
+
+@dataclass(slots=True)
+class Accepted:
+    """A submission that was recorded."""
+
+    workload: Workload
+    reason: Reason | None = None  # why it waits, as the plan says that was recorded with it
 
 
 def check_name(name: str, what: str = "workload") -> str:
@@ -200,13 +213,13 @@ def backoff_of(ask: Submission) -> int:
     return {Kind.WORKSPACE: 0, Kind.INFERENCE: 2**31}.get(ask.kind, 6)
 
 
-def check_times(ask: Submission) -> None:
+def check_times(row: Workload) -> None:
     """Raise if it says something about time that cannot be."""
-    if ask.stale_grace is not None and ask.stale_grace < -1:
+    if row.stale_grace is not None and row.stale_grace < -1:
         raise BadRequest("A broken gang cannot be kept for a negative time.", "Give 0 or more; -1: for ever.")
-    if ask.preemption_delay < 0:
+    if row.preemption_delay < 0:
         raise BadRequest("A preemption delay cannot be negative.", "Give 0 or more.")
-    if ask.max_runtime is not None and ask.max_runtime < 1000:
+    if row.max_runtime is not None and row.max_runtime < 1000:
         raise BadRequest("The longest run time is below a second.", "Say how long it runs at most.")
 
 

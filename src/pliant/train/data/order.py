@@ -5,11 +5,16 @@ falls inside. Any slice costs only its own length, so no worker holds a permutat
 """
 
 import hashlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from pliant.train.errors import BadData, BadSettings
+
 _ROUNDS = 6
+_BLOCK = 8192  # positions that are worked out together
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # constants of the splitmix64 finalizer
 
 
@@ -43,3 +48,59 @@ class Order:
             mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX[1]
             left, right = right, left ^ ((mixed ^ (mixed >> np.uint64(31))) & self._mask)
         return (left << self._half) | right
+
+
+@lru_cache(maxsize=8)
+def _block(records: int, seed: int, epoch: int, number: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    start = number * _BLOCK
+    return Order(records, seed, epoch).indices(start, min(start + _BLOCK, records))
+
+
+def positions_of(records: int, seed: int, epoch: int, start: int, stop: int) -> list[int]:
+    """`Order(records, seed, epoch).indices(start, stop)`, for who asks step after step."""
+    found: list[int] = []
+    while start < stop:
+        number, at = divmod(start, _BLOCK)
+        part = _block(records, seed, epoch, number)[at : at + stop - start].tolist()
+        found += part
+        start += len(part)
+    return found
+
+
+class GivenOrder:
+    """The order that a script gives: a function of the epoch, of the same length in each."""
+
+    def __init__(self, function: Callable[[int], Sequence[int]], records: int) -> None:
+        self._function, self._records = function, records
+        self._epoch, self._ids = 0, self._checked(0)
+        self._length = len(self._ids)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def fingerprint(self) -> str:
+        """Of the first epoch: workers with another order are refused."""
+        return hashlib.blake2b(np.asarray(self._ids, dtype="<i8").tobytes(), digest_size=8).hexdigest()
+
+    def indices(self, epoch: int, start: int, stop: int) -> list[int]:
+        """Records at positions [start, stop) of an epoch. Raises BadData if the order has another length."""
+        if epoch != self._epoch:
+            ids = self._checked(epoch)
+            if len(ids) != self._length:
+                raise BadData(
+                    f"order({epoch}) has {len(ids)} records, order(0) has {self._length}: an epoch must have "
+                    "the same number of records each time."
+                )
+            self._epoch, self._ids = epoch, ids
+        return self._ids[start:stop]
+
+    def _checked(self, epoch: int) -> list[int]:
+        ids = [int(index) for index in self._function(epoch)]
+        if not ids:
+            raise BadData(f"order({epoch}) is empty: there is nothing to train on.")
+        if min(ids) < 0 or max(ids) >= self._records:
+            raise BadSettings(
+                f"order({epoch}) names record {min(ids) if min(ids) < 0 else max(ids)}; the dataset has "
+                f"records 0 to {self._records - 1}."
+            )
+        return ids

@@ -1,31 +1,47 @@
 """Datasets as the library sees them: a length, and the records at given places, in that order."""
 
 import csv
+import hashlib
+import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from pliant.train.errors import BadData, TrainError
+from pliant.train.errors import BadData, BadSettings, TrainError
 
 READ_TRIES = 3
 
 
 class Rows:
     """Any dataset: tensors or arrays of one length (alone, in a tuple or in a dict), or what has len() and
-    [i]."""
+    [i]. `collate` makes a batch of a list of records; the default is torch's."""
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Any, collate: Callable[[list[Any]], Any] | None = None) -> None:
+        from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+
+        if isinstance(data, DataLoader):
+            raise BadSettings(
+                "job.data() takes a dataset, not a DataLoader: pass loader.dataset, batch_size as "
+                "global_batch, num_workers as workers, collate_fn as collate."
+            )
+        if isinstance(data, IterableDataset):
+            raise BadSettings("An IterableDataset has no fixed order: give it len() and [i].")
+        if isinstance(data, TensorDataset) and collate is None:
+            data = data.tensors  # read as a whole rather than record by record
         self._data = data
         self._columns = _columns(data)
+        if collate is not None and self._columns:
+            raise BadSettings("collate= needs a dataset of records, with len() and [i]; these are columns.")
+        self._collate = collate or default_collate
         if not self._columns and not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
             raise BadData(
                 f"A {type(data).__name__} cannot be trained on: give tensors or arrays, or a dataset "
-                f"with len() and [i]. "
-                "One that can only be iterated has no order that could be repeated."
+                "with len() and [i]. One that can only be iterated has no order that could be repeated."
             )
         lengths = {len(column) for column in self._columns}
         if len(lengths) > 1:
@@ -34,19 +50,31 @@ class Rows:
     def __len__(self) -> int:
         return len(self._columns[0]) if self._columns else len(self._data)
 
-    def take(self, indices: Sequence[int]) -> Any:
-        """The records at indices as one batch. Raises what the dataset raises."""
+    def take(self, indices: Sequence[int], chance: "Chance | None" = None) -> Any:
+        """The records at indices as one batch. Raises what the dataset raises. With `chance`, what a dataset
+        draws at random depends on the record and the epoch only."""
         if self._columns:
             places = torch.as_tensor(np.asarray(indices, dtype=np.int64))
-            return _rebuild(self._data, lambda column: column[places])
-        from torch.utils.data import default_collate
+            return _rebuild(self._data, lambda column: column.index_select(0, places))
+        return self._collate(self.read(indices, chance))
 
-        return default_collate([self._data[int(index)] for index in indices])
+    def read(self, indices: Sequence[int], chance: "Chance | None") -> list[Any]:
+        """The records one by one."""
+        if chance is None:
+            return [self._data[int(index)] for index in indices]
+        with _own_randomness():
+            records = []
+            for index in indices:
+                _seed_all(chance, int(index))
+                records.append(self._data[int(index)])
+            return records
 
-    def whole(self, indices: Sequence[int]) -> tuple[Any, list[int], dict[int, str]]:
+    def whole(
+        self, indices: Sequence[int], chance: "Chance | None" = None
+    ) -> tuple[Any, list[int], dict[int, str]]:
         """(batch, indices that are in it, error by index that cannot be read after some tries)."""
         try:
-            return self.take(indices), list(indices), {}
+            return self.take(indices, chance), list(indices), {}
         except TrainError:
             raise
         except Exception:  # noqa: BLE001 - a dataset may raise anything; which record it was is found out below
@@ -56,7 +84,7 @@ class Rows:
                 if error is not None:
                     bad[int(index)] = error
             good = [int(index) for index in indices if int(index) not in bad]
-            return (self.take(good) if good else None), good, bad
+            return (self.take(good, chance) if good else None), good, bad
 
     def _unreadable(self, index: int) -> str | None:
         for attempt in range(READ_TRIES):
@@ -69,6 +97,29 @@ class Rows:
             else:
                 return None
         return None
+
+
+Chance = tuple[int, int]  # (seed, epoch)
+
+
+def _seed_all(chance: Chance, index: int) -> None:
+    digest = hashlib.blake2b(f"pliant record 1 {chance[0]} {chance[1]} {index}".encode(), digest_size=8)
+    seed = int.from_bytes(digest.digest(), "little") >> 1
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+
+
+@contextmanager
+def _own_randomness() -> Iterator[None]:
+    """What the training itself draws does not depend on what its dataset drew."""
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before[0])
+        random.setstate(before[1])
+        np.random.set_state(before[2])
 
 
 def _columns(data: Any) -> list[torch.Tensor]:

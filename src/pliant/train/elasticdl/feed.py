@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pliant.train.data.rows import Rows
+from pliant.train.data.rows import Chance, Rows
 from pliant.train.elasticdl.flags import PREDICTION, Flags
 from pliant.train.elasticdl.modelfile import ModelFile
 from pliant.train.elasticdl.source import open_records
@@ -33,9 +33,9 @@ class Feed(Rows):
         super().__init__(records)
         self._records, self._file, self._symbol, self._mode = records, file, symbol, mode
 
-    def take(self, indices: Sequence[int]) -> Any:
+    def take(self, indices: Sequence[int], chance: Chance | None = None) -> Any:
         """(features, labels) of these records; of prediction data perhaps features alone."""
-        records = [self._records[int(index)] for index in indices]
+        records = self.read(indices, chance)
         made = self._file.call(self._symbol, records, self._mode)
         where = self._file.where(self._symbol)
         if self._mode == PREDICTION:

@@ -16,9 +16,9 @@ from pliant.train.elasticdl.modelfile import ModelFile, forward
 from pliant.train.elasticdl.results import Parts, blocks
 from pliant.train.errors import BadCheckpoint, BadData, BadSettings, TrainError
 from pliant.train.rendezvous.state import fingerprint
-from pliant.train.worker.checkpoint import Checkpoints, read
-from pliant.train.worker.evaluate import sums_over
+from pliant.train.worker.evaluate import measured
 from pliant.train.worker.job import Job
+from pliant.train.worker.snapshot import weights
 
 Compute = Callable[[Any, Rows, range, int], Any]  # (model, rows, places, minibatch) -> what is written
 SAY_EVERY = 100  # steps between two lines of the first rank
@@ -185,7 +185,7 @@ def _measured(file: ModelFile, job: Job) -> Compute:
     sums = sums_of(file)
 
     def compute(model: Any, rows: Rows, places: range, minibatch: int) -> Any:
-        return {"records": len(places), **sums_over(model, rows, places, sums, minibatch, job.device)}
+        return {"records": len(places), **measured(model, rows, places, sums, minibatch, job.device)[0]}
 
     return compute
 
@@ -213,19 +213,10 @@ def load_weights(model: torch.nn.Module, folder: str) -> None:
     BadCheckpoint."""
     if not folder:
         raise BadSettings("Name the weights to use: --checkpoint_dir=FOLDER of the job that trained them")
-    path = Path(folder)
-    for final in (path, path / "final"):
-        if (final / "manifest.json").is_file():
-            weights, manifest = read(final)
-            if manifest.get("model") != fingerprint(model):
-                raise BadCheckpoint(f"{final} holds another model than this file's: check --checkpoint_dir")
-            break
-    else:
-        newest = Checkpoints(path).newest(fingerprint(model)) if path.is_dir() else None
-        if newest is None:
-            raise BadCheckpoint(f"There is no checkpoint in {path}: check --checkpoint_dir")
-        weights = newest[1]["model"]
-    model.load_state_dict(weights)
+    tensors, manifest = weights(folder)
+    if manifest.get("model") != fingerprint(model):
+        raise BadCheckpoint(f"{folder} holds another model than this file's: check --checkpoint_dir")
+    model.load_state_dict(tensors)
 
 
 def _say(text: str) -> None:

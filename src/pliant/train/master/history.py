@@ -51,7 +51,7 @@ class Progress:
 
     def status(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Its part of the answer to `status`."""
-        batch, records = settings.get("global_batch", 0), settings.get("records", 0)
+        batch, records = settings.get("global_batch", 0), settings.get("epoch_records", 0)
         each = settings.get("steps_per_epoch", 0)
         epoch = self.step // each if each else 0
         goodput = 0.0

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pliant.train.data.batches import positions, share
-from pliant.train.data.order import Order
 from pliant.train.errors import TrainError
 
 VERSION = 1
@@ -164,13 +162,3 @@ def _extend(spans: list[Span], step: int) -> list[Span]:
         now = spans[-1]
         spans = [*spans[:-1], Span(now.generation, now.members, now.first, step)]
     return spans
-
-
-def records_of(span: Span, step: int, settings: dict[str, Any]) -> dict[str, list[int]]:
-    """The records of one step (from 1), by worker: what each added to the sum of that step's gradients."""
-    epoch, start, stop = positions(step - 1, settings["records"], settings["global_batch"])
-    ids = Order(settings["records"], settings["seed"], epoch, shuffle=settings["shuffle"]).indices(
-        start, stop
-    )
-    shares = [share(stop - start, len(span.members), rank) for rank in range(len(span.members))]
-    return {worker: ids[a:b].tolist() for worker, (a, b) in zip(span.members, shares, strict=True)}

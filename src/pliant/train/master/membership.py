@@ -83,7 +83,6 @@ class Membership:
     verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)  # answers that wait to be fetched
     saver: str | None = None  # who writes the last state
     closing: str = ""  # "done" or "leave": why the saver saves
-    steps_total: int | None = None
     stopping: bool = False  # everybody leaves
 
     # -- what is heard ---------------------------------------------------------------------------------
@@ -288,7 +287,7 @@ class Membership:
         return self._awaited() and now - first < self.times.start
 
     def _all_done(self, members: list[Worker]) -> bool:
-        return all(w.ready == "done" and w.step == self.steps_total for w in members)
+        return all(w.ready == "done" and w.step == members[0].step for w in members)
 
     def _ask_to_save(self, members: list[Worker], why: str) -> None:
         best = max(members, key=lambda worker: worker.step)

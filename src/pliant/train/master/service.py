@@ -17,6 +17,7 @@ from pliant.train.master.membership import Generation, Membership, Times, Worker
 from pliant.train.master.queues import Queues
 
 MAX_FAILURES = 3  # of the user's script, before the job is given up
+MAX_WARNINGS = 20  # the newest, in the status
 
 
 def monotonic_ms() -> int:
@@ -64,6 +65,7 @@ class Master:
             "store": self._store,
             "restored": self._restored,
             "progress": self._report,
+            "warn": self._warn,
             "quarantine": self._quarantine,
             "failed": self._failed,
             "finished": self._finished,
@@ -102,7 +104,6 @@ class Master:
     def _settle(self) -> None:
         """What follows from what was heard; wakes those who wait."""
         now = self._clock()
-        self.members.steps_total = (self.settings or {}).get("steps_total")
         self.members.tick(now)
         self.queues.tick(now, {w.name for w in self.members.workers.values() if w.state in ("lost", "left")})
         m = self.members
@@ -162,9 +163,7 @@ class Master:
         name, job, now = call.get("worker", str), call.get("job", str), self._clock()
         of_this_job(name, job, call.get("protocol", int), self.job)
         with self._lock:
-            warning = clock_apart(name, call.get("now_ms", int))
-            if warning is not None and warning not in self.warnings:
-                self.warnings.append(warning)
+            self._note(clock_apart(name, call.get("now_ms", int)))
             self._same_settings(name, call.get("settings", dict, None))
             generation = call.get("generation", int, 0)
             if generation > self.members.number:
@@ -286,6 +285,16 @@ class Master:
         if self.progress.advance(step, body, self._clock()):
             self.ledger.append("progress", {"generation": number, "step": step, "loss": body.get("loss")})
 
+    def _warn(self, call: Call) -> Answer:
+        with self._lock:
+            self._known(call)
+            self._note(call.get("text", str))
+            return {}
+
+    def _note(self, warning: str | None) -> None:
+        if warning is not None and warning not in self.warnings:
+            self.warnings = [*self.warnings, warning][-MAX_WARNINGS:]
+
     def _quarantine(self, call: Call) -> Answer:
         with self._lock:
             self._known(call)
@@ -294,12 +303,8 @@ class Master:
             if (epoch, index) not in self.quarantined:
                 if len(self.quarantined) >= allowed:
                     text = f"Record {index} cannot be read: {error}."
-                    hint = (
-                        f"max_skipped_records is {allowed} and {len(self.quarantined)} are skipped already."
-                    )
-                    raise Refused(
-                        f"{text} {hint} Repair the data, or allow more to be skipped.", "skipped", 409
-                    )
+                    hint = f"max_skipped_records is {allowed}, {len(self.quarantined)} are skipped already."
+                    raise Refused(f"{text} {hint} Repair the data or allow more.", "skipped", 409)
                 self.quarantined[epoch, index] = error
                 self.ledger.append("quarantine", {"epoch": epoch, "index": index, "error": error})
             return {"skip": True}

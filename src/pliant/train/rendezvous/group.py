@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pliant.train.errors import GenerationOver, MasterAway, Refused
+from pliant.train.errors import BadSettings, GenerationOver, MasterAway, Refused
 from pliant.train.master.calls import MasterClient
 
 BUILD_S = 30.0  # the last resort: a value that nobody has told for so long is told by nobody
@@ -211,6 +211,7 @@ class ElasticGroup(dist.ProcessGroup):  # type: ignore[misc]
         self.inside = solo()
         self.rank_now, self.size_now = 0, 1
         self.broken: str | None = None
+        self.forbidden: str | None = None  # why no collective may start just now
         self._pending: list[Any] = []
 
     def getBackendName(self) -> str:
@@ -245,6 +246,7 @@ class ElasticGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._start("broadcast", tensors, opts or dist.BroadcastOptions())
 
     def _start(self, name: str, tensors: Any, opts: Any) -> Any:
+        self.allowed()
         if self.inside.group is None:
             raise GenerationOver(self.broken or "no group")
         try:
@@ -257,26 +259,44 @@ class ElasticGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     # -- what the library calls ------------------------------------------------------------------------
 
+    def allowed(self) -> None:
+        """Raises BadSettings where a collective would wait for workers that do not come."""
+        if self.forbidden is not None:
+            raise BadSettings(self.forbidden)
+
     def sum(self, tensor: torch.Tensor) -> None:
         """Sum over all ranks, in place. Raises GenerationOver."""
-        self._finish(self.allreduce, [tensor])
+        self.finish(self.begin_sum(tensor))
 
     def send(self, tensor: torch.Tensor, source: int) -> None:
         """The source's values, on all ranks, in place. Raises GenerationOver."""
+        self.finish(self.begin_send(tensor, source))
+
+    def begin_sum(self, tensor: torch.Tensor) -> Any:
+        """`sum`, which `finish` waits for. Raises GenerationOver."""
+        return self.allreduce([tensor]) if self._talks() else None
+
+    def begin_send(self, tensor: torch.Tensor, source: int) -> Any:
+        """`send`, which `finish` waits for. Raises GenerationOver."""
         options = dist.BroadcastOptions()
         options.rootRank, options.rootTensor = source, 0
-        self._finish(self.broadcast, [tensor], options)
+        return self.broadcast([tensor], options) if self._talks() else None
 
-    def _finish(self, call: Any, *args: Any) -> None:
-        if self.size_now == 1 and self.broken is None:
+    def finish(self, work: Any) -> None:
+        """Wait for what was begun. Raises GenerationOver."""
+        if work is None:
             return
         try:
-            call(*args).wait()
+            work.wait()
         except RuntimeError as error:
             self.broken = self.broken or str(error)
             raise GenerationOver(self.broken) from error
         if self.broken is not None:
             raise GenerationOver(self.broken)
+
+    def _talks(self) -> bool:
+        self.allowed()
+        return self.size_now > 1 or self.broken is not None
 
     def settled(self) -> None:
         """All collectives of this step have ended."""

@@ -33,6 +33,7 @@ class Line:
         self.told: Callable[[], dict[str, str]] = dict  # to the peers of this generation, through the master
         self._boot = ""  # of the master that knows us and all that we have told
         self._report: dict[str, Any] | None = None
+        self._warnings: list[str] = []  # that were not sent yet
         self._news = threading.Event()
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -85,6 +86,11 @@ class Line:
     def report(self, body: dict[str, Any]) -> None:
         """Send this when there is time; a newer report replaces one that was not sent yet."""
         self._report = body
+        self._news.set()
+
+    def warn(self, text: str) -> None:
+        """For the people who look at the job's status."""
+        self._warnings.append(text)
         self._news.set()
 
     def leave(self) -> None:
@@ -156,6 +162,9 @@ class Line:
                 if self.leaving.is_set() and not said:
                     self._client.call("leave", {"workers": [self.worker]}, patience_s=60)
                     said = True
+                while self._warnings:
+                    self._client.call("warn", {"worker": self.worker, "text": self._warnings[0]})
+                    self._warnings.pop(0)
                 report, self._report = self._report, None
                 if report is not None:
                     self._client.call("progress", {"worker": self.worker, **report}, patience_s=0)

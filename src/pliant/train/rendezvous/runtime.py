@@ -3,14 +3,26 @@
 import contextlib
 import os
 import socket
+import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import torch
 
-from pliant.train.errors import BadData, GenerationOver, JobFailed, Left, MasterAway, Refused, TrainError
+from pliant.train.errors import (
+    EX_TEMPFAIL,
+    BadData,
+    GenerationOver,
+    JobFailed,
+    Left,
+    MasterAway,
+    Refused,
+    TrainError,
+)
 from pliant.train.master.calls import MasterClient
 from pliant.train.rendezvous.group import ElasticGroup, MasterStore, build, solo
 from pliant.train.rendezvous.line import Line
@@ -25,6 +37,8 @@ class Hooks:
 
     collect: Callable[[], Any]  # the state, to be sent
     accept: Callable[[Any], None]  # a state that was received
+    values: Callable[[], dict[str, Any]]  # the script's own, which are to be the same everywhere
+    compare: Callable[[dict[str, Any], str], None]  # with those of this worker, which count
     restore: Callable[[int], tuple[int, str | None]]  # own step -> (step, checkpoint) to begin with
     save: Callable[[str], None]  # why: "done" or "leave"
     release: Callable[[], None]  # let go of the communicator
@@ -165,10 +179,17 @@ class Runtime:
             mine = None
             if self.rank == source:
                 mine = {"step": self.step, "history": history, "state": self.hooks.collect()}
+                mine |= {"values": self.hooks.values()}
             found = exchange(self.group, source, mine, self.device)
             if self.rank != source:
+                if self.step == found["step"] and not answer["restore"]:
+                    self.hooks.compare(found["values"], answer["members"][source])
                 self.hooks.accept(found["state"])
                 self.step, history = found["step"], found["history"]
+        elif self.size > 1 and self.hooks.values():  # as a rule there are none, and nothing is sent
+            found = exchange(self.group, 0, self.hooks.values() if self.rank == 0 else None, self.device)
+            if self.rank != 0:
+                self.hooks.compare(found, answer["members"][0])
         self.history = line.history = history
         line.entered_step(self.step)
         self.hooks.renew()
@@ -177,6 +198,17 @@ class Runtime:
         """Tell the master how it goes, some time."""
         if self.line is not None:
             self.line.report({"generation": self.number, "step": self.step, **body})
+
+    @property
+    def placed(self) -> bool:
+        """Whether this worker has a rank."""
+        return self.client is None or self.number > 0
+
+    def warn(self, text: str) -> None:
+        """In this worker's output, and in the job's status."""
+        if self.line is not None:
+            self.line.warn(text)
+        warnings.warn(text, stacklevel=2)
 
     def quarantine(self, epoch: int, index: int, error: str, allowed: int) -> None:
         """Ask to train without a record. Raises BadData if no more may be skipped."""
@@ -210,6 +242,20 @@ class Runtime:
         }
         with contextlib.suppress(MasterAway, Refused):
             self.client.call("failed", body, patience_s=2)
+
+    def tell_of_errors(self) -> None:
+        """From now on an exception that ends the script reaches the master before the process is gone."""
+        before = sys.excepthook
+
+        def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            before(kind, error, trace)
+            if isinstance(error, Refused):
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(EX_TEMPFAIL)  # the job goes on without this worker
+            self.failed(error)
+
+        sys.excepthook = told
 
     def close(self) -> None:
         """Leave without a word; the end of the connection says it."""

@@ -1,5 +1,6 @@
 """Checkpoints: tensors as safetensors, the rest as a JSON manifest, no pickle. Whole or not there at all."""
 
+import errno
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ from pliant.train.rendezvous.state import pack, unpack
 
 VERSION = 1
 _TENSORS, _MANIFEST = "state.safetensors", "manifest.json"
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # errors of a disk that may be over at the next checkpoint
 
 
 class Checkpoints:
@@ -25,40 +27,58 @@ class Checkpoints:
         self.folder = folder
         self.keep = keep
         self._writer: threading.Thread | None = None
-        self._error: Exception | None = None
+        self._step = -1  # of what is being written
+        self._error: BaseException | None = None
 
     # -- writing ---------------------------------------------------------------------------------------
 
-    def write(self, step: int, state: dict[str, Any], meta: dict[str, Any], *, wait: bool = True) -> None:
-        """Copy the state, then write it beside the training; the caller waits for the copy only, unless
-        `wait`."""
+    def write(
+        self, step: int, state: dict[str, Any], meta: dict[str, Any], *, wait: bool = True
+    ) -> str | None:
+        """Copy the state, then write it beside the training; the caller waits for the copy, and for the one
+        before it. Returns what `settle` says of that one. With `wait`, raises BadCheckpoint if this one
+        fails."""
+        trouble = self.settle()
         tensors: list[torch.Tensor] = []
         tree = pack(state, tensors)
         copies = {str(i): t.detach().to("cpu", copy=True).contiguous() for i, t in enumerate(tensors)}
-        self.settle()
         manifest = {"version": VERSION, "step": step, "tree": tree, **meta}
+        self._step = step
         self._writer = threading.Thread(
             target=self._write, args=(self.folder / f"step-{step:012}", copies, manifest), name="checkpoint"
         )
         self._writer.start()
         if wait:
-            self.settle()
+            self._writer.join()
+            self._raise()
+        return trouble
 
-    def settle(self) -> None:
-        """Wait for what is being written; raises what went wrong with it."""
+    def settle(self) -> str | None:
+        """Wait for what is being written, then `look`."""
         if self._writer is not None:
             self._writer.join()
-            self._writer = None
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise BadCheckpoint(f"The checkpoint could not be written to {self.folder}: {error}") from error
+        return self.look()
+
+    def look(self) -> str | None:
+        """Without waiting: None, or why the last one failed where the next may succeed (a full disk). Raises
+        BadCheckpoint if it failed for another reason."""
+        if isinstance(self._error, OSError) and self._error.errno in _PASSING:
+            text, self._error = f"Checkpoint of step {self._step} failed: {self._error}.", None
+            return text
+        self._raise()
+        return None
+
+    def _raise(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise BadCheckpoint(f"Checkpoint of step {self._step} failed: {error}") from error
 
     def _write(self, target: Path, tensors: dict[str, torch.Tensor], manifest: dict[str, Any]) -> None:
         try:
             save(target, tensors, manifest)
             for old in self.found()[self.keep :]:
                 shutil.rmtree(old, ignore_errors=True)
-        except OSError as error:
+        except BaseException as error:  # noqa: BLE001 - raised in the training thread: see look and settle
             self._error = error
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -67,9 +87,9 @@ class Checkpoints:
         """Newest first."""
         return sorted((p for p in self.folder.glob("step-*") if p.is_dir()), reverse=True)
 
-    def newest(self, model: str) -> tuple[Path, dict[str, Any], dict[str, Any]] | None:
+    def newest(self, model: str | None = None) -> tuple[Path, dict[str, Any], dict[str, Any]] | None:
         """(folder, state, manifest) of the newest whole one; None without any. One that is broken is named in
-        a warning and passed over. Raises BadCheckpoint for one of another model, or if all are broken."""
+        a warning and passed over. Raises BadCheckpoint for one of another `model`, or if all are broken."""
         broken = []
         for path in self.found():
             try:
@@ -77,18 +97,17 @@ class Checkpoints:
             except BadCheckpoint as error:
                 broken.append(str(error))
                 continue
-            if manifest["model"] != model:
+            if model is not None and manifest["model"] != model:
                 raise BadCheckpoint(
-                    f"{path} holds another model ({manifest['model']}, this one is {model}): give this "
-                    f"job a folder "
-                    "of its own, or move that one away."
+                    f"{path} holds another model ({manifest['model']}, this one is {model}): give this job a "
+                    "folder of its own, or move that one away."
                 )
             for text in broken:
                 warnings.warn(f"{text} Using {path.name} instead.", stacklevel=2)
             return path, state, manifest
         if broken:
             raise BadCheckpoint(
-                f"{broken[0]} There is no older one that is whole; move it away to begin anew."
+                f"{broken[0]} There is no older one that is whole; move it away to start from step 0."
             )
         return None
 

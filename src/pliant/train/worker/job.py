@@ -1,53 +1,33 @@
-"""What a script sees: `init`, then prepare, data, epochs, step."""
+"""What a script sees of its job: prepare, data, epochs, step."""
 
-import os
-import sys
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from pliant.train.agent.service import take_over
 from pliant.train.data.batches import steps_per_epoch
+from pliant.train.data.order import GivenOrder
 from pliant.train.data.rows import Rows
-from pliant.train.errors import EX_TEMPFAIL, BadData, BadSettings, Refused
+from pliant.train.errors import BadData, BadSettings
 from pliant.train.master.calls import MasterClient
 from pliant.train.rendezvous.runtime import Runtime
 from pliant.train.rendezvous.state import digest, fingerprint
-from pliant.train.worker.evaluate import Evaluation
-from pliant.train.worker.loop import Loop, Step
-from pliant.train.worker.model import ElasticModel, Trained
+from pliant.train.worker.block import Step
+from pliant.train.worker.evaluate import Evaluation, Gathered, Measure, Metric
+from pliant.train.worker.loop import Loop
+from pliant.train.worker.model import ElasticModel
+from pliant.train.worker.precision import Precision
+from pliant.train.worker.reading import Reader
+from pliant.train.worker.script import Values
 from pliant.train.worker.snapshot import Keeper
-from pliant.train.worker.steps import Batch
+from pliant.train.worker.steps import Batch, default_places
+from pliant.train.worker.trained import Trained
 from pliant.train.worker.work import work
 
-
-def init(
-    *,
-    checkpoint_dir: str | Path | None = None,
-    checkpoint_every: int = 0,
-    keep_checkpoints: int = 3,
-    logical_workers: int = 0,
-    max_skipped_records: int = 0,
-    device: str | torch.device | None = None,
-    on_applied: Callable[[int, Sequence[int]], None] | None = None,
-) -> "Job":
-    """This process's part of the job that its environment names; without one, a world of one.
-
-    checkpoint_dir: default PLIANT_CHECKPOINT_DIR; checkpoint_every: in steps, 0 for none but the last.
-    logical_workers: results are bit for bit those of so many workers, whatever the number of real ones.
-    on_applied(step, record_ids): on each rank, after each of its updates, with its own records.
-    """
-    take_over()
-    return Job(
-        MasterClient.from_environment(),
-        Keeper(checkpoint_dir or os.environ.get("PLIANT_CHECKPOINT_DIR"), checkpoint_every, keep_checkpoints),
-        {"logical_workers": logical_workers, "max_skipped_records": max_skipped_records},
-        torch.device(device or _device()),
-        on_applied,
-    )
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Job:
@@ -68,7 +48,7 @@ class Job:
         self._runtime = self._loop.runtime
         if self._runtime.line is not None:
             self._runtime.line.on_sigterm()
-            _tell_of_errors(self._runtime)
+            self._runtime.tell_of_errors()
 
     @property
     def rank(self) -> int:
@@ -96,14 +76,54 @@ class Job:
         return self._loop.applied
 
     @property
+    def is_main(self) -> bool:
+        """Whether this worker has rank 0 now. It may be another one after any step: what it does beside the
+        training must do no harm when it is done again."""
+        if not self._runtime.placed:
+            raise BadSettings("job.is_main is known inside job.epochs() only: workers have no rank before it")
+        return self.rank == 0
+
+    def on_main(self, function: Callable[P, R]) -> Callable[P, R | None]:
+        """A decorator: only the worker that is_main calls the function; the others get None."""
+
+        @functools.wraps(function)
+        def called(*args: P.args, **kwargs: P.kwargs) -> R | None:
+            if not self.is_main:
+                return None
+            group = self._runtime.group
+            group.forbidden = "on_main must not contain collective calls."
+            try:
+                return function(*args, **kwargs)
+            finally:
+                group.forbidden = None
+
+        return called
+
+    def print(self, *values: Any, **options: Any) -> None:
+        """`print` on the worker that is_main; on all of them before job.epochs(), where no one is."""
+        if self.rank == 0:
+            print(*values, **{"flush": True, **options})
+
+    @property
     def loss(self) -> float | None:
         """Of the last step: the mean over all of its records, on all workers."""
-        return self._loop.loss
+        return self._loop.script.loss
 
     @property
     def evaluations(self) -> dict[int, dict[str, float]]:
-        """Results of `evaluation`, by step; a newcomer knows those since it joined."""
-        return self._loop.evaluation.results if self._loop.evaluation else {}
+        """Results of `evaluation`, by step; the same on all workers."""
+        return self._loop.script.evaluations
+
+    @property
+    def grad_norm(self) -> float | None:
+        """Of the last update's gradients before they were clipped; None without max_grad_norm or fp16."""
+        norm = self._loop.parts().grad_norm
+        return None if norm is None else float(norm)
+
+    @property
+    def skipped_updates(self) -> int:
+        """Updates that were left out because their gradients had overflowed in fp16."""
+        return self._loop.parts().precision.skipped
 
     def prepare(
         self,
@@ -114,12 +134,16 @@ class Job:
         extras: dict[str, Any] | None = None,
         scheduler_per: str = "step",
         max_grad_norm: float | None = None,
+        precision: str | None = None,
         **ddp: Any,
     ) -> tuple[Any, Any, Any]:
         """(model, optimizer, scheduler) to train with. `extras`: other things with state_dict(), by name.
-        Further arguments go to DistributedDataParallel."""
+        max_grad_norm: gradients are clipped once per update, over the whole global batch. precision: "bf16"
+        or "fp16" for what runs in `autocast()`. Further arguments go to DistributedDataParallel."""
         if scheduler_per not in ("step", "epoch"):
             raise BadSettings(f"scheduler_per is 'step' or 'epoch', not {scheduler_per!r}")
+        if max_grad_norm is not None and not max_grad_norm > 0:
+            raise BadSettings(f"max_grad_norm must be above 0, not {max_grad_norm}")
         wrapped = ElasticModel(model.to(self.device), self._runtime.group, ddp)
         wrapped.summing = not self.settings["logical_workers"]
         self._loop.trained = Trained(
@@ -127,11 +151,36 @@ class Job:
             _several(optimizer),
             _several(scheduler),
             extras or {},
+            Precision(precision, self.device),
             per_epoch=scheduler_per == "epoch",
             max_grad_norm=max_grad_norm,
         )
-        self.settings["model"] = fingerprint(model)
+        self.settings |= {"model": fingerprint(model), "precision": precision}
         return wrapped, optimizer, scheduler
+
+    def unwrap(self, model: Any) -> torch.nn.Module:
+        """The script's own module inside of what `prepare` gave."""
+        return model.module if isinstance(model, ElasticModel) else model
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """What forward passes run in, with the precision of `prepare`."""
+        return self._loop.parts().precision.autocast()
+
+    def state(self, **values: Any) -> Any:
+        """The script's own plain values, with what they begin with: `s = job.state(best=0.0)`, then `s.best`.
+        They go to newcomers and into checkpoints, and are undone with a step that is undone. They must be the
+        same on all workers: compute them from job.loss or job.evaluations."""
+        if self._runtime.placed and self._runtime.number:
+            raise BadSettings("Call job.state() before job.epochs()")
+        view, script = Values(self._loop.script), self._loop.script
+        script.values |= values
+        for name, value in values.items():
+            setattr(view, name, value)
+        return view
+
+    def save_checkpoint(self) -> None:
+        """Write a checkpoint when this step is over. Call it on all workers; the one that is_main writes."""
+        self._loop.checkpoint_wanted = True
 
     def data(
         self,
@@ -141,39 +190,64 @@ class Job:
         max_micro_batch: int | None = None,
         seed: int = 0,
         shuffle: bool = True,
+        order: Callable[[int], Sequence[int]] | None = None,
+        drop_last: bool = False,
+        collate: Callable[[list[Any]], Any] | None = None,
+        workers: int = 0,
+        prefetch: int = 2,
+        pin_memory: bool | None = None,
     ) -> "Job":
         """What to iterate over in each epoch: micro-batches of this rank. `global_batch` records make one
-        update at every size of the world; a worker takes at most `max_micro_batch` of them at a time."""
-        rows = dataset if isinstance(dataset, Rows) else Rows(dataset)
+        update at every number of workers; one worker takes at most `max_micro_batch` of them at a time.
+
+        order(epoch): indices of the epoch's records, instead of a shuffle by `seed`; what a sampler would
+        give. drop_last: leave out the short batch at the end of an epoch. collate: makes a batch of a list of
+        records. workers: processes that read ahead, `prefetch` micro-batches each. pin_memory: default on a
+        GPU."""
+        rows = dataset if isinstance(dataset, Rows) else Rows(dataset, collate)
         cap = global_batch if max_micro_batch is None else max_micro_batch
         if global_batch < 1 or cap < 1:
             raise BadSettings(
                 f"Batches hold at least one record; got {global_batch} and at most {cap} at a time"
             )
+        if workers < 0 or prefetch < 1:
+            raise BadSettings(f"workers is at least 0 and prefetch at least 1; got {workers} and {prefetch}")
         if len(rows) == 0:
             raise BadData("The dataset is empty: there is nothing to train on")
         logical = self.settings["logical_workers"]
         if logical and global_batch < logical:
             raise BadSettings(
-                f"A global batch of {global_batch} cannot be shared by {logical} logical workers: make "
-                f"the batch "
-                "larger or the workers fewer"
+                f"A global batch of {global_batch} cannot be shared by {logical} logical workers: make the "
+                "batch larger or the workers fewer"
             )
-        self._loop.rows = rows
+        own = None if order is None else GivenOrder(order, len(rows))
+        used = len(rows) if own is None else len(own)
+        if drop_last:
+            used -= used % global_batch
+            if used == 0:
+                raise BadData(
+                    f"drop_last leaves nothing of {len(rows)} records: a global batch has {global_batch}"
+                )
         self.settings |= {
             "records": len(rows),
+            "epoch_records": used,
+            "order": None if own is None else own.fingerprint(),
             "global_batch": global_batch,
             "max_micro_batch": cap,
             "seed": seed,
             "shuffle": shuffle,
-            "steps_per_epoch": steps_per_epoch(len(rows), global_batch),
+            "steps_per_epoch": steps_per_epoch(used, global_batch),
         }
+        self._loop.places = default_places(self.settings) if own is None else own.indices
+        pin = self.device.type == "cuda" if pin_memory is None else pin_memory
+        self._loop.reader = Reader(rows, seed, workers=workers, prefetch=prefetch, pin_memory=pin)
         return self
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The epochs that are left, from where the job stands; a newcomer begins in the middle of one."""
-        loop = self._loop
-        if loop.trained is None or loop.rows is None:
+        """The epochs that are left, from where the job stands. A newcomer begins in the middle of one; at the
+        very end of one it runs what the script does after its loop over the data, as the others do."""
+        loop, script = self._loop, self._loop.script
+        if loop.trained is None or loop.reader is None:
             raise BadSettings("Call prepare() and data() before epochs()")
         if count < 1:
             raise BadSettings(f"A job has at least one epoch, not {count}")
@@ -185,19 +259,32 @@ class Job:
             loop.gather()
             if self._runtime.finished:
                 break
-            if self.applied >= count * each:
+            epoch, ended = self.applied // each, self.applied == (script.closed + 1) * each
+            if (self.applied >= count * each and not ended) or script.stopping:
                 loop.tell()
                 loop.due = "done"
                 continue
-            if self.applied == before:
+            if self.applied == before and not ended:
                 raise BadSettings("An epoch went by without a step: iterate over the data in it")
-            before = self.applied
-            yield self.applied // each
+            before = -1 if ended else self.applied
+            script.closed = epoch - ended
+            yield script.closed
+            loop.end_of_epoch(epoch - ended, each)
+        loop.reader.close()
+
+    def __len__(self) -> int:
+        """Updates of one epoch."""
+        return int(self.settings["steps_per_epoch"])
+
+    def stop(self) -> None:
+        """End the training after this epoch. All workers must call it: decide by job.loss, job.evaluations or
+        job.state."""
+        self._loop.script.stopping = True
 
     def __iter__(self) -> Iterator[Batch]:
-        each, loop = self.settings["steps_per_epoch"], self._loop
+        loop = self._loop
         self._check_length()
-        end = (self.applied // each + 1) * each
+        end = (loop.script.closed + 1) * self.settings["steps_per_epoch"]
         while True:
             loop.gather()
             if self._runtime.finished or self.applied >= end:
@@ -205,12 +292,11 @@ class Job:
             yield from loop.one_step()
 
     def _check_length(self) -> None:
-        rows, known = self._loop.rows, self.settings["records"]
-        if rows is not None and len(rows) < known:
+        reader, known = self._loop.reader, self.settings["records"]
+        if reader is not None and len(reader.rows) < known:
             raise BadData(
-                f"The dataset has shrunk from {known} to {len(rows)} records since the job began: what "
-                f"an epoch is "
-                "would change under it. Put the records back, or begin a new job."
+                f"The dataset has shrunk from {known} to {len(reader.rows)} records since the job began: an "
+                "epoch would be another. Put the records back, or begin a new job."
             )
 
     def step(self, batch: Batch) -> Step:
@@ -220,16 +306,33 @@ class Job:
         return Step(self._loop, self._loop.running, batch)
 
     def evaluation(
-        self, dataset: Any, function: Callable[[Any, Any], dict[str, Any]], *, every: int, batch: int = 256
+        self,
+        dataset: Any,
+        function: Measure,
+        *,
+        every: int | None = None,
+        batch: int = 256,
+        metric: Metric | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
     ) -> None:
-        """Every so many steps all workers together run function(model, batch) -> sums over its records, by
-        name, on the weights of that very step. Means over all records are in `evaluations`."""
-        if every < 1 or batch < 1:
+        """After every so many steps (default: each epoch) all workers together run function(model, batch) ->
+        sums over its records, by name, on the weights of that very step. Means over all records are in
+        `evaluations`. What the function gives as `job.gather(x)` goes to metric({name: x of all records})."""
+        if (every is not None and every < 1) or batch < 1:
             raise BadSettings(
                 f"An evaluation is due every so many steps, in batches of at least 1; not {every}, {batch}"
             )
-        rows = dataset if isinstance(dataset, Rows) else Rows(dataset)
-        self._loop.evaluation = Evaluation(rows, function, every, batch)
+        rows = dataset if isinstance(dataset, Rows) else Rows(dataset, collate)
+        self._loop.evaluation = Evaluation(rows, function, every, batch, metric)
+
+    def gather(self, rows: torch.Tensor) -> Gathered:
+        """In the function of an evaluation: a value of each record, of which the metric gets those of all
+        workers, in the order of the dataset and each once."""
+        self._runtime.group.allowed()
+        evaluation = self._loop.evaluation
+        if evaluation is None or not evaluation.running:
+            raise BadSettings("job.gather() works in the function of job.evaluation() only")
+        return Gathered(rows)
 
     def report(self, **values: float | str) -> None:
         """Values for the people who watch the job."""
@@ -249,29 +352,11 @@ class Job:
 
     def close(self) -> None:
         """Leave the job now, as if the process had died."""
+        if self._loop.reader is not None:
+            self._loop.reader.close()
         self._loop.keeper.settle()
         self._runtime.close()
 
 
-def _device() -> str:
-    # The drivers of simulated cards count memory and compute nothing: asking torch would only make it warn.
-    return "cuda" if "PLIANT_SIM_CARDS" not in os.environ and torch.cuda.is_available() else "cpu"
-
-
 def _several(thing: Any) -> list[Any]:
     return [] if thing is None else list(thing) if isinstance(thing, (list, tuple)) else [thing]
-
-
-def _tell_of_errors(runtime: Runtime) -> None:
-    """An exception that ends the script reaches the master before the process is gone."""
-    before = sys.excepthook
-
-    def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        before(kind, error, trace)
-        if isinstance(error, Refused):
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(EX_TEMPFAIL)  # the job goes on without this worker
-        runtime.failed(error)
-
-    sys.excepthook = told

@@ -1,22 +1,24 @@
 """The loop of global steps in one worker: meet, read, compute, sum, apply; a step is whole or did not
 happen."""
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any
 
 import torch
 
 from pliant.train.data.batches import owned, share
-from pliant.train.data.rows import Rows, to_device
-from pliant.train.errors import BadData, BadSettings, GenerationOver, TrainError
+from pliant.train.data.rows import to_device
+from pliant.train.errors import BadSettings, GenerationOver, TrainError
 from pliant.train.rendezvous.runtime import Hooks, Runtime
+from pliant.train.worker.agreement import Agreement
 from pliant.train.worker.evaluate import Evaluation
-from pliant.train.worker.model import Trained
+from pliant.train.worker.reading import Reader
+from pliant.train.worker.script import ScriptState
 from pliant.train.worker.snapshot import Keeper
-from pliant.train.worker.steps import Batch, Part, Running, plan_step, random_seed, seed_all
+from pliant.train.worker.steps import Batch, Part, Places, Plan, Running, plan_step
+from pliant.train.worker.trained import Trained
 
 REPORT_S = 0.5
 
@@ -33,19 +35,27 @@ class Loop:
     ) -> None:
         self.settings = settings
         self.keeper = keeper
+        self.script = ScriptState()
+        self._copied: dict[str, Any] = {}  # its values as the state that was loaded last had them
         self.trained: Trained | None = None
-        self.rows: Rows | None = None
+        self.reader: Reader | None = None
+        self.places: Places | None = None
         self.evaluation: Evaluation | None = None
         self.running: Running | None = None
+        self._begun: Agreement | None = None  # of the running step
         self.due: str | None = "join"  # why a meeting is due
-        self.loss: float | None = None
         self.report: dict[str, Any] = {}
+        self.checkpoint_wanted = False  # by the script
+        self._checked = 0  # step for which a checkpoint was written, or was not due
         self._on_applied = on_applied
         self._reported = self._stepped = time.monotonic()
         self._step_s: list[float] = []
         self.runtime = runtime(
-            Hooks(self._collect, self._accept, self._restore, self._save, self._release, self._renew)
-        )
+            Hooks(
+                self._collect, self._load, lambda: self.script.values, self._compare,
+                self._restore, self._save, self._release, self._renew,
+            )
+        )  # fmt: skip
 
     @property
     def applied(self) -> int:
@@ -61,35 +71,72 @@ class Loop:
     # -- meetings --------------------------------------------------------------------------------------
 
     def gather(self) -> None:
-        """Enter the next generation if one is due; run the evaluation of this step if it is due."""
+        """Write the checkpoint that is due, enter the next generation if one is due, run the evaluation of
+        this step if it is due."""
+        self._checkpoint()
         met = False
         while True:
             if self.due is not None:
                 why, self.due, met = self.due, None, True
                 self.runtime.meet(why)
+                self._checked = self.applied
                 self._stepped = time.monotonic()
-            evaluation = self.evaluation
-            if self.runtime.finished or evaluation is None or not evaluation.is_due(self.applied, met):
+            if self.runtime.finished or self._evaluated(met):
                 return
-            try:
-                evaluation.run(self.parts().model.module, self.runtime, self.applied)
-            except GenerationOver:
-                self.due = "lost"
-                continue
-            self.report["evaluation"] = {"step": self.applied, **evaluation.results[self.applied]}
-            return
+            self.due = "lost"
+
+    def _evaluated(self, met: bool) -> bool:
+        """False if the generation was lost meanwhile."""
+        evaluation, step, known = self.evaluation, self.applied, self.script.evaluations
+        each = self.settings["steps_per_epoch"]
+        if evaluation is None or not evaluation.is_due(step, met, step in known, each):
+            return True
+        try:
+            known[step] = evaluation.run(self.parts().model.module, self.runtime)
+        except GenerationOver:
+            return False
+        self.report["evaluation"] = {"step": step, **known[step]}
+        return True
+
+    def _checkpoint(self) -> None:
+        """At the end of a step, when the script is through with it. Rank 0 writes."""
+        trouble, step = self.keeper.trouble(), self.applied
+        if self.runtime.rank == 0 and step > 0 and self.due in (None, "boundary"):
+            due = step != self._checked and self.keeper.is_due(step)
+            if due or self.checkpoint_wanted:
+                earlier = self.keeper.write(self._collect(), self.settings, step, self.runtime.history)
+                trouble = trouble or earlier
+        self._checked, self.checkpoint_wanted = step, False
+        if trouble is not None:
+            self.runtime.warn(f"{trouble} The next checkpoint is tried as usual.")
+
+    def end_of_epoch(self, epoch: int, each: int) -> None:
+        """The script's block of this epoch has ended."""
+        if self.script.closed > epoch:  # it was behind, and copied a state from behind the block meanwhile
+            self.script.values = copy.deepcopy(self._copied)
+        elif self.applied >= (epoch + 1) * each:
+            self.script.closed = epoch + 1
 
     def _collect(self) -> Any:
-        return self.parts().state()
+        return {**self.parts().state(), "script": self.script.state_dict()}
 
-    def _accept(self, state: Any) -> None:
+    def _load(self, state: Any) -> None:
         self.parts().load(state)
+        if "script" in state:  # a checkpoint of an earlier version has none
+            self.script.load_state_dict(state["script"])
+            self._copied = copy.deepcopy(self.script.values)
+
+    def _compare(self, others: dict[str, Any], theirs: str) -> None:
+        for text in self.script.differences(others, theirs, self.runtime.worker):
+            self.runtime.warn(text)
+        self.script.values = copy.deepcopy(others)
 
     def _restore(self, step: int) -> tuple[int, str | None]:
-        return self.keeper.restore(self.parts(), self.settings, step)
+        return self.keeper.restore(self._load, self.settings, step)
 
     def _save(self, why: str) -> None:
-        self.keeper.save(self.parts(), self.settings, self.applied, self.runtime.history, final=why == "done")
+        final = why == "done"
+        self.keeper.save(self._collect(), self.settings, self.applied, self.runtime.history, final=final)
 
     def _release(self) -> None:
         if self.trained is not None:
@@ -102,15 +149,17 @@ class Loop:
 
     def one_step(self) -> Iterator[Batch]:
         """The micro-batches of the next step. It is applied, or discarded, when they are through."""
-        runtime, trained = self.runtime, self.parts()
-        plan = plan_step(self.settings, self.applied, runtime.rank, runtime.size)
+        trained, plan = self.parts(), self._plan(self.applied)
         buffers = [buffer.detach().clone() for buffer in trained.buffers()]
+        values = copy.deepcopy(self.script.values)
         self.running = running = Running(plan, buffers)
-        for part in plan.parts:
+        for number, part in enumerate(plan.parts):
             if part.first and self.settings["logical_workers"]:
                 trained.discard(buffers)  # each logical worker begins with the same buffers
-            yield self._read(part, running)
+            yield self._read(number, running)
             if self.running is not running:
+                if not running.applied:
+                    self.script.values = values  # what the script has set meanwhile is undone with the step
                 return
         if not plan.parts:  # there are more real workers than logical ones
             self._finish(running)
@@ -122,34 +171,54 @@ class Loop:
             return True
         if part.last and self.settings["logical_workers"]:
             self._keep_lane(running, part.lane)
-        return part is running.plan.parts[-1] and not self._finish(running)
+        if part is running.plan.parts[-1]:
+            return not self._finish(running)
+        running.marks = self.parts().marks()
+        return False
 
     def discard(self) -> None:
         """This step is redone by the next generation."""
         if self.running is not None:
             self.parts().discard(self.running.buffers)
-            self.running = None
+            self.running = self._begun = None
         self.due = "lost"
 
-    def _read(self, part: Part, running: Running) -> Batch:
-        rows = self.rows
-        if rows is None:
+    def begin_agreement(self, running: Running) -> None:
+        """Before the last backward pass, unless that is still to change what the sum says."""
+        if not self.settings["logical_workers"] and not self.parts().precision.scaled:
+            self._begun = self._agreement(running, overflow=False)
+
+    def _agreement(self, running: Running, *, overflow: bool) -> Agreement:
+        runtime, lanes = self.runtime, max(self.settings["logical_workers"], 1)
+        return Agreement(
+            runtime.group,
+            self.parts(),
+            running,
+            lanes,
+            change=runtime.change_due(),
+            overflow=overflow,
+            device=runtime.device,
+        )
+
+    def _plan(self, step: int) -> Plan:
+        if self.places is None:
             raise BadSettings("Call data() first")
-        value, good, bad = rows.whole(part.ids)
+        if step >= self.settings["steps_total"]:
+            raise IndexError(step)
+        return plan_step(self.settings, self.places, step, self.runtime.rank, self.runtime.size)
+
+    def _read(self, number: int, running: Running) -> Batch:
+        runtime, reader, plan = self.runtime, self.reader, running.plan
+        assert reader is not None, "there is a plan, so data() was called"
+        part = plan.parts[number]
+        value, good, bad = reader.read(plan, number, runtime.rank, runtime.size, self._plan)
         for index, error in bad.items():
-            self.runtime.quarantine(running.plan.epoch, index, error, self.settings["max_skipped_records"])
+            runtime.quarantine(plan.epoch, index, error, self.settings["max_skipped_records"])
             running.skipped |= set() if part.ghost else {index}
         own = () if part.ghost else tuple(good)
         if not good:  # any other record, with weight 0: the collectives need a backward pass of everybody
-            value, good = self._any_record(rows)
-        return Batch(to_device(value, self.runtime.device), own, running.plan.step, part, len(good))
-
-    def _any_record(self, rows: Rows) -> tuple[Any, list[int]]:
-        for index in range(len(rows)):
-            value, good, _ = rows.whole([index])
-            if good:
-                return value, good
-        raise BadData("No record of the dataset can be read")
+            value, good = reader.any_record()
+        return Batch(to_device(value, runtime.device), own, plan.step, part, len(good))
 
     def _keep_lane(self, running: Running, lane: int) -> None:
         trained = self.parts()
@@ -163,12 +232,23 @@ class Loop:
         try:
             if self.settings["logical_workers"]:
                 self._sum_in_order(running)
-            flag = self._agree(running)
+            agreement, self._begun = self._begun, None
+            if agreement is None:
+                trained = self.parts()
+                overflow = trained.precision.scaled and trained.unscale()
+                agreement = self._agreement(running, overflow=overflow)
+            outcome = agreement.outcome()
         except GenerationOver:
             self.discard()
             return False
-        self._apply(running)
-        if flag:
+        if outcome.counted + outcome.skipped != running.plan.count:
+            raise TrainError(
+                f"Step {running.plan.step + 1} should have {running.plan.count} records, the workers counted "
+                f"{outcome.counted} and skipped {outcome.skipped}. This is a fault of Pliant: report it."
+            )
+        self.script.loss = outcome.loss
+        self._apply(running, overflow=outcome.overflow)
+        if outcome.change:
             self.due = "boundary"
         return True
 
@@ -191,33 +271,13 @@ class Loop:
             for buffer, kept in zip(trained.buffers(), running.kept, strict=True):
                 buffer.copy_(kept)
 
-    def _agree(self, running: Running) -> bool:
-        """The last collective of a step: counts, losses, and whether somebody knows of a change."""
-        runtime, plan = self.runtime, running.plan
-        lanes = max(self.settings["logical_workers"], 1)
-        vector = torch.zeros(3 + lanes, dtype=torch.float64, device=runtime.device)
-        vector[0], vector[1], vector[2] = float(runtime.change_due()), running.counted, len(running.skipped)
-        for lane, loss in running.losses.items():
-            vector[3 + (lane if lanes > 1 else 0)] += loss
-        if runtime.size > 1:
-            self.parts().share_buffers(runtime.group, 0)
-        runtime.group.sum(vector)
-        runtime.group.settled()
-        flag, counted, skipped, *losses = vector.tolist()
-        if counted + skipped != plan.count:
-            raise TrainError(
-                f"Step {plan.step + 1} should have {plan.count} records, the workers counted "
-                f"{counted:g} and skipped "
-                f"{skipped:g}. This is a fault of Pliant: please report it."
-            )
-        self.loss = sum(losses) / counted if counted else None
-        return bool(flag > 0)
-
-    def _apply(self, running: Running) -> None:
+    def _apply(self, running: Running, *, overflow: bool) -> None:
         runtime, plan = self.runtime, running.plan
         runtime.step = plan.step + 1
-        self.parts().apply(last_of_epoch=runtime.step % self.settings["steps_per_epoch"] == 0)
+        last = runtime.step % self.settings["steps_per_epoch"] == 0
+        self.parts().apply(last_of_epoch=last, overflow=overflow)
         self.running = None
+        running.applied = True
         if runtime.line is not None:
             runtime.line.entered_step(runtime.step)
         if self._on_applied is not None:
@@ -225,73 +285,15 @@ class Loop:
         now = time.monotonic()
         self._step_s.append(now - self._stepped)
         self._stepped = now
-        if runtime.rank == 0:
-            if self.keeper.is_due(runtime.step):
-                self.keeper.write(self.parts(), self.settings, runtime.step, runtime.history)
-            if now - self._reported >= REPORT_S:
-                self.tell()
+        if runtime.rank == 0 and now - self._reported >= REPORT_S:
+            self.tell()
 
     def tell(self) -> None:
         """Send a report."""
         steps = sorted(self._step_s)
-        body: dict[str, Any] = {"loss": self.loss, "report": dict(self.report)}
+        body: dict[str, Any] = {"loss": self.script.loss, "report": dict(self.report)}
         if steps:
             body["step_ms"] = 1000 * steps[len(steps) // 2]
         self.runtime.report(body)
         self._step_s.clear()
         self._reported = time.monotonic()
-
-
-class Step:
-    """`with job.step(batch) as step: step.backward(loss)`. An error of the communicator ends the block
-    silently: the loop goes on with the first micro-batch of the same step, for whoever is there then."""
-
-    def __init__(self, loop: Loop, running: Running, batch: Batch) -> None:
-        self._loop = loop
-        self._running = running
-        self._batch = batch
-        self._scope: AbstractContextManager[None] | None = None
-
-    def __enter__(self) -> "Step":
-        part, running = self._batch.part, self._running
-        running.backward = False
-        if part.first:
-            seed_all(random_seed(self._loop.settings["seed"], running.plan.step, part.lane))
-        if not part.last:
-            self._scope = self._loop.parts().model.accumulate()
-            self._scope.__enter__()
-        return self
-
-    def backward(self, loss: torch.Tensor, *, reduction: str = "mean") -> None:
-        """Add this micro-batch's gradients. `loss` is the mean over its records (or their sum:
-        reduction="sum")."""
-        if reduction not in ("mean", "sum"):
-            raise BadSettings(f"reduction is 'mean' or 'sum', not {reduction!r}")
-        if loss.dim() != 0:
-            raise BadSettings(f"backward() takes one number, the loss has the shape {tuple(loss.shape)}")
-        running, batch = self._running, self._batch
-        own = len(batch.ids)
-        records = batch.size if reduction == "mean" else 1
-        total = loss * (records if own else 0)
-        lane = batch.part.lane
-        value = total.detach().to(torch.float64)
-        running.losses[lane] = running.losses[lane] + value if lane in running.losses else value
-        running.counted += own
-        running.backward = True
-        (total / running.plan.count).backward()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if self._scope is not None:
-            self._scope.__exit__(None, None, None)
-        if kind is None and not self._running.backward:
-            raise BadSettings("A micro-batch went by without step.backward(loss)")
-        if isinstance(error, GenerationOver) or (
-            isinstance(error, RuntimeError) and self._loop.runtime.group.failed()
-        ):
-            self._loop.discard()
-            return True
-        if error is not None:
-            return False
-        return self._loop.part_done(self._batch.part)

@@ -1,16 +1,17 @@
 """When checkpoints are written and which one a job begins with."""
 
-import warnings
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from pliant.train.errors import BadCheckpoint
-from pliant.train.worker.checkpoint import Checkpoints, read, save
-from pliant.train.worker.model import Trained
+from pliant.train.worker.checkpoint import Checkpoints, load, read, save
 
-_SAME = ("records", "global_batch", "seed", "shuffle", "logical_workers")
+_SAME = ("records", "epoch_records", "order", "global_batch", "seed", "shuffle", "logical_workers")
+State = dict[str, Any]
 
 
 class Keeper:
@@ -21,79 +22,110 @@ class Keeper:
         self._store = Checkpoints(Path(folder), keep) if folder else None
         self._every = every
 
+    def check(self) -> None:
+        """Before the first step: can checkpoints be written at all? Raises BadCheckpoint."""
+        if self._store is None:
+            return
+        try:
+            import safetensors.torch  # noqa: F401
+        except ImportError as error:
+            raise BadCheckpoint(
+                "Checkpoints need safetensors: pip install 'pliant[train]', or pass checkpoint_dir=False."
+            ) from error
+        folder = self._store.folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise BadCheckpoint(
+                f"Checkpoints cannot be written to {folder}: {error.strerror}. Pass another "
+                "checkpoint_dir, or checkpoint_dir=False."
+            ) from error
+
     def is_due(self, step: int) -> bool:
         """Whether one is due after this step."""
         return self._store is not None and self._every > 0 and step % self._every == 0
 
-    def write(
-        self,
-        trained: Trained,
-        settings: dict[str, Any],
-        step: int,
-        history: list[dict[str, Any]],
-        wait: bool = False,
-    ) -> None:
-        """Write one; the training waits for a copy in memory only. A disk that is full costs a warning,
-        not the job."""
-        if self._store is None:
-            return
-        meta = {"model": settings["model"], "settings": settings, "ledger": history}
-        try:
-            self._store.write(step, trained.state(), meta, wait=wait)
-        except BadCheckpoint as error:
-            if wait:
-                raise
-            warnings.warn(str(error), stacklevel=2)
+    def trouble(self) -> str | None:
+        """Why the last one failed where the next may succeed. Raises BadCheckpoint where it will not."""
+        return self._store.look() if self._store is not None else None
 
-    def save(
-        self,
-        trained: Trained,
-        settings: dict[str, Any],
-        step: int,
-        history: list[dict[str, Any]],
-        *,
-        final: bool,
-    ) -> None:
+    def write(
+        self, state: State, settings: State, step: int, history: list[State], wait: bool = False
+    ) -> str | None:
+        """Write one; the training waits for a copy in memory, and for the one before it. Returns what
+        `trouble` would have said of that one."""
+        if self._store is None:
+            return None
+        meta = {"model": settings["model"], "settings": settings, "ledger": history}
+        return self._store.write(step, state, meta, wait=wait)
+
+    def save(self, state: State, settings: State, step: int, history: list[State], *, final: bool) -> None:
         """The last state of a job, and with `final` the model by itself in `final/`."""
         if self._store is None:
             return
-        self.write(trained, settings, step, history, wait=True)
+        self.write(state, settings, step, history, wait=True)
         if final:
             tensors = {
                 name: tensor.detach().to("cpu", copy=True).contiguous()
-                for name, tensor in trained.model.module.state_dict().items()
+                for name, tensor in state["model"].items()
                 if isinstance(tensor, torch.Tensor)
             }
             manifest = {"version": 1, "step": step, "model": settings["model"]}
             save(self._store.folder / "final", tensors, manifest)
 
-    def restore(self, trained: Trained, settings: dict[str, Any], step: int) -> tuple[int, str | None]:
+    def restore(self, load: Callable[[State], None], settings: State, step: int) -> tuple[int, str | None]:
         """Load the newest checkpoint unless the worker's own state, of `step`, is newer. Returns the step
         that the state is of, and the checkpoint's name."""
         found = self._store.newest(settings["model"]) if self._store is not None else None
         if found is None or found[2]["step"] <= step:
             return max(step, 0), None
         path, state, manifest = found
+        known = manifest["settings"]
         for key in _SAME:
-            if manifest["settings"].get(key) != settings.get(key):
+            if key in known and known[key] != settings.get(key):  # an earlier version knew fewer of them
                 raise BadCheckpoint(
-                    f"{path} was trained with {key} {manifest['settings'].get(key)!r}, this job asks for "
-                    f"{settings.get(key)!r}: the order of records would not go on where it stopped. Use "
-                    f"the same "
-                    "value, or another folder."
+                    f"{path} was trained with {key} {known[key]!r}, this job asks for "
+                    f"{settings.get(key)!r}: the order of records would not go on where it stopped. Use the "
+                    "same value, or another folder."
                 )
-        trained.load(state)
+        load(state)
         return int(manifest["step"]), path.name
 
     def settle(self) -> None:
-        """Wait for what is being written."""
+        """Wait for what is being written. Raises BadCheckpoint if it failed and the next one would, too."""
         if self._store is not None:
             self._store.settle()
 
 
-def load_final(folder: str | Path, model: torch.nn.Module) -> int:
-    """Put the final weights of a job with this checkpoint folder into the model; returns the step they are
+def weights(folder: str | Path) -> tuple[dict[str, torch.Tensor], State]:
+    """(state_dict of the model, manifest) of a job's checkpoint folder: the final one, else the newest; or of
+    one checkpoint by itself. Raises BadCheckpoint."""
+    path = Path(folder)
+    if (path / "final" / "manifest.json").is_file():
+        return read(path / "final")
+    if (path / "manifest.json").is_file():
+        tensors, manifest = read(path)
+        return (load(path)[0]["model"], manifest) if "tree" in manifest else (tensors, manifest)
+    newest = Checkpoints(path).newest() if path.is_dir() else None
+    if newest is None:
+        raise BadCheckpoint(f"There is no checkpoint in {path}")
+    return newest[1]["model"], newest[2]
+
+
+def export(folder: str | Path, target: Path) -> tuple[int, int]:
+    """Write the weights as a plain state_dict for torch.load. Returns the step they are of and how many
+    tensors there are. Raises BadCheckpoint, OSError."""
+    tensors, manifest = weights(folder)
+    with target.open("wb") as file:
+        torch.save(dict(tensors), file)
+    return int(manifest["step"]), len(tensors)
+
+
+def load_weights(folder: str | Path, model: torch.nn.Module) -> int:
+    """Put the weights that a job left in this checkpoint folder into the model; returns the step they are
     of."""
-    tensors, manifest = read(Path(folder) / "final")
+    tensors, manifest = weights(folder)
     model.load_state_dict(tensors)
     return int(manifest["step"])

@@ -1,14 +1,16 @@
 """One global step: which records this rank computes, in which micro-batches, and what they weigh."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from pliant.train.data.batches import micro_batches, owned, positions, share
-from pliant.train.data.order import Order
+from pliant.train.data.order import positions_of
+
+Places = Callable[[int, int, int], list[int]]  # (epoch, start, stop) -> records at these positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +35,25 @@ class Plan:
     parts: tuple[Part, ...]
 
 
-def plan_step(settings: dict[str, Any], step: int, rank: int, size: int) -> Plan:
+def default_places(settings: dict[str, Any]) -> Places:
+    """The order of records without one of the script's own."""
+    records, seed = settings["records"], settings["seed"]
+    if not settings["shuffle"]:
+        return lambda _epoch, start, stop: list(range(start, stop))
+    return lambda epoch, start, stop: positions_of(records, seed, epoch, start, stop)
+
+
+def plan_step(settings: dict[str, Any], places: Places, step: int, rank: int, size: int) -> Plan:
     """The plan for `step` (from 0)."""
-    records, cap, logical = settings["records"], settings["max_micro_batch"], settings["logical_workers"]
-    epoch, start, stop = positions(step, records, settings["global_batch"])
-    order = Order(records, settings["seed"], epoch, shuffle=settings["shuffle"])
+    cap, logical = settings["max_micro_batch"], settings["logical_workers"]
+    epoch, start, stop = positions(step, settings["epoch_records"], settings["global_batch"])
     count = stop - start
     lanes = owned(logical, size, rank) if logical else [rank]
     parts: list[Part] = []
     mine: list[int] = []
     for lane in lanes:
         a, b = share(count, logical or size, lane)
-        ids = order.indices(start + a, start + b).tolist()
+        ids = places(epoch, start + a, start + b)
         mine += ids
         sizes = micro_batches(len(ids), cap)
         at = 0
@@ -52,7 +61,7 @@ def plan_step(settings: dict[str, Any], step: int, rank: int, size: int) -> Plan
             parts.append(Part(tuple(ids[at : at + n]), lane, i == 0, i == len(sizes) - 1))
             at += n
     if not parts and not logical:
-        first = order.indices(start, start + 1).tolist()
+        first = places(epoch, start, start + 1)
         parts.append(Part(tuple(first), rank, True, True, ghost=True))
     return Plan(step, epoch, count, tuple(mine), tuple(parts))
 
@@ -72,7 +81,8 @@ def seed_all(seed: int) -> None:
 
 @dataclass(slots=True)
 class Batch:
-    """A micro-batch. `x` and `y` are the parts of a pair; iterating gives the parts of any tuple."""
+    """A micro-batch. `x` and `y` are the parts of a pair. Otherwise it is what was collated: iterating gives
+    the parts of a tuple, `batch[name]` and `**batch` those of a dict."""
 
     value: Any
     ids: tuple[int, ...]  # records in it; empty for one that weighs nothing
@@ -93,6 +103,13 @@ class Batch:
     def __iter__(self) -> Any:
         return iter(self.value)
 
+    def __getitem__(self, name: Any) -> Any:
+        return self.value[name]
+
+    def keys(self) -> Any:
+        """Names of the parts of a dict."""
+        return self.value.keys()
+
     def __len__(self) -> int:
         return self.size
 
@@ -109,3 +126,5 @@ class Running:
     gradients: dict[int, torch.Tensor] = field(default_factory=dict)  # by logical worker
     kept: list[torch.Tensor] | None = None  # buffers after logical worker 0
     backward: bool = False  # in the part of now
+    marks: list[Any] = field(default_factory=list)  # gradients as the part before left them
+    applied: bool = False

@@ -1,5 +1,4 @@
-"""`python -m pliant.train run`: a job on this machine, for laptops and tests; `master` and `status` beside
-it."""
+"""`python -m pliant.train`: run a job on this machine, show its status, export its weights."""
 
 import argparse
 import contextlib
@@ -43,9 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     master.add_argument("--join-window-ms", type=int, default=1_000)
     status = verbs.add_parser("status", help="how a job stands, as JSON")
     status.add_argument("--dir", type=Path, required=True)
+    export = verbs.add_parser("export", help="write the model's state_dict as a file for torch.load")
+    export.add_argument("folder", type=Path, metavar="DIR", help="the job's checkpoint folder, or one in it")
+    export.add_argument("target", type=Path, metavar="FILE", help="for example model.pt")
     given = parser.parse_args(argv)
     try:
-        return {"run": _run, "master": _master, "status": _status}[given.verb](given)
+        return {"run": _run, "master": _master, "status": _status, "export": _export}[given.verb](given)
     except TrainError as error:
         print(f"pliant.train: {error}", file=sys.stderr)
         return 1
@@ -162,6 +164,17 @@ def _master(given: Any) -> int:
         if os.getppid() != parent:  # the agent is gone, so are its workers
             break
     master.close()
+    return 0
+
+
+def _export(given: Any) -> int:
+    from pliant.train.worker.snapshot import export  # torch: only here
+
+    try:
+        step, names = export(given.folder, given.target)
+    except OSError as error:
+        raise TrainError(f"{given.target} cannot be written: {error.strerror}") from error
+    print(f"{given.target}: the weights of step {step}, {names} tensors")
     return 0
 
 

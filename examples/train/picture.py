@@ -1,7 +1,7 @@
 """Loss and number of workers over the steps of a job, as an SVG.
 
-python -m pliant.train run --workers 4 --dir /tmp/job examples/train_digits.py
-python examples/train_picture.py /tmp/job/status.json digits.svg
+python -m pliant.train run --workers 4 --dir /tmp/job examples/train/classify.py
+python examples/train/picture.py /tmp/job/status.json digits.svg
 """
 
 import json

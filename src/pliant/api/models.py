@@ -1,0 +1,168 @@
+"""The models by which the server checks what it is sent and which OpenAPI shows, made from pliant.wire."""
+
+import difflib
+import functools
+import operator
+from collections.abc import Callable, Mapping
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    NotRequired,
+    Required,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from fastapi import Body
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_model, model_validator
+from pydantic_core import CoreSchema, core_schema
+
+from pliant.wire.limits import EXACT, Length, Range
+
+_Annotated: Any = Annotated  # with types that are known at run time only
+
+
+class _Request(BaseModel):
+    """Keys that are not known are kept, unless the type is exact; numbers will do where text is asked for."""
+
+    model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True, allow_inf_nan=False)
+    exact: ClassVar[bool] = False
+    nullable: ClassVar[frozenset[str]] = frozenset()  # where null means something
+
+    @model_validator(mode="before")
+    @classmethod
+    def _said(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        if cls.exact:
+            for name in given:
+                if name not in cls.model_fields:
+                    near = difflib.get_close_matches(str(name), cls.model_fields, 1)
+                    fields = f"the fields are {', '.join(cls.model_fields)}."
+                    hint = f"did you mean {near[0]}?" if near else fields
+                    raise ValueError(f"there is no field {str(name)[:60]!r} here; {hint}")
+        return {name: value for name, value in given.items() if value is not None or name in cls.nullable}
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+@functools.cache
+def _request(kind: type) -> type[_Request]:
+    hints = _hints(kind)
+    fields: dict[str, Any] = {}
+    for name, hint in hints.items():
+        made = _made(hint, _request)
+        fields[name] = made if name in _required(kind) else (made | None, None)
+    model = create_model(kind.__name__, __base__=_Request, __doc__=kind.__doc__, **fields)
+    model.exact = kind in EXACT
+    model.nullable = frozenset(name for name, hint in hints.items() if type(None) in get_args(hint))
+    return model
+
+
+@functools.cache
+def _answer(kind: type) -> type[_Answer]:
+    fields: dict[str, Any] = {}
+    for name, hint in _hints(kind).items():
+        made = _made(hint, _answer)
+        fields[name] = made if name in _required(kind) else (made, None)
+    return create_model(kind.__name__, __base__=_Answer, __doc__=kind.__doc__, **fields)
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    """The type's keys and their types, without the words that say whether a key must be there."""
+    return {
+        name: get_args(hint)[0] if get_origin(hint) in (Required, NotRequired) else hint
+        for name, hint in get_type_hints(kind, include_extras=True).items()
+    }
+
+
+def _required(kind: Any) -> frozenset[str]:
+    keys: frozenset[str] = kind.__required_keys__
+    return keys
+
+
+def _made(hint: Any, model: Callable[[type], Any]) -> Any:
+    """The type with models in place of the TypedDicts in it, and its bounds in pydantic's words."""
+    if is_typeddict(hint):
+        return model(hint)
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        inner = _made(parts[0], model)
+        return functools.reduce(
+            lambda made, bound: _Annotated[made, _bounded(bound, inner)], parts[1:], inner
+        )
+    if type(None) in parts:
+        return functools.reduce(operator.or_, (_made(part, model) for part in parts))
+    if origin in (list, dict):
+        return origin[tuple(_made(part, model) for part in parts)]
+    return hint
+
+
+def _bounded(bound: Range | Length, kind: Any) -> Any:
+    if isinstance(bound, Range):
+        return Field(ge=bound.least, le=bound.most)
+    if kind is not str:
+        return Field(min_length=bound.least, max_length=bound.most)
+    pattern = r"^[^\x00-\x1f]*$" if bound.plain else r"^[^\x00]*$"
+    return Field(min_length=bound.least or None, max_length=bound.most, pattern=pattern)
+
+
+def answer_type(kind: Any) -> Any:
+    """For a type of pliant.wire that a route answers, or a list of it: what pydantic understands."""
+    return _made(kind, _answer)
+
+
+class _Checked:
+    """Lets a handler take a type of pliant.wire: what was sent is checked by its model, then plain again."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(
+            _plain, handler.generate_schema(_made(source, _request))
+        )
+
+
+def _plain(value: Any) -> Any:
+    """What was said and nothing more."""
+    return (
+        [_plain(each) for each in value] if isinstance(value, list) else value.model_dump(exclude_unset=True)
+    )
+
+
+_Kind = TypeVar("_Kind")
+Received = Annotated[_Kind, _Checked(), Body()]
+"""The type of a handler's `body`: `Received[wire.Batch]`."""
+
+
+def unknown(kind: Any, value: Any, where: str = "") -> list[str]:
+    """Paths of the keys in what was received that its type does not have, and that say anything."""
+    if isinstance(value, list):
+        parts = [unknown(get_args(kind)[0], each, f"{where}[{at}]") for at, each in enumerate(value)]
+    elif isinstance(value, Mapping) and is_typeddict(kind):
+        hints = _hints(kind)
+        known = [(hints.get(key), each, f"{where}.{key}" if where else key) for key, each in value.items()]
+        parts = [
+            unknown(_bare(hint), each, path)
+            if hint is not None
+            else [path]
+            if each not in ([], {}, "", False)
+            else []
+            for hint, each, path in known
+        ]
+    else:
+        return []
+    return [path for part in parts for path in part]
+
+
+def _bare(hint: Any) -> Any:
+    """The type without its bounds and without null."""
+    if get_origin(hint) is Annotated:
+        return _bare(get_args(hint)[0])
+    if type(None) in (parts := get_args(hint)):
+        return _bare(parts[0])
+    return hint

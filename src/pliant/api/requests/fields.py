@@ -1,0 +1,70 @@
+"""Fields of a submission that are kept as they are sent: where each is kept, and how it is told again."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pliant.model.workload import Launch, Workload
+from pliant.wire import submission as wire
+
+
+def ms(seconds: float) -> int:
+    """-1 stays what it is: for ever."""
+    return -1 if seconds < 0 else round(seconds * 1000)
+
+
+def _seconds(span: int | None) -> float | None:
+    return span if span is None or span < 0 else span / 1000 if span % 1000 else span // 1000
+
+
+def _pairs(given: Sequence[wire.Pair]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        sorted({entry["name"]: entry.get("value", "") for entry in given if not entry.get("exclude")}.items())
+    )
+
+
+def _told_pairs(pairs: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in pairs]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What is checked about its value beyond its type on the wire is checked by the service."""
+
+    key: str  # of wire.submission.Spec
+    attribute: str  # of the row that keeps it
+    read: Callable[[Any], Any] = lambda sent: sent
+    tell: Callable[[Any], Any] = lambda kept: None if kept == "" else kept
+
+
+OF_LAUNCH = (
+    Field("workingDir", "working_dir"),
+    Field("stdin", "stdin"),
+    Field("tty", "tty"),
+    Field("terminationGracePeriodSeconds", "grace", ms, _seconds),
+)
+"""How each task is started: for the engine."""
+
+OF_WORKLOAD = (
+    Field("nodeType", "node_type"),
+    Field("staleGraceSeconds", "stale_grace", ms, _seconds),
+    Field("preemptionDelaySeconds", "preemption_delay", ms, _seconds),
+    Field("maxRuntimeSeconds", "max_runtime", ms, _seconds),
+    Field("autoDeletionTimeAfterCompletionSeconds", "ttl", ms, _seconds),
+    Field("terminateAfterPreemption", "terminate_after_preemption"),
+    Field("elasticDoubling", "grow_doubling"),
+    Field("labels", "labels", _pairs, _told_pairs),
+    Field("annotations", "annotations", _pairs, _told_pairs),
+)
+"""For the scheduler and the record."""
+
+
+def taken(fields: Sequence[Field], spec: wire.Spec) -> dict[str, Any]:
+    """Attributes of the row, from what was sent."""
+    sent: Mapping[str, Any] = spec
+    return {field.attribute: field.read(sent[field.key]) for field in fields if field.key in sent}
+
+
+def told(fields: Sequence[Field], row: Launch | Workload) -> dict[str, Any]:
+    """What was asked for, in the words in which it can be asked for again."""
+    return {field.key: field.tell(getattr(row, field.attribute)) for field in fields}

@@ -1,0 +1,121 @@
+"""history: what was submitted, how long it waited and ran, what it used and how it ended."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING
+
+import click
+
+from pliant.cli.lazy import Command
+from pliant.cli.output.amounts import duration, moment, show_duration, show_gpus
+from pliant.cli.output.formats import output_options, project_option, show
+from pliant.cli.output.tables import table
+from pliant.cli.session import Session, pass_session
+from pliant.cli.workloads.outcomes import signal_name
+
+if TYPE_CHECKING:
+    from pliant.wire.workload import HistoryEntry, Outcome
+
+_HEADER = ("#", "NAME", "STATUS", "SUBMITTED", "WAITED", "ELAPSED", "GPUS", "GPU-HOURS", "EXIT", "REASON")
+_WIDE = ("PROJECT", "USER", "ATTEMPTS", "ID")
+
+
+@click.command("history", cls=Command, short_help="List past and present jobs with their outcomes.")
+@click.option(
+    "-n", "count", type=click.IntRange(1, 500), default=20, show_default=True, metavar="N", help="Jobs."
+)
+@click.option("--since", metavar="TIME", help="Only jobs submitted in this time, e.g. 7d.")
+@click.option("-A", "--all-projects", "everywhere", is_flag=True, help="Jobs of all projects.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values, times in seconds.")
+@project_option
+@output_options
+@pass_session
+def history(session: Session, count: int, since: str | None, everywhere: bool, as_csv: bool) -> None:
+    """List jobs with what they used and how they ended, the newest first. Deleted jobs are listed too."""
+    project = None if everywhere else session.current_project
+    ago = round(duration(since, "--since")) if since else 0
+    entries = session.client.history(project, since=ago, limit=count)
+    if not entries and project is not None:
+        session.check_project()
+    if as_csv:
+        click.echo(_csv(entries), nl=False)
+        return
+
+    def text() -> str:
+        if not entries:
+            session.note(f"No jobs in {'any project' if everywhere else f'project {project}'}.")
+            return ""
+        wide = session.output == "wide"
+        rows = [_row(entry) + (_more(entry) if wide else []) for entry in entries]
+        return table((*_HEADER, *_WIDE) if wide else _HEADER, rows, headers=session.headers, right=_RIGHT)
+
+    show(session, entries, text)
+
+
+_RIGHT = ("#", "WAITED", "ELAPSED", "GPUS", "GPU-HOURS")
+
+
+def _row(entry: HistoryEntry) -> list[str]:
+    outcome = entry["outcome"]
+    return [
+        str(entry["number"]),
+        entry["name"],
+        status(outcome),
+        _day(entry["submittedAt"]),
+        show_duration(entry["waitedSeconds"]),
+        show_duration(outcome["runningSeconds"]),
+        show_gpus(entry["gpus"]),
+        show_gpus(outcome["gpuHours"]),
+        _exit(outcome),
+        reason(outcome),
+    ]
+
+
+def _more(entry: HistoryEntry) -> list[str]:
+    return [entry["projectName"], entry["submittedBy"], str(entry["attempts"]), entry["id"]]
+
+
+def status(outcome: Outcome) -> str:
+    if outcome["cancelled"] and outcome["exitCode"] is not None:
+        return "Cancelled"
+    if outcome["deleted"] and outcome["phase"] not in ("Completed", "Failed"):
+        return "Deleted"
+    return {"Completed": "Succeeded", "Stopped": "Suspended"}.get(outcome["phase"], outcome["phase"])
+
+
+def reason(outcome: Outcome) -> str:
+    """Why it failed, in a few words; empty for what did not fail."""
+    if outcome["outOfMemory"]:
+        return "out of memory"
+    return outcome["message"] if status(outcome) == "Failed" else ""
+
+
+def _exit(outcome: Outcome) -> str:
+    if outcome["signal"] is not None:
+        return signal_name(outcome["signal"])
+    ended = outcome["phase"] in ("Completed", "Failed") and not outcome["cancelled"]
+    return str(outcome["exitCode"]) if ended else ""
+
+
+def _day(stamp: str) -> str:
+    """In the reader's own time: 22 Nov 06:00."""
+    from datetime import datetime
+
+    return datetime.fromtimestamp(moment(stamp)).astimezone().strftime("%d %b %H:%M")
+
+
+def _csv(entries: list[HistoryEntry]) -> str:
+    """One line an entry, its outcome's fields after its own; nothing without entries."""
+    file = io.StringIO()
+    flat: list[dict[str, object]] = []
+    for entry in entries:
+        fields: dict[str, object] = dict(entry)
+        flat.append({**fields, **entry["outcome"]})
+        del flat[-1]["outcome"]
+    if flat:
+        writer = csv.DictWriter(file, list(flat[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(flat)
+    return file.getvalue()

@@ -1,0 +1,126 @@
+"""Reads the micro-batches of this rank's plan, with `workers` processes ahead of the training.
+
+A resize changes the plan: what was read ahead for the old one is thrown away. A record counts when its
+micro-batch is computed, so reading ahead neither loses one nor counts one twice.
+"""
+
+import ctypes
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from pliant.train.data.rows import Chance, Rows
+from pliant.train.errors import BadData
+from pliant.train.worker.steps import Part, Plan
+
+Read = tuple[Any, list[int], dict[int, str]]  # as Rows.whole gives it
+Place = tuple[int, int, int, int]  # step, rank, size, number of the micro-batch in its step
+_PR_SET_PDEATHSIG = 1
+
+
+class Reader:
+    """For one dataset. `seed` is what the dataset's own random draws depend on, with record and epoch."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        seed: int,
+        *,
+        workers: int = 0,
+        prefetch: int = 2,
+        pin_memory: bool = False,
+    ) -> None:
+        self.rows = rows
+        self._seed = seed
+        self._ahead = _Ahead()
+        self._next: Place | None = None  # what `_stream` gives next
+        self._stream: Iterator[Read] = iter(())
+        self._loader: Any = None
+        if workers:
+            self._loader = DataLoader(
+                _Whole(rows),
+                batch_size=None,
+                sampler=self._ahead,
+                num_workers=workers,
+                prefetch_factor=prefetch,
+                pin_memory=pin_memory,
+                collate_fn=_as_it_is,
+                worker_init_fn=_die_with_the_trainer,
+                persistent_workers=True,
+                generator=torch.Generator(),  # starting it draws nothing from the script's
+            )
+
+    def read(self, plan: Plan, number: int, rank: int, size: int, plan_of: Callable[[int], Plan]) -> Read:
+        """Micro-batch `number` of the plan. `plan_of(step)` is this rank's plan for a later step; it raises
+        IndexError behind the last."""
+        part = plan.parts[number]
+        if self._loader is None:
+            return self.rows.whole(part.ids, (self._seed, plan.epoch))
+        place = (plan.step, rank, size, number)
+        if place != self._next:
+            self._ahead.start(plan, number, plan_of, self._seed)
+            self._stream = iter(self._loader)
+        found = next(self._stream)
+        last = number == len(plan.parts) - 1
+        self._next = (plan.step + 1, rank, size, 0) if last else (plan.step, rank, size, number + 1)
+        return found
+
+    def any_record(self) -> tuple[Any, list[int]]:
+        """Some record that can be read."""
+        for index in range(len(self.rows)):
+            value, good, _ = self.rows.whole([index])
+            if good:
+                return value, good
+        raise BadData("No record of the dataset can be read")
+
+    def close(self) -> None:
+        """End the reading processes."""
+        self._stream, self._loader, self._next = iter(()), None, None
+
+
+class _Ahead:
+    """What is to be read from one micro-batch on, in order: the `sampler` of torch's loader."""
+
+    def __init__(self) -> None:
+        self._parts: Iterator[tuple[Part, Chance]] = iter(())
+
+    def start(self, plan: Plan, number: int, plan_of: Callable[[int], Plan], seed: int) -> None:
+        def parts() -> Iterator[tuple[Part, Chance]]:
+            now, first = plan, number
+            while True:
+                for part in now.parts[first:]:
+                    yield part, (seed, now.epoch)
+                try:
+                    now, first = plan_of(now.step + 1), 0
+                except IndexError:
+                    return
+
+        self._parts = parts()
+
+    def __iter__(self) -> Iterator[tuple[Part, Chance]]:
+        return self._parts
+
+
+class _Whole(Dataset):  # type: ignore[misc]  # torch is not read by the type checker
+    """Rows whose "index" is a micro-batch."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def __getitem__(self, wanted: tuple[Part, Chance]) -> Read:
+        part, chance = wanted
+        return self._rows.whole(part.ids, chance)
+
+
+def _as_it_is(read: Read) -> Read:
+    return read
+
+
+def _die_with_the_trainer(_number: int) -> None:
+    """In a reading process. It inherits the trainer's sockets: were it to outlive it, peers and master would
+    not see that the trainer is gone. SIGTERM asks the trainer to leave, and it still needs its batches."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,152 @@
+"""Machines: clusters, nodes, node pools, topologies, and what is set about scheduling."""
+
+from typing import Annotated, Any, Literal, Required, TypedDict
+
+from pliant.wire.limits import Length, Name, Range, Word
+from pliant.wire.workload import Page
+
+
+class ClusterItem(TypedDict):
+    """An entry of GET /api/v1/clusters (a bare array)."""
+
+    uuid: str
+    name: str
+    version: str
+    status: dict[str, str]  # state
+
+
+class GpuItem(TypedDict):
+    uuid: str
+    index: int
+    memoryBytes: int
+    allocated: float
+    releasing: float
+    promised: float
+    foreign: bool
+    workloads: list[str]
+
+
+class NodeItem(TypedDict):
+    """An entry of GET /api/v1/nodes."""
+
+    id: str
+    name: str
+    status: str  # Ready | NotReady | Unknown
+    nodePool: str
+    clusterUuid: str
+    createdAt: str
+    updatedAt: str
+    gpuInfo: dict[str, Any] | None  # gpuType, gpuCount
+    conditions: list[dict[str, Any]]
+    taints: list[dict[str, Any]]
+    # ours
+    labels: dict[str, str]
+    simulated: bool
+    draining: bool
+    cpuCores: float
+    cpuAllocated: float
+    memoryBytes: int
+    memoryAllocated: int
+    gpus: list[GpuItem]
+
+
+class NodeList(Page):
+    nodes: list[NodeItem]
+
+
+class TaintItem(TypedDict, total=False):
+    key: Required[Name]
+    value: Word
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]  # NoSchedule if not said
+    exclude: bool  # take it away
+
+
+class NodeRequest(TypedDict, total=False):
+    """What is named is set, all else stays."""
+
+    labels: Annotated[dict[Word, Word | None], Length(100)]  # null: take it away
+    taints: Annotated[list[TaintItem], Length(100)]
+
+
+Packing = Literal["binpack", "spread"]
+
+
+class Strategies(TypedDict, total=False):
+    cpu: Packing
+    gpu: Packing
+    # ours
+    device: Packing  # fractions over the GPUs of a node
+
+
+class PoolScheduling(TypedDict, total=False):
+    placementStrategy: Strategies
+    minGuaranteedRuntime: Word  # a duration such as 2m; a number is seconds
+
+
+class PoolRequest(TypedDict, total=False):
+    name: Word
+    labelKey: Word
+    labelValue: Word
+    placementStrategy: Strategies
+    schedulingConfiguration: PoolScheduling
+    networkTopologyId: Word | None  # null: none
+    # ours
+    networkTopologyName: Word  # '': none
+    minRuntimeSeconds: Annotated[float, Range(0, 10**10)]
+
+
+class NodePoolItem(TypedDict):
+    """An entry of GET /api/v1/node-pools."""
+
+    id: str
+    name: str
+    labelKey: str | None
+    labelValue: str | None
+    isDefault: bool
+    phase: str
+    placementStrategy: dict[str, str]  # cpu, gpu, ours device: binpack | spread
+    schedulingConfiguration: dict[str, Any]  # minGuaranteedRuntime "2m" or seconds
+    networkTopologyName: str | None
+    # ours
+    minRuntimeSeconds: float | None
+
+
+class NodePoolList(Page):
+    nodepools: list[NodePoolItem]
+
+
+class TopologyRequest(TypedDict, total=False):
+    name: Word
+    levels: Annotated[list[Word], Length(20)]  # node labels, the widest first
+    clusterId: Word
+
+
+class TopologyItem(TypedDict):
+    """An entry of GET /api/v1/network-topologies."""
+
+    id: str
+    name: str
+    clusterId: str
+    levels: list[str]  # node labels, the widest first
+    nodePools: list[str]  # names of those whose workloads mean it
+    # ours
+    nodes: int  # that carry all of its labels
+
+
+class TopologyList(Page):
+    networkTopologies: list[TopologyItem]
+
+
+class SettingItem(TypedDict):
+    name: str
+    value: str
+    default: str
+    isDefault: bool
+    about: str
+
+
+class SettingList(TypedDict):
+    """GET /api/v1/scheduling-settings. Ours."""
+
+    settings: list[SettingItem]
+    faults: list[str]  # rows that contradict the rest and are set aside

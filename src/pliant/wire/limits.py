@@ -1,0 +1,42 @@
+"""Bounds of what may be sent, beside the types that they bound. Who checks them is `pliant.api.models`."""
+
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A number within these, both included."""
+
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """So many characters, entries or keys. Text has no NUL; `plain` text no control character at all."""
+
+    most: int
+    least: int = 0
+    plain: bool = False
+
+
+Count = Annotated[int, Range(0, 2**31)]
+Size = Annotated[int, Range(0, 2**62)]
+Seconds = Annotated[int, Range(0, 10**10)]
+Amount = Annotated[float, Range(0, 10**9)]
+Bound = Annotated[float, Range(-1, 10**12)]  # -1: unlimited
+PortNumber = Annotated[int, Range(1, 65_535)]
+Text = Annotated[str, Length(2**20)]
+Word = Annotated[str, Length(1000)]
+Name = Annotated[str, Length(1000, least=1)]
+
+_Type = TypeVar("_Type", bound=type)
+EXACT: set[type] = set()
+"""Types of which a misspelt key is refused. Elsewhere it is let through and named: Run:ai has many more."""
+
+
+def exact(kind: _Type) -> _Type:
+    """A class decorator: a misspelt key here would silently change what is asked for, so it is refused."""
+    EXACT.add(kind)
+    return kind

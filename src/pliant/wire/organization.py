@@ -1,0 +1,177 @@
+"""Who owns quota: projects, departments, their quotas; priority classes and ranks."""
+
+from typing import Annotated, Any, Literal, TypedDict
+
+from pliant.wire.limits import Amount, Bound, Length, Range, Text, Word, exact
+from pliant.wire.workload import Page
+
+
+class Named(TypedDict, total=False):
+    id: Word
+    name: Word
+
+
+@exact
+class GpuQuota(TypedDict, total=False):
+    deserved: Bound  # GPUs
+    limit: Bound | None  # null or -1: unlimited
+    overQuotaWeight: Amount | None  # null: as the deserved quota
+
+
+@exact
+class PlainQuota(TypedDict, total=False):
+    """Millicores, or memory in `units`."""
+
+    deserved: Bound | None  # null or -1: unlimited
+    limit: Bound | None
+    overQuotaWeight: Amount  # taken and not used: weights are about GPUs
+    units: Literal["Mib", "MB", "GB"]  # MB if not said
+
+
+MinRuntime = Annotated[float, Range(0, 10**10)]
+
+
+@exact
+class QuotaRequest(TypedDict, total=False):
+    nodePool: Named  # not said: the pool `default`
+    gpu: GpuQuota
+    cpu: PlainQuota
+    memory: PlainQuota
+    priority: Word  # a rank
+    # ours
+    reclaimMinRuntimeSeconds: MinRuntime | None  # null: as the level above, then the pool
+    preemptMinRuntimeSeconds: MinRuntime | None
+
+
+TimeLimit = Annotated[int, Range(1, 10**10)] | None
+
+
+class Rules(TypedDict, total=False):
+    interactiveJobTimeLimitSeconds: TimeLimit
+    interactiveJobMaxIdleDurationSeconds: TimeLimit
+    interactiveJobPreemptIdleDurationSeconds: TimeLimit
+    trainingJobMaxIdleDurationSeconds: TimeLimit
+    trainingJobTimeLimitSeconds: TimeLimit
+
+
+class NodeTypes(TypedDict, total=False):
+    training: list[Word]
+    workspace: list[Word]
+
+
+class UnitRequest(TypedDict, total=False):
+    """A project or department. In a change, what is not named stays as it is."""
+
+    name: Word
+    description: Text
+    parentId: Word
+    resources: list[QuotaRequest]
+    schedulingRules: Rules
+    defaultNodePools: list[Word]
+    nodeTypes: NodeTypes
+    # ours
+    departmentName: Word
+
+
+class ResourceQuota(TypedDict):
+    deserved: float | None
+    limit: float | None
+    overQuotaWeight: float | None
+
+
+class PoolQuota(TypedDict):
+    """An entry of `resources` of projects and departments."""
+
+    nodePool: dict[str, str]  # {id, name}
+    gpu: ResourceQuota
+    cpu: ResourceQuota  # millicores
+    memory: dict[str, Any]  # ResourceQuota with `units` MB
+    priority: str | None  # rank
+    # ours
+    reclaimMinRuntimeSeconds: float | None
+    preemptMinRuntimeSeconds: float | None
+
+
+class Quantities(TypedDict):
+    gpu: float
+    cpu: float  # millicores
+    memory: float  # MB
+
+
+class QuotaStatus(TypedDict):
+    nodePoolName: str
+    allocated: Quantities
+    allocatedNonPreemptible: Quantities
+    requested: Quantities
+    # ours
+    fairShareGpus: float
+    pastUseGpuHours: float  # older use counting less
+    pastUseShare: float  # of what the pool had in the same time
+
+
+class OrgUnitItem(TypedDict):
+    """Body of GET /api/v1/org-unit/projects[/{id}] and departments[/{id}]."""
+
+    id: str
+    name: str
+    description: str
+    clusterId: str
+    parentId: str
+    createdAt: str
+    resources: list[PoolQuota]
+    schedulingRules: dict[str, int | None]
+    defaultNodePools: list[str]
+    nodeTypes: dict[str, Any]
+    status: dict[str, Any]  # phase, namespace, nodePoolQuotaStatuses, quotaStatus
+    totalResources: dict[str, Any]
+    # ours
+    departmentName: str
+    fairShareGpus: float
+    overQuotaGpus: float
+    quotaDerived: bool
+
+
+class ProjectList(Page):
+    projects: list[OrgUnitItem]
+
+
+class DepartmentList(Page):
+    departments: list[OrgUnitItem]
+
+
+class Ranks(TypedDict):
+    ranks: list[dict[str, Any]]
+
+
+class Priorities(TypedDict):
+    priorities: list[dict[str, Any]]
+
+
+class PriorityClassRequest(TypedDict, total=False):
+    name: Word
+    value: Annotated[int, Range(-(2**31), 2**31 - 1)]
+    description: Text
+
+
+class PriorityClassesRequest(TypedDict):
+    priorityClasses: Annotated[list[PriorityClassRequest], Length(1000, least=1)]
+
+
+class PriorityClassItem(TypedDict):
+    name: str
+    value: int
+    description: str
+    createdAt: str
+
+
+class PriorityClassList(TypedDict):
+    priorityClasses: list[PriorityClassItem]
+
+
+class Applied(TypedDict):
+    name: str
+    result: str  # created | configured | unchanged
+
+
+class AppliedList(TypedDict):
+    applied: list[Applied]

@@ -1,0 +1,117 @@
+"""What the scheduler thinks: verdicts, why, the queue, what-if, drains, fairness, replay. All ours."""
+
+from typing import Any, Literal, TypedDict
+
+from pliant.wire.limits import exact
+from pliant.wire.workload import EventItem, Reason
+
+
+class Verdict(TypedDict):
+    """Answer to a submission with ?dryRun=true."""
+
+    verdict: Literal["starts", "waits", "never"]
+    reason: Reason | None
+    placements: list[dict[str, Any]]
+    disrupted: list[dict[str, Any]]
+    notices: list[str]
+
+
+class Ahead(TypedDict):
+    name: str
+    project: str
+    gpus: float
+
+
+class WhyItem(TypedDict):
+    """GET /api/v1/workloads/{id}/why."""
+
+    reason: Reason | None
+    position: int | None
+    ahead: list[Ahead]  # the first of them
+    aheadCount: int
+    aheadGpus: float
+    history: list[EventItem]
+    unblock: dict[str, Any] | None  # what would let it start, and when it will
+
+
+class QueueEntry(TypedDict):
+    position: int
+    name: str
+    project: str
+    gpus: float
+    reason: Reason | None
+    since: str
+    remedy: dict[str, Any] | None  # what would let it start, of the first of its kind
+    like: str | None  # the first of its kind, behind which it waits
+
+
+class Queue(TypedDict):
+    """GET /api/v1/queue."""
+
+    entries: list[QueueEntry]
+
+
+@exact
+class Supposition(TypedDict):
+    """Body of POST /api/v1/what-if: changes, each with its kind. Others of its fields depend on the kind."""
+
+    changes: list[dict[str, Any]]
+
+
+class WhatIfItem(TypedDict):
+    differences: list[dict[str, Any]]
+    gpusBefore: float
+    gpusAfter: float
+    waitingBefore: int
+    waitingAfter: int
+
+
+@exact
+class Drain(TypedDict, total=False):
+    stop: bool  # stop what cannot move; else it runs to its end
+
+
+@exact
+class DrainSome(Drain, total=False):
+    """Which: by name, or all of a label such as that of a rack."""
+
+    nodes: list[str]
+    label: str
+    value: str
+
+
+class DrainItem(TypedDict):
+    nodes: list[str]
+    workloads: list[dict[str, Any]]
+    dryRun: bool
+
+
+class FairnessRow(TypedDict):
+    project: str
+    entitled: float
+    received: float
+    borrowed: float
+    lent: float
+    late: float
+    violatedSeconds: int
+    seenSeconds: int
+
+
+class Fairness(TypedDict):
+    """GET /api/v1/audit/fairness."""
+
+    windowSeconds: int
+    projects: list[FairnessRow]
+    jain: float | None
+    definitions: dict[str, str]
+
+
+class ReplayItem(TypedDict):
+    """GET /api/v1/replay."""
+
+    first: int | None
+    last: int | None
+    began: str | None
+    ended: str | None
+    bytes: int
+    most: int

@@ -1,0 +1,100 @@
+"""The server itself: errors, who one is, tokens, health, doctor."""
+
+from typing import Annotated, Literal, Required, TypedDict
+
+from pliant.wire.limits import Length
+
+
+class Problem(TypedDict):
+    """Every error: RFC 9457's members and Run:ai's side by side."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: int
+    message: str
+    details: str
+    # ours
+    reason: str  # stable word for machines: not-found, name-exists, bad-request, over-quota, conflict, ...
+
+
+class ServerItem(TypedDict):
+    """GET /api/v1/server, and part of it in <state>/server.json. Ours."""
+
+    url: str
+    version: str
+    pid: int
+    started: str
+    state: str
+    epoch: int
+    simulated: bool
+    cycles: int
+    uptime: float  # seconds
+    tasksRunning: int
+
+
+class Finding(TypedDict):
+    """One thing that may hold on a machine or not."""
+
+    what: str
+    holds: bool
+    text: str  # how, or why not
+
+
+class Doctor(TypedDict):
+    """GET /api/v1/server/doctor. Ours."""
+
+    findings: list[Finding]
+
+
+class TokenRequest(TypedDict, total=False):
+    """Body of POST /api/v1/token."""
+
+    grantType: Required[Literal["client_credentials", "app_token", "password", "refresh_token"]]
+    clientID: str
+    clientSecret: str
+    appID: str
+    appSecret: str
+    username: str
+    password: str
+    refreshToken: str
+
+
+class Tokens(TypedDict):
+    accessToken: str
+    refreshToken: str
+    expiresIn: int
+
+
+class OAuthTokens(TypedDict):
+    access_token: str
+    token_type: str
+    expires_in: int
+    refresh_token: str
+
+
+class Whoami(TypedDict):
+    user: str
+    id: str
+
+
+class VersionItem(TypedDict):
+    version: str
+    api: str
+
+
+class Health(TypedDict):
+    status: str
+
+
+class ShutdownRequest(TypedDict, total=False):
+    stopTasks: bool  # false if not said: they go on running
+
+
+class BackupRequest(TypedDict):
+    path: Annotated[str, Length(4096, least=1)]  # absolute, on the server's machine
+
+
+class BackupDone(TypedDict):
+    path: str

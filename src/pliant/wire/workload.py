@@ -1,0 +1,292 @@
+"""Workloads as they are: lists, pods, events, progress; and what is done with them."""
+
+from typing import Annotated, Any, Literal, NotRequired, Required, TypedDict
+
+from pliant.wire.limits import Length, Range, Text, Word
+
+
+class Page(TypedDict):
+    next: NotRequired[int | None]  # offset of the next page; absent on the last one
+
+
+class Counted(TypedDict):
+    count: int
+
+
+class Reason(TypedDict):
+    code: str
+    message: str
+    numbers: dict[str, Any]
+
+
+class AmountPair(TypedDict):
+    request: float | None
+    limit: float | None
+
+
+class MemoryPair(TypedDict):
+    request: str | None
+    limit: str | None
+
+
+class RequestedResources(TypedDict):
+    gpuRequestType: Literal["portion", "memory"] | None
+    gpu: AmountPair | None
+    gpuMemory: MemoryPair | None
+    cpu: AmountPair | None
+    cpuMemory: MemoryPair | None
+
+
+class AllocatedResources(TypedDict):
+    gpu: float  # what its live attempts really occupy; 0 while pending
+    gpuMemory: str | None
+    cpu: float
+    cpuMemory: str | None
+
+
+class RequestedPods(TypedDict):
+    number: int
+    min: int
+    max: int
+    parallelism: int
+    completions: int
+
+
+class GpuShare(TypedDict):
+    """What a living pod may use of one GPU, and what it uses: as its node saw it about a second ago."""
+
+    workload: str
+    pod: str
+    gpu: str  # uuid
+    limitBytes: int
+    requestBytes: int  # always there; what is between is lent
+    usedBytes: int
+    processes: int  # that use it
+    refused: int  # allocations beyond a limit, of the pod
+    enforcement: str  # enforced by shim | cooperative | scheduled, not enforced
+    why: str  # why no better; empty where it is enforced
+    trouble: str  # what is wrong: who escaped, what was tampered with; empty: nothing
+
+
+class ProgressPoint(TypedDict):
+    at: str
+    step: int
+    world: int
+    goodput: float
+    loss: float | None
+
+
+class Progress(TypedDict):
+    """How far a training job says that it is."""
+
+    at: str
+    state: str  # waiting, training, parked, finished, failed
+    step: int  # updates of the model that are done
+    stepsTotal: int  # 0: unknown
+    epoch: int
+    epochs: int
+    records: int
+    skipped: int
+    world: int  # workers that train now
+    goodput: float  # records per second in steps that count
+    loss: float | None
+    stepMsBySize: dict[str, float]  # by number of workers
+
+
+class ProgressHistory(TypedDict):
+    """GET /api/v1/workloads/{id}/progress: oldest first."""
+
+    points: list[ProgressPoint]
+
+
+class WorkloadItem(TypedDict):
+    """An entry of GET /api/v1/workloads and the body of GET /api/v1/workloads/{id}."""
+
+    id: str
+    name: str
+    type: str  # Workspace | Training | Distributed | Inference
+    phase: str
+    phaseMessage: str
+    phaseReason: str | None  # NonPreemptibleOverQuota | OverLimit | None
+    phaseUpdatedAt: str
+    desiredPhase: str
+    priority: int
+    priorityClassName: str
+    preemptible: bool
+    category: str
+    projectId: str
+    projectName: str
+    departmentId: str
+    departmentName: str
+    clusterId: str
+    namespace: str
+    submittedBy: str
+    source: str
+    createdAt: str
+    completedAt: str | None
+    deletedAt: str | None
+    runningPods: int
+    requestedPods: RequestedPods
+    workloadRequestedResources: RequestedResources
+    podsRequestedResources: RequestedResources
+    allocatedResources: AllocatedResources
+    requestedNodePools: list[str]
+    currentNodePools: list[str]
+    images: list[str]
+    urls: list[str]
+    command: str
+    arguments: str
+    environmentVariables: dict[str, str]
+    labels: dict[str, str]
+    totalPendingTimeSeconds: int
+    totalRunningTimeSeconds: int
+    guaranteedRuntimeEndsAt: str | None
+    actionsSupport: dict[str, bool]
+    distributedFramework: str | None
+    # ours
+    status: str  # v1 word: Pending, ContainerCreating, Running, Terminating, Succeeded, Failed, Suspended ...
+    jobType: str  # v1 word: Train, Interactive, Interactive-Preemptible, Inference
+    pendingPods: int
+    elastic: bool
+    node: str  # name, "<multiple>" or ""
+    nodes: list[str]
+    nodeType: str
+    reason: Reason | None  # why it waits, or why it last lost something
+    queuePosition: int | None
+    fraction: str | None  # how a GPU fraction is held, and why no better; what is wrong with it
+    gpuShares: list[GpuShare]
+    overQuotaGpus: float
+    progress: Progress | None  # what its job reported last
+
+
+class WorkloadList(Page):
+    workloads: list[WorkloadItem]
+
+
+class Outcome(TypedDict):
+    """Answer to GET /api/v1/workloads/{id}/outcome: how it ended."""
+
+    phase: str
+    exitCode: int | None  # None until it has ended; the highest of its tasks; 143 if cancelled or deleted
+    signal: int | None  # that ended the task whose exit code this is
+    outOfMemory: bool
+    cancelled: bool
+    deleted: bool
+    gone: bool  # deleted, and nothing of it lives any more
+    message: str
+    runningSeconds: int
+    gpuHours: float
+
+
+class HistoryEntry(TypedDict):
+    """An entry of GET /api/v1/history: one workload, also when it is deleted."""
+
+    number: int  # order of submission
+    id: str
+    name: str
+    projectName: str
+    submittedBy: str
+    submittedAt: str
+    completedAt: str | None
+    waitedSeconds: int
+    gpus: float  # that the last attempts of its tasks held
+    attempts: int
+    outcome: Outcome
+
+
+class History(TypedDict):
+    entries: list[HistoryEntry]
+
+
+class PodItem(TypedDict):
+    """An entry of GET /api/v1/workloads/{id}/pods: one task."""
+
+    name: str  # `<workload>-<group>-<index>`
+    status: str
+    createdAt: str | None
+    completedAt: str | None
+    nodeName: str
+    containers: list[dict[str, Any]]
+    allocatedResources: AllocatedResources
+    # ours
+    attempt: int
+    gpus: list[str]  # uuids
+    exitCode: int | None
+    message: str
+    failures: int  # failed attempts that count against retryLimit
+    retryLimit: int
+    retryAt: str | None  # it is not started again before
+
+
+class PodList(Page):
+    pods: list[PodItem]
+
+
+class EventItem(TypedDict):
+    """An entry of GET /api/v1/workloads/{id}/events; the history with its reasons."""
+
+    createdAt: str
+    type: Literal["Normal", "Warning"]
+    reason: str  # kind of event
+    message: str
+    source: str
+    involvedObject: dict[str, str]
+    id: str
+    # ours
+    who: str
+    code: str  # code of the typed reason
+    numbers: dict[str, Any]
+    decision: str
+    attempt: str
+
+
+class EventList(Page):
+    events: list[EventItem]
+
+
+class RecordList(Page):
+    """GET /api/v1/workloads/{id}/history."""
+
+    records: list[dict[str, Any]]
+
+
+class Batch(TypedDict):
+    """Body of POST /api/v1/workloads/batch."""
+
+    ids: Annotated[list[Word], Length(100, least=1)]
+    action: Literal["cancel", "delete", "suspend", "resume"]
+
+
+class BatchDone(TypedDict):
+    id: str
+    succeeded: list[str]
+    failed: list[dict[str, Any]]
+
+
+Screen = Annotated[int, Range(1, 10_000)]
+
+
+class Command(TypedDict, total=False):
+    """Body of POST /api/v1/workloads/{id}/exec: to run inside a task."""
+
+    command: Required[Annotated[list[Text], Length(10_000, least=1)]]
+    tty: bool
+    stdin: bool
+    rows: Screen  # 24 if not said
+    columns: Screen  # 80
+    pod: Word
+
+
+class Resized(TypedDict):
+    """Body of POST /api/v1/exec/{session}/resize."""
+
+    rows: Screen
+    columns: Screen
+
+
+class ExecStarted(TypedDict):
+    id: str
+
+
+class ExecState(TypedDict):
+    exitCode: int | None

@@ -1,0 +1,12 @@
+"""Whether an answer is of its type on the wire: keys and values, nothing missing and nothing more."""
+
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from pliant.api.models import answer_type
+
+
+def conform(kind: Any, answer: Any) -> Any:
+    """The answer with its keys as attributes; raises ValidationError."""
+    return TypeAdapter(answer_type(kind)).validate_python(answer, strict=True)

@@ -1,0 +1,88 @@
+"""docs/reference/habits.md, typed line by line: what works, and what is answered with a command."""
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from examples.walkthrough import Stage
+from pliant.cli.main import main
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "habits.md"
+CLASSES = """\
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata:
+  name: urgent
+value: 1000
+"""
+
+
+class Habit(NamedTuple):
+    typed: str
+    works: bool
+    cure: str  # what the error contains where it does not work
+
+
+def habits() -> Iterator[Habit]:
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("| `"):
+            typed, what, cure = (cell.strip() for cell in line.strip("|").split(" | ", 2))
+            assert what in ("works", "exit 2"), line
+            yield Habit(typed.strip("`"), what == "works", cure.strip("| `"))
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    stage = Stage(tmp_path / "stage")
+    try:
+        for command in (
+            "pliant up --simulate 2x2",
+            "pliant project create team-a --quota 2",
+            "runai config project team-a",
+            "pliant submit done -i ubuntu --command -- true",
+            "pliant submit t -i ubuntu -g 1 --command -- sleep infinity",
+            "pliant wait done",
+            "pliant wait t --for running",
+        ):
+            made = stage.run(command)
+            assert made.code == 0, f"{command}: {made.said}"
+        for name, value in stage.env.items():
+            monkeypatch.setenv(name, value)
+        (tmp_path / "classes.yaml").write_text(CLASSES)
+        monkeypatch.chdir(tmp_path)
+        with open(os.devnull) as nothing:  # as input: what asks or reads must not wait for a person
+            monkeypatch.setattr(sys, "stdin", nothing)
+            yield stage
+    finally:
+        left = stage.close()
+    assert left == {}
+
+
+def test_every_line_works_or_names_the_command_to_type(
+    served: Stage, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = list(habits())
+    assert len(lines) > 120
+    wrong = []
+    for habit in lines:
+        words = shlex.split(habit.typed)[1:]
+        monkeypatch.setattr(sys, "argv", ["/usr/bin/pliant", *words])
+        capfd.readouterr()
+        code = main(words)
+        said = "".join(capfd.readouterr())
+        if habit.works and code:
+            wrong.append(f"{habit.typed}: exit code {code}: {said}")
+        elif not habit.works and (code != 2 or habit.cure not in said):
+            wrong.append(f"{habit.typed}: exit code {code}, without {habit.cure!r}: {said}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_cell_is_lost() -> None:
+    assert all(habit.works == (habit.cure == "") for habit in habits())
+    assert not re.search(r"\| exit 2 \| *\|", PAGE.read_text())
