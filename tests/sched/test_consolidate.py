@@ -53,6 +53,24 @@ def test_for_whom_work_is_moved(pending, moves):
     assert len(t.decisions(verb="move")) == moves
 
 
+@pytest.mark.parametrize("victims", ["least", "youngest"])
+@pytest.mark.parametrize("second", ["two a g2 @n2", "two a g2 p25 @n2"])
+def test_if_who_goes_first_has_no_other_place_another_moves(victims, second):
+    """Only the job of 1 GPU fits on the other node, whoever is the youngest."""
+    t = Ticker(
+        world("n1:4 n2:4", "a=8", "three a g3 @n1", "one a g1 @n2", second, "waits a g2"),
+        settings=Settings(victims=victims),
+    )
+    t.settle()
+    assert [decision.workload for decision in t.decisions(verb="move")] == ["one"]
+    assert t.rows("waits", "two") == ["two Running 2 n2", "waits Running 2 n2"]
+
+
+def test_nobody_moves_if_all_on_each_node_have_no_other_place():
+    t = settled("n1:4 n2:4", "a=9", "three a g3 @n1", "also a g3 @n2", "waits a g2")
+    assert not t.decisions(verb="move") and t.running() == {"three": 3, "also": 3}
+
+
 def test_of_equal_tasks_the_last_moves():
     t = settled("n1:2 n2:2", "a=4", "gang a g1 x2 @n1,n2", "big a g2")
     (moved,) = t.decisions(verb="move")

@@ -13,6 +13,10 @@ FEW = 16
 """Among more units lighter ones are not looked for, and none is left out by placing everything anew."""
 
 
+ELSEWHERE = 4
+"""So many times what moves is looked for once more without those that have no other place."""
+
+
 class Modes:
     """Of one search: iterate, simulate each mode, and note the attempt before asking for the next."""
 
@@ -87,6 +91,11 @@ class Modes:
             for lasting in (False, True):
                 mode = SearchMode(aim, lasting, relocates=relocates, sheltered=sheltered)
                 yield mode
+                for _ in range(ELSEWHERE if policy.moves else 0):
+                    if self.last.homeless <= mode.keeps:
+                        break  # nobody stood in the way who has no other place
+                    mode = replace(mode, keeps=mode.keeps | self.last.homeless)
+                    yield mode
                 self.back()
                 if policy.lacking() is not None:
                     yield replace(mode, own_bound=True)

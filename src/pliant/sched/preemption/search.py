@@ -240,7 +240,10 @@ class Simulation:
         """Place again what must not be lost, large before small; False if something finds no place."""
         for part in fit.by_size([unit.again for unit in units if unit.again is not None]):
             cls = self._places.nodes_for(self._world.workloads[part.task[0]], self._policy.pool)
-            if not self._effort.spend(1) or not fit.place_again(self._world, cls, part, self._pool):
+            if not self._effort.spend(1):
+                return False
+            if not fit.place_again(self._world, cls, part, self._pool):
+                self._attempt.homeless.add(part.task[0])
                 return False
         return True
 
