@@ -133,7 +133,7 @@ MUTANTS = (
     ),
     Mutant(
         "the order of siblings reversed",
-        (("shares.queue_order:queue_key", "standing.created,", "-standing.created,"),),
+        (("shares.queue_order:queue_order", "standing.created,", "-standing.created,"),),
         World("n1:1", "a=1 b=1", ("b1 b g1", "a1 a g1"), {"a1": 1}).check,
     ),
     Mutant(

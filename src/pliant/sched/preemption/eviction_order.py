@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pliant.model.quantity import Resources
 from pliant.model.workload import Workload
 from pliant.sched.shares.fair_share import Standing
-from pliant.sched.shares.queue_order import ROOT, dominant, measure_of, queue_key
+from pliant.sched.shares.queue_order import ROOT, dominant, measure_of, queue_order
 from pliant.sched.world.chunks import Step, core_priority, priority_of
 from pliant.sched.world.queue_tree import NOTHING
 from pliant.sched.world.state import World
@@ -103,12 +103,17 @@ class EvictionOrder:
             self._world.tally(queue, self._pool),
         )
         measure = measure_of(standing.allocatable, self._world.capacity.get(self._pool, NOTHING))
-        key = queue_key(queue, standing, tally, NOTHING, measure)
+        key = queue_order(queue, standing, tally, NOTHING, measure)
         left = tally.claimed.minus(self._gone[project]).minus(self._left[project][-1].amount)
         return (
-            *(-int(it) for it in key[:4]),
+            -key.above_fair_share,
+            -key.above_quota,
+            -key.rank,
+            -key.beyond_reach,
             -dominant(*left, measure),
-            *(-it for it in key[5:8]),
+            -key.share,
+            -key.reach,
+            -key.created,
             -self._older[queue],
         )
 

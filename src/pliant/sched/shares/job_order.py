@@ -12,10 +12,10 @@ from pliant.sched.shares.queue_order import (
     Aged,
     JobKey,
     Measure,
-    QueueKey,
+    QueueOrder,
     job_key,
     measure_of,
-    queue_key,
+    queue_order,
 )
 from pliant.sched.world.chunks import Chunk
 from pliant.sched.world.queue_tree import NOTHING
@@ -43,9 +43,9 @@ class Queue:
         self.measure = measure
         self.parent = parent  # None: it is the root
         self.jobs: list[Job] = []  # a heap; empty of all but projects
-        self.below: list[tuple[QueueKey, Queue]] = []  # a heap; empty of projects
+        self.below: list[tuple[QueueOrder, Queue]] = []  # a heap; empty of projects
         self.version = -1  # of the world for which `keys` hold
-        self.keys: dict[Resources, QueueKey] = {}  # its key, by what its next job asks for
+        self.keys: dict[Resources, QueueOrder] = {}  # its key, by what its next job asks for
 
     def next(self) -> Resources:
         """What its next job asks for."""
@@ -54,14 +54,14 @@ class Queue:
             queue = queue.below[0][1]
         return queue.jobs[0][3]
 
-    def key_at(self, version: int) -> QueueKey:
+    def key_at(self, version: int) -> QueueOrder:
         """Its key among its siblings, as the world is now."""
         if self.version != version:
             self.version, self.keys = version, {}
         adding = self.next()
         found = self.keys.get(adding)
         if found is None:
-            found = queue_key(self.key, self.standing, self.tally, adding, self.measure)
+            found = queue_order(self.key, self.standing, self.tally, adding, self.measure)
             self.keys[adding] = found
         return found
 

@@ -1,6 +1,7 @@
-"""Who is next: a walk down the queue tree that always takes the most deprived queue, then its best job."""
+"""By what queues and jobs are ordered: comparators by name, the first that differs decides."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from pliant.model.quantity import GPU, Resources
 from pliant.model.workload import Workload
@@ -10,7 +11,6 @@ from pliant.sched.world.queue_tree import NOTHING
 from pliant.sched.world.tally import Tally
 
 JobKey = tuple[int, int, int, str]
-QueueKey = tuple[bool, bool, int, bool, int, int, int, int, str]
 ROOT = ""
 NOBODY = Standing(NOTHING, NOTHING, NOTHING, 0, 0, NOTHING)
 """Of the root, which has no siblings."""
@@ -23,6 +23,20 @@ Aged = Callable[[Workload, int], int]
 """A priority with what the workload has won by waiting."""
 
 
+class QueueOrder(NamedTuple):
+    """The comparators of queues beside one another, in their order: the smaller goes first."""
+
+    above_fair_share: bool  # it has more than its fair share of every resource
+    above_quota: bool  # with what it asks for it has more than its quota of some resource
+    rank: int  # the higher rank first
+    beyond_reach: bool  # it asks for something of which it may have nothing
+    share_with: int  # dominant share of its reach, with what it asks for
+    share: int  # the same without
+    reach: int  # milli-GPUs that it may have
+    created: int
+    key: str
+
+
 def job_key(chunk: Chunk, aged: Aged | None = None) -> JobKey:
     """Priority, then below the core before at it before above it, then age."""
     workload = chunk.workload
@@ -30,12 +44,14 @@ def job_key(chunk: Chunk, aged: Aged | None = None) -> JobKey:
     return (-priority, chunk.standing, workload.serial, workload.id)
 
 
-def queue_key(key: str, standing: Standing, tally: Tally, adding: Resources, measure: Measure) -> QueueKey:
-    """Smaller goes first. Ratios are exact: integers scaled by 2**64, see dominant()."""
+def queue_order(
+    key: str, standing: Standing, tally: Tally, adding: Resources, measure: Measure
+) -> QueueOrder:
+    """Where a queue stands. Ratios are exact: integers scaled by 2**64, see dominant()."""
     gpu, cpu, memory = tally.gpu, tally.cpu, tally.memory
     with_gpu, with_cpu, with_memory = gpu + adding[0], cpu + adding[1], memory + adding[2]
     due, fair, reach = standing.deserved, standing.fair, standing.allocatable
-    return (
+    return QueueOrder(
         gpu > fair[0] and cpu > fair[1] and memory > fair[2],
         with_gpu > due[0] or with_cpu > due[1] or with_memory > due[2],
         -standing.rank,
