@@ -278,8 +278,8 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
         (
             {"compute": {"gpuDevicesRequest": 0}},
             snapshot(
-                "400 0.00 is no number of GPUs to ask for. Ask for 1 or more, for a fraction such as "
-                "0.5, or leave it out for a workload without GPUs."
+                "400 A job cannot ask for 0 GPUs. Ask for 1 or more, for a fraction such as 0.5, or leave "
+                "it out for a workload without GPUs."
             ),
         ),
         (
@@ -322,6 +322,28 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
         (
             {"compute": {"gpuMemoryRequest": "5G", "gpuPortionRequest": 0.5}},
             snapshot("400 A portion and an amount of GPU memory were both asked for. Choose one of them."),
+        ),
+        (
+            {"compute": {"gpuMemoryRequest": "5G", "gpuDevicesRequest": 2}},
+            snapshot(
+                "400 Several GPUs can be shared by portion only. Ask for a portion of each, or for "
+                "memory of one GPU."
+            ),
+        ),
+        (
+            {"compute": {"gpuPortionRequest": 0.5, "gpuPortionLimit": 0.2}},
+            snapshot("400 The limit on portion is below the request. Raise the limit or leave it out."),
+        ),
+        (
+            {"parallelism": 3, "completions": 2},
+            snapshot(
+                "400 3 of 2 runs cannot be under way at once. State completions, or a parallelism that "
+                "is not above it."
+            ),
+        ),
+        (
+            {"completions": 2, "elastic": True, "compute": {"gpuDevicesRequest": 1}},
+            snapshot("400 An elastic workload has one run. Leave out completions and parallelism."),
         ),
         (
             {"compute": {"gpuRequestType": "memory", "gpuDevicesRequest": 1}},

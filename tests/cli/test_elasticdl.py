@@ -185,7 +185,6 @@ def test_other_verbs(elasticdl: Elasticdl, fake: Fake, model: Path, verb: str, m
             "--worker_pod_priority 0.5: all workers have one priority",
         ),
         ("--job_name=j --codec_type=json", "--codec_type json: one of bytes, tf_example."),
-        ("--job_name=J", "'J' is no name for a job"),
         ("", "--job_name must be set."),
         ("--job_name=j --train_data_dir=digits:0", "--train_data_dir digits:0: write digits:N"),
         ("--job_name=j --train_data_dir=/no/such", "--train_data_dir /no/such: there is no /no/such."),

@@ -176,8 +176,6 @@ WRONG = [
     ("node taint node-1 gpu=x:NoSchedule-", "'gpu=x:NoSchedule-': expected KEY[=VALUE]:EFFECT"),
     ("cluster settings stale-grace", "settings stale-grace: expected NAME=VALUE."),
     ("cluster settings ageing=1h ageing=2h", "one of them is named twice."),
-    ('submit "" -i ubuntu', "'' is no name for a workload"),
-    ('training submit --name "" -i ubuntu', "'' is no name for a workload"),
 ]
 
 

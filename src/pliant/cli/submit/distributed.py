@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from pliant.cli.lazy import LazyGroup, TailCommand, tail
 from pliant.cli.session import Session, pass_session
 from pliant.cli.submit import submission, v1, v2
+
+if TYPE_CHECKING:
+    from pliant.wire.submission import AnySubmission, Distributed, Spec
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -84,36 +87,21 @@ def _master(function: _Function) -> _Function:
     )
 
 
-def _distribution(framework: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the spec that say how many."""
-    workers, least, most = given.get("workers"), given.get("min_replicas"), given.get("max_replicas")
-    spec: dict[str, Any] = {
-        "distributedFramework": framework,
-        "numWorkers": workers or given.get("processes") or 1,
+def _distributed(body: AnySubmission, framework: str, given: Mapping[str, Any]) -> Distributed:
+    """The submission of one task made one of several."""
+    fields = {
+        "numWorkers": given.get("workers") or given.get("processes") or 1,
+        "minReplicas": given.get("min_replicas"),
+        "maxReplicas": given.get("max_replicas"),
+        "slotsPerWorker": given.get("slots_per_worker"),
+        "cleanPodPolicy": given.get("clean_pod_policy"),
     }
-    asked = spec["numWorkers"]
-    if least is not None and least > asked:
-        raise click.UsageError(f"--min-replicas {least} is more than --workers {asked}.")
-    if most is not None and most < asked:
-        raise click.UsageError(f"--max-replicas {most} is less than --workers {asked}.")
-    if given["elastic"]:
-        raise click.UsageError(
-            "--elastic is for a single task; let the number of workers vary: --min-replicas, --max-replicas."
-            if framework == "PyTorch"
-            else f"--elastic is for a single task, and the number of {framework} workers cannot vary."
-        )
-    for field, value in (
-        ("minReplicas", least),
-        ("maxReplicas", most),
-        ("slotsPerWorker", given.get("slots_per_worker")),
-        ("cleanPodPolicy", given.get("clean_pod_policy")),
-    ):
-        if value is not None:
-            spec[field] = value
-    return spec
+    said = {field: value for field, value in fields.items() if value is not None}
+    spec = {**body["spec"], "distributedFramework": framework, **said}
+    return cast("Distributed", {**body, "spec": spec, **_master_spec(given)})
 
 
-def _master_spec(given: Mapping[str, Any]) -> dict[str, Any]:
+def _master_spec(given: Mapping[str, Any]) -> Distributed:
     """The parts of the body that describe the master; empty: it is like the workers."""
     prefix = "master_"
     said = {
@@ -125,7 +113,7 @@ def _master_spec(given: Mapping[str, Any]) -> dict[str, Any]:
         return {"masterSpecSameAsWorker": False}
     if not said:
         return {}
-    spec: dict[str, Any] = {}
+    spec: Spec = {}
     if priority := said.pop("priority", None):
         spec["priorityClass"] = priority
     for key in ("command", "args"):
@@ -151,10 +139,8 @@ def _second(framework: str, *more: Callable[[Any], Any]) -> click.Command:
     def command(session: Session, ctx: click.Context, **given: Any) -> int | None:
         """Submit a workload of several tasks: its core starts at once or not at all. Words after `--` are its
         arguments, with -c its command."""
-        distribution = _distribution(framework, given)
-        body = v2.request(given, tail(ctx), "Distributed")
-        body["spec"] |= distribution
-        return submission.finish(session, "Distributed", body | _master_spec(given), given)
+        body = _distributed(v2.request(given, tail(ctx)), framework, given)
+        return submission.finish(session, "Distributed", body, given)
 
     return command
 
@@ -169,11 +155,9 @@ def _first(name: str, framework: str, *more: Callable[[Any], Any]) -> click.Comm
     @pass_session
     def command(session: Session, ctx: click.Context, **given: Any) -> int | None:
         """Submit a job of several tasks: its core starts at once or not at all."""
-        distribution = _distribution(framework, given)
         body, _ = v1.request(given, tail(ctx))
         v1.note_spelling(session, ctx, given, body)
-        body["spec"] |= distribution
-        return v1.finish(session, "Distributed", body | _master_spec(given), given)
+        return v1.finish(session, "Distributed", _distributed(body, framework, given), given)
 
     return command
 

@@ -38,8 +38,8 @@ def run(session: Session, ctx: click.Context, **given: Any) -> int:
     words = tail(ctx)
     if given["job_name_prefix"] is None:
         given["job_name_prefix"] = "run"
-    if given["backoff_limit"] is None:
-        given["backoff_limit"] = 0
+    if given["backoffLimit"] is None:
+        given["backoffLimit"] = 0
     body, kind = request(given, words)
     answer = submission.accepted(session, kind, body, dry_run=given["dry_run"])
     if answer is None:

@@ -135,7 +135,7 @@ def request_of(ask: Submission) -> Request:
     if ask.gpus is not None:
         if ask.gpus < 0 or (ask.gpus == 0 and ask.portion is None and ask.gpu_memory is None):
             raise BadRequest(
-                f"{format_gpus(ask.gpus)} is no number of GPUs to ask for.",
+                f"A job cannot ask for {ask.gpus // GPU} GPUs.",
                 "Ask for 1 or more, for a fraction such as 0.5, or leave it out for a workload without GPUs.",
             )
         if ask.gpus < GPU:
@@ -162,6 +162,11 @@ def request_of(ask: Submission) -> Request:
                 "Ask for at least 100M.",
             )
         devices = max(devices, 1)
+        if devices > 1:
+            raise BadRequest(
+                "Several GPUs can be shared by portion only.",
+                "Ask for a portion of each, or for memory of one GPU.",
+            )
     for limit, least, what in (
         (ask.portion_limit, portion, "portion"),
         (ask.gpu_memory_limit, ask.gpu_memory or 0, "GPU memory"),
