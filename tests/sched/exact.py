@@ -62,7 +62,7 @@ class Exact:
         self.scene = scene
         self.winner = scene.workloads[winner]
         world = scene.world()
-        world.settle()
+        world.update_sets()
         asked = pending(world).get(DEFAULT_POOL, {})
         self.standing = standings(world, DEFAULT_POOL, asked)
         bare = dict(asked)

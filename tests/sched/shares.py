@@ -8,7 +8,7 @@ from pliant.sched.world.state import World
 
 def fair_shares(world: World, pool: str, past_use: int = 0) -> dict[str, int]:
     """Milli-GPUs of a pool that each department and project may have now, by id."""
-    world.settle()
+    world.update_sets()
     standing = standings(world, pool, pending(world).get(pool, {}), past_use)
     found = {did: standing[department_key(did)].fair.gpu for did in sorted(world.departments)}
     return {**found, **{pid: standing[pid].fair.gpu for pid in sorted(world.projects)}}

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pliant.sched.actions.allocate import allocate
 from pliant.sched.actions.consolidate import consolidate
-from pliant.sched.actions.context import Block, Cycle, Lane, PolicyFor
+from pliant.sched.actions.context import Block, Cycle, PolicyFor, PoolChoice
 from pliant.sched.actions.grow import grow
 from pliant.sched.actions.hasten import hasten, hasten_first
 from pliant.sched.actions.intents import Deriver
@@ -22,7 +22,7 @@ from pliant.sched.actions.stale import stale
 from pliant.sched.actions.stay import stay
 from pliant.sched.explain.verdicts import verdicts
 from pliant.sched.placement import fit
-from pliant.sched.placement.eligibility import Kin
+from pliant.sched.placement.eligibility import Equivalence
 from pliant.sched.plan import Decision, Plan, Verb
 from pliant.sched.preemption.decisions import decisions
 from pliant.sched.preemption.policy import Policy
@@ -67,7 +67,7 @@ def _unswept() -> Iterator[None]:
 def _decided(world: World, now: int, settings: Settings) -> Plan:
     mark = world.checkpoint()
     try:
-        world.settle()
+        world.update_sets()
         cycle = Cycle(world, now, settings)
         reserving = Reserving(cycle, cycle.shares, now, cycle.positions)
         release(cycle)
@@ -81,7 +81,7 @@ def _decided(world: World, now: int, settings: Settings) -> Plan:
     finally:
         world.undo(mark)
         world.forget_kept()
-        world.settle()
+        world.update_sets()
 
 
 def _act(cycle: Cycle, reserving: Reserving, name: str) -> None:
@@ -98,24 +98,24 @@ def _act(cycle: Cycle, reserving: Reserving, name: str) -> None:
 def serve(cycle: Cycle, reserving: Reserving, action: str, policy_for: PolicyFor) -> None:
     """Let every blocked workload take from others, in fair order; it then asks for what follows."""
     world = cycle.world
-    for lane in cycle.turns():
-        pool = lane[1]
-        batches = list(_useful(cycle, lane, policy_for))
+    for choice in cycle.turns():
+        pool = choice[1]
+        batches = list(_useful(cycle, choice, policy_for))
         if action != "shrink":  # bonus may be taken at once
             batches = [[it for it in batch if not cycle.delayed(it.workload)] for batch in batches]
         if not any(batches):
             continue
         order = cycle.order(pool, batches)
-        failed: set[Kin] = set()
+        failed: set[Equivalence] = set()
         while (job := order.pop()) is not None and cycle.effort.steps > 0:
             chunk, adding = job
             if not world.asks(chunk):
                 continue  # it lost what it had while it waited for its turn
-            kin, before = cycle.kin(chunk, pool), world.gpu_of(chunk.workload.id)
-            policy = policy_for(cycle, chunk, pool, adding) if kin not in failed else None
+            equivalence, before = cycle.equivalence(chunk, pool), world.gpu_of(chunk.workload.id)
+            policy = policy_for(cycle, chunk, pool, adding) if equivalence not in failed else None
             with reserving.seen_by(chunk, pool):
                 served = policy is not None and cycle.try_place(chunk, pool, adding)
-                if policy is not None and not served and _taken(cycle, policy, kin):
+                if policy is not None and not served and _taken(cycle, policy, equivalence):
                     served = True
                     failed.clear()
             if served:
@@ -124,32 +124,32 @@ def serve(cycle: Cycle, reserving: Reserving, action: str, policy_for: PolicyFor
                 if following is not None and not cycle.rests(following):
                     order.push(following, cycle.adding(following, pool))
             else:
-                failed.add(kin)
+                failed.add(equivalence)
                 alike = (chunk, *filter(world.asks, order.following()))
                 refusal = cycle.shares.refuse(chunk, pool, adding)
-                cycle.block(lane, Block(chunk, pool, adding, refusal, kin), alike)
+                cycle.block(choice, Block(chunk, pool, adding, refusal, equivalence), alike)
 
 
-def _useful(cycle: Cycle, lane: Lane, policy_for: PolicyFor) -> Iterator[Batch]:
-    """What failed in this lane and is still wanted, if the action may do anything for it."""
-    for alike in cycle.failures.get(lane, {}).values():
+def _useful(cycle: Cycle, choice: PoolChoice, policy_for: PolicyFor) -> Iterator[Batch]:
+    """What failed in this choice and is still wanted, if the action may do anything for it."""
+    for alike in cycle.failures.get(choice, {}).values():
         asking = list(filter(cycle.world.asks, alike.values()))
-        if asking and policy_for(cycle, asking[0], lane[1], cycle.adding(asking[0], lane[1])) is not None:
+        if asking and policy_for(cycle, asking[0], choice[1], cycle.adding(asking[0], choice[1])) is not None:
             yield sorted(asking, key=job_key)
 
 
-def _taken(cycle: Cycle, policy: Policy, kin: Kin) -> bool:
+def _taken(cycle: Cycle, policy: Policy, equivalence: Equivalence) -> bool:
     """Place a chunk by taking from others; the decisions about them are recorded."""
     if not policy.within_reach():
         return False
     world, chunk, mark = cycle.world, policy.chunk, cycle.world.checkpoint()
-    prices = cycle.prices.pop(kin, None)
+    prices = cycle.prices.pop(equivalence, None)
     if prices is None or not prices.still_holds():
         youngest = cycle.settings.victims == "youngest"
         project = chunk.workload.project
         prices = PriceCache(cycle.shares, world, project, policy.pool, youngest=youngest, moves=policy.moves)
     attempt = search(policy, cycle.effort, prices)
-    cycle.came_upon(kin, attempt)
+    cycle.came_upon(equivalence, attempt)
     if not attempt.found:
         return False
     fit.tidy(world, cycle.nodes_for(chunk.workload, policy.pool), chunk, cycle.pool(policy.pool))
@@ -159,7 +159,7 @@ def _taken(cycle: Cycle, policy: Policy, kin: Kin) -> bool:
             world.undo(mark)
             return False
     if attempt.heaps:
-        prices.heaps, prices.mark, cycle.prices[kin] = attempt.heaps, mark, prices
+        prices.heaps, prices.mark, cycle.prices[equivalence] = attempt.heaps, mark, prices
     for decision in decisions(policy, attempt):
         cycle.record(decision)
     cycle.room_freed()

@@ -224,10 +224,10 @@ def _suggested(state: State, now: int) -> tuple[Suggested, ...]:
     """Those that wait for the same share one search, which is about the first of them."""
     until = time.monotonic() + ALL
     world, verdicts = state.world, state.verdicts
-    world.settle()
+    world.update_sets()
     kinds = [
         sorted(known, key=lambda wid: verdicts[wid].position)
-        for alike in world.kinds.values()
+        for alike in world.alike.values()
         if (known := [wid for wid in alike if wid in verdicts])
     ]
     kinds.sort(key=lambda wids: verdicts[wids[0]].position)

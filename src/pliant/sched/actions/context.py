@@ -9,7 +9,7 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Grown, Placed, Reason
 from pliant.model.workload import TaskKey, Workload
 from pliant.sched.placement import eligibility, fit
-from pliant.sched.placement.eligibility import Destinations, Kin
+from pliant.sched.placement.eligibility import Destinations, Equivalence
 from pliant.sched.placement.staying import given_back
 from pliant.sched.plan import Decision, Verb
 from pliant.sched.preemption.attempt import Attempt, Effort, Rank, Unit
@@ -30,7 +30,7 @@ from pliant.sched.world.state import World
 PolicyFor = Callable[["Cycle", Chunk, str, Resources], Policy | None]
 """The policy by which a chunk may take from others in a pool; None if it may not, or if it is of no use."""
 
-Lane = tuple[int, str]
+PoolChoice = tuple[int, str]
 """A pool as the first (0), second, ... choice of workloads."""
 
 
@@ -41,7 +41,7 @@ class Block(NamedTuple):
     pool: str
     adding: Resources
     refusal: Refusal | None
-    kin: Kin
+    equivalence: Equivalence
 
 
 REFINEMENTS = 2_000
@@ -56,15 +56,19 @@ class Cycle(Destinations):
         self.shares = Entitlement(world, settings.past_use, asking, self.choices)
         self.decisions: list[Decision] = []
         self.blocked: dict[str, Block] = {}  # by workload: what it could not get
-        # What each lane could not give: kin -> workload -> what it asked for.
-        self.failures: dict[Lane, dict[Kin, dict[str, Chunk]]] = {}
+        # What each choice could not give: equivalence -> workload -> what it asked for.
+        self.failures: dict[PoolChoice, dict[Equivalence, dict[str, Chunk]]] = {}
         self.resting: dict[str, TaskKey] = {}  # workload -> its task in back-off for which its chunk waits
-        self.protected: dict[Kin, tuple[str, int]] = {}  # a victim's name, and until when (ms) it is safe
+        self.protected: dict[
+            Equivalence, tuple[str, int]
+        ] = {}  # a victim's name, and until when (ms) it is safe
         self.delays: dict[str, int] = {}  # workload -> when (ms) it may take from others
-        self.outwaited: dict[Kin, tuple[str, int, int]] = {}  # a victim's name, priority and aged priority
+        self.outwaited: dict[
+            Equivalence, tuple[str, int, int]
+        ] = {}  # a victim's name, priority and aged priority
         self.churn = Churn(world, now, settings)
-        self.withheld: dict[Kin, str] = {}  # project whose budget keeps its work from being disturbed
-        self.unentitled: set[Kin] = set()  # those whose project has all it is due
+        self.withheld: dict[Equivalence, str] = {}  # project whose budget keeps its work from being disturbed
+        self.unentitled: set[Equivalence] = set()  # those whose project has all it is due
         self.positions: dict[str, int] = {}
         self.wake: int | None = None
         self.effort = Effort(settings.search_steps, REFINEMENTS)
@@ -73,24 +77,26 @@ class Cycle(Destinations):
         self.released = False  # some hypothesis succeeded: others may profit from what is left
         self.pools = eligibility.all_pools(world)
         self._unfit: set[tuple[object, ...]] = set()
-        self.prices: dict[Kin, PriceCache] = {}  # from the last search for such chunks, if it succeeded
+        self.prices: dict[
+            Equivalence, PriceCache
+        ] = {}  # from the last search for such chunks, if it succeeded
 
     # ------------------------------------------------------------------ who waits
-    def lanes(self) -> dict[Lane, list[Batch]]:
-        """What wanting workloads ask for next, by lane, in the order in which lanes are served."""
+    def waiting(self) -> dict[PoolChoice, list[Batch]]:
+        """What wanting workloads ask for next, by choice, in the order in which choices are served."""
         world = self.world
-        world.settle()
-        found: dict[Lane, list[Batch]] = {}
-        for alike in world.kinds.values():
+        world.update_sets()
+        found: dict[PoolChoice, list[Batch]] = {}
+        for alike in world.alike.values():
             row = sorted(alike.values(), key=job_key) if len(alike) > 1 else list(alike.values())
             workload = row[0].workload
             if workload.project not in world.projects or self.rests(row[0]):
                 continue
             for turn, pool in enumerate(self.choices(workload)):
                 found.setdefault((turn, pool), []).append(row)
-        return {lane: found[lane] for lane in self.turns() if lane in found}
+        return {choice: found[choice] for choice in self.turns() if choice in found}
 
-    def turns(self) -> Iterator[Lane]:
+    def turns(self) -> Iterator[PoolChoice]:
         """(choice number, pool) in the order in which pools are served."""
         for turn in range(len(self.pools)):
             for pool in self.pools:
@@ -187,24 +193,24 @@ class Cycle(Destinations):
     def resettle(self, units: Iterable[Unit], pool: str, rank: Callable[[str], Rank]) -> None:
         """Place victims on what is left, the most valuable first: cores, then of others one portion each."""
         self.room_freed()
-        hopeless: set[Kin] = set()  # claims only grow here
+        hopeless: set[Equivalence] = set()  # claims only grow here
         victims = {unit.workload for unit in units if unit.step is not Step.BONUS and unit.again is None}
         order = sorted(victims, key=rank, reverse=True)
         chunks = [chunk for wid in order if (chunk := self.world.need(wid).chunk) is not None]
         for chunk in sorted(chunks, key=lambda chunk: chunk.step is not Step.CORE):
             if not self.rests(chunk):
-                kin, adding = self.kin(chunk, pool), self.adding(chunk, pool)
-                if kin not in hopeless and not self.try_place(chunk, pool, adding):
-                    hopeless.add(kin)
+                equivalence, adding = self.equivalence(chunk, pool), self.adding(chunk, pool)
+                if equivalence not in hopeless and not self.try_place(chunk, pool, adding):
+                    hopeless.add(equivalence)
 
-    def came_upon(self, kin: Kin, attempt: Attempt) -> None:
+    def came_upon(self, equivalence: Equivalence, attempt: Attempt) -> None:
         """Remember what kept a search from taking more, and when that may be otherwise."""
         if attempt.outwaited is not None:
-            self.outwaited.setdefault(kin, attempt.outwaited)
+            self.outwaited.setdefault(equivalence, attempt.outwaited)
         if attempt.protected is not None:
-            self.protected[kin] = attempt.protected
+            self.protected[equivalence] = attempt.protected
         if attempt.withheld:
-            self.withheld[kin] = attempt.withheld
+            self.withheld[equivalence] = attempt.withheld
         if attempt.wake is not None:
             self.wake_at(attempt.wake)
 
@@ -256,22 +262,22 @@ class Cycle(Destinations):
         self.record(Decision(verb, action, workload.id, tasks, before, after, reason))
         self.blocked.pop(workload.id, None)
 
-    def block(self, lane: Lane, block: Block, alike: Iterable[Chunk]) -> None:
+    def block(self, choice: PoolChoice, block: Block, alike: Iterable[Chunk]) -> None:
         """Remember that these got nothing, and why: of several pools the one in which they came farthest."""
-        self.failed(lane, block.kin, alike)
+        self.failed(choice, block.equivalence, alike)
         for chunk in alike:
             known = self.blocked.get(chunk.workload.id)
             if known is None or not _same(known.chunk, chunk) or self._more_hope(block, known):
                 self.blocked[chunk.workload.id] = block
 
-    def failed(self, lane: Lane, kin: Kin, alike: Iterable[Chunk]) -> None:
-        """Remember what a lane could not give."""
-        failures = self.failures.setdefault(lane, {}).setdefault(kin, {})
+    def failed(self, choice: PoolChoice, equivalence: Equivalence, alike: Iterable[Chunk]) -> None:
+        """Remember what a choice could not give."""
+        failures = self.failures.setdefault(choice, {}).setdefault(equivalence, {})
         for chunk in alike:
             failures[chunk.workload.id] = chunk
 
     def _more_hope(self, one: Block, other: Block) -> bool:
-        if one.kin == other.kin and (one.refusal is None) is (other.refusal is None):
+        if one.equivalence == other.equivalence and (one.refusal is None) is (other.refusal is None):
             return False
         return self._hope(one) > self._hope(other)
 

@@ -10,7 +10,7 @@ from pliant.sched.world.portions import bonus_chunks
 
 def grow(cycle: Cycle) -> None:
     world = cycle.world
-    world.settle()
+    world.update_sets()
     by_pool: dict[str, list[Chunk]] = {}
     for wid in sorted(world.elastic):
         workload = world.workloads[wid]

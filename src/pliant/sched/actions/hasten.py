@@ -16,7 +16,7 @@ def hasten_first(cycle: Cycle) -> None:
     world = cycle.world
     if "hasten" not in cycle.settings.actions or not world.adrift:
         return
-    for rows in cycle.lanes().values():
+    for rows in cycle.waiting().values():
         for chunk in chain.from_iterable(rows):
             if not any(world.tasks[part.task].phase.live for part in chunk.parts):
                 return

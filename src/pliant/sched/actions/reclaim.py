@@ -110,7 +110,7 @@ class Reclaim(Policy):
         """True if one of them may oust a lesser and larger workload of its project, so that there is room in
         its quota (`room` milli-GPUs now, negative: none) for another of them."""
         world = self.world
-        world.settle()
+        world.update_sets()
         lesser = [
             (core_priority(row), world.gpu_of(wid))
             for wid in world.holders.get(project, ())
@@ -193,7 +193,7 @@ def reclaim(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy 
     mine = cycle.shares.bare(pool)[project]
     have = cycle.shares.own(project, pool)
     if any(asked and held + asked > due for held, asked, due in zip(have, adding, mine.fair, strict=True)):
-        cycle.unentitled.add(cycle.kin(chunk, pool))
+        cycle.unentitled.add(cycle.equivalence(chunk, pool))
         return None
     if not cycle.shares.donors(pool, project):
         return None

@@ -25,12 +25,12 @@ def release(cycle: Cycle) -> None:
             lost.setdefault((key[0], reason), []).append(key)
     for (wid, reason), keys in lost.items():
         _drop(cycle, wid, reason, keys)
-    world.settle()
+    world.update_sets()
     for wid in sorted(world.broken):
         if not any(row.phase.live for row in world.tasks_of(wid)):
             held = sum(1 for key in world.keys_of(wid) if world.claim_of(key) is not None)
             _drop(cycle, wid, Incomplete(held, core_size(world.workloads[wid])))
-    world.settle()
+    world.update_sets()
 
 
 def _drop(cycle: Cycle, wid: str, reason: Reason, keys: list[TaskKey] | None = None) -> None:

@@ -41,7 +41,7 @@ class Reserving:
         self._now = now
         self._positions = positions
         self._made: dict[str, Reservation] = {}
-        self._held: dict[str, list[TaskKey]] = {}  # pool -> what stands in the world for the gang
+        self._placeholders: dict[str, list[TaskKey]] = {}  # pool -> what stands in the world for the gang
 
     def drop(self) -> None:
         """Forget all: the order starts anew."""
@@ -156,10 +156,10 @@ class Reserving:
             cpu, memory = min(place.cpu, max(0, node.free_cpu)), min(place.memory, max(0, node.free_memory))
             kept = replace(place, shares=tuple(shares), cpu=cpu, memory=memory)
             if shares or cpu or memory:
-                self._held.setdefault(pool, []).append(self._world.keep_free(kept))
+                self._placeholders.setdefault(pool, []).append(self._world.keep_free(kept))
 
     def _lift(self, pool: str) -> None:
-        for key in self._held.pop(pool, ()):
+        for key in self._placeholders.pop(pool, ()):
             self._world.claim(key, None)
 
     @contextmanager
@@ -208,7 +208,7 @@ class Reserving:
 
     def lift_all(self) -> None:
         """Nothing is placed any more in this cycle: what was kept is free, and for whom is remembered."""
-        for pool in list(self._held):
+        for pool in list(self._placeholders):
             self._lift(pool)
 
     # ------------------------------------------------------------------ telling

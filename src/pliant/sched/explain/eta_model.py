@@ -61,7 +61,7 @@ Known = Callable[[str], Lasting | None]
 
 def estimate(world: World, now: int, workload: str, lasting: Known) -> Estimate:
     """Play the cluster forward twice, with the shorter and with the longer run times."""
-    world.settle()
+    world.update_sets()
     if world.need(workload).chunk is None:
         return Estimate(unknown="It has all that it asked for, or does not wait for a place.")
     running = [wid for holders in world.holders.values() for wid in holders if wid != workload]

@@ -123,7 +123,7 @@ def foretell(
 
     What is submitted later is not played: as long as it comes, the late end is later by what came lately.
     """
-    world.settle()
+    world.update_sets()
     running = [wid for holders in world.holders.values() for wid in holders if wid != workload]
     lasts = [it for wid in running if (it := lasting(wid)) is not None]
     if not lasts or world.need(workload).chunk is None:

@@ -108,7 +108,7 @@ def narrowed(world: World, keep: Iterable[str]) -> World:
     come before it. So of such a row the first are enough that ask for all there is together: the others get
     nothing, and fair shares, in which nobody counts beyond the whole pool or its quota, are as they were.
     """
-    world.settle()
+    world.update_sets()
     left_out = _beyond(world, frozenset(keep))
     copy = World()
     for it in world.rows(without=(Workload, Task)):
@@ -124,7 +124,7 @@ def narrowed(world: World, keep: Iterable[str]) -> World:
 def _beyond(world: World, keep: frozenset[str]) -> set[str]:
     """Waiting workloads behind others of their kind that ask for all there is together."""
     left_out: set[str] = set()
-    for alike in world.kinds.values():
+    for alike in world.alike.values():
         first = next(iter(alike.values()))
         gpu, need = first.resources.gpu, world.need(first.workload.id)
         enough = _enough(world, first.workload.project)

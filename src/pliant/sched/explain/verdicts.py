@@ -24,7 +24,7 @@ from pliant.sched.actions.context import Block, Cycle
 from pliant.sched.actions.intents import Outcome
 from pliant.sched.actions.reservation import Reserving
 from pliant.sched.placement import eligibility, topology
-from pliant.sched.placement.eligibility import Kin
+from pliant.sched.placement.eligibility import Equivalence
 from pliant.sched.plan import Verdict
 from pliant.sched.shares.entitlement import level_of
 from pliant.sched.shares.fair_share import ALL, INFINITE
@@ -37,11 +37,11 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verd
     """In the order in which this cycle looked at the workloads; those it did not look at come last, by id."""
     world = cycle.world
     found: dict[str, Reason] = {}
-    known: dict[Kin, Reason] = {}
+    known: dict[Equivalence, Reason] = {}
     for wid, block in cycle.blocked.items():
-        reason = known.get(block.kin)
+        reason = known.get(block.equivalence)
         if reason is None:
-            reason = known[block.kin] = explain(cycle, reserving, block)
+            reason = known[block.equivalence] = explain(cycle, reserving, block)
         found[wid] = reason
     for wid, until in cycle.delays.items():
         if wid in cycle.blocked:
@@ -56,8 +56,8 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verd
     for wid, key in outcome.apart.items():
         if wid not in found:
             found[wid] = _gang(cycle, key)
-    world.settle()  # who got something in this cycle and lacks nothing any more
-    unseen: dict[Kin, Reason] = {}
+    world.update_sets()  # who got something in this cycle and lacks nothing any more
+    unseen: dict[Equivalence, Reason] = {}
     for wid in sorted(wid for wid in world.wanting if wid not in found):
         workload = world.workloads[wid]
         known_project = workload.project in world.projects
@@ -88,24 +88,24 @@ def explain(cycle: Cycle, reserving: Reserving, block: Block) -> Reason:
         name, level = world.queue_of(refusal.key).name, level_of(world, refusal.key)
         kind = NonPreemptibleOverQuota if refusal.quota else OverLimit
         return kind(level, name, block.pool, refusal.resource, refusal.allowed, refusal.used, refusal.asked)
-    protected = cycle.protected.get(block.kin)
+    protected = cycle.protected.get(block.equivalence)
     if protected is not None:
         return MinRuntime(protected[0], block.pool, protected[1], block.adding.gpu)
     reserved = reserving.why(chunk, block.pool, block.adding)
     if reserved is not None:
         return reserved
-    withheld = cycle.withheld.get(block.kin)
+    withheld = cycle.withheld.get(block.equivalence)
     if withheld is not None:
         churn, name = cycle.churn, world.projects[withheld].name
         return ChurnBudget(block.adding.gpu, name, churn.budget, churn.window, churn.until(withheld))
-    outwaited = cycle.outwaited.get(block.kin)
+    outwaited = cycle.outwaited.get(block.equivalence)
     if outwaited is not None:
         return Outwaited(*outwaited, chunk.priority, block.adding.gpu)
     short = _short_of(block, cls)
     apart = _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, False)
     if apart is not None and getattr(block.adding, short) <= _all(cls, short):
         return apart
-    if short == "gpu" and block.kin in cycle.unentitled and _others_hold(cycle, block):
+    if short == "gpu" and block.equivalence in cycle.unentitled and _others_hold(cycle, block):
         standing = cycle.shares.bare(block.pool)[workload.project]
         quota = standing.deserved.gpu
         return NotEntitled(
@@ -221,19 +221,23 @@ def _all(cls: NodeClass, resource: str) -> int:
     return sum(node.free_cpu if resource == "cpu" else node.free_memory for node in cls.nodes.values())
 
 
-def _unseen(cycle: Cycle, reserving: Reserving, workload: Workload, known: dict[Kin, Reason]) -> Reason:
+def _unseen(
+    cycle: Cycle, reserving: Reserving, workload: Workload, known: dict[Equivalence, Reason]
+) -> Reason:
     """For a workload that no pool looked at, or that lost its place in this very cycle."""
     chunk = cycle.world.need(workload.id).chunk
     pools = cycle.choices(workload)
     if not pools or chunk is None:
         named = workload.pools or cycle.world.projects[workload.project].default_pools
         return NoMatchingNode(", ".join(named), workload.node_type, 0)
-    kin = cycle.kin(chunk, pools[0])
-    found = known.get(kin)
+    equivalence = cycle.equivalence(chunk, pools[0])
+    found = known.get(equivalence)
     if found is None:
         adding = cycle.adding(chunk, pools[0])
         refusal = cycle.shares.refuse(chunk, pools[0], adding)
-        found = known[kin] = explain(cycle, reserving, Block(chunk, pools[0], adding, refusal, kin))
+        found = known[equivalence] = explain(
+            cycle, reserving, Block(chunk, pools[0], adding, refusal, equivalence)
+        )
     return found
 
 

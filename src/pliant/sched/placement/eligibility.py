@@ -227,7 +227,7 @@ def pending(world: World, first: bool = False, now: int | None = None) -> dict[s
     settled.
     """
     found: dict[str, dict[str, Resources]] = {}
-    for same in world.kinds.values():
+    for same in world.alike.values():
         wid, chunk = next(iter(same.items()))
         workload, need = world.workloads[wid], world.need(wid)
         if workload.project not in world.projects:
@@ -248,8 +248,8 @@ def pending(world: World, first: bool = False, now: int | None = None) -> dict[s
 
 
 # ---------------------------------------------------------------- equivalence classes
-Kin = int
-"""What chunks have in common that every action treats alike in one pool; see Destinations.kin."""
+Equivalence = int
+"""Number of a class of chunks that every action treats alike in one pool: see Destinations.equivalence()."""
 
 
 class Destinations:
@@ -260,24 +260,25 @@ class Destinations:
         self.settings = settings
         self._choices: dict[tuple[str, tuple[str, ...]], list[str]] = {}  # of those that hold nothing
         self._nodes: dict[tuple[object, ...], NodeClass] = {}
-        self._nodes_of_kin: dict[Kin, NodeClass] = {}  # of those whose groups have no demands
-        self._never: dict[Kin, bool] = {}
-        self._kinds: dict[tuple[object, ...], Kin] = {}
-        self._kins: dict[str, tuple[Chunk, str, Kin]] = {}  # workload -> what kin() has answered last
+        self._nodes_by_equivalence: dict[Equivalence, NodeClass] = {}  # of those whose groups have no demands
+        self._never: dict[Equivalence, bool] = {}
+        self._numbers: dict[tuple[object, ...], Equivalence] = {}
+        # Workload -> what equivalence() has answered last.
+        self._latest: dict[str, tuple[Chunk, str, Equivalence]] = {}
 
-    def kin(self, chunk: Chunk, pool: str) -> Kin:
+    def equivalence(self, chunk: Chunk, pool: str) -> Equivalence:
         """Equal for chunks of one project that ask for the same under the same conditions."""
         it = chunk.workload
-        known = self._kins.get(it.id)
+        known = self._latest.get(it.id)
         if known is not None and known[0] is chunk and known[1] == pool:
             return known[2]
         fills = it.max_runtime if self.settings.reservation else None  # it tells who may fill in
         bound = chunk.parts[0].task if chunk.extends else None
         owner = (pool, it.project, it.kind, it.preemptible, it.node_type, fills)
-        kind = (*owner, chunk.priority, chunk.step, chunk.shape, bound)
-        kin = self._kinds.setdefault(kind, len(self._kinds))
-        self._kins[it.id] = chunk, pool, kin
-        return kin
+        key = (*owner, chunk.priority, chunk.step, chunk.shape, bound)
+        equivalence = self._numbers.setdefault(key, len(self._numbers))
+        self._latest[it.id] = chunk, pool, equivalence
+        return equivalence
 
     def placeable(self, workload: str) -> bool:
         """True if the workload and its project are known."""
@@ -303,13 +304,13 @@ class Destinations:
         return found
 
     def class_for(self, chunk: Chunk, pool: str) -> NodeClass:
-        """The same, found by kin where all that decides is part of it."""
+        """The same, found by equivalence where all that decides is part of it."""
         if self.world.demands(chunk.workload.id):
             return self.nodes_for(chunk.workload, pool)
-        kin = self.kin(chunk, pool)
-        found = self._nodes_of_kin.get(kin)
+        equivalence = self.equivalence(chunk, pool)
+        found = self._nodes_by_equivalence.get(equivalence)
         if found is None:
-            found = self._nodes_of_kin[kin] = self.nodes_for(chunk.workload, pool)
+            found = self._nodes_by_equivalence[equivalence] = self.nodes_for(chunk.workload, pool)
         return found
 
     def pool(self, name: str) -> NodePool:
@@ -317,8 +318,10 @@ class Destinations:
 
     def never_fits(self, chunk: Chunk, pool: str) -> bool:
         """True if even an empty pool could not hold it."""
-        kin = self.kin(chunk, pool)
-        found = self._never.get(kin)
+        equivalence = self.equivalence(chunk, pool)
+        found = self._never.get(equivalence)
         if found is None:
-            found = self._never[kin] = never_fits(self.world, chunk, self.nodes_for(chunk.workload, pool))
+            found = self._never[equivalence] = never_fits(
+                self.world, chunk, self.nodes_for(chunk.workload, pool)
+            )
         return found

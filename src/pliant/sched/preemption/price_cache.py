@@ -48,7 +48,7 @@ class PriceCache:
         self.nodes: dict[str, tuple[int, list[Priced] | None]] = {}  # stamp, and what frees each device
         self.heaps: Heaps = {}  # left by the search before: good for one attempt
         self.mark = 0  # of the journal when the heaps were good
-        self._held = self._claimed()
+        self._before = self._claimed()
 
     def _claimed(self) -> dict[str, int]:
         """Milli-GPUs of the queues above the chunk, as they were before the search."""
@@ -59,7 +59,7 @@ class PriceCache:
         """True if the projects that lose stand in the order in which they stood."""
         if self._walks:
             return False  # each loss changes the order of all others
-        self._held = self._claimed()
+        self._before = self._claimed()
         now = {project: self._turn(project) for project in self._turns}
         return _places(now) == _places(self._turns)
 
@@ -77,7 +77,7 @@ class PriceCache:
         """Where a project stands among those that lose: level by level, by rank and excess over its due."""
         standing, found = self._shares.standing(self._pool), []
         for key in reversed(self._world.path(project)):
-            have, due = self._held.get(key), standing[key].allocatable.gpu
+            have, due = self._before.get(key), standing[key].allocatable.gpu
             if have is None:
                 have = self._world.claimed(key, self._pool).gpu
             found += [standing[key].rank, -((have << 32) // due if due > 0 else have << 32)]

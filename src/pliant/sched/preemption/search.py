@@ -9,11 +9,11 @@ from pliant.model.workload import Request
 from pliant.sched.placement import eligibility, fit
 from pliant.sched.placement.staying import given_back
 from pliant.sched.preemption.attempt import Aim, Attempt, Cost, Effort, Heaps, NodePrices, SearchMode, Unit
-from pliant.sched.preemption.limit_relief import relieved
 from pliant.sched.preemption.modes import FEW, Modes
 from pliant.sched.preemption.node_eviction import NodeEviction
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
+from pliant.sched.preemption.queue_eviction import relieved
 from pliant.sched.preemption.topology_search import TopologySearch
 from pliant.sched.world.chunks import Part, Step
 from pliant.sched.world.node_classes import NodeClass, spec_of

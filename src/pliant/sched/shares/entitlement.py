@@ -188,7 +188,7 @@ class Entitlement:
     def lowest_priority(self, project: str) -> int | None:
         """Of the groups of preemptible workloads of a project that hold anything."""
         world = self._world
-        world.settle()
+        world.update_sets()
         return min(
             (
                 min(priority_of(row, group) for group in row.groups)

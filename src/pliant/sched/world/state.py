@@ -30,14 +30,14 @@ class World(Claims):
         self.places: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}  # see topology.paths
         self.likings: dict[object, tuple[int, ...]] = {}  # see eligibility.best_first
         self.shunned: dict[str, None] = {}  # nodes with a taint that puts off
-        self._held: dict[str, dict[Any, Any]] = {  # the mapping of each kind of rows
+        self._slots: dict[str, dict[Any, Any]] = {  # the mapping of each kind of rows
             kind.slot: getattr(self, kind.slot, {}) for kind in WORLD_ROWS.kinds
         }
         self.suspects: dict[str, None] = {}  # nodes on which a claim may have become void
         self.ending: dict[str, None] = {}  # workloads that shall not run (any more)
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
-        self.elastic, self.holders, self.kinds = sets.elastic, sets.holders, sets.kinds
+        self.elastic, self.holders, self.alike = sets.elastic, sets.holders, sets.alike
         self.flaws: dict[str, str] = {}  # workloads that contradict themselves, and how
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
@@ -86,12 +86,12 @@ class World(Claims):
         """All of them but some kinds, in an order in which the same world can be built of them."""
         for kind in WORLD_ROWS.kinds:
             if kind.row not in without:
-                yield from map(_row_of, self._held[kind.slot].values())
+                yield from map(_row_of, self._slots[kind.slot].values())
 
     def known(self, row: Row) -> Row | None:
         """The row of the same identity."""
         kind = WORLD_ROWS.of(row)
-        held = self._held[kind.slot]
+        held = self._slots[kind.slot]
         if not kind.held_by:
             found = held.get(kind.key(row))
             return None if found is None else _row_of(found)
@@ -122,7 +122,7 @@ class World(Claims):
                 self._repool()
             case _:  # nothing is derived from it
                 kind = WORLD_ROWS.of(row)
-                self._held[kind.slot][kind.key(row)] = row
+                self._slots[kind.slot][kind.key(row)] = row
 
     def drop(self, row: Row) -> None:
         """Forget a row; one that is not there is fine. Only between cycles. Raises UnknownKind."""
@@ -148,7 +148,7 @@ class World(Claims):
                 self._repool()
             case _:
                 kind = WORLD_ROWS.of(row)
-                self._held[kind.slot].pop(kind.key(row), None)
+                self._slots[kind.slot].pop(kind.key(row), None)
 
     def _put_task(self, row: Task) -> None:
         key = row.key
@@ -262,7 +262,7 @@ class World(Claims):
         return DEFAULT_POOL
 
     # ------------------------------------------------------------------ indexes
-    def settle(self) -> None:
+    def update_sets(self) -> None:
         """Bring the sets of wanting, stretched, elastic and holding workloads up to date."""
         for wid in self._touched:
             workload = self.workloads.get(wid)
@@ -343,7 +343,7 @@ class World(Claims):
     # ------------------------------------------------------------------ proof
     def snapshot(self) -> dict[str, object]:
         """Everything derived, comparable between worlds whatever the order in which their rows came."""
-        self.settle()
+        self.update_sets()
         return {
             "nodes": {name: self.nodes[name].numbers() for name in sorted(self.nodes)},
             "capacity": {pool: size for pool, size in sorted(self.capacity.items()) if size != NOTHING},
@@ -351,7 +351,7 @@ class World(Claims):
             "members": {wid: tuple(keys) for wid, keys in sorted(self._members.items())},
             **{name: sorted(getattr(self, name)) for name in ("wanting", "broken", "stretched", "elastic")},
             **{name: sorted(getattr(self, name)) for name in ("ending", "adrift", "strays", "suspects")},
-            "kinds": sorted(sorted(alike) for alike in self.kinds.values()),
+            "alike": sorted(sorted(alike) for alike in self.alike.values()),
             "holders": {project: sorted(wids) for project, wids in sorted(self.holders.items()) if wids},
         }
 
@@ -359,7 +359,7 @@ class World(Claims):
         """Another world built from the same rows."""
         world = World()
         for kind in WORLD_ROWS.kinds:
-            held = self._held[kind.slot]
+            held = self._slots[kind.slot]
             for key in sorted(held):
                 world.put(_row_of(held[key]))
         return world

@@ -1,4 +1,4 @@
-"""Limit relief: what queues must give up first, because the chunk would break a limit of theirs."""
+"""Queue eviction: what queues must give up first, because the chunk would break a limit of theirs."""
 
 from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Unit
 from pliant.sched.preemption.policy import Policy
