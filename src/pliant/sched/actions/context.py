@@ -293,4 +293,4 @@ class Cycle(Destinations):
 
 def _same(one: Chunk, other: Chunk) -> bool:
     """True if what two chunks of a workload, or of equal ones, ask for is the same."""
-    return (one.step, one.shape, one.standing) == (other.step, other.shape, other.standing)
+    return (one.step, one.shape, one.reached) == (other.step, other.shape, other.reached)

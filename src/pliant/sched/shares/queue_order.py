@@ -41,7 +41,7 @@ def job_key(chunk: Chunk, aged: Aged | None = None) -> JobKey:
     """Priority, then below the core before at it before above it, then age."""
     workload = chunk.workload
     priority = chunk.priority if aged is None else aged(workload, chunk.priority)
-    return (-priority, chunk.standing, workload.serial, workload.id)
+    return (-priority, chunk.reached, workload.serial, workload.id)
 
 
 def queue_order(

@@ -36,7 +36,7 @@ class Chunk(NamedTuple):
     by_memory: bool  # some part asks for GPU memory
     extends: bool  # it is bound to the node where its task sits
     shape: int  # two chunks of equal shape (that do not extend) fit the same nodes
-    standing: Step  # what its workload holds already: CORE below its core, WANTED at it, BONUS above it
+    reached: Step  # what its workload holds already: CORE below its core, WANTED at it, BONUS above it
     priority: int  # of its group; of a core the highest of its groups
 
 

@@ -26,7 +26,7 @@ def request_key(workload: Workload, need: Need, chunk: Chunk) -> RequestKey:
         workload.max_runtime,
         chunk.shape,
         chunk.step,
-        chunk.standing,
+        chunk.reached,
         chunk.priority,
         need.lacks,
         need.lacks_memory,

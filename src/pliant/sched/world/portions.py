@@ -29,7 +29,7 @@ DONE = (TaskPhase.SUCCEEDED, TaskPhase.FAILED)
 
 
 def chunk_of(
-    world: Holdings, workload: Workload, step: Step, parts: tuple[Part, ...], standing: Step
+    world: Holdings, workload: Workload, step: Step, parts: tuple[Part, ...], reached: Step
 ) -> Chunk:
     first = parts[0]
     asked: tuple[object, ...] = ((first.request, first.most),)
@@ -50,7 +50,7 @@ def chunk_of(
         by_memory,
         extends,
         world.shape_of((*asked, *world.nearness(workload, [part.task for part in parts]))),
-        standing,
+        reached,
         core_priority(workload)
         if step is Step.CORE
         else priority_of(workload, workload.group(world.tasks[first.task].group)),
