@@ -53,11 +53,8 @@ from pliant.store.server_log import ServerLog
 
 log = logging.getLogger("pliant")
 
-OK, FAILED, USAGE, CONFLICT = 0, 1, 2, 5
-"""Exit codes; the same words mean the same in the CLI."""
-
-TAKEN_OVER = 9
-"""Exit code of a server that found another one leading."""
+OK, FAILED, USAGE, CONFLICT, TAKEN_OVER, PORT_TAKEN = 0, 1, 2, 5, 9, 10
+"""Exit codes; the first four mean the same in the CLI. TAKEN_OVER: it found another server leading."""
 
 TURN = 0.001
 """Seconds for which a thread that computes keeps the others waiting, where Python's own 0.005 would make the
@@ -65,6 +62,10 @@ event loop wait several times per answer while a cycle decides."""
 
 KEEP_HISTORY = 30 * 24 * 3600 * 1000
 """Ms for which history, ended attempts and deleted workloads are kept."""
+
+
+class PortTaken(StoreError):
+    """The port that was asked for is in use, or may not be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class Server:
         try:
             listener.bind((self.options.host, self.options.port))
         except OSError as error:
-            raise StoreError(
+            raise PortTaken(
                 f"Port {self.options.port} on {self.options.host} cannot be used: {error.strerror}. "
                 "Choose another with --port, or leave it out to get a free one."
             ) from error
@@ -387,12 +388,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             given.state.absolute(), tuple(given.simulate), given.host, given.port, given.take_over
         )
         return Server(options).run()
-    except Held as error:
-        code, message = CONFLICT, str(error)
-    except (StoreError, LayoutError, ValueError) as error:
-        code, message = FAILED, str(error)
-    sys.stderr.write(f"pliant: {message}\n")
-    return code
+    except (Held, StoreError, LayoutError, ValueError) as error:
+        sys.stderr.write(f"pliant: {error}\n")
+        return CONFLICT if isinstance(error, Held) else PORT_TAKEN if isinstance(error, PortTaken) else FAILED
 
 
 if __name__ == "__main__":

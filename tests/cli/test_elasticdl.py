@@ -246,7 +246,7 @@ def test_a_job_of_that_name_is_there(elasticdl: Elasticdl, fake: Fake, model: Pa
 
 def test_nothing_is_submitted_in_a_rehearsal(elasticdl: Elasticdl, fake: Fake, model: Path) -> None:
     done = elasticdl(f"--job_name=j --model_file={model} --train_data_dir=digits:9 --dry-run")
-    assert (done.code, done.out) == (0, "Nothing was submitted: j waits: 2 GPUs are in use\n")
+    assert (done.code, done.out) == (0, "Dry run: j would be pending. 2 GPUs are in use\n")
 
 
 # -- --wait -----------------------------------------------------------------------------------------

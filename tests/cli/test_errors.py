@@ -315,9 +315,34 @@ def test_every_command_has_help_and_loads(run):
 def test_dry_run_tells_the_verdict_and_submits_nothing(run, fake):
     assert run("pliant submit a1 -i ubuntu -g 2 -p team-a --dry-run") == (
         0,
-        "Nothing was submitted: a1 waits: 2 GPUs are in use\n",
+        "Dry run: a1 would be pending. 2 GPUs are in use\n",
         "",
     )
     assert ("dryRun", "true") in fake.last.query
     verdict = json.loads(run("pliant submit a1 -i ubuntu -g 2 -p team-a --dry-run -o json").out)
     assert verdict["verdict"] == "waits"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "numbers", "said"),
+    [
+        (0.5, {"allocated": 500, "quota": 1000}, "(0.5 GPU, within quota)"),
+        (2.0, {"allocated": 3000, "quota": 2000}, "(2 GPUs, 1 GPU over quota)"),
+        (2.0, {"allocated": 3000, "quota": -1}, "(2 GPUs, within quota)"),
+        (0.0, {"allocated": 0, "quota": 0}, "(within quota)"),
+    ],
+)
+def test_dry_run_tells_where_it_would_start_by_numbers(run, fake, gpus, numbers, said):
+    place = {"pod": "h-main-0", "node": "sim-0", "gpu": gpus, "gpus": []}
+    verdict = {
+        "verdict": "starts",
+        "reason": {"code": "placed", "message": "in other words", "numbers": numbers, "names": []},
+        "placements": [place],
+        "disrupted": [{"verb": "shrink", "name": "e1"}, {"verb": "evict", "name": "b1"}],
+    }
+    fake.answers["POST", "/api/v1/workloads/trainings"] = Answer(body=verdict)
+    assert run("pliant submit h -i ubuntu -g 1 -p team-a --dry-run").out.splitlines() == [
+        f"Dry run: h would start now on sim-0 {said}.",
+        "It would shrink e1.",
+        "It would preempt b1.",
+    ]

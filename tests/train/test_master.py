@@ -213,6 +213,38 @@ def test_a_ledger_that_was_lost_is_rebuilt_from_a_survivor(rig: Rig) -> None:
     assert rig.client.call("status")["world"] == 1
 
 
+def test_what_a_generation_that_is_over_reports_is_not_written(rig: Rig) -> None:
+    rig.register("a")
+    rig.ready("a")
+    rig.client.call("progress", {"worker": "a", "generation": 1, "step": 5})
+    rig.register("b")
+    rig.ready("b", wait_ms=0)
+    rig.ready("a", "boundary", 5, 1, wait_ms=0)
+    assert rig.client.call("status")["generation"] == 2
+    before = rig.master.ledger.events()
+    rig.client.call("progress", {"worker": "a", "generation": 1, "step": 500})
+    rig.client.call("restored", {"worker": "a", "generation": 1, "step": 3, "checkpoint": None})
+    rig.ready("a", "lost", 700, 1, wait_ms=0)
+    assert rig.master.ledger.events() == before
+    assert rig.client.call("status")["step"] == 5
+    rig.client.call("progress", {"worker": "a", "generation": 2, "step": 500})
+    assert rig.master.ledger.events()[-1].body["step"] == 500
+
+
+def test_a_record_is_put_aside_in_each_epoch_for_itself(rig: Rig) -> None:
+    rig.register("a", settings={**SETTINGS, "max_skipped_records": 2})
+    rig.ready("a")
+    bad = {"worker": "a", "index": 7, "error": "ValueError"}
+    for epoch in (0, 0, 1):
+        assert rig.client.call("quarantine", {**bad, "epoch": epoch}) == {"skip": True}
+    lines = [event.body for event in rig.master.ledger.events() if event.kind == "quarantine"]
+    assert [(line["epoch"], line["index"]) for line in lines] == [(0, 7), (1, 7)]
+    rig.restart()
+    rig.register("a", settings={**SETTINGS, "max_skipped_records": 2})
+    with pytest.raises(Refused, match="2 are skipped already"):
+        rig.client.call("quarantine", {**bad, "epoch": 2})
+
+
 def test_a_queue_among_a_slow_worker_and_a_fast_one(rig: Rig) -> None:
     done: dict[str, list[int]] = {"slow": [], "fast": []}
     begun, ahead = threading.Event(), threading.Event()
@@ -264,6 +296,14 @@ def test_the_ledger_is_append_only(tmp_path: Path) -> None:
     assert [event.kind for event in Ledger(tmp_path).events()] == ["progress"]
 
 
+def test_a_line_is_on_disk_when_it_is_written(tmp_path: Path) -> None:
+    """SQLite's FULL: each transaction is synced. With NORMAL a power cut takes the last lines away."""
+    ledger = Ledger(tmp_path)
+    assert ledger._db.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert ledger._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    ledger.close()
+
+
 def test_a_file_that_is_no_ledger(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").write_bytes(b"no database" * 1000)
     with pytest.raises(TrainError, match=r"cannot be read as a ledger.*Move it away"):
@@ -290,4 +330,5 @@ def test_steps_that_are_redone_count_once() -> None:
         ("restored", {"generation": 3, "step": 8}),  # back to a checkpoint
         ("progress", {"generation": 3, "step": 9}),
     )
+    assert applied(log[:6]) == [Span(1, ("a", "b"), 1, 12), Span(2, ("a",), 13, 20)]
     assert applied(log) == [Span(1, ("a", "b"), 1, 8), Span(3, ("c",), 9, 9)]

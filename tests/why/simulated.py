@@ -7,10 +7,11 @@ import random
 from dataclasses import dataclass, field, replace
 
 from pliant.model.machine import Gpu, Node, NodePool
+from pliant.model.reason import Estimate
 from pliant.model.tenancy import Department, Project, Quota
 from pliant.model.workload import Kind, Launch, Phase, Request, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched.cycle import decide
-from pliant.sched.explain.eta_model import Estimate, Lasting, estimate
+from pliant.sched.explain.eta_model import Lasting, estimate
 from pliant.sched.explain.foresee import obeyed
 from pliant.sched.explain.trial import apply
 from pliant.sched.settings import Settings

@@ -6,8 +6,8 @@ import statistics
 
 import pytest
 
+from pliant.model.reason import Estimate
 from pliant.sched.cycle import decide
-from pliant.sched.explain.eta_model import Estimate
 from pliant.sched.explain.eta_replay import foretell
 from tests.why import simulated
 from tests.why.simulated import Asked, Cluster

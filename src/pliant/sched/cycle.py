@@ -30,6 +30,7 @@ from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.preemption.search import search
 from pliant.sched.settings import Settings
 from pliant.sched.shares.job_order import Batch
+from pliant.sched.shares.protection import protections
 from pliant.sched.shares.queue_order import job_key
 from pliant.sched.world.state import World
 
@@ -183,6 +184,8 @@ def _plan(cycle: Cycle, reserving: Reserving) -> Plan:
         verdicts(cycle, reserving, outcome),
         cycle.wake,
         cycle.churn.rows(cycle.decisions),
+        tuple(cycle.shares.standings(cycle.pools)),
+        tuple(protections(world)),
     )
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pliant.model.ledger import Disruptions
 from pliant.model.machine import Placement
-from pliant.model.reason import Reason
+from pliant.model.reason import Named, Reason
 from pliant.model.workload import AttemptId, Task
 
 
@@ -67,6 +67,37 @@ class Verdict(NamedTuple):
     position: int  # in the order in which this cycle looked at them, from 1
 
 
+class QueueStanding(NamedTuple):
+    """What one queue deserved of one pool when this was decided; milli-GPUs."""
+
+    queue: str  # key in the queue tree
+    pool: str
+    quota: int  # derived ones worked out; -1: unlimited
+    fair_share: int
+
+
+class Guarantee(NamedTuple):
+    """A minimum runtime."""
+
+    runtime: int  # ms from the start of the newest attempt; 0: none
+    level: str  # whose setting it is: pool, project or department
+    owner: Named | None  # that project or department; None: the pool
+
+
+class Protection(NamedTuple):
+    """What protects the preemptible workloads of a project in a pool from eviction."""
+
+    project: str  # id
+    pool: str
+    reclaim: Guarantee | None  # from any other project or department; None: there is none
+    preemption: Guarantee  # from higher priorities of its own project
+
+    @property
+    def least(self) -> Guarantee:
+        """Within this no other workload may evict one of them."""
+        return min(self.preemption, self.reclaim or self.preemption, key=lambda it: it.runtime)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     decisions: tuple[Decision, ...] = ()
@@ -77,6 +108,8 @@ class Plan:
     verdicts: tuple[Verdict, ...] = ()
     wake: int | None = None  # ms: when time alone may change the outcome (back-off, minimum run time, growth)
     disruptions: tuple[Disruptions, ...] = ()  # rows that count what it disrupts, to be stored with it
+    standings: tuple[QueueStanding, ...] = ()  # of every queue in every pool
+    protections: tuple[Protection, ...] = ()  # of every project and pool where a minimum runtime is set
 
     @property
     def empty(self) -> bool:

@@ -14,7 +14,7 @@ from pliant.control.board.view import Board, WorkloadView
 from pliant.control.state.transitions import describe_exit
 from pliant.model.machine import DEFAULT_POOL, Placement
 from pliant.model.quantity import format_bytes
-from pliant.model.reason import Reason
+from pliant.model.reason import MayRead, Named, Reason
 from pliant.model.tenancy import Project
 from pliant.model.workload import (
     Attempt,
@@ -27,6 +27,7 @@ from pliant.model.workload import (
     TaskPhase,
     Workload,
 )
+from pliant.sched.plan import Guarantee
 
 Item = dict[str, Any]
 
@@ -83,10 +84,22 @@ def job_type(workload: Workload) -> str:
     return "Inference" if workload.kind is Kind.INFERENCE else "Train"
 
 
-def reason_item(reason: Reason | None) -> Item | None:
+def reason_item(reason: Reason | None, now: int, may_read: MayRead | None = None) -> Item | None:
+    """A wire.Reason as of `now` (ms), without what this reader may not be told; None: all may be told."""
     if reason is None:
         return None
-    return {"code": reason.code, "message": reason.text, "numbers": numbers_of(reason.numbers)}
+    seen = reason if may_read is None else reason.seen_by(may_read)
+    return {
+        "code": seen.code,
+        "message": seen.text(now),
+        "numbers": numbers_of(seen.numbers),
+        "names": names_of(seen.names),
+    }
+
+
+def names_of(names: Iterable[tuple[str, Named]]) -> list[Item]:
+    """Whom a reason names, with their keys."""
+    return [{"field": field, "kind": it.kind, "id": it.id, "name": it.name} for field, it in names if it.name]
 
 
 def numbers_of(pairs: Iterable[tuple[str, Any]]) -> Item:
@@ -145,14 +158,17 @@ class Renderer:
         self.now = now
         self.cluster = board.cluster.uuid if board.cluster is not None else ""
         self._over = over_quota(board)
+        self._places = {identity: at for at, identity in enumerate(board.queue, 1)}
 
     def workload(self, view: WorkloadView) -> Item:
         """A wire.WorkloadItem."""
         workload, project, department = view.workload, view.project, view.department
         requests = [(group.request, group.at_once or group.wanted) for group in workload.groups]
         final = workload.phase.final or workload.desired is Desired.DELETED
-        safe = view.safe_until if view.safe_until is not None and view.safe_until > self.now else None
-        message = workload.phase_message or (view.reason_text if view.waiting else "")
+        protection = self.board.protection(view)
+        least = self._ends(view, protection.least) if protection is not None else None
+        waits = view.reason is not None and view.waiting
+        message = workload.phase_message or (view.reason.text(self.now) if view.reason and waits else "")
         return {
             "id": workload.id,
             "name": workload.name,
@@ -202,7 +218,13 @@ class Renderer:
             "totalRunningTimeSeconds": self._spent(
                 workload, workload.running_ms, (Phase.RUNNING, Phase.UPDATING, Phase.DEGRADED)
             ),
-            "guaranteedRuntimeEndsAt": stamp_or_none(safe),
+            "guaranteedRuntimeEndsAt": least["endsAt"] if least is not None else None,
+            "protection": {
+                "reclaim": self._ends(view, protection.reclaim),
+                "preemption": self._ends(view, protection.preemption),
+            }
+            if protection is not None
+            else None,
             "actionsSupport": {"delete": workload.desired is not Desired.DELETED, "suspend": not final},
             "distributedFramework": workload.framework or None,
             "status": status_of(view, self.now),
@@ -214,12 +236,22 @@ class Renderer:
             "node": view.nodes[0] if len(view.nodes) == 1 else "<multiple>" if view.nodes else "",
             "nodes": list(view.nodes),
             "nodeType": workload.node_type,
-            "reason": reason_item(view.reason),
-            "queuePosition": view.position,
+            "reason": reason_item(view.reason, self.now),
+            "queuePosition": self._places.get(workload.id),
             "fraction": fraction_of(view, self._uses),
             "gpuShares": shares_of(view, self._uses),
             "overQuotaGpus": gpus(self._over.get(workload.id, 0)),
             "progress": progress(view.progress),
+        }
+
+    def _ends(self, view: WorkloadView, guarantee: Guarantee | None) -> Item | None:
+        """Until when it is protected, and by whose setting; None once it is not."""
+        if guarantee is None or view.started is None or view.started + guarantee.runtime <= self.now:
+            return None
+        return {
+            "endsAt": stamp(view.started + guarantee.runtime),
+            "level": guarantee.level,
+            "name": guarantee.owner.name if guarantee.owner is not None else view.pool,
         }
 
     def _spent(self, workload: Workload, before: int, phases: Sequence[Phase]) -> int:

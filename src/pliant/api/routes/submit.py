@@ -87,7 +87,7 @@ def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, k
     def render(accepted: Accepted) -> bytes:
         notices = [*checked.notices, *vain]
         if accepted.reason is not None and accepted.reason.code == NEVER:
-            notices.append(accepted.reason.text)
+            notices.append(accepted.reason.text(service.now()))
         return encode(submitted(accepted.workload, service.board, notices, body.get("name")))
 
     user = (body.get("submittedBy") if caller.owner else "") or caller.user
@@ -101,15 +101,16 @@ def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, k
 def rehearse(here: Context, body: AnySubmission, kind: Kind) -> Response:
     asked, vain = parse_submission(body, kind, here.service.board)
     checked = here.service.check(asked)
-    return answer(verdict(here.service.rehearse(checked), here.service.board, [*checked.notices, *vain]))
+    result = here.service.rehearse(checked)
+    return answer(verdict(result, here.service.board, [*checked.notices, *vain], here.service.now()))
 
 
-def verdict(result: Rehearsal, board: Board, notices: Sequence[str]) -> Item:
+def verdict(result: Rehearsal, board: Board, notices: Sequence[str], now: int) -> Item:
     """A wire.Verdict."""
     never = result.reason is not None and result.reason.code == NEVER
     return {
         "verdict": "starts" if result.placements else "never" if never else "waits",
-        "reason": reason_item(result.reason),
+        "reason": reason_item(result.reason, now),
         "placements": [
             {
                 "pod": f"{result.workload.name}-{task}",
@@ -127,7 +128,7 @@ def verdict(result: Rehearsal, board: Board, notices: Sequence[str]) -> Item:
                 "verb": decision.verb.value,
                 "gpuBefore": gpus(decision.gpu_before),
                 "gpuAfter": gpus(decision.gpu_after),
-                "reason": reason_item(decision.reason),
+                "reason": reason_item(decision.reason, now),
             }
             for decision in result.disrupted
             if (view := board.workloads.get(decision.workload)) is not None

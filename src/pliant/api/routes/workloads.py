@@ -1,17 +1,17 @@
 """Workloads as they are: lists, one, its pods and history, why it waits; suspend, resume, delete."""
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from pliant.api.auth import Caller, Principal
+from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.errors import STATUS
 from pliant.api.listing import Listing, Window, cut, window
 from pliant.api.models import Received
-from pliant.api.redaction import Sees, censored, shown, sight
+from pliant.api.redaction import own_too, shown, sight
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.history import event_item, outcome_item, record_item
@@ -22,8 +22,8 @@ from pliant.api.routes.whatif import remedy_item, unblock_item
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import NotFound, Refused
 from pliant.model.event import Event
-from pliant.model.workload import Desired, Kind
-from pliant.sched.explain.remedies import Named
+from pliant.model.reason import MayRead, Named
+from pliant.model.workload import Kind
 from pliant.wire.questions import Queue, WhyItem
 from pliant.wire.server import Health
 from pliant.wire.submission import Submitted
@@ -250,26 +250,26 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
     Names of projects in which the caller has nothing are left out; numbers are not.
     """
     board = here.service.board
-    view, waiting, sees = find(here, identity), _queue(board), sight(board, caller)
+    view, waiting = find(here, identity), _queue(board)
+    others = sight(board, caller)
+    may_read = own_too(others, view.project.id)
     place = next((at for at, other in enumerate(waiting) if other.workload.id == identity), None)
-    waits = identity in board.workloads and (place is not None or identity in board.queue)
-    told = [event_item(view, *entry) for entry in _history(here, identity)[-LATEST:]]
+    told = [event_item(view, *entry, may_read) for entry in _history(here, identity)[-LATEST:]]
     before = waiting[: place or 0]
-    ahead = [(_named(other, sees), _missing(other)) for other in before[:AHEAD]]
-    reason = reason_item(view.reason)
-    found = here.service.questions.unblock(identity, full=full) if waits else None
+    ahead = [(*_named(other, others), _missing(other)) for other in before[:AHEAD]]
+    known = identity in board.workloads
+    found = here.service.questions.unblock(identity, full=full) if known else None
     return answer(
         {
-            "reason": _seen(reason, board, caller, sees, view.project.id),
+            "reason": reason_item(view.reason, here.service.now(), may_read),
             "position": None if place is None else place + 1,
             "ahead": [
-                {"name": name.name, "project": name.project_name, "gpus": gpus(lacks)}
-                for name, lacks in ahead
+                {"name": name, "project": project, "gpus": gpus(lacks)} for name, project, lacks in ahead
             ],
             "aheadCount": len(before),
-            "aheadGpus": gpus(found.ahead if found is not None else 0),
-            "history": [censored(item, board, sees, view.project.id) for item in told],
-            "unblock": unblock_item(found, sees),
+            "aheadGpus": gpus(found.ahead if found is not None and before else 0),
+            "history": told,
+            "unblock": unblock_item(found, others),
         }
     )
 
@@ -284,23 +284,25 @@ def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
     Names of projects in which the caller has nothing are left out; numbers are not.
     """
     board = here.service.board
-    sees, waiting = sight(board, caller), _queue(board)
+    may_read, waiting, now = sight(board, caller), _queue(board), here.service.now()
     found = here.service.questions.suggest() if remedies else ()
     tried = {it.first: it.remedy for it in found if it.remedy is not None}
     like = {wid: it.first for it in found for wid in it.like}
-    names = {view.workload.id: _named(view, sees) for view in waiting}
+    names = {view.workload.id: _named(view, may_read) for view in waiting}
     return answer(
         {
             "entries": [
                 {
                     "position": at,
-                    "name": names[view.workload.id].name,
-                    "project": names[view.workload.id].project_name,
+                    "name": names[view.workload.id][0],
+                    "project": names[view.workload.id][1],
                     "gpus": gpus(_missing(view)),
-                    "reason": _seen(reason_item(view.reason), board, caller, sees, view.project.id),
+                    "reason": reason_item(view.reason, now, own_too(may_read, view.project.id)),
                     "since": stamp(view.workload.phase_since),
-                    "remedy": None if (it := tried.get(view.workload.id)) is None else remedy_item(it, sees),
-                    "like": names[first].name if (first := like.get(view.workload.id)) in names else None,
+                    "remedy": None
+                    if (it := tried.get(view.workload.id)) is None
+                    else remedy_item(it, may_read),
+                    "like": names[first][0] if (first := like.get(view.workload.id)) in names else None,
                 }
                 for at, view in enumerate(waiting, 1)
             ]
@@ -308,20 +310,14 @@ def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
     )
 
 
-def _seen(
-    reason: Item | None, board: Board, caller: Principal, sees: Sees, own: str
-) -> dict[str, Any] | None:
-    return reason if reason is None or caller.admin else censored(reason, board, sees, own)
-
-
-def _named(view: WorkloadView, sees: Sees) -> Named:
-    return shown(Named(view.workload.name, view.project.id, view.project.name), sees)
+def _named(view: WorkloadView, may_read: MayRead) -> tuple[str, str]:
+    row, project = view.workload, view.project
+    return shown(Named("workload", row.id, row.name, project.id, project.name), may_read)
 
 
 def _queue(board: Board) -> list[WorkloadView]:
-    """Those that have a verdict and whose owner wants them to run."""
-    views: Iterable[WorkloadView | None] = (board.workloads.get(identity) for identity in board.queue)
-    return [view for view in views if view is not None and view.workload.desired is Desired.RUNNING]
+    """Those that are pending, in the order of the last cycle."""
+    return [board.workloads[identity] for identity in board.queue]
 
 
 def _missing(view: WorkloadView) -> int:

@@ -70,8 +70,13 @@ def show_gpus(value: float | None) -> str:
 
 
 def counted_gpus(value: float) -> str:
-    """In prose: 1 GPU, 2 GPUs, 0.5 GPU, 2.25 GPUs, 0 GPUs."""
-    return f"{value:.3g} {'GPU' if 0 < value <= 1 else 'GPUs'}"
+    """As prose has them: '1 GPU', '2 GPUs', '0.5 GPU', '0 GPUs'. Tables use show_gpus()."""
+    return f"{f'{value:.3f}'.rstrip('0').rstrip('.')} GPU{'' if 0 < value <= 1 else 's'}"
+
+
+def counted(number: int, noun: str) -> str:
+    """1 -> '1 job', 2 -> '2 jobs'."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def show_bytes(value: float | None) -> str:
@@ -97,6 +102,13 @@ def moment(text: str) -> float:
 
     when = datetime.fromisoformat(text)
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+
+def show_moment(when: float) -> str:
+    """Seconds since the epoch in local time with its offset: '2026-11-22 09:05:00+01:00'."""
+    from datetime import datetime
+
+    return datetime.fromtimestamp(when).astimezone().isoformat(" ", "seconds")
 
 
 def show_age(since: str | None, now: float | None = None) -> str:

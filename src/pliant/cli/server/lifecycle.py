@@ -97,8 +97,8 @@ def restart(session: Session) -> None:
     # The same address, so that running jobs and logins find it again; unless somebody else has taken it.
     try:
         started = daemon.start(daemon.arguments(state, **_options(record), port=port_of(record)), state)
-    except PliantError as error:
-        if record is None or not error.message.startswith("Port "):
+    except daemon.PortTaken:
+        if record is None:
             raise
         started = daemon.start(daemon.arguments(state, **_options(record)), state)
     _announce(session, started, state)

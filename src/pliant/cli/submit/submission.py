@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 
-from pliant.cli.output.amounts import number, whole
+from pliant.cli.output.amounts import counted_gpus, number, whole
 from pliant.cli.output.formats import structured
 from pliant.cli.session import Session
 from pliant.cli.submit import placement, unsupported
@@ -216,25 +216,24 @@ def _print_verdict(session: Session, verdict: Mapping[str, Any], name: str) -> N
         return
     for notice in verdict.get("notices") or []:
         session.note(f"Note: {notice}")
-    reason = verdict.get("reason")
-    message = (reason.get("message") if isinstance(reason, Mapping) else reason) or ""
-    taken = list(verdict.get("disrupted") or [])
+    reason = verdict.get("reason") or {}
     if verdict.get("verdict") == "starts":
-        places = ", ".join(dict.fromkeys(_place(place) for place in verdict.get("placements") or []))
-        words = f"starts now on {places}" if places else "starts now"
-    elif verdict.get("verdict") == "never":
-        words = "could never start"
+        places = list(verdict.get("placements") or [])
+        nodes = ", ".join(dict.fromkeys(place["node"] for place in places))
+        what = [counted_gpus(gpus)] if (gpus := sum(place["gpu"] for place in places)) else []
+        what += [_quota(reason["numbers"])] if reason.get("code") == "placed" else []
+        said = f"would start now on {nodes}" + (f" ({', '.join(what)})." if what else ".")
     else:
-        words = "waits"
-        if isinstance(reason, Mapping) and str(message).startswith("It waits for "):
-            words, message = f"waits for {str(message).removeprefix('It waits for ')}", ""
-    click.echo(f"Nothing was submitted: {name} {words}{f': {message}' if message else ''}")
-    for verbs, word in ((("shrink",), "shrink"), (("evict",), "preempt"), (("move",), "move")):
-        if names := dict.fromkeys(_place(entry) for entry in taken if entry.get("verb") in verbs):
+        may = "could never start" if verdict.get("verdict") == "never" else "would be pending"
+        said = " ".join([f"{may}.", *([reason["message"]] if reason else [])])
+    click.echo(f"Dry run: {name} {said}")
+    taken = list(verdict.get("disrupted") or [])
+    for verb, word in (("shrink", "shrink"), ("evict", "preempt"), ("move", "move")):
+        if names := dict.fromkeys(entry["name"] for entry in taken if entry["verb"] == verb):
             click.echo(f"It would {word} {', '.join(names)}.")
 
 
-def _place(entry: Any) -> str:
-    if isinstance(entry, Mapping):
-        return str(entry.get("node") or entry.get("name") or entry.get("workload") or dict(entry))
-    return str(entry)
+def _quota(numbers: Mapping[str, Any]) -> str:
+    """How a placement relates to the quota of its project, by the numbers (thousandths) of its reason."""
+    over = numbers["allocated"] - numbers["quota"]
+    return "within quota" if numbers["quota"] < 0 or over <= 0 else f"{counted_gpus(over / 1000)} over quota"

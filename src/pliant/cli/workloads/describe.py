@@ -189,12 +189,17 @@ def _labels(item: WorkloadItem, pods: Sequence[PodItem]) -> list[tuple[str, str]
 
 
 def explained(item: WorkloadItem) -> list[tuple[str, str]]:
-    """How a fraction is held, why it waits, where it stands in the queue: only what there is."""
+    """How a fraction is held, why it is pending, what protects it, its place in the queue, if any."""
     labels = []
     if fraction := item.get("fraction"):
         labels.append(("GPU FRACTION", fraction))
     if reason := item.get("reason"):
         labels.append(("REASON", f"[{reason['code']}] {reason['message']}"))
+    if protection := item.get("protection"):
+        for what, until in (("RECLAIM", protection["reclaim"]), ("PREEMPTION", protection["preemption"])):
+            if until:
+                value = f"{until['endsAt']} (minimum runtime of {until['level']} {until['name']})"
+                labels.append((f"PROTECTED FROM {what} UNTIL", value))
     if position := item.get("queuePosition"):
         labels.append(("QUEUE POSITION", str(position)))
     return labels

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pliant.control.board.fairness import Audit
@@ -15,18 +15,19 @@ from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
 from pliant.model.event import EventKind
 from pliant.model.machine import Node
+from pliant.model.quantity import listed
+from pliant.model.reason import Cure, Estimate, Named
 from pliant.model.workload import Desired, Phase, Task, Workload
 from pliant.sched.cycle import decide
 from pliant.sched.explain.drain import Draining, drained
-from pliant.sched.explain.eta_model import Estimate, estimate
+from pliant.sched.explain.eta_model import estimate
 from pliant.sched.explain.eta_replay import foretell
 from pliant.sched.explain.never import never
-from pliant.sched.explain.remedies import Named, Remedy
-from pliant.sched.explain.trial import Change, apply, narrowed
+from pliant.sched.explain.trial import apply, narrowed
 from pliant.sched.explain.unblock import Unblocking
 from pliant.sched.explain.what_if import WhatIf, what_if
 from pliant.sched.plan import Verdict
-from pliant.sched.world.state import World
+from pliant.sched.shares.naming import workload_named
 
 if TYPE_CHECKING:
     from pliant.control.loop import Loop
@@ -50,10 +51,14 @@ ALL = 0.4
 """Seconds for the remedies of all that waits together."""
 
 REMEMBERED = 10_000
-"""Ms after which it is asked for anew what ran in the past."""
+"""Ms after which the past runs are read again."""
 
 LARGE = 3_000
 """Workloads beyond which nothing is played forward by the core."""
+
+
+Cures = tuple[Cure, ...]
+"""What must be done together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class Unblocked:
     """What is said of one workload that waits, besides its reason."""
 
     never: bool  # the machines could not hold it even if they were empty
-    remedies: tuple[Remedy, ...]
+    remedies: tuple[Cures, ...]
     estimate: Estimate
     complete: bool  # False: the time was up before all kinds of remedy were looked at
     ahead: int = 0  # milli-GPUs that those before it in the queue wait for
@@ -73,7 +78,7 @@ class Suggested:
 
     first: str  # id
     like: tuple[str, ...]  # ids of those that wait behind it for the same
-    remedy: Remedy | None  # None: none was found in the time there is
+    remedy: Cures | None  # None: none was found in the time there is
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,7 @@ class Questions:
     def what_if(self, said: Sequence[Mapping[str, Any]]) -> Supposed:
         """What would be different if all of that were so; see control.supposing for the words."""
         if not said:
-            raise BadRequest("Nothing is supposed.", "Name one change at least.")
+            raise BadRequest("No change was given.", "Specify at least one change.")
         now = self._loop.clock.now()
         return aside(self._loop, lambda state: _what_if(state, now, said))
 
@@ -144,10 +149,10 @@ class Questions:
                 if isinstance(row, Node | Task):
                     draft.put(row)
             for name in nodes:
-                what = f"{user} drains {name}: {len(plan.moves)} move, {len(plan.waits) or 'none'} stay"
-                draft.event(f"node/{name}", EventKind.UPDATED, f"{what}, {len(plan.stops)} stop.", who=user)
+                counts = f"{len(plan.moves)} move, {len(plan.waits)} run to their end, {len(plan.stops)} stop"
+                draft.event(f"node/{name}", EventKind.UPDATED, f"Drained by {user}: {counts}.", who=user)
             for wid in (*plan.moves, *plan.stops):
-                text = f"Leaves {', '.join(nodes)}, which {user} drains."
+                text = f"Evicted from {listed(nodes)}: drained by {user}."
                 draft.event(wid, EventKind.STOPPING, text, who=user)
             return told
 
@@ -161,7 +166,7 @@ def _drained(state: State, now: int, nodes: Sequence[str], stop: bool) -> tuple[
             raise NotFound(f"There is no node {name!r}.", "See them with: pliant node list")
     plan = drained(world, now, state.settings, decide, nodes, stop=stop)
     told = tuple(
-        (named(world, wid), what)
+        (workload_named(world, wid), what)
         for what, wids in (("moves", plan.moves), ("waits", plan.waits), ("stops", plan.stops))
         for wid in wids
     )
@@ -172,18 +177,14 @@ def _what_if(state: State, now: int, said: Sequence[Mapping[str, Any]]) -> Suppo
     world = state.world
     change = suppose(world, now, state.settings, said)
     found = what_if(world, now, state.settings, decide, change)
-    ended = {row.id: named(world, row.id) for row in change.drops if isinstance(row, Workload)}
+    ended = {row.id: workload_named(world, row.id) for row in change.drops if isinstance(row, Workload)}
     apply(world, change)  # so that what is new has its name
     names = {
-        it.workload: named(world, it.workload) for it in found.differences if it.workload in world.workloads
+        it.workload: workload_named(world, it.workload)
+        for it in found.differences
+        if it.workload in world.workloads
     }
     return Supposed(found, {**ended, **names})
-
-
-def named(world: World, wid: str) -> Named:
-    row = world.workloads[wid]
-    project = world.projects.get(row.project)
-    return Named(row.name, row.project, project.name if project is not None else row.project)
 
 
 def _unblock(
@@ -204,19 +205,20 @@ def _unblock(
         world, now, state.settings, decide, identity, tries=tries, enough=20 if full else KINDS, deep=deep
     )
     found = search.run(verdict.reason)
-    remedies = tuple(_told(remedy) for remedy in found)
+    remedies = tuple(remedy.steps for remedy in found)
     known = known_for(state.world, PastRuns([*state.world.workloads.values(), *ended]))
     when: Estimate | None = None
-    waits = next((remedy.count for remedy in found if remedy.kind == "wait"), None)
+    waits = next((remedy.cure.count for remedy in found if remedy.kind == "wait"), None)
     if waits is not None:
-        when = Estimate(now + waits, now + waits + 60_000, "time that must pass")
+        when = Estimate(now + waits, now + waits + 60_000, "wait")
     elif full and len(state.world.workloads) <= LARGE:
         when = foretell(state.world, now, state.settings, decide, identity, known, PLAYED // cost)
     if when is None:
         when = estimate(state.world, now, identity, known)
     impossible = never(state.world, now, state.settings, decide, identity)
     before = (wid for wid, other in state.verdicts.items() if other.position < verdict.position)
-    ahead = sum(state.world.need(wid).lacks.gpu for wid in before if wid in state.world.wanting)
+    needs = [state.world.need(wid) for wid in before if wid in state.world.wanting]
+    ahead = sum(need.lacks.gpu for need in needs if not need.holds)
     return Unblocked(impossible, remedies, when, search.trial.tries > 0, ahead)
 
 
@@ -235,17 +237,11 @@ def _suggested(state: State, now: int) -> tuple[Suggested, ...]:
         world = narrowed(world, [wids[0] for wids in kinds])
     found: list[Suggested] = []
     for wids in kinds:
-        remedy: Remedy | None = None
+        remedy: Cures | None = None
         if time.monotonic() < until:
             verdict = verdicts[wids[0]]
             deep = verdict.position > DEEP
             search = Unblocking(world, now, state.settings, decide, wids[0], tries=4, enough=1, deep=deep)
-            remedy = next((_told(it) for it in search.run(verdict.reason)), None)
+            remedy = next((it.steps for it in search.run(verdict.reason)), None)
         found.append(Suggested(wids[0], tuple(wids[1:]), remedy))
     return tuple(found)
-
-
-def _told(remedy: Remedy) -> Remedy:
-    """The same without the rows that were tried: they are of no use to anybody else."""
-    after = tuple(replace(step, change=Change(), less=()) for step in remedy.after)
-    return replace(remedy, change=Change(), less=(), after=after)

@@ -128,7 +128,7 @@ class FactBook:
                     reason = PlaceLost(name)
                     self._state.put(draft, replace(task, claims=None))
                     self._state.reasons[task.workload] = reason
-                    draft.event(task.workload, EventKind.STOPPING, reason.text, reason=reason)
+                    draft.event(task.workload, EventKind.STOPPING, reason.text(draft.now), reason=reason)
 
     def timers(self, draft: Draft) -> None:
         """What is due because time has passed: limits on running time, deletion after the end."""

@@ -42,12 +42,14 @@ def _preempted(decision: Decision, plan: Plan) -> tuple[str, ...]:
 def record_plan(state: State, plan: Plan, draft: Draft) -> list[Order]:
     """Put the plan's rows and history into the draft; the orders to send after the commit."""
     prefix = f"{state.epoch}.{state.cycles}"
+    if (plan.standings, plan.protections) != (state.standings, state.protections):
+        state.standings, state.protections, state.moved = plan.standings, plan.protections, True
 
     def cause(index: int) -> str:
         return f"{prefix}.{index}" if index >= 0 else prefix
 
     for index, decision in enumerate(plan.decisions):
-        lost, words = _preempted(decision, plan), decision.reason.text
+        lost, words = _preempted(decision, plan), decision.reason.text(draft.now)
         draft.event(
             decision.workload,
             EventKind.PREEMPTED if lost else event_kind(decision),
@@ -89,7 +91,7 @@ def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
     for identity, verdict in state.verdicts.items():
         old = before.get(identity)
         if old is None or old.reason.code != verdict.reason.code:
-            draft.event(identity, EventKind.PENDING, verdict.reason.text, reason=verdict.reason)
+            draft.event(identity, EventKind.PENDING, verdict.reason.text(draft.now), reason=verdict.reason)
             state.touched.add(identity)
         elif old != verdict:
             state.told.add(identity)

@@ -11,7 +11,7 @@ from pliant.model.workload import TaskKey, Workload
 from pliant.sched.placement import eligibility, fit
 from pliant.sched.placement.eligibility import Destinations, Equivalence
 from pliant.sched.placement.staying import given_back
-from pliant.sched.plan import Decision, Verb
+from pliant.sched.plan import Decision, Guarantee, Verb
 from pliant.sched.preemption.attempt import Attempt, Effort, Rank, Unit
 from pliant.sched.preemption.churn import Churn
 from pliant.sched.preemption.policy import Grounds, Policy
@@ -22,6 +22,7 @@ from pliant.sched.shares.ageing import aged
 from pliant.sched.shares.entitlement import Entitlement
 from pliant.sched.shares.fair_share import INFINITE
 from pliant.sched.shares.job_order import Batch, Order
+from pliant.sched.shares.naming import queue_named
 from pliant.sched.shares.queue_order import job_key
 from pliant.sched.world.chunks import Chunk, Step, waiting_since
 from pliant.sched.world.node_classes import NodeClass, spec_of
@@ -59,13 +60,12 @@ class Cycle(Destinations):
         # What each choice could not give: equivalence -> workload -> what it asked for.
         self.failures: dict[PoolChoice, dict[Equivalence, dict[str, Chunk]]] = {}
         self.resting: dict[str, TaskKey] = {}  # workload -> its task in back-off for which its chunk waits
-        self.protected: dict[
-            Equivalence, tuple[str, int]
-        ] = {}  # a victim's name, and until when (ms) it is safe
+        # A victim, until when (ms) it is safe, and whose setting says so.
+        self.protected: dict[Equivalence, tuple[str, int, Guarantee]] = {}
         self.delays: dict[str, int] = {}  # workload -> when (ms) it may take from others
         self.outwaited: dict[
             Equivalence, tuple[str, int, int]
-        ] = {}  # a victim's name, priority and aged priority
+        ] = {}  # a victim, its priority and aged priority
         self.churn = Churn(world, now, settings)
         self.withheld: dict[Equivalence, str] = {}  # project whose budget keeps its work from being disturbed
         self.unentitled: set[Equivalence] = set()  # those whose project has all it is due
@@ -250,7 +250,7 @@ class Cycle(Destinations):
             reason = Placed(
                 ", ".join(nodes),
                 after - before,
-                world.projects[workload.project].name,
+                queue_named(world.projects[workload.project]),
                 world.tally(workload.project, pool).gpu,
                 -1 if quota >= INFINITE else quota,
             )

@@ -4,10 +4,13 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Preempted, Reason
 from pliant.model.workload import Workload
 from pliant.sched.actions.context import Cycle
+from pliant.sched.plan import Guarantee
 from pliant.sched.preemption.attempt import Attempt
 from pliant.sched.preemption.policy import Grounds, Policy
 from pliant.sched.shares.admission import RESOURCES, Refusal
 from pliant.sched.shares.ageing import aged
+from pliant.sched.shares.naming import workload_named
+from pliant.sched.shares.protection import from_preemption
 from pliant.sched.world.chunks import Chunk, Step
 
 
@@ -58,19 +61,15 @@ class Preempt(Policy):
         grown = aged(victim, priority, self.grounds.now, self.grounds.places.settings)
         if grown < self.chunk.priority:
             return False
-        attempt.outwaited = attempt.outwaited or (victim.name, priority, grown)
+        attempt.outwaited = attempt.outwaited or (victim.id, priority, grown)
         return True
 
-    def min_runtime(self, victim: Workload) -> int:
-        """The nearest that is set, from the project up."""
-        for key in self.world.path(victim.project):
-            quota = self.world.queue_of(key).quota(self.pool)
-            if quota.preempt_min_runtime is not None:
-                return quota.preempt_min_runtime
-        return super().min_runtime(victim)
+    def guarantee(self, victim: Workload) -> Guarantee:
+        return from_preemption(self.world, victim.project, self.pool)
 
     def reason(self, victim: Workload, gpu: int, priority: int) -> Reason:
-        return Preempted(gpu, self.chunk.workload.name, self.chunk.priority, priority)
+        winner = workload_named(self.world, self.chunk.workload.id)
+        return Preempted(gpu, winner, self.chunk.priority, priority)
 
 
 def preempt(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy | None:

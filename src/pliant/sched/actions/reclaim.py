@@ -6,10 +6,13 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Reason, Reclaimed
 from pliant.model.workload import Workload
 from pliant.sched.actions.context import Cycle
+from pliant.sched.plan import Guarantee
 from pliant.sched.preemption.attempt import Attempt, Before, Unit
 from pliant.sched.preemption.policy import Grounds, Policy
 from pliant.sched.shares.admission import RESOURCES
 from pliant.sched.shares.fair_share import INFINITE
+from pliant.sched.shares.naming import named_at, workload_named
+from pliant.sched.shares.protection import from_reclaim
 from pliant.sched.world.chunks import Chunk, Step, core_priority
 
 
@@ -50,14 +53,8 @@ class Reclaim(Policy):
         fair = standing.rank <= self._standing[mine].rank and self._exceeds(have, standing.allocatable)
         return fair or (self._below_quota(mine) and self._exceeds(have, standing.deserved))
 
-    def min_runtime(self, victim: Workload) -> int:
-        """The nearest that is set, from the queue beside ours up."""
-        path = self.world.path(victim.project)
-        for key in path[path.index(self._level(victim.project)[1]) :]:
-            quota = self.world.queue_of(key).quota(self.pool)
-            if quota.reclaim_min_runtime is not None:
-                return quota.reclaim_min_runtime
-        return super().min_runtime(victim)
+    def guarantee(self, victim: Workload) -> Guarantee:
+        return from_reclaim(self.world, self._level(victim.project)[1], self.pool)
 
     def within_reach(self) -> bool:
         """What is free, all bonus, and of every queue beside ours what it has above its due."""
@@ -150,12 +147,12 @@ class Reclaim(Policy):
         its = (their_due.deserved if quota else their_due.fair)[at]
         return Reclaimed(
             gpu,
-            self.chunk.workload.name,
-            self.world.queue_of(mine).name,
+            workload_named(self.world, self.chunk.workload.id),
+            named_at(self.world, mine),
             "quota" if quota else "fair-share",
             self._own[mine][at],
             -1 if ours >= INFINITE else ours,
-            self.world.queue_of(theirs).name,
+            named_at(self.world, theirs),
             self._before[theirs][at],
             -1 if its >= INFINITE else its,
             RESOURCES[at],

@@ -12,6 +12,7 @@ from pliant.sched.placement import fit
 from pliant.sched.placement.eligibility import Destinations
 from pliant.sched.shares.admission import Refusal
 from pliant.sched.shares.entitlement import Entitlement
+from pliant.sched.shares.naming import workload_named
 from pliant.sched.world.chunks import Chunk, Step
 from pliant.sched.world.node_classes import NodeClass
 from pliant.sched.world.queue_tree import NOTHING
@@ -222,5 +223,5 @@ class Reserving:
         self._world.undo(mark)
         if not fits:
             return None
-        name, said = made.chunk.workload.name, chunk.workload.max_runtime
-        return Reserved(adding.gpu, name, made.gpus, made.begins, said)
+        gang = workload_named(self._world, made.chunk.workload.id)
+        return Reserved(adding.gpu, gang, made.gpus, made.begins, chunk.workload.max_runtime)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from pliant.model.machine import Placement
 from pliant.model.quantity import Resources
 from pliant.model.workload import Request, TaskKey
+from pliant.sched.plan import Guarantee
 from pliant.sched.world.chunks import Part, Step
 from pliant.sched.world.claims import Claims
 from pliant.sched.world.node_classes import Spec
@@ -121,8 +122,10 @@ class Attempt:
     homeless: set[str] = field(
         default_factory=set
     )  # workloads that would have to move and have nowhere to go
-    outwaited: tuple[str, int, int] | None = None  # a victim's name, priority and aged priority
-    protected: tuple[str, int] | None = None  # the victim that is waited for, and until when (ms)
+    outwaited: tuple[str, int, int] | None = None  # a victim, its priority and aged priority
+    protected: tuple[str, int, Guarantee] | None = (
+        None  # who is waited for, until when (ms), by whose setting
+    )
     withheld: str = ""  # the project whose budget keeps the chunk from its places
     wake: int | None = None  # when (ms) the answer may be another
 

@@ -177,7 +177,8 @@ class Modes:
         waited_for = {unit.workload for unit in ideal.units if unit.workload in met.spared}
         if waited_for:
             last = max(waited_for, key=lambda wid: (met.spared[wid], wid))
-            met.protected = self._world.workloads[last].name, met.spared[last]
+            rule = self._policy.guarantee(self._world.workloads[last])
+            met.protected = last, met.spared[last], rule
             met.wake = min(met.spared.values())  # another, as good, may be free to go before
         return bool(waited_for)
 

@@ -8,11 +8,13 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Moved, Reason, Shrunk
 from pliant.model.workload import TaskGroup, TaskKey, TaskPhase, Workload
 from pliant.sched.placement.eligibility import Destinations
+from pliant.sched.plan import Guarantee
 from pliant.sched.preemption.attempt import Attempt, Before, Unit
 from pliant.sched.preemption.churn import Churn
 from pliant.sched.shares.admission import Refusal
 from pliant.sched.shares.entitlement import Entitlement
-from pliant.sched.shares.min_runtime import protected_until
+from pliant.sched.shares.naming import named_at, workload_named
+from pliant.sched.shares.protection import of_pool, protected_until
 from pliant.sched.world.chunks import Chunk, Part, Step, core_priority, priority_of
 from pliant.sched.world.portions import without
 from pliant.sched.world.subgroups import surplus, tree
@@ -70,9 +72,9 @@ class Policy:
         """Why the victim loses so many milli-GPUs, of portions of this priority."""
         return self.shrunk(gpu)
 
-    def min_runtime(self, victim: Workload) -> int:
-        """For how long (ms) a victim is safe after its start."""
-        return self.grounds.places.pool(self.pool).min_runtime
+    def guarantee(self, victim: Workload) -> Guarantee:
+        """For how long a victim is safe after its start, and whose setting says so."""
+        return of_pool(self.world, self.pool)
 
     # ------------------------------------------------------------------ what holds for all of them
     def takes(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
@@ -98,7 +100,7 @@ class Policy:
         """For how long (ms) it is safe after its start; 0: not at all."""
         least = self._least.get(victim.project)
         if least is None:
-            least = self._least[victim.project] = self.min_runtime(victim)
+            least = self._least[victim.project] = self.guarantee(victim).runtime
         return least
 
     def unprotected(self, attempt: Attempt, victim: Workload) -> bool:
@@ -113,13 +115,13 @@ class Policy:
         return not attempt.mode.patient
 
     def shrunk(self, gpu: int) -> Reason:
-        winner = self.chunk.workload
-        return Shrunk(gpu, winner.name, self.world.projects[winner.project].name)
+        winner, project = self.chunk.workload.id, named_at(self.world, self.chunk.workload.project)
+        return Shrunk(gpu, workload_named(self.world, winner), project)
 
     def moved(self, sources: Iterable[str], targets: Iterable[str], lost: int) -> Reason:
         """Why it moves and gives back so many milli-GPUs of its bonus on the way."""
         here, there = ", ".join(sorted(set(sources))), ", ".join(sorted(set(targets)))
-        return Moved(self.chunk.workload.name, here, there, lost)
+        return Moved(workload_named(self.world, self.chunk.workload.id), here, there, lost)
 
     # ------------------------------------------------------------------ units
     def unit(self, attempt: Attempt, key: TaskKey, uuid: str | None) -> Unit | None:

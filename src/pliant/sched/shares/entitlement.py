@@ -1,21 +1,18 @@
 """What each queue deserves of a pool, its fair share of it, and what it has of both."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import gt
 
 from pliant.model.machine import DEFAULT_POOL
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import UNLIMITED, Department, Project
 from pliant.model.workload import Workload
+from pliant.sched.plan import QueueStanding
 from pliant.sched.shares.admission import Refusal, exceeded, refuse
 from pliant.sched.shares.fair_share import ALL, INFINITE, Member, Standing, bound, share_out
 from pliant.sched.world.chunks import Chunk, priority_of
-from pliant.sched.world.queue_tree import NOTHING, department_key, parent_of
+from pliant.sched.world.queue_tree import NOTHING, department_key
 from pliant.sched.world.state import World
-
-
-def level_of(world: World, key: str) -> str:
-    return "project" if key in world.projects else "department"
 
 
 def deserved(world: World, key: str, pool: str = DEFAULT_POOL) -> Resources:
@@ -58,13 +55,7 @@ def standings(
 
     `past_use` is the setting of that name, `lend` as in divide().
     """
-    below: dict[str | None, list[str]] = {}  # department, or None for the top -> keys of its children
-    for pid, project in sorted(world.projects.items()):
-        below.setdefault(project.department if project.department in world.departments else None, []).append(
-            pid
-        )
-    for did in sorted(world.departments):
-        below.setdefault(parent_of(world.departments, did), []).append(department_key(did))
+    below = world.children()
 
     def member(key: str) -> Member:
         if key in world.projects:
@@ -118,9 +109,7 @@ class Entitlement:
     def standing(self, pool: str) -> Mapping[str, Standing]:
         """Fair shares of a pool by what was claimed and asked for when they were first looked up."""
         if pool not in self._standing:
-            if self._asked is None:
-                self._asked = self._asking()
-            asked = self._asked.get(pool, {})
+            asked = self._asked_of(pool)
             self._standing[pool] = bare = self._shares(pool, asked)
             less = dict(asked)
             for wid in self._world.stretched:
@@ -139,6 +128,20 @@ class Entitlement:
         self, pool: str, asked: Mapping[str, Resources], lend: bool = False
     ) -> Mapping[str, Standing]:
         return standings(self._world, pool, asked, self._past_use, lend)
+
+    def standings(self, pools: Iterable[str]) -> Iterator[QueueStanding]:
+        """Of all queues in these pools: the numbers with which this cycle decides."""
+        for pool in pools:
+            standing = self._standing.get(pool) or self._shares(pool, self._asked_of(pool))
+            for key, it in standing.items():
+                quota = it.deserved.gpu
+                yield QueueStanding(key, pool, -1 if quota >= INFINITE else quota, it.fair.gpu)
+
+    def _asked_of(self, pool: str) -> Mapping[str, Resources]:
+        """What the workloads of each project still ask for in a pool."""
+        if self._asked is None:
+            self._asked = self._asking()
+        return self._asked.get(pool, {})
 
     def bare(self, pool: str, lend: bool = False) -> Mapping[str, Standing]:
         """The same as if nobody held a bonus; with `lend` what is nobody's due goes to those of weight 0."""

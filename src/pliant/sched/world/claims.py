@@ -11,7 +11,7 @@ from pliant.model.workload import Task, TaskKey, Workload
 from pliant.sched.world.holdings import Holdings
 from pliant.sched.world.node_affinity import NO_DEMANDS, Demand
 from pliant.sched.world.nodes import NodeState
-from pliant.sched.world.queue_tree import NOTHING, ancestry, department_key
+from pliant.sched.world.queue_tree import NOTHING, ancestry, department_key, parent_of
 from pliant.sched.world.subgroups import constrained
 from pliant.sched.world.tally import Tally, Use
 
@@ -53,6 +53,20 @@ class Claims(Holdings):
         if key in self.projects:
             return self.projects[key]
         return self.departments[key.removeprefix(department_key(""))]
+
+    def level_of(self, key: str) -> str:
+        """project or department: what is behind a key of the queue tree."""
+        return "project" if key in self.projects else "department"
+
+    def children(self) -> dict[str | None, list[str]]:
+        """Keys of the queues right below each department (by id), or below None at the top."""
+        below: dict[str | None, list[str]] = {}
+        for pid, project in sorted(self.projects.items()):
+            department = project.department if project.department in self.departments else None
+            below.setdefault(department, []).append(pid)
+        for did in sorted(self.departments):
+            below.setdefault(parent_of(self.departments, did), []).append(department_key(did))
+        return below
 
     def path(self, project: str) -> tuple[str, ...]:
         """Keys of the queue tree from a project to its root."""

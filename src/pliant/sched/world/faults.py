@@ -19,7 +19,7 @@ def faults(world: World) -> Iterator[str]:
         if workload.project not in world.projects:
             yield f"workload {wid} belongs to project {workload.project}, which is unknown"
         if wid in world.flaws:
-            yield f"workload {wid} contradicts itself: {world.flaws[wid]}"
+            yield f"workload {wid} contradicts itself: {world.flaws[wid].clause}"
     for pid, project in sorted(world.projects.items()):
         if project.department and project.department not in world.departments:
             yield f"project {pid} belongs to department {project.department}, which is unknown"

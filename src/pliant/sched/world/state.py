@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
+from pliant.model.reason import SetAside
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Desired, Task, TaskKey, TaskPhase, Workload
 from pliant.sched.world.chunks import NOTHING_MORE, Chunk, Need
@@ -38,7 +39,7 @@ class World(Claims):
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
         self.elastic, self.holders, self.alike = sets.elastic, sets.holders, sets.alike
-        self.flaws: dict[str, str] = {}  # workloads that contradict themselves, and how
+        self.flaws: dict[str, SetAside] = {}  # workloads that contradict themselves, and how
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
         self._needs: dict[str, Need] = {}
@@ -194,8 +195,8 @@ class World(Claims):
         if known is None or known.groups != row.groups:
             self._sort_members(row.id)
             self.flaws.pop(row.id, None)
-            if text := flaw(row):
-                self.flaws[row.id] = text
+            if found := flaw(row):
+                self.flaws[row.id] = found
         self._demands[row.id] = demands_of(row)
         if row.desired is Desired.RUNNING and not row.phase.final:
             self.ending.pop(row.id, None)
