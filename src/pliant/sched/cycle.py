@@ -134,9 +134,9 @@ def serve(cycle: Cycle, reserving: Reserving, action: str, policy_for: PolicyFor
 def _useful(cycle: Cycle, choice: PoolChoice, policy_for: PolicyFor) -> Iterator[Batch]:
     """What failed in this choice and is still wanted, if the action may do anything for it."""
     for alike in cycle.failures.get(choice, {}).values():
-        asking = list(filter(cycle.world.asks, alike.values()))
-        if asking and policy_for(cycle, asking[0], choice[1], cycle.adding(asking[0], choice[1])) is not None:
-            yield sorted(asking, key=job_key)
+        first = next(filter(cycle.world.asks, alike.values()), None)
+        if first is not None and policy_for(cycle, first, choice[1], cycle.adding(first, choice[1])):
+            yield sorted(filter(cycle.world.asks, alike.values()), key=job_key)
 
 
 def _taken(cycle: Cycle, policy: Policy, equivalence: Equivalence) -> bool:

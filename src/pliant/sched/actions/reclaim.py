@@ -29,8 +29,7 @@ class Reclaim(Policy):
         self._path = tuple(reversed(self.world.path(chunk.workload.project)))
         # The claimant's own numbers count as they were before the search, what it holds as bonus left out.
         self._own = {key: self.shares.own(key, pool) for key in self._path}
-        # What the queues beside ours had before the search.
-        self._before = {key: self.shares.own(key, pool) for key in self._standing}
+        self._before: dict[str, Resources] = {}  # what queues beside ours had when they were first looked at
         self._gives: dict[str, tuple[int, bool]] = {}  # project -> (version, what _may_give() has answered)
         self._levels: dict[str, tuple[str, str]] = {}  # project -> what _level() has answered
 
@@ -166,6 +165,8 @@ class Reclaim(Policy):
             pairs = zip(self._path, theirs, strict=False)
             known = next((pair for pair in pairs if pair[0] != pair[1]), (self._path[-1], theirs[-1]))
             self._levels[project] = known
+            if known[1] not in self._before:
+                self._before[known[1]] = self.shares.own(known[1], self.pool)
         return known
 
     def _below_quota(self, mine: str) -> bool:

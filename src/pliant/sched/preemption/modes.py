@@ -9,6 +9,7 @@ from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.world.chunks import Step
 from pliant.sched.world.node_classes import NodeClass
 
+AIMS = tuple(Aim)
 FEW = 16
 """Among more units lighter ones are not looked for, and none is left out by placing everything anew."""
 
@@ -53,13 +54,15 @@ class Modes:
 
     def __iter__(self) -> Iterator[SearchMode]:
         """What is worth an attempt, in order, by what those before it came upon."""
-        for aim in Aim:
+        for aim in AIMS:
             for mode in self._of_aim(aim) if self._called_for(aim) else ():
                 yield mode
                 if self.last.found:
                     self._best[aim] = self.last
                     yield from self._lighter(aim)
                     break
+            if self._best and not self._met.spared:
+                return  # nothing could change the answer
 
     def _called_for(self, aim: Aim) -> bool:
         """True if an aim may still change the answer."""

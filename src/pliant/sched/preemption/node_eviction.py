@@ -99,13 +99,15 @@ class NodeEviction:
     def _only(self, device: Device) -> Priced | None:
         """None unless the one claimant of a device is a workload of one task that has nothing else."""
         world, uuid = self._world, device.gpu.uuid
-        claimants = self._claimants(device)
-        if len(claimants) != 1 or device.gpu.foreign:
+        claimants = [key for key in device.tasks if self._share(key, uuid) is not None]
+        if len(claimants) != 1:
             return None
         key = claimants[0]
         claim, known = world.claim_of(key), self._prices.alone.get(key)
         if known is not None and known[0] is claim:
             return known[1]
+        if device.gpu.foreign:
+            return None
         victim = world.workloads.get(key[0])
         if victim is None or claim is None or len(victim.groups) > 1 or len(claim.shares) > 1:
             return None
@@ -281,7 +283,7 @@ class NodeEviction:
     def _claimants(self, device: Device) -> list[TaskKey]:
         if len(device.tasks) == 1 and device.claimed:
             return list(device.tasks)
-        return [key for key in device.users() if self._claims(key, device.gpu.uuid)]
+        return [key for key in device.users() if self._share(key, device.gpu.uuid) is not None]
 
     def _freeing(self, device: Device, share: Share, claimants: list[TaskKey]) -> list[Unit] | None:
         """Units that free a share of a device; None if that cannot be. Nothing is taken yet."""
@@ -310,7 +312,8 @@ class NodeEviction:
     def _together(self, device: Device, share: Share, claimants: list[TaskKey]) -> list[Unit] | None:
         """Units that are enough together, each of them needed; found on the journal and undone."""
         best: tuple[Cost, list[Unit]] | None = None
-        large = sorted(claimants, key=lambda key: -self._portion(key, device.gpu.uuid))
+        shares = {key: self._share(key, device.gpu.uuid) for key in claimants}
+        large = sorted(claimants, key=lambda key: -(it.portion if (it := shares[key]) is not None else 0))
         for order in (claimants, large):
             units = self._in_turn(device, share, order)
             if units is None:
@@ -339,15 +342,9 @@ class NodeEviction:
         return units if enough else None
 
     def _share(self, key: TaskKey, uuid: str) -> Share | None:
+        """What a task claims of a device."""
         claim = self._world.claim_of(key)
-        return (
-            next((share for share in claim.shares if share.gpu == uuid), None) if claim is not None else None
-        )
-
-    def _portion(self, key: TaskKey, uuid: str) -> int:
-        share = self._share(key, uuid)
-        return share.portion if share is not None else 0
-
-    def _claims(self, key: TaskKey, uuid: str) -> bool:
-        claim = self._world.claim_of(key)
-        return claim is not None and any(share.gpu == uuid for share in claim.shares)
+        for share in claim.shares if claim is not None else ():
+            if share.gpu == uuid:
+                return share
+        return None

@@ -1,7 +1,7 @@
 """A policy says what may be taken for one chunk, and whether an outcome holds; the search asks it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import Resources
@@ -28,6 +28,8 @@ class Grounds:
     shares: Entitlement
     churn: Churn
     now: int  # ms
+    # By action, project and pool of the chunk, then by project of the victim: see Policy.safe().
+    least: dict[tuple[str, str, str], dict[str, int]] = field(default_factory=dict)
 
 
 class Policy:
@@ -45,7 +47,7 @@ class Policy:
         self.chunk = chunk
         self.pool = pool
         self.adding = adding  # what the chunk adds to its queues
-        self._least: dict[str, int] = {}  # what safe() has answered
+        self._least = grounds.least.setdefault((self.action, chunk.workload.project, pool), {})
 
     # ------------------------------------------------------------------ what a policy says
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
@@ -79,9 +81,9 @@ class Policy:
     # ------------------------------------------------------------------ what holds for all of them
     def takes(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
         """may(), but for the cores that the attempt leaves alone."""
-        return (step is not Step.CORE or victim.id not in attempt.mode.keeps) and self.may(
-            attempt, victim, step, priority
-        )
+        if step is Step.CORE and victim.id in attempt.mode.keeps:
+            return False
+        return self.may(attempt, victim, step, priority)
 
     def may_move(self, attempt: Attempt, victim: Workload) -> bool:
         """True if a core that may not be taken may be placed elsewhere instead."""

@@ -102,8 +102,10 @@ class Simulation:
     def _bearable(self) -> bool:
         """True if no project loses more than its budget of disruptions allows."""
         churn, world = self._policy.grounds.churn, self._world
+        if not churn.bounded:
+            return True
         disturbed: dict[str, set[str]] = {}
-        for unit in self._attempt.units if churn.bounded else ():
+        for unit in self._attempt.units:
             disturbs = unit.step is not Step.BONUS or unit.again is not None
             if disturbs and not self._prices.is_new(unit.workload):
                 disturbed.setdefault(world.workloads[unit.workload].project, set()).add(unit.workload)
