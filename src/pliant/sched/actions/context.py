@@ -63,9 +63,8 @@ class Cycle(Destinations):
         # A victim, until when (ms) it is safe, and whose setting says so.
         self.protected: dict[Equivalence, tuple[str, int, Guarantee]] = {}
         self.delays: dict[str, int] = {}  # workload -> when (ms) it may take from others
-        self.outwaited: dict[
-            Equivalence, tuple[str, int, int]
-        ] = {}  # a victim, its priority and aged priority
+        # A victim, its priority and its aged priority.
+        self.outwaited: dict[Equivalence, tuple[str, int, int]] = {}
         self.churn = Churn(world, now, settings)
         self.withheld: dict[Equivalence, str] = {}  # project whose budget keeps its work from being disturbed
         self.unentitled: set[Equivalence] = set()  # those whose project has all it is due

@@ -1,7 +1,7 @@
 """When waiting workloads start, by letting the core itself decide over and over until then.
 
 Work ends when it is expected to, orders are obeyed at once, what is evicted goes on later from where it was.
-Slower than the model in estimate.py by far, and as good as the run times and submissions that are assumed.
+Slower than eta_model.py by far, and as good as the run times and submissions that are assumed.
 """
 
 from heapq import heappop, heappush

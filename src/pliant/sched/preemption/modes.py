@@ -10,9 +10,9 @@ from pliant.sched.world.chunks import Step
 from pliant.sched.world.node_classes import NodeClass
 
 AIMS = tuple(Aim)
+
 FEW = 16
 """Among more units lighter ones are not looked for, and none is left out by placing everything anew."""
-
 
 ELSEWHERE = 4
 """So many times what moves is looked for once more without those that have no other place."""

@@ -32,7 +32,7 @@ class Chunk(NamedTuple):
     workload: Workload
     step: Step
     parts: tuple[Part, ...]
-    resources: Resources  # what it asks for; requests by GPU memory count no GPUs here: see entitlement.asked
+    resources: Resources  # what it asks for; requests by GPU memory count no GPUs here: see admission.asked
     by_memory: bool  # some part asks for GPU memory
     extends: bool  # it is bound to the node where its task sits
     shape: int  # two chunks of equal shape (that do not extend) fit the same nodes
