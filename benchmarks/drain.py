@@ -39,6 +39,7 @@ from pliant.control.loop import Loop
 from pliant.control.service import Service
 from pliant.control.state.draft import Draft
 from pliant.control.submit.submission import Submission
+from pliant.control.submit.variables import Variables
 from pliant.control.usecases.tenancy import QueueChange, QuotaChange
 from pliant.devices.simulated import SimulatedDevices
 from pliant.engines.virtual.engine import VirtualEngine
@@ -114,8 +115,13 @@ def virtual(count: int) -> None:
             service.create_project(QueueChange(name=f"p{number}", quotas=(("default", quota),)), "bench")
         began = time.perf_counter()
         for number, job in enumerate(work):
-            launch = Launch("ubuntu", ("true",), env=(("PLIANT_VIRTUAL_SECONDS", str(job.ms / 1000)),))
-            asked = Submission(f"p{number % PROJECTS}", launch, name=job.name, gpus=job.gpus * 1000)
+            asked = Submission(
+                f"p{number % PROJECTS}",
+                Launch("ubuntu", ("true",)),
+                name=job.name,
+                gpus=job.gpus * 1000,
+                variables=Variables((("PLIANT_VIRTUAL_SECONDS", str(job.ms / 1000)),)),
+            )
             service.submit(service.check(asked), "me")
         submitted, loop.cycle_ms = loop.cycle_ms, []
         decisions: list[float] = []

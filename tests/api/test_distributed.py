@@ -108,7 +108,7 @@ def test_a_master_of_its_own(api: Api) -> None:
     master, worker = workload.launch_of("master-0"), workload.launch_of("worker-0")
     assert (master.image, master.command, master.args) == ("other", ("lead", "the way"), ())
     assert (worker.image, worker.command, worker.args) == (IMAGE, ("train",), ("--fast",))
-    assert master.env == worker.env == (("A", "1"),)
+    assert master.variables == worker.variables == ("A",)
     assert master.working_dir == "/tmp"
     until(lambda: sorted(api.item(made["workloadId"])["images"]) == sorted(["other", IMAGE]))
 

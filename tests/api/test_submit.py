@@ -167,7 +167,8 @@ def test_all_fields_arrive(api: Api) -> None:
                 "gpuMemoryRequest": "5G",
                 "gpuMemoryLimit": "6G",
             },
-            "environmentVariables": [{"name": "A", "value": "3"}],
+            "environmentVariables": [{"name": "A", "value": "***"}],
+            "capturedVariables": [],
             "nodePools": ["default"],
             "nodeType": None,
             "priorityClass": "very-high",
@@ -186,6 +187,7 @@ def test_all_fields_arrive(api: Api) -> None:
             "annotations": [{"name": "note", "value": "y"}],
             "stdin": True,
             "tty": True,
+            "submittedFrom": None,
             "workingDir": "/tmp",
             "nodeAffinityRequired": None,
             "nodeAffinityPreferred": [],
@@ -274,7 +276,10 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ({"image": ""}, snapshot("400 -i, --image must be set. Name the image to run.")),
+        (
+            {"image": ""},
+            snapshot("400 -i, --image must be set. Name an image, or a command: submit NAME -- COMMAND..."),
+        ),
         (
             {"compute": {"gpuDevicesRequest": 0}},
             snapshot(
@@ -367,6 +372,13 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
             snapshot(
                 "400 spec.command cannot be split into words: No closing quotation. Close every "
                 "quote, or send commandArgv and argsArgv."
+            ),
+        ),
+        (
+            {"environmentVariables": [{"name": "A", "value": "***"}]},
+            snapshot(
+                "400 The value of the environment variable 'A' is hidden (***). Give the value itself: no "
+                "output of Pliant shows it."
             ),
         ),
         (

@@ -7,11 +7,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from pliant.api.app import ROUTERS
 from pliant.api.models import Received, answer_type, unknown
-from pliant.wire import cluster, job, limits, organization, questions, server, submission, workload
+from pliant.wire import cluster, job, limits, organization, questions, server, submission, trash, workload
 from tests.api.conform import conform
 from tests.api.conftest import Api
 
-MODULES = (cluster, job, organization, questions, server, submission, workload)
+MODULES = (cluster, job, organization, questions, server, submission, trash, workload)
 TYPES = {
     name: kind
     for module in MODULES

@@ -27,7 +27,7 @@ USAGE = [
         "--preemptible goes with --interactive only: a training is preemptible anyway.",
     ),
     (f"submit train1 {IMAGE} --name train2", "The name is given twice: train1 and --name train2."),
-    (f"submit train1 {IMAGE} -e NOVALUE", "-e NOVALUE: expected NAME=VALUE."),
+    (f"submit train1 {IMAGE} -e NOVALUE", "-e NOVALUE: NOVALUE is not set in this shell."),
     (f"submit train1 {IMAGE} -t", "-t, --tty needs --stdin."),
     (
         f"submit train1 {IMAGE} --ttl-after-finish soon",

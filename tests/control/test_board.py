@@ -67,3 +67,16 @@ def test_a_new_place_in_the_queue_is_no_change_for_those_who_watch(stage: Stage)
     _, changed = stage.service.watch(before, 0)
     assert stage.loop.board.queue == (second,)
     assert changed == {first}
+
+
+def test_the_queue_holds_what_is_pending_and_nothing_that_runs(stage: Stage) -> None:
+    """An elastic job that runs below its request wants more, but it is not pending."""
+    stage.submit("holds-one", 1)
+    elastic, waits = stage.submit("elastic", 2, elastic=True), stage.submit("waits", 2)
+    stage.run()
+    reason = stage.view(elastic).reason
+    assert stage.phase(elastic) == "Running" and reason is not None and reason.code == "no-capacity"
+    assert stage.loop.board.queue == (waits,)
+    stage.service.suspend(waits, "me")
+    stage.run()
+    assert stage.loop.board.queue == ()

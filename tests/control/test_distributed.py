@@ -4,6 +4,7 @@ import pytest
 
 from pliant.control.errors import BadRequest
 from pliant.control.submit.submission import Distribution, Submission
+from pliant.control.submit.variables import Variables
 from pliant.model.workload import AttemptId, Kind, Launch, TaskGroup
 from tests.control.stage import Stage
 
@@ -13,11 +14,12 @@ def submit(stage: Stage, name: str, gpus: int = 1, seconds: int = 0, **distribut
     env = (("PLIANT_VIRTUAL_SECONDS", str(seconds)),) if seconds else ()
     ask = Submission(
         "default",
-        Launch("ubuntu", ("train",), env=env),
+        Launch("ubuntu", ("train",)),
         Kind.DISTRIBUTED,
         name,
         gpus=gpus * 1000 or None,
         distribution=Distribution(framework, **distribution),  # type: ignore[arg-type]
+        variables=Variables(env),
     )
     return stage.accept(ask).id
 

@@ -105,10 +105,11 @@ def test_who_was_killed_comes_back_as_often_as_it_takes(
     ("how", "said"),
     [
         ({"code": 1}, "worker-0 ended with exit code 1."),
-        ({"signal": 11}, "worker-0 ended by signal 11."),
+        ({"signal": 11}, "worker-0 was killed by SIGSEGV."),
         (
             {"signal": 9, "oom": True},
-            "worker-0 was killed by the kernel, which was out of memory (it ended by signal 9).",
+            "worker-0 ran out of memory and was killed by the kernel (SIGKILL); it is not retried: it would "
+            "run out of memory again.",
         ),
     ],
 )

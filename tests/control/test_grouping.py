@@ -7,6 +7,7 @@ import pytest
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.submit.placing import Placing
 from pliant.control.submit.submission import Distribution, GroupAsk, Submission
+from pliant.control.submit.variables import Variables
 from pliant.model.topology import Within
 from pliant.model.workload import Kind, Launch, SubGroup
 from tests.control.stage import Stage
@@ -66,9 +67,9 @@ def test_without_its_least_it_does_not_start(stage: Stage) -> None:
 
 
 def test_it_is_over_when_its_least_is(stage: Stage) -> None:
-    short = Launch("ubuntu", ("true",), env=(("PLIANT_VIRTUAL_SECONDS", "5"),))
+    short = Variables((("PLIANT_VIRTUAL_SECONDS", "5"),))
     groups = (
-        GroupAsk("a", Submission("", short, gpus=1000)),
+        GroupAsk("a", Submission("", LAUNCH, gpus=1000, variables=short)),
         GroupAsk("b", Submission("", LAUNCH, gpus=1000)),
     )
     job = stage.accept(submission("job", groups=groups, least_groups=1)).id

@@ -8,7 +8,7 @@ import pytest
 from pliant.control.errors import Unavailable
 from pliant.control.ports import Batch, StaleEpoch
 from pliant.model.fact import AttemptEnded, AttemptStarted
-from pliant.model.machine import Placement
+from pliant.model.machine import Node, Placement
 from pliant.model.workload import AttemptId, Exit, Task, TaskPhase
 from pliant.sched.plan import Plan
 from pliant.store import StoreError
@@ -188,7 +188,7 @@ def test_a_node_that_is_missing_after_a_restart_is_gone_with_what_ran_there(tmp_
     }
     stage.reopen()
     assert [view.node.name for view in stage.loop.board.nodes] == ["sim-0"]
-    assert [node.name for node in stage.store.load().nodes] == ["sim-0"]
+    assert [node.name for node in stage.store.load().of(Node)] == ["sim-0"]
     assert (stage.phase(lost), stage.phase(stays)) == ("Pending", "Running")
     assert "Lost" in stage.history(lost)
     stage.service.delete(stays, "me")

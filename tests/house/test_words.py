@@ -15,6 +15,7 @@ REWRITTEN = (
     "sched/shares/naming.py",
     "sched/shares/protection.py",
     "control/explain/questions.py",
+    "control/explain/supposing.py",
     "control/state/record.py",
     "api/redaction.py",
     "api/routes/whatif.py",

@@ -5,6 +5,8 @@ Who changes a rule on purpose writes them down again (`python -m tests.sched.can
 
 - A consolidation no longer gives up when the workload that would go first has no other place, though another
   would do. World 692: a half GPU is moved to another device instead of being preempted.
+- A node is chosen by what the task would strand on it, not by its free GPUs alone
+  (docs/reference/scheduling/packing.md).
 """
 
 from pathlib import Path

@@ -22,6 +22,7 @@ from pliant.api.routes import (
     scheduling,
     streams,
     submit,
+    trash,
     whatif,
     workloads,
 )
@@ -91,6 +92,7 @@ ROUTERS = (
     job.router,
     streams.router,
     workloads.router,
+    trash.router,
     organization.router,
     priorities.router,
     machines.router,

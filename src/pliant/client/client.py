@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pliant.wire.questions import QueueEntry, Verdict, WhyItem
     from pliant.wire.server import Doctor, ServerItem
     from pliant.wire.submission import AnySubmission, Submitted
+    from pliant.wire.trash import FolderItem, KeptItem
     from pliant.wire.workload import (
         EventItem,
         HistoryEntry,
@@ -46,21 +47,29 @@ class Client:
     Raises the errors of pliant.client.errors.
     """
 
-    def __init__(self, url: str, token: str | None = None, *, timeout: float = ANSWER_TIMEOUT) -> None:
-        self._http = Transport(url, token, timeout=timeout)
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = ANSWER_TIMEOUT,
+        socket: str | None = None,
+    ) -> None:
+        """`socket`: path of the server's Unix socket, to be used instead of the URL and a token."""
+        self._http = Transport(url, token, timeout=timeout, socket=socket)
 
     @classmethod
     def connect(cls, server: str | None = None, state: str | None = None) -> Client:
         """Find the server as the command line does: see pliant.client.locate."""
         endpoint = locate(server, state, config=Config())
-        return cls(endpoint.url, endpoint.token)
+        return cls(endpoint.url, endpoint.token, socket=endpoint.socket)
 
     @property
     def url(self) -> str:
         return self._http.url
 
     def twin(self) -> Client:
-        return Client(self._http.url, self._http.token)
+        return Client(self._http.url, self._http.token, socket=self._http.socket)
 
     def close(self) -> None:
         self._http.close()
@@ -139,8 +148,21 @@ class Client:
         )
         return cast("Verdict", answer)
 
-    def delete(self, workload_id: str) -> None:
-        self._http.call("DELETE", _workload(workload_id))
+    def delete(self, workload_id: str, *, purge: bool = False) -> dict[str, Any]:
+        """{status, kept: KeptItem or None}"""
+        query = [("purge", True)] if purge else []
+        return cast("dict[str, Any]", self._http.call("DELETE", _workload(workload_id), query=query) or {})
+
+    def folders(self, workload_id: str) -> FolderItem:
+        return cast("FolderItem", self._http.call("GET", f"{_workload(workload_id)}/folders"))
+
+    def kept_files(self) -> Iterator[KeptItem]:
+        """What deleted workloads left, oldest first."""
+        return cast("Iterator[KeptItem]", self.pages("/api/v1/trash"))
+
+    def restore_files(self, workload_id: str) -> dict[str, Any]:
+        """{name, bytes, path}"""
+        return dict(self._http.call("POST", f"/api/v1/trash/{segment(workload_id)}/restore"))
 
     def suspend(self, item: Mapping[str, Any]) -> None:
         self._act(item, "suspend")

@@ -29,6 +29,7 @@ from pliant.control.state.record import record_plan
 from pliant.control.state.state import State
 from pliant.model.fact import AttemptStarted, Fact, NodeLost, NodeSeen
 from pliant.model.order import Order, Resize, Start, Stop
+from pliant.model.reason import EnvironmentLost
 from pliant.model.workload import Attempt, TaskPhase, Workload
 from pliant.sched.actions.intents import unconfirmed
 from pliant.sched.cycle import decide
@@ -117,10 +118,22 @@ class Loop:
             row.placement.node for row in self.state.attempts.values() if row.id in alive
         }
         lost = [NodeLost(name) for name in sorted(gone - self._facts.leaving)]
-        self.cycle([*news, *lost])
+        self.cycle([Command(self._hold, Future()), *news, *lost])
+        for engine in self.engines.values():
+            engine.retain(self.world.workloads)
         self._repeat_orders()
         for workload in self.store.ended():
             self._forget(workload)
+
+    def _hold(self, draft: Draft) -> None:
+        """Workloads whose environment did not come along with the store's rows are not started."""
+        engine = next(iter(self.engines.values()))
+        for workload in self.world.workloads.values():
+            if not (workload.sealed or workload.held):
+                continue
+            held = "" if engine.sealed(workload.id) else EnvironmentLost.code
+            if held != workload.held:
+                draft.put(replace(workload, held=held))
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="pliant-loop", daemon=True)
@@ -362,7 +375,7 @@ class Loop:
     def _forget(self, workload: Workload) -> None:
         for engine in self.engines.values():
             try:
-                engine.forget(workload.id)
+                engine.forget(workload)
             except (OSError, ValueError) as error:  # the next server tries again
                 log.warning("what %s left on disk stays there for now: %s", workload.name, error)
 

@@ -12,6 +12,7 @@ from pliant.control.fractions import TaskUse
 from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Remembered, Session
 from pliant.control.state.draft import Draft
+from pliant.control.usecases.files import Files
 from pliant.control.usecases.jobs import Jobs
 from pliant.control.usecases.priorities import Priorities
 from pliant.control.usecases.submissions import Submissions
@@ -32,6 +33,7 @@ class Service(Submissions, Tuning):
         self.questions = Questions(loop)
         self.jobs = Jobs(loop, self._engine)
         self.priorities = Priorities(loop)
+        self.files = Files(loop, engines)
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -143,20 +145,22 @@ class Service(Submissions, Tuning):
                 draft.put(replace(workload, desired=Desired.RUNNING, running_ms=0))
                 for task in self._loop.world.tasks_of(identity):
                     if task.phase is TaskPhase.WAITING:
-                        draft.put(replace(task, failures=0, retry_at=None))
+                        draft.put(replace(task, failures=0, last_code=None, ooms=0, retry_at=None))
                 draft.event(identity, EventKind.RESUMED, f"{user} resumed {workload.name}.", who=user)
 
         self._loop.call(run)
 
-    def delete(self, identity: str, user: str) -> None:
-        """End it and forget it; its name is free at once."""
+    def delete(self, identity: str, user: str, *, purge: bool = False) -> Workload:
+        """End it and forget it; its name is free at once. With `purge` its files are removed as well."""
 
-        def run(draft: Draft) -> None:
-            workload = self._live(identity)
-            draft.put(replace(workload, desired=Desired.DELETED))
-            draft.event(identity, EventKind.DELETED, f"{user} deleted {workload.name}.", who=user)
+        def run(draft: Draft) -> Workload:
+            workload = replace(self._live(identity), desired=Desired.DELETED, purge=purge)
+            draft.put(workload)
+            how = " with its files" if purge else ""
+            draft.event(identity, EventKind.DELETED, f"{user} deleted {workload.name}{how}.", who=user)
+            return workload
 
-        self._loop.call(run)
+        return self._loop.call(run)
 
     def _live(self, identity: str) -> Workload:
         workload = self._loop.world.workloads.get(identity)

@@ -7,11 +7,11 @@ from typing import Any
 from pliant.api.responses.amounts import gpus, quantity
 from pliant.api.responses.fractions import Uses, fraction_of, shares_of
 from pliant.api.responses.progress import progress
-from pliant.api.responses.spec import spec_of
+from pliant.api.responses.spec import MASKED, spec_of
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.control.board.pods import pod_names
 from pliant.control.board.view import Board, WorkloadView
-from pliant.control.state.transitions import describe_exit
+from pliant.control.state.retries import describe_exit
 from pliant.model.machine import DEFAULT_POOL, Placement
 from pliant.model.quantity import format_bytes
 from pliant.model.reason import MayRead, Named, Reason
@@ -200,8 +200,7 @@ class Renderer:
             "allocatedResources": allocated(view.occupied),
             "requestedNodePools": list(workload.pools or project.default_pools or (DEFAULT_POOL,)),
             "currentNodePools": [view.pool] if view.pool else [],
-            "images": list(dict.fromkeys(workload.launch_of(task.name).image for task in view.tasks))
-            or [workload.launch.image],
+            "images": images(view),
             "urls": [
                 f"http://localhost:{port.container + task.index}"
                 for port in workload.ports
@@ -210,7 +209,7 @@ class Renderer:
             ],
             "command": shlex.join(workload.launch.command),
             "arguments": shlex.join(workload.launch.args),
-            "environmentVariables": dict(workload.launch.env),
+            "environmentVariables": dict.fromkeys(workload.launch.variables, MASKED),
             "labels": dict(workload.labels),
             "totalPendingTimeSeconds": self._spent(
                 workload, workload.pending_ms, (Phase.CREATING, Phase.PENDING, Phase.INITIALIZING)
@@ -298,6 +297,13 @@ class Renderer:
             "retryLimit": workload.backoff_limit,
             "retryAt": stamp_or_none(task.retry_at if task.phase is TaskPhase.WAITING else None),
         }
+
+
+def images(view: WorkloadView) -> list[str]:
+    """Each that a task of it runs; none where all run programs of the machine."""
+    workload = view.workload
+    found = [workload.launch_of(task.name).image for task in view.tasks] or [workload.launch.image]
+    return [image for image in dict.fromkeys(found) if image]
 
 
 def submitted(

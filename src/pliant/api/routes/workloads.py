@@ -18,6 +18,7 @@ from pliant.api.responses.history import event_item, outcome_item, record_item
 from pliant.api.responses.progress import points
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.api.responses.workloads import Item, ended_view, job_type, reason_item, status_of, submitted
+from pliant.api.routes.trash import kept_item
 from pliant.api.routes.whatif import remedy_item, unblock_item
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import NotFound, Refused
@@ -27,6 +28,7 @@ from pliant.model.workload import Kind
 from pliant.wire.questions import Queue, WhyItem
 from pliant.wire.server import Health
 from pliant.wire.submission import Submitted
+from pliant.wire.trash import Deleting, FolderItem
 from pliant.wire.workload import (
     Batch,
     BatchDone,
@@ -140,7 +142,7 @@ def batch(body: Received[Batch], here: Here, caller: Caller) -> Response:
     return answer({"id": str(uuid.uuid4()), "succeeded": succeeded, "failed": failed})
 
 
-def _actions(here: Context) -> dict[str, Callable[[str, str], None]]:
+def _actions(here: Context) -> dict[str, Callable[[str, str], object]]:
     def cancel(identity: str, user: str) -> None:
         here.service.cancel(identity, user)
 
@@ -157,11 +159,17 @@ def get_workload(identity: str, here: Here) -> Response:
     return answer(here.renderer().workload(find(here, identity)))
 
 
-@router.delete("/{identity}", **answers(202, Health))
-def delete_workload(identity: str, here: Here, caller: Caller) -> Response:
-    """End it; its name is free at once."""
-    here.service.delete(identity, caller.user)
-    return answer({"status": "deleting"}, 202)
+Purge = Annotated[bool, Query(description="Remove its files at once instead of keeping them for a while.")]
+
+
+@router.delete("/{identity}", **answers(202, Deleting))
+def delete_workload(identity: str, here: Here, caller: Caller, purge: Purge = False) -> Response:
+    """End it; its name is free at once. `kept` says where its files are from then on, and until when."""
+    files = here.service.files
+    gone = here.service.delete(identity, caller.user, purge=purge)
+    kept = None if purge else files.of(gone)
+    item = kept_item(kept, files.keep) if kept is not None else None
+    return answer({"status": "deleting", "kept": item}, 202)
 
 
 Now = Annotated[bool, Query(description="Kill its processes without a grace period.")]
@@ -180,6 +188,19 @@ def cancel_workload(identity: str, here: Here, caller: Caller, now: Now = False)
 def outcome(identity: str, here: Here) -> Response:
     """How it ended; `exitCode` is null until it has."""
     return answer(outcome_item(here.service.outcome(identity)))
+
+
+@router.get("/{identity}/folders", **answers(200, FolderItem))
+def folders(identity: str, here: Here) -> Response:
+    """Where its tasks start and where its files are, on its node."""
+    found = here.service.files.folders(find(here, identity).workload)
+    return answer(
+        {
+            "workingDir": found.working_dir if found is not None else None,
+            "jobFolder": found.job if found is not None else None,
+            "logFolder": found.logs if found is not None else None,
+        }
+    )
 
 
 @router.get("/{identity}/pods", **answers(200, PodList))
@@ -345,10 +366,9 @@ def _routes(plural: str, kind: Kind) -> None:
     def read(identity: str, here: Here) -> Response:
         return answer(submitted(_typed(here, identity, kind).workload, here.service.board))
 
-    def delete(identity: str, here: Here, caller: Caller) -> Response:
+    def delete(identity: str, here: Here, caller: Caller, purge: Purge = False) -> Response:
         _typed(here, identity, kind)
-        here.service.delete(identity, caller.user)
-        return answer({"status": "deleting"}, 202)
+        return delete_workload(identity, here, caller, purge)
 
     def suspend(identity: str, here: Here, caller: Caller) -> Response:
         """Stop it and keep it: its GPUs go to others until it is resumed."""
@@ -363,7 +383,7 @@ def _routes(plural: str, kind: Kind) -> None:
 
     path = f"/{plural}/{{identity}}"
     router.get(path, name=f"get_{word}", **answers(200, Submitted))(read)
-    router.delete(path, name=f"delete_{word}", **answers(202, Health))(delete)
+    router.delete(path, name=f"delete_{word}", **answers(202, Deleting))(delete)
     router.post(f"{path}/suspend", name=f"suspend_{word}", **answers(202, Health))(suspend)
     router.post(f"{path}/resume", name=f"resume_{word}", **answers(202, Health))(resume)
 

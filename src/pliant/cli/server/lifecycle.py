@@ -16,7 +16,7 @@ from pliant.cli.output.formats import output_options, structured
 from pliant.cli.server import daemon
 from pliant.cli.session import Session, client_for, pass_session
 from pliant.client.errors import Conflict, PliantError, Unreachable
-from pliant.client.locate import server_record, state_folder
+from pliant.client.locate import locate, server_record, state_folder
 
 STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
 
@@ -158,7 +158,8 @@ def _state_in_use(session: Session) -> str | None:
 
 def _announce(session: Session, record: dict[str, Any], state: str) -> None:
     """The address, and what there is to share."""
-    client = client_for(record["url"], _token(state))
+    endpoint = locate(state=state)
+    client = client_for(record["url"], endpoint.token, endpoint.socket)
     try:
         nodes = list(client.nodes())
     finally:
@@ -194,12 +195,6 @@ def _tasks(count: int) -> str:
 
 def _uptime(server: Any) -> float:
     return float(server.get("uptime") or 0.0)
-
-
-def _token(state: str) -> str | None:
-    from pliant.client.locate import locate
-
-    return locate(state=state).token
 
 
 def port_of(record: dict[str, Any] | None) -> int | None:

@@ -139,7 +139,7 @@ def _second(framework: str, *more: Callable[[Any], Any]) -> click.Command:
     def command(session: Session, ctx: click.Context, **given: Any) -> int | None:
         """Submit a workload of several tasks: its core starts at once or not at all. Words after `--` are its
         arguments, with -c its command."""
-        body = _distributed(v2.request(given, tail(ctx)), framework, given)
+        body = _distributed(v2.request(session, given, tail(ctx)), framework, given)
         return submission.finish(session, "Distributed", body, given)
 
     return command
@@ -155,7 +155,7 @@ def _first(name: str, framework: str, *more: Callable[[Any], Any]) -> click.Comm
     @pass_session
     def command(session: Session, ctx: click.Context, **given: Any) -> int | None:
         """Submit a job of several tasks: its core starts at once or not at all."""
-        body, _ = v1.request(given, tail(ctx))
+        body, _ = v1.request(session, given, tail(ctx))
         v1.note_spelling(session, ctx, given, body)
         return v1.finish(session, "Distributed", _distributed(body, framework, given), given)
 

@@ -28,7 +28,7 @@ def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     few, many = given["min_replicas"], given["max_replicas"]
     if few is not None and many is not None and few > many:
         raise click.UsageError(f"--min-replicas {few} is more than --max-replicas {many}.")
-    body = cast("Inference", v2.request(given, tail(ctx)))
+    body = cast("Inference", v2.request(session, given, tail(ctx)))
     if few is not None:
         body["spec"].setdefault("autoscaling", {})["minReplicas"] = few
     if many is not None:

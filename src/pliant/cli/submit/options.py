@@ -62,7 +62,6 @@ class Option(NamedTuple):
 COMMON = (
     Option("nodeType", ("--node-type",), "TYPE", "Only nodes whose label run.ai/type is TYPE."),
     Option("nodePools", ("--node-pools",), "POOLS", "Node pools in the order to try.", words, multiple=True),
-    Option("workingDir", ("--working-dir",), "DIR", "Folder to start in."),
     Option("backoffLimit", ("--backoff-limit", "--backoffLimit"), "N", "Retries.", type=click.IntRange(0)),
     Option("labels", ("--label", "-l"), "K=V", "Label (repeatable).", pairs, multiple=True),
     Option("annotations", ("--annotation", "-a"), "K=V", "Annotation (repeatable).", pairs, multiple=True),

@@ -12,7 +12,7 @@ import click
 from pliant.cli.output.amounts import counted_gpus, number, whole
 from pliant.cli.output.formats import structured
 from pliant.cli.session import Session
-from pliant.cli.submit import placement, unsupported
+from pliant.cli.submit import capture, placement, unsupported
 from pliant.cli.submit.options import COMMON, decorated, read
 from pliant.client.errors import Conflict, NotFound
 
@@ -134,13 +134,13 @@ def common_options(function: _Function) -> _Function:
             click.option("--dry-run", is_flag=True, help="Ask what would happen; submit nothing."),
         ],
     )
-    return unsupported.options(placement.options(made))
+    return unsupported.options(placement.options(capture.options(made)))
 
 
-def spec(given: Mapping[str, Any], compute: Compute) -> Spec:
-    """The part of a request that those options, the image and what each task asks for make."""
+def spec(session: Session, given: Mapping[str, Any], compute: Compute) -> Spec:
+    """The part of a request that those options, the image, the shell and what each task asks for make."""
     unsupported.refuse(given)
-    made: Spec = {**read(COMMON, given), **placement.spec(given)}
+    made: Spec = {**read(COMMON, given), **placement.spec(given), **capture.spec(session, given)}
     if given["image"] is not None:
         made["image"] = given["image"]
     if compute:

@@ -14,7 +14,7 @@ from pliant.cli.output.amounts import number, whole
 from pliant.cli.output.formats import output_options, project_option
 from pliant.cli.session import Session, pass_session
 from pliant.cli.submit import submission
-from pliant.cli.submit.options import RUNS, Option, amount, decorated, pairs, read, runs, whole_seconds
+from pliant.cli.submit.options import RUNS, Option, amount, decorated, read, runs, whole_seconds
 
 if TYPE_CHECKING:
     from pliant.wire.submission import AnySubmission, Compute, Inference, InferenceSpec, PortItem, Spec
@@ -49,13 +49,13 @@ OPTIONS = (
     click.option("--cpu", metavar="CORES", help="CPU cores: 2, 0.5, 500m."),
     click.option("--memory", metavar="AMOUNT", help="Main memory: 4G, 4Gi."),
     Option("priorityClass", ("--priority",), "NAME", "very-low ... very-high, or a class of one's own."),
-    Option(
+    click.option(
+        "-e",
+        "--environment",
         "environmentVariables",
-        ("-e", "--environment"),
-        "K=V",
-        "Environment variable (repeatable).",
-        pairs,
         multiple=True,
+        metavar="K[=V]",
+        help="Environment variable; K alone takes its value from this shell.",
     ),
     click.option(
         "--command", multiple=True, metavar="WORD", help="With `--`: the words after it are the command."
@@ -99,7 +99,7 @@ def options(function: _Function) -> _Function:
 def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     """Submit a job: a training, or with --interactive a workspace."""
     token = _notebook(given) if given["jupyter"] else ""
-    body, kind = request(given, tail(ctx))
+    body, kind = request(session, given, tail(ctx))
     note_spelling(session, ctx, given, body)
     if given["preemptible"]:
         session.note("Note: a preemptible job may be stopped at any time when others claim its GPUs.")
@@ -143,7 +143,7 @@ def note_spelling(session: Session, ctx: click.Context, given: dict[str, Any], b
         session.note(f"Note: `--command WORD --args WORD` is the old spelling of `--command -- {words}`.")
 
 
-def request(given: dict[str, Any], words: list[str] | None) -> tuple[AnySubmission, str]:
+def request(session: Session, given: dict[str, Any], words: list[str] | None) -> tuple[AnySubmission, str]:
     """The body to send and the kind of workload; a UsageError for options that exclude each other."""
     body: Inference = {}
     if (name := submission.named(given["positional"], given["name"])) is not None:
@@ -156,7 +156,7 @@ def request(given: dict[str, Any], words: list[str] | None) -> tuple[AnySubmissi
             "--preemptible goes with --interactive only: a training is preemptible anyway."
         )
     made: Spec = {
-        **submission.spec(given, _compute(given)),
+        **submission.spec(session, given, _compute(given)),
         **read(OPTIONS, given),
         **read(RUNS, given),
         **_command(given, words),

@@ -12,7 +12,7 @@ from pliant.cli.output.amounts import number
 from pliant.cli.output.formats import output_options, project_option
 from pliant.cli.session import Session, pass_session
 from pliant.cli.submit import submission
-from pliant.cli.submit.options import RUNS, Option, amount, decorated, pairs, read, runs, whole_seconds
+from pliant.cli.submit.options import RUNS, Option, amount, decorated, read, runs, whole_seconds
 
 if TYPE_CHECKING:
     from pliant.wire.submission import Compute, Submission
@@ -50,13 +50,13 @@ OPTIONS = (
         "May it be stopped?",
         type=click.Choice(["preemptible", "non-preemptible"]),
     ),
-    Option(
+    click.option(
+        "-e",
+        "--environment-variable",
         "environmentVariables",
-        ("-e", "--environment-variable"),
-        "K=V",
-        "Variable (repeatable).",
-        pairs,
         multiple=True,
+        metavar="K[=V]",
+        help="Environment variable; K alone takes its value from this shell.",
     ),
     click.option("-c", "--command", is_flag=True, help="The words after `--` replace the image's command."),
     Option(
@@ -109,10 +109,10 @@ def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     kind = session.kind or (given["kind"] or "training").capitalize()
     if session.kind and given["kind"] and given["kind"].capitalize() != session.kind:
         raise click.UsageError(f"--type {given['kind']} contradicts `{session.group} submit`.")
-    return submission.finish(session, kind, request(given, tail(ctx)), given)
+    return submission.finish(session, kind, request(session, given, tail(ctx)), given)
 
 
-def request(given: dict[str, Any], words: list[str] | None) -> Submission:
+def request(session: Session, given: dict[str, Any], words: list[str] | None) -> Submission:
     """The body to send; a UsageError for options that exclude each other."""
     body: Submission = {}
     if (name := submission.named(given["positional"], given["name"])) is not None:
@@ -122,7 +122,7 @@ def request(given: dict[str, Any], words: list[str] | None) -> Submission:
     if given["command"] and not words:
         raise click.UsageError("-c, --command: the command follows after `--`, as in: -c -- sleep infinity")
     body["spec"] = {
-        **submission.spec(given, compute_of(given)),
+        **submission.spec(session, given, compute_of(given)),
         **read(OPTIONS, given),
         **read(RUNS, given),
         **submission.argv(**{"command" if given["command"] else "args": words or ()}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -128,6 +128,12 @@ def show_job(session: Session, name: str) -> None:
         return
     for label, value in _labels(item, pods):
         click.echo(f"{label}: {value}".rstrip())
+    if variables := item.get("environmentVariables"):
+        click.echo(f"ENVIRONMENT: {' '.join(f'{name}={value}' for name, value in variables.items())}")
+    folders: Mapping[str, Any] = session.client.folders(item["id"])
+    for label, key in _FOLDERS.items():
+        if folders[key]:
+            click.echo(f"{label}: {folders[key]}")
     if progress := item.get("progress"):
         click.echo("\nTraining:")
         for label, value in labels(progress):
@@ -143,6 +149,9 @@ def show_job(session: Session, name: str) -> None:
         click.echo(f"\nGPU Shares:\n{shares_table(shares, headers=session.headers)}")
     click.echo("\nEvents:")
     click.echo(events_table(events, headers=session.headers))
+
+
+_FOLDERS = {"WORKING DIRECTORY": "workingDir", "JOB FOLDER": "jobFolder", "LOG": "logFolder"}
 
 
 def gathered(session: Session, name: str) -> tuple[WorkloadItem, list[PodItem], list[EventItem]]:

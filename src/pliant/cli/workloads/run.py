@@ -40,7 +40,7 @@ def run(session: Session, ctx: click.Context, **given: Any) -> int:
         given["job_name_prefix"] = "run"
     if given["backoffLimit"] is None:
         given["backoffLimit"] = 0
-    body, kind = request(given, words)
+    body, kind = request(session, given, words)
     answer = submission.accepted(session, kind, body, dry_run=given["dry_run"])
     if answer is None:
         return 0

@@ -170,6 +170,7 @@ SETTINGS = (
         "retry_base", "retry-base", "pause after the first failed start; doubles", Unit.TIME, 100, most=YEAR
     ),
     Setting("retry_max", "retry-max", "longest pause after failed starts", Unit.TIME, 100, most=YEAR),
+    Setting("keep_deleted", "keep-deleted", "how long files of deleted jobs are kept", Unit.TIME, most=YEAR),
 )
 BY_FIELD = {setting.field: setting for setting in SETTINGS}
 

@@ -8,8 +8,8 @@ from pliant.control.submit.submission import (
     Distribution,
     GroupAsk,
     Submission,
-    check_image,
     check_name,
+    launch_of,
     priority_of,
     request_of,
 )
@@ -46,7 +46,7 @@ def _group(ask: GroupAsk) -> TaskGroup:
         min=least,
         wanted=ask.tasks,
         max=most,
-        launch=check_image(ask.each.launch),
+        launch=launch_of(ask.each),
         parent=ask.parent,
         within=named_within(ask.each.placing),
     )

@@ -9,9 +9,10 @@ from pliant.control.submit.submission import (
     MEMORY_ALONE,
     Distribution,
     Submission,
-    check_image,
+    launch_of,
     request_of,
 )
+from pliant.control.submit.variables import Sealed
 from pliant.model.workload import ELASTICDL, Kind, Request, TaskGroup
 
 LEADERS = {"PyTorch": "master", "TF": "master", "XGBoost": "master", "MPI": "launcher", "JAX": ""}
@@ -42,6 +43,16 @@ def leader_of(ask: Submission) -> str:
     if chosen is None or not chosen.lead or chosen.groups:
         return ""
     return LEADERS[chosen.framework]
+
+
+def variables_of(ask: Submission) -> Sealed:
+    """The values of its variables by task group; under "" those of all groups that have none of their own."""
+    found = {"": ask.variables}
+    if (chosen := ask.distribution) is not None:
+        found |= {group.name: group.each.variables for group in chosen.groups}
+        if chosen.leader is not None:
+            found[leader_of(ask)] = chosen.leader.variables
+    return found
 
 
 def _check_elastic(ask: Submission, request: Request) -> None:
@@ -124,7 +135,7 @@ def _distributed(ask: Submission, chosen: Distribution, request: Request) -> tup
     if chosen.framework == "MPI":
         lead = Request(cpu=CPU_ALONE, memory=MEMORY_ALONE)
     if chosen.leader is not None:
-        lead, launch = request_of(chosen.leader), check_image(chosen.leader.launch)
+        lead, launch = request_of(chosen.leader), launch_of(chosen.leader)
         own = of_its_own(own, chosen.leader)
     return (replace(own, request=lead, launch=launch), workers)
 

@@ -1,37 +1,24 @@
 """Use cases about submissions: what one would become, what would be done with it, and its acceptance."""
 
 import secrets
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from pliant.control.errors import BadRequest, NameTaken
+from pliant.control.errors import NameTaken, Refused
 from pliant.control.explain.aside import aside
 from pliant.control.explain.rehearsal import Rehearsal, rehearse
 from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Remembered
 from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
-from pliant.control.submit.groups import groups_of, leader_of
-from pliant.control.submit.placing import check_placing
-from pliant.control.submit.submission import (
-    Accepted,
-    Checked,
-    Submission,
-    backoff_of,
-    check_image,
-    check_name,
-    check_ports,
-    check_times,
-    priority_of,
-    request_of,
-)
+from pliant.control.submit.submission import Accepted, Checked, Submission, check_name
+from pliant.control.submit.workload import check, seal
 from pliant.control.usecases.priorities import valued
 from pliant.control.usecases.tenancy import Tenancy
 from pliant.model.event import EventKind
 from pliant.model.tenancy import Project
 from pliant.model.topology import Topology
-from pliant.model.workload import Desired, Kind, Phase, Task, Workload
+from pliant.model.workload import Desired, Phase, Task, Workload
 from pliant.sched.plan import Plan
 
 Answered = Callable[[Accepted], tuple[int, str]]
@@ -47,50 +34,7 @@ class Submissions(Tenancy):
 
     def check(self, ask: Submission) -> Checked:
         """What this would become, not yet submitted. Raises BadRequest."""
-        ask = valued(ask, self.board.priorities)
-        launch = check_image(ask.launch)
-        if ask.name is not None:
-            check_name(ask.name)
-        request = request_of(ask)
-        groups = groups_of(ask, request)
-        value, word, preemptible = priority_of(ask)
-        placing = check_placing(ask.placing)
-        engine = next(iter(self._engines.values()))
-        for one in (launch, *(group.launch for group in groups if group.launch is not None)):
-            if (refusal := engine.refuse(one)) is not None:
-                raise BadRequest(refusal)
-        notice = engine.notice(launch)
-        serves = ask.kind is Kind.INFERENCE
-        framework = ask.distribution.framework if ask.distribution is not None else ""
-        workload = Workload(
-            id=str(uuid.uuid4()),
-            name=ask.name or "",
-            project="",
-            kind=ask.kind,
-            launch=launch,
-            groups=groups,
-            priority=value,
-            preemptible=preemptible,
-            pools=ask.pools,
-            affinity=placing.affinity,
-            tolerations=placing.tolerations,
-            apart=placing.apart,
-            backoff_limit=backoff_of(ask),
-            restart=ask.restart or serves,
-            framework=framework,
-            ports=check_ports(ask),
-            slots=ask.distribution.slots if ask.distribution is not None else 1,
-            subgroups=ask.distribution.levels if ask.distribution is not None else (),
-            min_groups=ask.distribution.least_groups if ask.distribution is not None else None,
-            ends_with=leader_of(ask),
-            source=ask.source,
-            category=ask.category
-            or {Kind.WORKSPACE: "Build", Kind.INFERENCE: "Deploy"}.get(ask.kind, "Train"),
-            priority_class=word,
-            **ask.fields,
-        )
-        check_times(workload)
-        return Checked(ask, workload, (notice,) if notice else ())
+        return check(valued(ask, self.board.priorities), next(iter(self._engines.values())))
 
     def submit(
         self,
@@ -102,6 +46,8 @@ class Submissions(Tenancy):
         render: Answered | None = None,
     ) -> Accepted:
         """Accept a workload. With `key`, the answer that `render` gives is remembered with it."""
+        engine = next(iter(self._engines.values()))
+        seal(checked, engine)
 
         def run(draft: Draft) -> Accepted:
             placed, made = self._placed(checked, draft.now)
@@ -127,7 +73,11 @@ class Submissions(Tenancy):
             draft.when_decided.append(conclude)
             return accepted
 
-        return self._loop.call(run)
+        try:
+            return self._loop.call(run)
+        except Refused:
+            engine.seal(checked.workload.id, {})
+            raise
 
     def rehearse(self, checked: Checked) -> Rehearsal:
         """What the scheduler would do with it now. Nothing is recorded."""

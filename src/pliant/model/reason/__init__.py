@@ -23,7 +23,16 @@ from pliant.model.reason.change import (
     Tainted,
 )
 from pliant.model.reason.cure import Cure, sentence
-from pliant.model.reason.held import ChurnBudget, NotApart, Outwaited, PreemptionDelay, Reserved, Unsuited
+from pliant.model.reason.held import (
+    HOLDS,
+    ChurnBudget,
+    EnvironmentLost,
+    NotApart,
+    Outwaited,
+    PreemptionDelay,
+    Reserved,
+    Unsuited,
+)
 from pliant.model.reason.start import Estimate
 from pliant.model.reason.waiting import (
     BackOff,
@@ -43,11 +52,13 @@ from pliant.model.reason.waiting import (
 )
 
 __all__ = [
+    "HOLDS",
     "BackOff",
     "ByOwner",
     "ChurnBudget",
     "Cure",
     "Ended",
+    "EnvironmentLost",
     "Estimate",
     "Grown",
     "Hastened",

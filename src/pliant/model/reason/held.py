@@ -8,6 +8,23 @@ from pliant.model.reason.base import Named, Reason, victim
 
 
 @dataclass(frozen=True, slots=True)
+class EnvironmentLost(Reason):
+    """It was restored without the sealed values of its environment variables."""
+
+    code: ClassVar[str] = "environment-lost"
+
+    def text(self, now: int) -> str:
+        return (
+            "Held: the values of its environment variables are not on this machine, as after a restore. "
+            "Delete the job and submit it again."
+        )
+
+
+HOLDS = {kind.code: kind for kind in (EnvironmentLost,)}
+"""Reasons for which a workload is not started, by the code that its row has."""
+
+
+@dataclass(frozen=True, slots=True)
 class PreemptionDelay(Reason):
     """It may take from others, but has not been pending for long enough."""
 

@@ -29,7 +29,7 @@ def consolidate(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Pol
     if cycle.never_fits(chunk, pool):
         return None
     cls = cycle.world.node_class(pool, ())  # who moves may go where the one that waits may not
-    if len(cls.nodes) < 2 and not cls.partly:
+    if len(cls.nodes) < 2 and not any(look.rests for look in cls.looks):
         return None  # nowhere to move to
     lent = sum(cycle.world.need(wid).bonus_gpu for wid in cycle.world.stretched)
     if adding.gpu > cls.room + lent:

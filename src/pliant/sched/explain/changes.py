@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from pliant.model.machine import Gpu, Node
+from pliant.model.machine import NODE_TYPE, Gpu, Node
 from pliant.model.quantity import GPU
 from pliant.model.tenancy import Department, Project, Quota, with_quota
 from pliant.model.workload import Request, TaskGroup, Workload
@@ -11,7 +11,6 @@ from pliant.sched.explain.trial import Change
 from pliant.sched.placement import eligibility
 from pliant.sched.shares.entitlement import quota_of
 from pliant.sched.world.chunks import Chunk
-from pliant.sched.world.node_classes import NODE_TYPE
 from pliant.sched.world.state import World
 
 

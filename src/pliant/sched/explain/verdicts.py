@@ -64,9 +64,10 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verd
         found[wid] = (
             _unseen(cycle, reserving, workload, unseen) if known_project else UnknownProject(workload.project)
         )
-    for wid in sorted(world.flaws):
-        if workload_open(world.workloads[wid]):
-            found[wid] = world.flaws[wid]
+    for wid, reason in sorted(world.flaws.items()):
+        held = world.workloads[wid].held and any(map(world.claim_of, world.keys_of(wid)))
+        if workload_open(world.workloads[wid]) and not held:  # what is held and runs may go on
+            found[wid] = reason
     for wid in sorted(world.ending):
         if world.workloads[wid].desired is Desired.STOPPED:
             found[wid] = Suspended()
@@ -215,7 +216,7 @@ def _short_of(block: Block, cls: NodeClass) -> str:
 
 def _best(cls: NodeClass, resource: str) -> int:
     if resource == "gpu":
-        return max((count for count in cls.buckets), default=0) * GPU
+        return max((look.free for look in cls.looks), default=0) * GPU
     return max(
         (node.free_cpu if resource == "cpu" else node.free_memory for node in cls.nodes.values()), default=0
     )

@@ -7,6 +7,7 @@ from pliant.model.machine import DEFAULT_POOL, NodePool
 from pliant.model.quantity import GPU, Resources
 from pliant.model.workload import Kind, Request, TaskKey, Workload
 from pliant.sched.settings import Settings
+from pliant.sched.world.asked import node_types
 from pliant.sched.world.chunks import Chunk
 from pliant.sched.world.device_share import estimate
 from pliant.sched.world.node_affinity import ANYWHERE, Apart, Where, alike, blocking, liking, place_of, suits
@@ -77,6 +78,19 @@ def never_fits(world: World, chunk: Chunk, cls: NodeClass) -> bool:
 
 
 # ---------------------------------------------------------------- one task
+def spared(world: World, key: TaskKey, request: Request, pool: str) -> set[str]:
+    """Node types that a task that may use any should leave to those that may not."""
+    workload = world.workloads.get(key[0])
+    if not request.devices or workload is None or node_types(workload):
+        return set()
+    found = set()
+    for kind, reserve in world.reserves.items():
+        cls = world.node_class(pool, (kind,))
+        if cls.nodes and cls.room - request.gpu < reserve - world.bound_use.get((pool, kind), 0):
+            found.add(kind)
+    return found
+
+
 Bars = tuple[tuple[str, frozenset[str]], ...]
 """(label key, values that are taken by others): nodes that a task must not share."""
 

@@ -72,19 +72,17 @@ def in_order(pairs: list[tuple[Device, Share]]) -> tuple[Share, ...]:
 
 
 def find(
-    cls: NodeClass, request: Request, pool: NodePool, most: int = 0, bars: eligibility.Bars = ()
+    cls: NodeClass,
+    request: Request,
+    pool: NodePool,
+    most: int = 0,
+    bars: eligibility.Bars = (),
+    taste: score.Taste = score.PLAIN,
 ) -> NodeState | None:
     """The best node with so much unclaimed; one that could start it now before one where it must wait."""
-    fits_there = fits
-    if whole(request):
-        fits_there = _has_cores  # only nodes with so many free devices are looked at
-        tiers = score.by_free_devices(cls, request.devices, most, pool.gpu_strategy)
-    elif request.devices:
-        tiers = score.for_fraction(cls, pool.gpu_strategy)
-    else:
-        tiers = score.for_cores(cls, request, pool.cpu_strategy)
+    fits_there = _has_cores if whole(request) else fits  # only nodes with so many free devices are looked at
     waits: bool | None = None  # nowhere can it start now
-    for nodes in tiers:
+    for nodes in score.tiers(cls, request, pool, most, taste):
         later = None
         for node in nodes:
             if fits_there(node, request) and (not bars or eligibility.allowed(node, bars)):
@@ -104,14 +102,17 @@ def choose(
     world: World, classes: Sequence[NodeClass], key: TaskKey, request: Request, pool: NodePool, most: int = 0
 ) -> NodeState | None:
     """The best node for a task in the first class that has one, among those that suit it."""
+    taste = score.Taste(
+        world.rates, eligibility.spared(world, key, request, pool.name) if world.reserves else ()
+    )
     if not world.shunned and world.demand(key) is None:  # nothing to choose by
         for cls in classes:
-            if (node := find(cls, request, pool, most)) is not None:
+            if (node := find(cls, request, pool, most, (), taste)) is not None:
                 return node
         return None
     bars = eligibility.bars(world, key)
     for cls in eligibility.best_first(world, classes, key):
-        node = find(cls, request, pool, most, bars)
+        node = find(cls, request, pool, most, bars, taste)
         if node is not None:
             return node
     return None

@@ -8,6 +8,7 @@ from pliant.model.quantity import GPU, Resources
 from pliant.model.tenancy import Department, Project, Queue
 from pliant.model.topology import Topology
 from pliant.model.workload import Task, TaskKey, Workload
+from pliant.sched.world.asked import Asked, Rates, node_types
 from pliant.sched.world.holdings import Holdings
 from pliant.sched.world.node_affinity import NO_DEMANDS, Demand
 from pliant.sched.world.nodes import NodeState
@@ -40,6 +41,13 @@ class Claims(Holdings):
         self._kept = 0  # places that were kept free in this cycle
         self._strays: dict[TaskKey, None] = {}
         self._demands: dict[str, Mapping[str, Demand]] = {}  # workload -> group; mostly empty
+        self.asked = Asked()
+        self.rates: Rates = (0, 0)  # those of `asked` since the sets were last brought up to date
+        # Node type -> milli-GPUs for work that can use few types; likewise.
+        self.reserves: dict[str, int] = {}
+        self._type_sizes: dict[str, int] = {}  # node type -> milli-GPUs of ready nodes
+        # (pool, node type) -> milli-GPUs that such work claims.
+        self.bound_use: dict[tuple[str, str], int] = {}
         self._touched: dict[str, None] = {}  # workloads whose needs may have changed
 
     # ------------------------------------------------------------------ reading
@@ -67,6 +75,11 @@ class Claims(Holdings):
         for did in sorted(self.departments):
             below.setdefault(parent_of(self.departments, did), []).append(department_key(did))
         return below
+
+    def knows(self, placement: Placement) -> bool:
+        """True if its node and all its devices are there."""
+        node = self.nodes.get(placement.node)
+        return node is not None and node.knows(placement)
 
     def path(self, project: str) -> tuple[str, ...]:
         """Keys of the queue tree from a project to its root."""
@@ -239,6 +252,9 @@ class Claims(Holdings):
         fixed = not workload.preemptible
         for tally in chain:
             tally.add(gpu, cpu, memory, fixed)
+        if gpu and (workload.node_type or workload.affinity is not None) and node_types(workload):
+            seat = (pool, node.kind)
+            self.bound_use[seat] = self.bound_use.get(seat, 0) + gpu
 
     def _charge_workload(self, wid: str, sign: int) -> None:
         for key in self._members.get(wid, ()):
@@ -251,6 +267,16 @@ class Claims(Holdings):
         if node.row.ready:
             size = Resources(node.usable * GPU, node.row.cpu, node.row.memory)
             self.capacity[node.pool] = self.capacity.get(node.pool, NOTHING).plus(size.times(sign))
+
+            self._type_sizes[node.kind] = self._type_sizes.get(node.kind, 0) + sign * node.usable * GPU
+
+    def _weigh(self) -> None:
+        """Let nodes be ordered by what has been asked for up to now."""
+        if self.rates != self.asked.rates:
+            self.rates = self.asked.rates
+            for node in self.nodes.values():
+                node.weigh(*self.rates)
+        self.reserves = self.asked.reserves(self._type_sizes) if self.asked.bound else {}
 
     def _touch(self, wid: str) -> None:
         self._touched[wid] = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from pliant.model.reason.waiting import SetAside
 from pliant.sched.world.queue_tree import parent_of
 from pliant.sched.world.state import World
 
@@ -18,8 +19,8 @@ def faults(world: World) -> Iterator[str]:
     for wid, workload in sorted(world.workloads.items()):
         if workload.project not in world.projects:
             yield f"workload {wid} belongs to project {workload.project}, which is unknown"
-        if wid in world.flaws:
-            yield f"workload {wid} contradicts itself: {world.flaws[wid].clause}"
+        if isinstance(flaw := world.flaws.get(wid), SetAside):
+            yield f"workload {wid} contradicts itself: {flaw.clause}"
     for pid, project in sorted(world.projects.items()):
         if project.department and project.department not in world.departments:
             yield f"project {pid} belongs to department {project.department}, which is unknown"

@@ -7,17 +7,16 @@ and taints, or to a size of device.
 from bisect import bisect_left, insort
 from typing import NamedTuple
 
+from pliant.model.machine import NODE_TYPE
 from pliant.sched.world.node_affinity import ANYWHERE, Where, liking, suits
-from pliant.sched.world.nodes import Listener, NodeState
-
-NODE_TYPE = "run.ai/type"
+from pliant.sched.world.nodes import Listener, Look, NodeState
 
 
 class NodeClass(Listener):
     """All open nodes of one pool and of certain node types, bucketed by the number of free devices."""
 
     __slots__ = (
-        "_largest", "_sizes", "buckets", "free", "idle", "names", "nodes", "partly", "pool", "types",
+        "_largest", "_sizes", "free", "idle", "looks", "names", "nodes", "pool", "types",
     )  # fmt: skip
 
     def __init__(self, pool: str, types: tuple[str, ...]) -> None:
@@ -26,9 +25,8 @@ class NodeClass(Listener):
         self.types = types  # allowed values of the type label; empty: any
         self.nodes: dict[str, NodeState] = {}
         self.names: list[str] = []  # sorted
-        self.buckets: dict[int, list[str]] = {}  # free devices -> names, sorted
+        self.looks: dict[Look, list[tuple[int, str]]] = {}  # how nodes look -> their (spare, name), sorted
         self.idle: dict[int, int] = {}  # idle devices -> how many nodes have so many
-        self.partly: list[str] = []  # names of nodes with a partly claimed device, sorted
         self.free = 0  # free devices in all
         self._largest: tuple[int, int, int, int] | None = None
         self._sizes: list[int] | None = None
@@ -83,10 +81,8 @@ class NodeClass(Listener):
         name = node.row.name
         self.nodes[name] = node
         insort(self.names, name)
-        insort(self.buckets.setdefault(node.free, []), name)
+        insort(self.looks.setdefault(node.look, []), (node.spare, name))
         self.idle[node.idle] = self.idle.get(node.idle, 0) + 1
-        if node.partly:
-            insort(self.partly, name)
         self.free += node.free
         self.room += node.room
         node.classes.append(self)
@@ -96,20 +92,19 @@ class NodeClass(Listener):
     def remove(self, node: NodeState) -> None:
         name = node.row.name
         del self.nodes[name]
-        _discard(self.names, name)
-        self._unbucket(name, node.free)
+        del self.names[bisect_left(self.names, name)]
+        self._forget(node.look, (node.spare, name))
         self._less_idle(node.idle)
-        _discard(self.partly, name)
         self.free -= node.free
         self.room -= node.room
         node.classes.remove(self)
         self._largest = None
         self._sizes = None
 
-    def moved(self, node: NodeState, before: int) -> None:
-        self._unbucket(node.row.name, before)
-        insort(self.buckets.setdefault(node.free, []), node.row.name)
-        self.free += node.free - before
+    def moved(self, node: NodeState, was: Look, spare: int) -> None:
+        self._forget(was, (spare, node.row.name))
+        insort(self.looks.setdefault(node.look, []), (node.spare, node.row.name))
+        self.free += node.free - was.free
 
     def idled(self, before: int, now: int) -> None:
         self._less_idle(before)
@@ -120,24 +115,12 @@ class NodeClass(Listener):
         if not self.idle[count]:
             del self.idle[count]
 
-    def shared_changed(self, node: NodeState) -> None:
-        if node.partly:
-            insort(self.partly, node.row.name)
+    def _forget(self, look: Look, entry: tuple[int, str]) -> None:
+        alike = self.looks[look]
+        if len(alike) > 1:
+            del alike[bisect_left(alike, entry)]
         else:
-            _discard(self.partly, node.row.name)
-
-    def _unbucket(self, name: str, free: int) -> None:
-        bucket = self.buckets[free]
-        if len(bucket) > 1:
-            _discard(bucket, name)
-        else:
-            del self.buckets[free]
-
-
-def _discard(names: list[str], name: str) -> None:
-    at = bisect_left(names, name)
-    if at < len(names) and names[at] == name:
-        del names[at]
+            del self.looks[look]
 
 
 Labels = tuple[tuple[str, str], ...]

@@ -4,10 +4,11 @@ All numbers are kept incrementally. `held` counts each task once, with the large
 it carries: a device whose held is within its size can start everything that claims it at once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from pliant.model.affinity import Effect
-from pliant.model.machine import Gpu, Node, Placement, Share
+from pliant.model.machine import NODE_TYPE, Gpu, Node, Placement, Share
 from pliant.model.quantity import GPU, Resources
 from pliant.model.workload import TaskKey
 
@@ -84,6 +85,18 @@ class Device:
         )  # fmt: skip
 
 
+class Look(NamedTuple):
+    """What decides about the place of a node in the order of nodes, besides what it has to spare."""
+
+    free: int  # devices nobody claims
+    usable: int  # devices in all
+    room: int  # unclaimed thousandths of all its devices together
+    rests: tuple[int, ...]  # unclaimed thousandths of each device claimed in part, sorted
+    capacity: int  # all its millicores, or all its bytes of memory
+    by_memory: bool  # of memory it has less than of cores, measured by what work asks for
+    kind: str  # its node type; empty: none
+
+
 class Listener:
     """An index over nodes that is told when one of them changes."""
 
@@ -96,16 +109,12 @@ class Listener:
         """It is no longer one of its nodes."""
         raise NotImplementedError
 
-    def moved(self, node: "NodeState", before: int) -> None:
-        """So many of its devices were free before."""
+    def moved(self, node: "NodeState", was: "Look", spare: int) -> None:
+        """A node that looked like this, with so much to spare, has changed."""
         raise NotImplementedError
 
     def idled(self, before: int, now: int) -> None:
         """One of its nodes had so many idle devices, and has so many now."""
-        raise NotImplementedError
-
-    def shared_changed(self, node: "NodeState") -> None:
-        """It has come to have a device that is claimed in part, or has none any more."""
         raise NotImplementedError
 
 
@@ -113,26 +122,9 @@ class NodeState:
     """A node row with everything that sits on it."""
 
     __slots__ = (
-        "carried_cpu",
-        "carried_memory",
-        "claimants",
-        "claimed_cpu",
-        "claimed_memory",
-        "classes",
-        "devices",
-        "free",
-        "held_cpu",
-        "held_memory",
-        "idle",
-        "open",
-        "partly",
-        "pool",
-        "room",
-        "row",
-        "stamp",
-        "tainted",
-        "tasks",
-        "usable",
+        "by_memory", "carried_cpu", "carried_memory", "claimants", "claimed_cpu", "claimed_memory",
+        "classes", "devices", "free", "held_cpu", "held_memory", "idle", "kind", "look", "open", "partly",
+        "pool", "room", "row", "spare", "stamp", "tainted", "tasks", "usable",
     )  # fmt: skip
 
     def __init__(self, row: Node, pool: str) -> None:
@@ -151,10 +143,35 @@ class NodeState:
         self.stamp = 0  # changes whenever anything here does
         self.claimants = 0  # of those, that claim
         self.open = row.ready and not row.draining  # takes new claims
-        self.tainted = any(
-            it.effect is not Effect.PREFER_NO_SCHEDULE for it in row.taints
-        )  # not from everybody
+        # Not from everybody.
+        self.tainted = any(it.effect is not Effect.PREFER_NO_SCHEDULE for it in row.taints)
         self.classes: list[Listener] = []
+        self.kind = row.label(NODE_TYPE) or ""
+        self.by_memory = False  # see weigh()
+        self.look, self.spare = self._looks()
+
+    def weigh(self, cpu: int, memory: int) -> None:
+        """Find out of what it has less: so many millicores and bytes are asked for with each GPU."""
+        by_memory = self.row.memory * cpu < self.row.cpu * memory
+        if by_memory is not self.by_memory:
+            self.by_memory = by_memory
+            self._reindex(self.idle, self.room)
+
+    def _looks(self) -> tuple[Look, int]:
+        """How it looks, and how much of its cores (or memory) nobody claims."""
+        row = self.row
+        rests = tuple(sorted(self._rests())) if self.partly else ()
+        capacity, claimed = (
+            (row.memory, self.claimed_memory) if self.by_memory else (row.cpu, self.claimed_cpu)
+        )
+        look = Look(self.free, self.usable, self.room, rests, capacity, self.by_memory, self.kind)
+        return look, capacity - claimed
+
+    def _rests(self) -> Iterator[int]:
+        """What nobody claims of each device that is claimed in part."""
+        for it in self.devices.values():
+            if 0 < it.claimed < GPU and not it.gpu.foreign:
+                yield GPU - it.claimed
 
     @property
     def claimed(self) -> Resources:
@@ -186,7 +203,7 @@ class NodeState:
         False if some device of theirs is unknown; such a part is left out.
         """
         self.stamp += 1
-        before = (self.free, self.idle, self.partly, self.room)
+        before = (self.idle, self.room)
         place = claim or carry
         if place is None or (claim is not None and carry is not None and claim != carry):
             known = self._add(key, claim, carry, sign)
@@ -200,7 +217,7 @@ class NodeState:
     ) -> tuple[bool, bool]:
         """Let a task claim something else; whether all devices before and after are known."""
         self.stamp += 1
-        before = (self.free, self.idle, self.partly, self.room)
+        before = (self.idle, self.room)
         only = old or new
         if only is not None and (old is None or new is None) and (carry is None or carry == only):
             known = self._shift(key, only, -1 if new is None else 1, True, False, carry is None)
@@ -314,16 +331,17 @@ class NodeState:
                 self.idle += not (device.held or device.held_memory)
         return known
 
-    def _reindex(self, free: int, idle: int, partly: int, room: int) -> None:
+    def _reindex(self, idle: int, room: int) -> None:
         """Tell the classes what has changed since these were its numbers."""
+        was, spare = self.look, self.spare
+        self.look, self.spare = self._looks()
+        moved = spare != self.spare or was != self.look
         for cls in self.classes:
             cls.room += self.room - room
             if idle != self.idle:
                 cls.idled(idle, self.idle)
-            if free != self.free:
-                cls.moved(self, free)
-            if (partly > 0) != (self.partly > 0):
-                cls.shared_changed(self)
+            if moved:
+                cls.moved(self, was, spare)
 
     def knows(self, placement: Placement) -> bool:
         return all(share.gpu in self.devices for share in placement.shares)

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
-from pliant.model.reason import SetAside
+from pliant.model.machine import DEFAULT_POOL, Node, NodePool
+from pliant.model.reason import HOLDS, Reason
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Desired, Task, TaskKey, TaskPhase, Workload
 from pliant.sched.world.chunks import NOTHING_MORE, Chunk, Need
@@ -39,7 +39,7 @@ class World(Claims):
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
         self.elastic, self.holders, self.alike = sets.elastic, sets.holders, sets.alike
-        self.flaws: dict[str, SetAside] = {}  # workloads that contradict themselves, and how
+        self.flaws: dict[str, Reason] = {}  # why nothing is decided about a workload: it is held, or a flaw
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
         self._needs: dict[str, Need] = {}
@@ -190,12 +190,13 @@ class World(Claims):
             self._of_project[known.project].pop(row.id)
             self._sets.let_go(known)
         self.workloads[row.id] = row
+        self.asked.note(known, row)
         self._of_project.setdefault(row.project, {})[row.id] = None
         self._charge_workload(row.id, 1)
-        if known is None or known.groups != row.groups:
+        if known is None or known.groups != row.groups or known.held != row.held:
             self._sort_members(row.id)
             self.flaws.pop(row.id, None)
-            if found := flaw(row):
+            if found := HOLDS[row.held]() if row.held else flaw(row):
                 self.flaws[row.id] = found
         self._demands[row.id] = demands_of(row)
         if row.desired is Desired.RUNNING and not row.phase.final:
@@ -210,6 +211,7 @@ class World(Claims):
             return
         self._charge_workload(wid, -1)
         del self.workloads[wid]
+        self.asked.note(known, None)
         self._demands.pop(wid, None)
         self.flaws.pop(wid, None)
         self._of_project[known.project].pop(wid)
@@ -240,6 +242,7 @@ class World(Claims):
         self.likings.clear()
         if row is not None:
             state = self.nodes[name] = NodeState(row, self._pool_for(row))
+            state.weigh(*self.rates)
             self.shunned.update({name: None} if puts_off(row) else {})
             for cls in self._classes.values():
                 if cls.takes(state):
@@ -269,6 +272,8 @@ class World(Claims):
             workload = self.workloads.get(wid)
             self._sets.note(wid, workload, self.need(wid) if workload is not None else None)
         self._touched.clear()
+        if not self._journal:
+            self._weigh()
 
     @contextmanager
     def _recharged(self, projects: list[str]) -> Iterator[None]:
@@ -333,11 +338,6 @@ class World(Claims):
         else:
             self.adrift[key] = None
 
-    def knows(self, placement: Placement) -> bool:
-        """True if its node and all its devices are there."""
-        node = self.nodes.get(placement.node)
-        return node is not None and node.knows(placement)
-
     def _touches(self, key: TaskKey, node: str) -> bool:
         return any(p is not None and p.node == node for p in (self._claims.get(key), self.tasks[key].carries))
 
@@ -352,6 +352,8 @@ class World(Claims):
             "members": {wid: tuple(keys) for wid, keys in sorted(self._members.items())},
             **{name: sorted(getattr(self, name)) for name in ("wanting", "broken", "stretched", "elastic")},
             **{name: sorted(getattr(self, name)) for name in ("ending", "adrift", "strays", "suspects")},
+            "asked": self.asked.sums(),
+            "bound": (self.rates, self.reserves, {k: v for k, v in sorted(self.bound_use.items()) if v}),
             "alike": sorted(sorted(alike) for alike in self.alike.values()),
             "holders": {project: sorted(wids) for project, wids in sorted(self.holders.items()) if wids},
         }

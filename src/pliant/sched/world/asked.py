@@ -1,0 +1,97 @@
+"""What has been asked for so far: cores and memory per GPU, and GPUs that only some node types can give."""
+
+from collections.abc import Mapping
+
+from pliant.model.affinity import Operator
+from pliant.model.machine import NODE_TYPE
+from pliant.model.quantity import GPU
+from pliant.model.workload import Desired, Workload
+
+LEADING_BITS = 3
+"""To which rates are rounded: they change seldom, so the order of nodes seldom has to be made anew."""
+
+Rates = tuple[int, int]
+"""(millicores, bytes) that tasks with GPUs ask for per GPU; 0: nothing."""
+
+
+def node_types(workload: Workload) -> tuple[str, ...]:
+    """The only node types that may run all of a workload, sorted; empty: any, as far as the workload says."""
+    if workload.node_type:
+        return (workload.node_type,)
+    if workload.affinity is None or not workload.affinity.required:
+        return ()
+    found: set[str] = set()
+    for terms in workload.affinity.required:
+        named = [term.values for term in terms if term.key == NODE_TYPE and term.operator is Operator.IN]
+        if not named:
+            return ()
+        found.update(named[0])
+    return tuple(sorted(found))
+
+
+class Asked:
+    """Sums over the workloads that shall run, placed or waiting. A function of their rows."""
+
+    def __init__(self) -> None:
+        # Of tasks that ask for whole GPUs or portions; those that ask for GPU memory are left out.
+        self.gpu = self.cpu = self.memory = 0
+        self.bound: dict[tuple[str, ...], int] = {}  # node types -> milli-GPUs that only they can give
+
+    def note(self, known: Workload | None, row: Workload | None) -> None:
+        """A workload is now this; it was that."""
+        if known is not None and row is not None and _same(known, row):
+            return
+        self._add(known, -1)
+        self._add(row, 1)
+
+    def _add(self, row: Workload | None, sign: int) -> None:
+        if row is None or row.phase.final or row.desired is not Desired.RUNNING:
+            return
+        total = 0
+        for group in row.groups:
+            gpu, count = group.request.gpu, sign * group.wanted
+            if gpu:
+                total += gpu * count
+                self.cpu += group.request.cpu * count
+                self.memory += group.request.memory * count
+        self.gpu += total
+        if total and (types := node_types(row)):
+            now = self.bound.get(types, 0) + total
+            if now:
+                self.bound[types] = now
+            else:
+                del self.bound[types]
+
+    @property
+    def rates(self) -> Rates:
+        return _rounded(self.cpu, self.gpu), _rounded(self.memory, self.gpu)
+
+    def reserves(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Milli-GPUs of each node type that those will ask for who can use few types, once all is asked for.
+
+        `sizes`: milli-GPUs by node type. What may use several types counts on each by its size. Until as
+        much is asked for as there is, the rest is taken to be asked for alike.
+        """
+        total = sum(sizes.values())
+        found: dict[str, int] = {}
+        for types, gpu in sorted(self.bound.items()):
+            size = sum(sizes.get(each, 0) for each in types)
+            for each in types if size else ():
+                if share := gpu * sizes.get(each, 0) * max(total, self.gpu) // (size * self.gpu):
+                    found[each] = found.get(each, 0) + share
+        return found
+
+    def sums(self) -> tuple[object, ...]:
+        return self.gpu, self.cpu, self.memory, sorted(self.bound.items())
+
+
+def _same(one: Workload, other: Workload) -> bool:
+    return (one.groups, one.node_type, one.affinity, one.phase.final, one.desired) == (
+        other.groups, other.node_type, other.affinity, other.phase.final, other.desired,
+    )  # fmt: skip
+
+
+def _rounded(amount: int, gpu: int) -> int:
+    each = amount * GPU // gpu if gpu else 0
+    low = max(0, each.bit_length() - LEADING_BITS)
+    return each >> low << low

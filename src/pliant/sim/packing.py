@@ -1,0 +1,107 @@
+"""How much of a cluster gets allocated when pods arrive one by one and nobody ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from pliant.model.machine import Node
+from pliant.model.quantity import GPU
+from pliant.model.tenancy import UNLIMITED, Department, Project, Quota
+from pliant.model.workload import Task, TaskPhase
+from pliant.sched.cycle import decide
+from pliant.sched.plan import Plan
+from pliant.sched.settings import Settings
+from pliant.sched.world.state import World
+from pliant.sim.openb import Pod, workload_of
+
+PROJECT = "trace"
+BETWEEN = 1000
+"""Virtual ms between two arrivals."""
+
+NEAR = 999
+"""A point counts as reached when this many thousandths of it have arrived: generated lists end just short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Shares in per cent of all GPUs."""
+
+    nodes: int
+    gpus: int
+    pods: int
+    placed: int
+    arrived: float
+    allocated: float
+    allocated_at_100: float | None  # None: so much never arrived
+    allocated_at_130: float | None
+    mean_decision_ms: float
+    longest_decision_ms: float
+
+    def document(self) -> dict[str, int | float | None]:
+        return asdict(self)
+
+
+def pack(
+    nodes: Sequence[Node],
+    pods: Sequence[Pod],
+    tell: Callable[[int, int], None] | None = None,
+) -> Packing:
+    """One decision for each pod that arrives; one for which there is no place at once goes away.
+
+    Nothing is moved: this is about the places that are chosen. `tell(done, total)` hears of the progress.
+    """
+    world, settings = _empty(nodes), Settings(consolidation_victims=0)
+    total = sum(len(node.gpus) for node in nodes) * GPU
+    arrived = allocated = placed = now = 0
+    at: dict[int, int] = {}
+    times: list[float] = []
+    for serial, pod in enumerate(pods):
+        now += BETWEEN
+        workload = workload_of(pod, serial, PROJECT, now)
+        task = Task(workload.id, "main-0", "main", 0)
+        world.put(workload)
+        world.put(task)
+        began = time.perf_counter()
+        plan = decide(world, now, settings)
+        times.append(time.perf_counter() - began)
+        arrived += pod.request.gpu
+        if _carried_out(world, plan, now):
+            allocated += pod.request.gpu
+            placed += 1
+        else:
+            world.drop(task)
+            world.drop(workload)
+        for point in (100, 130):
+            if point not in at and arrived * 100_000 >= point * NEAR * total:
+                at[point] = allocated
+        if tell is not None:
+            tell(serial + 1, len(pods))
+    return Packing(
+        len(nodes), total // GPU, len(pods), placed, _percent(arrived, total), _percent(allocated, total),
+        _percent(at[100], total) if 100 in at else None,
+        _percent(at[130], total) if 130 in at else None,
+        round(sum(times) / len(times) * 1000, 3), round(max(times) * 1000, 3),
+    )  # fmt: skip
+
+
+def _empty(nodes: Sequence[Node]) -> World:
+    world = World()
+    world.put(Department("default", "default", derived=True))
+    world.put(Project(PROJECT, PROJECT, (("default", Quota(gpu=UNLIMITED)),), 0, department="default"))
+    for node in nodes:
+        world.put(node)
+    return world
+
+
+def _carried_out(world: World, plan: Plan, now: int) -> bool:
+    """Let everything that was ordered run; whether anything was."""
+    for row in plan.tasks:
+        ordered = row.phase is TaskPhase.ORDERED
+        world.put(replace(row, phase=TaskPhase.RUNNING, started=now) if ordered else row)
+    return bool(plan.starts)
+
+
+def _percent(part: int, total: int) -> float:
+    return round(part * 100 / total, 3)
