@@ -29,6 +29,7 @@ from pliant.api.app import ServerInfo, create_app
 from pliant.api.auth import attempt_token
 from pliant.api.peer import PeerProtocol, listen
 from pliant.control.clock import SteadyClock
+from pliant.control.decider.child import ChildDecider
 from pliant.control.errors import Refused
 from pliant.control.fractions import Finding
 from pliant.control.loop import Loop
@@ -196,7 +197,9 @@ class Server:
         engines = {engine.name: engine}
         ring = Ring(options.state / "replay")
         self._seal_old(engine, saved)
-        self.loop = Loop(store, engines, clock, recorder=ring, halt=halts, fatal=self._fatal)
+        self.loop = Loop(
+            store, engines, clock, decider=ChildDecider(), recorder=ring, halt=halts, fatal=self._fatal
+        )
         self.loop.open()
         self.loop.start()
         service = Service(self.loop, engines)

@@ -125,7 +125,7 @@ def test_bounds_are_shown(api: Api) -> None:
     ("spec", "top", "said"),
     [
         ({"numWorkers": 0}, {}, "0 is no number of workers"),
-        ({"numWorkers": 2, "minReplicas": 3}, {}, "At least 3, asked for 2"),
+        ({"numWorkers": 2, "minReplicas": 3}, {}, "got 3, 2, 2"),
         ({"distributedFramework": "MPI", "maxReplicas": 3}, {}, "of MPI cannot vary"),
         ({"distributedFramework": "Spark"}, {}, "distributedFramework"),
         ({"elastic": True, "compute": {"gpuDevicesRequest": 1}}, {}, "does not stretch by GPUs of one task"),

@@ -37,7 +37,7 @@ class StillLoop(Loop):
         for _ in range(100):
             news = self._wait(0)
             self.cycle(news)
-            if not news and self.plan.empty:
+            if not news and not self.due:
                 return
         raise AssertionError(f"no rest after 100 cycles: {self.plan}")
 

@@ -145,7 +145,7 @@ def test_without_a_command_a_system_exits_at_once(rig, image):
 
 
 def test_refuse_and_notice(rig):
-    assert "unknown" in rig.engine.refuse(Launch("team/unknown"), Variables())
+    assert "unknown" in str(rig.engine.refuse(Launch("team/unknown"), Variables()))
     assert rig.engine.refuse(Launch("team/unknown", ("ls",)), Variables()) is None
     assert "runs on this machine" in rig.engine.notice(Launch("team/unknown", ("ls",)))
     assert rig.engine.notice(Launch("ubuntu")) is None

@@ -11,15 +11,12 @@ SRC = Path(__file__).resolve().parents[2] / "src" / "pliant"
 
 REWRITTEN = (
     "model/reason/**/*.py",
-    "sched/explain/remedies.py",
-    "sched/shares/naming.py",
-    "sched/shares/protection.py",
-    "control/explain/questions.py",
-    "control/explain/supposing.py",
-    "control/state/record.py",
+    "sched/**/*.py",
+    "control/**/*.py",
     "api/redaction.py",
     "api/routes/whatif.py",
-    "api/responses/history.py",
+    "api/routes/workloads.py",
+    "api/responses/*.py",
     "cli/workloads/why.py",
     "cli/workloads/whatif.py",
 )

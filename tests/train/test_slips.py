@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -16,22 +17,27 @@ pytestmark = pytest.mark.timeout(400)  # real processes: a busy machine is no fa
 SCRIPT = Path(__file__).with_name("slips.py")
 
 
-def started(zygote: Zygote, folder: Path, slip: str, **spec: Any) -> Running:
+def started(zygote: Zygote, folder: Path, slip: str, workers: int = 2, **spec: Any) -> Running:
     job = Running(zygote, folder, {"slip": slip, **spec}, script=SCRIPT)
-    job.hold(2)
+    job.hold(workers)
     return job
 
 
-def test_values_that_differ_at_a_meeting_are_in_the_status(zygote: Zygote, tmp_path: Path) -> None:
-    with started(zygote, tmp_path, "own values") as job:
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2)], ids=["one joins", "one leaves"])
+def test_values_that_differ_at_a_meeting_are_in_the_status(
+    zygote: Zygote, tmp_path: Path, before: int, after: int
+) -> None:
+    with started(zygote, tmp_path, "own values", before) as job:
         job.until(lambda s: s["step"] >= 2)
-        names = {w["rank"]: w["worker"] for w in job.status()["workers"]}
-        job.hold(3)
-        found = job.until(lambda s: s["warnings"])["warnings"]
-        assert found == [
-            f"job.state.name differs between {names[0]} ({names[0]!r}) and {names[1]} ({names[1]!r}); using "
-            f"{names[0]}. Compute it from job.loss or job.evaluations."
-        ], "and job.state.best, which comes from job.loss, does not"
+        job.hold(after)
+        for text in job.until(lambda s: s["warnings"])["warnings"]:
+            said = re.fullmatch(
+                r"job\.state\.name differs between (\S+) \('(\S+)'\) and (\S+) \('(\S+)'\); using (\S+)\. "
+                r"Compute it from job\.loss or job\.evaluations\.",
+                text,
+            )
+            assert said is not None, "and not job.state.best, which comes from job.loss"
+            assert said[1] == said[2] == said[5] != said[3] == said[4]
         job.finish()
 
 

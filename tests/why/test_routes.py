@@ -235,3 +235,13 @@ def test_of_one_that_ended_long_ago(api: Api) -> None:
     assert "There is no workload" in str(
         api.get(f"{WORKLOADS}/11111111-1111-1111-1111-111111111111/why", 404)
     )
+
+
+def test_of_one_that_is_being_stopped(api: Api) -> None:
+    """It waits for nothing, so nothing is looked for; the question is answered all the same."""
+    slow = [{"name": "PLIANT_VIRTUAL_STOP_SECONDS", "value": "20"}]
+    identity = api.submit("slow", environmentVariables=slow)["workloadId"]
+    api.running(identity)
+    api.call("DELETE", f"{WORKLOADS}/{identity}", 202)
+    until(lambda: api.item(identity)["phase"] == "Deleting")
+    assert api.get(f"{WORKLOADS}/{identity}/why")["unblock"] is None

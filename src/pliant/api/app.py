@@ -29,6 +29,7 @@ from pliant.api.routes import (
 from pliant.api.routes import server as server_routes
 from pliant.api.streaming.pulse import Pulse
 from pliant.api.streaming.sessions import Sessions
+from pliant.api.trouble import Trouble
 from pliant.control.service import Service
 from pliant.wire.server import Problem
 
@@ -79,6 +80,7 @@ def create_app(
         app.include_router(router, dependencies=told)
     app.get("/openapi.json", include_in_schema=False)(lambda: answer(app.openapi()))
     app.add_middleware(Gate, authority=authority)
+    app.add_middleware(Trouble, service=service)
     app.add_middleware(errors.Guard)
     return app
 

@@ -65,6 +65,8 @@ class Session:
 
     def close(self) -> None:
         if self._client is not None:
+            if self._client.trouble:
+                self.note(f"Note: {self._client.trouble}")
             self._client.close()
 
     def note(self, text: str) -> None:

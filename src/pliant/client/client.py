@@ -71,6 +71,11 @@ class Client:
     def twin(self) -> Client:
         return Client(self._http.url, self._http.token, socket=self._http.socket)
 
+    @property
+    def trouble(self) -> str:
+        """What the server said, with its last answer, is wrong with it; empty if nothing is."""
+        return self._http.trouble
+
     def close(self) -> None:
         self._http.close()
 

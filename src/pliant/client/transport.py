@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from pliant.client.errors import BadRequest, PliantError, Unreachable, from_answer
+from pliant.wire.server import TROUBLE
 
 CONNECT_TIMEOUT = 5.0  # seconds
 ANSWER_TIMEOUT = 30.0  # seconds
@@ -54,6 +55,7 @@ class Transport:
             raise BadRequest(f"{url!r} is no server address: {error}.") from error
         self._prefix = parts.path.rstrip("/")
         self._kept: http.client.HTTPConnection | None = None
+        self.trouble = ""  # what the server said is wrong with it, with its last answer
         self._used = 0.0  # monotonic seconds of the last answer on `_kept`
 
     def call(
@@ -93,6 +95,7 @@ class Transport:
                     continue
                 raise Unreachable(f"The connection to {self.url} was lost: {error}.") from error
             self._used = time.monotonic()
+            self.trouble = response.headers.get(TROUBLE, "")
             if response.will_close:
                 self.close()
             return _answer(response.status, payload, f"{method} {path}")

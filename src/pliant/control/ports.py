@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from pliant.control.errors import BadRequest
 from pliant.control.fractions import TaskUse
 from pliant.control.submit.variables import Sealed, Variables
 from pliant.model.event import Event
@@ -157,8 +158,8 @@ class Engine(Protocol):
     def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
         """The job says that it has left these devices: look now. It only ever shortens the wait."""
 
-    def refuse(self, launch: Launch, variables: Variables) -> str | None:
-        """Why this engine could never run that, for people; None if it could."""
+    def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
+        """Why this engine could never run that; None if it could."""
 
     def seal(self, workload: str, sealed: Sealed) -> None:
         """Keep the values of a workload's environment variables, durably, until it is forgotten. OSError.

@@ -44,6 +44,11 @@ class Service(Submissions, Tuning):
             raise NotFound(f"There is no workload {identity!r}.", "List them to see which there are.")
         return view
 
+    @property
+    def trouble(self) -> str:
+        """What keeps anything from being scheduled, for people; empty if nothing does."""
+        return self._loop.decider.trouble
+
     def history(self, identity: str, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
         """What happened to it, oldest first, with sequence numbers."""
         return self._loop.store.events(identity, after=after, limit=limit)

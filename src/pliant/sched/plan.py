@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pliant.model.ledger import Disruptions
 from pliant.model.machine import Placement
@@ -80,7 +80,7 @@ class Guarantee(NamedTuple):
     """A minimum runtime."""
 
     runtime: int  # ms from the start of the newest attempt; 0: none
-    level: str  # whose setting it is: pool, project or department
+    level: Literal["pool", "project", "department"]  # whose setting it is
     owner: Named | None  # that project or department; None: the pool
 
 

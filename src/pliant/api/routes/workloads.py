@@ -21,7 +21,8 @@ from pliant.api.responses.workloads import Item, ended_view, job_type, reason_it
 from pliant.api.routes.trash import kept_item
 from pliant.api.routes.whatif import remedy_item, unblock_item
 from pliant.control.board.view import Board, WorkloadView
-from pliant.control.errors import NotFound, Refused
+from pliant.control.errors import NotFound, Refused, Unavailable
+from pliant.control.explain.questions import Unblocked
 from pliant.model.event import Event
 from pliant.model.reason import MayRead, Named
 from pliant.model.workload import Kind
@@ -35,6 +36,7 @@ from pliant.wire.workload import (
     Counted,
     EventList,
     Outcome,
+    PodItem,
     PodList,
     ProgressHistory,
     RecordList,
@@ -207,14 +209,14 @@ def folders(identity: str, here: Here) -> Response:
 def pods(identity: str, here: Here, asked: Asked) -> Response:
     view = find(here, identity)
     items = here.renderer().pods(view, here.service.attempts(identity))
-    listing: Listing[Item] = Listing(
+    listing: Listing[PodItem] = Listing(
         {name: _member(name) for name in ("name", "status", "nodeName", "createdAt")}
     )
     return answer(listing.page("pods", items, asked, lambda item: item))
 
 
-def _member(name: str) -> Callable[[Item], Any]:
-    return lambda item: item[name]
+def _member(name: str) -> Callable[[PodItem], Any]:
+    return lambda item: item[name]  # type: ignore[literal-required]  # one of those in `pods`
 
 
 def _history(here: Context, identity: str) -> list[tuple[int, Event]]:
@@ -278,8 +280,7 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
     told = [event_item(view, *entry, may_read) for entry in _history(here, identity)[-LATEST:]]
     before = waiting[: place or 0]
     ahead = [(*_named(other, others), _missing(other)) for other in before[:AHEAD]]
-    known = identity in board.workloads
-    found = here.service.questions.unblock(identity, full=full) if known else None
+    found = _unblocked(here, identity, full) if view.lacks else None
     return answer(
         {
             "reason": reason_item(view.reason, here.service.now(), may_read),
@@ -293,6 +294,16 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
             "unblock": unblock_item(found, others),
         }
     )
+
+
+def _unblocked(here: Context, identity: str, full: bool) -> Unblocked | None:
+    """None while the scheduler does not answer: every answer says so, and the rest of this one is known."""
+    try:
+        return here.service.questions.unblock(identity, full=full)
+    except Unavailable:
+        if here.service.trouble:
+            return None
+        raise
 
 
 Remedies = Annotated[bool, Query(description="Also what would let each start, one change for each kind.")]

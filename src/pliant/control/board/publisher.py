@@ -19,6 +19,7 @@ from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Desired
 from pliant.sched.placement.eligibility import pending
 from pliant.sched.plan import QueueStanding
+from pliant.sched.shares.entitlement import quota_of
 from pliant.sched.world.queue_tree import NOTHING, department_key
 from pliant.sched.world.state import World
 
@@ -39,6 +40,7 @@ class Publisher:
         if not (state.touched or state.told or state.moved):
             self.board = replace(old, cycles=state.cycles, cycle_us=took, at=now)
             return
+        world.update_sets()
         workloads = dict(old.workloads)
         for identity in sorted(state.told - state.touched):
             if identity in workloads:
@@ -122,6 +124,7 @@ class Publisher:
             tasks=tuple(tasks),
             reason=reason,
             pool=pool,
+            lacks=verdict is not None,
             started=max((task.started for task in tasks if task.started is not None), default=None),
             progress=known.progress.get(identity),
         )
@@ -160,7 +163,9 @@ class Publisher:
         key = row.id if isinstance(row, Project) else department_key(row.id)
         uses = []
         for pool in sorted(world.pools):
-            due = standing[key, pool]
+            due = standing.get((key, pool))
+            if due is None:  # newer than the newest plan
+                due = QueueStanding(key, pool, quota_of(world, row.id, pool).gpu, 0)
             allocated, fixed = world.use(key, pool)
             uses.append(
                 PoolUse(

@@ -29,6 +29,7 @@ class WorkloadView:
     tasks: tuple[Task, ...]
     reason: Reason | None = None  # of the newest verdict, or of the last change while it runs
     pool: str = ""  # node pool it is in
+    lacks: bool = False  # it has not all that it asked for: the reason is a verdict of the last cycle
     started: int | None = None  # ms; when the newest of its live attempts started
     progress: Progress | None = None  # what its job reported last
 

@@ -2,19 +2,19 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pliant.control.board.fairness import Audit
+from pliant.control.decider.pieces import lean
+from pliant.control.decider.port import Known
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.explain.aside import aside
 from pliant.control.explain.lasting import PastRuns, known_for
 from pliant.control.explain.supposing import suppose
 from pliant.control.recording import Recorder
 from pliant.control.state.draft import Draft
-from pliant.control.state.state import State
 from pliant.model.event import EventKind
-from pliant.model.machine import Node
 from pliant.model.quantity import listed
 from pliant.model.reason import Cure, Estimate, Named
 from pliant.model.workload import Desired, Phase, Task, Workload
@@ -120,37 +120,40 @@ class Questions:
         now = self._loop.clock.now()
         if not 0 <= now - self._past[0] < REMEMBERED:
             self._past = now, self._loop.store.ended()
-        ended = self._past[1]
-        return aside(self._loop, lambda state: _unblock(state, now, identity, ended, cost, full))
+        ended = [lean(row) for row in self._past[1]]
+        work = partial(_unblock, now=now, identity=identity, ended=ended, cost=cost, full=full)
+        return self._loop.question(work)
 
     def suggest(self) -> tuple[Suggested, ...]:
         """One remedy for each kind of what waits, in the order of the queue, as far as `ALL` goes."""
-        now = self._loop.clock.now()
-        return aside(self._loop, lambda state: _suggested(state, now))
+        return self._loop.question(partial(_suggested, now=self._loop.clock.now()))
 
     def what_if(self, said: Sequence[Mapping[str, Any]]) -> Supposed:
         """What would be different if all of that were so; see control.supposing for the words."""
         if not said:
             raise BadRequest("No change was given.", "Specify at least one change.")
-        now = self._loop.clock.now()
-        return aside(self._loop, lambda state: _what_if(state, now, said))
+        return self._loop.question(partial(_what_if, now=self._loop.clock.now(), said=list(said)))
 
     def preview(self, nodes: Sequence[str], *, stop: bool) -> Drained:
         """What becomes of the work on nodes that are drained."""
-        now = self._loop.clock.now()
-        return aside(self._loop, lambda state: _drained(state, now, nodes, stop)[0])
+        return self._draining(nodes, stop)[0]
 
     def drain(self, nodes: Sequence[str], user: str, *, stop: bool) -> Drained:
         """Drain them: move what can move, let the rest run to its end or stop it."""
+        told, plan = self._draining(nodes, stop)
 
         def run(draft: Draft) -> Drained:
-            told, plan = _drained(self._loop.state, draft.now, nodes, stop)
-            for row in plan.change.puts:
-                if isinstance(row, Node | Task):
-                    draft.put(row)
+            world = self._loop.world
             for name in nodes:
+                if name not in world.nodes:  # it went away meanwhile
+                    raise NotFound(f"There is no node {name!r}.", "See them with: pliant node list")
+                draft.put(replace(world.nodes[name].row, draining=True))
                 counts = f"{len(plan.moves)} move, {len(plan.waits)} run to their end, {len(plan.stops)} stop"
                 draft.event(f"node/{name}", EventKind.UPDATED, f"Drained by {user}: {counts}.", who=user)
+            for row in plan.change.puts:
+                task = world.tasks.get(row.key) if isinstance(row, Task) else None
+                if task is not None and task.claims is not None and task.claims.node in nodes:
+                    draft.put(replace(task, claims=None))
             for wid in (*plan.moves, *plan.stops):
                 text = f"Evicted from {listed(nodes)}: drained by {user}."
                 draft.event(wid, EventKind.STOPPING, text, who=user)
@@ -158,8 +161,13 @@ class Questions:
 
         return self._loop.call(run)
 
+    def _draining(self, nodes: Sequence[str], stop: bool) -> tuple[Drained, Draining]:
+        return self._loop.question(
+            partial(_drained, now=self._loop.clock.now(), nodes=tuple(nodes), stop=stop)
+        )
 
-def _drained(state: State, now: int, nodes: Sequence[str], stop: bool) -> tuple[Drained, Draining]:
+
+def _drained(state: Known, now: int, nodes: Sequence[str], stop: bool) -> tuple[Drained, Draining]:
     world = state.world
     for name in nodes:
         if name not in world.nodes:
@@ -173,7 +181,7 @@ def _drained(state: State, now: int, nodes: Sequence[str], stop: bool) -> tuple[
     return Drained(tuple(nodes), told), plan
 
 
-def _what_if(state: State, now: int, said: Sequence[Mapping[str, Any]]) -> Supposed:
+def _what_if(state: Known, now: int, said: Sequence[Mapping[str, Any]]) -> Supposed:
     world = state.world
     change = suppose(world, now, state.settings, said)
     found = what_if(world, now, state.settings, decide, change)
@@ -188,7 +196,7 @@ def _what_if(state: State, now: int, said: Sequence[Mapping[str, Any]]) -> Suppo
 
 
 def _unblock(
-    state: State, now: int, identity: str, ended: Sequence[Workload], cost: int, full: bool
+    state: Known, now: int, identity: str, ended: Sequence[Workload], cost: int, full: bool
 ) -> Unblocked | None:
     row = state.world.workloads.get(identity)
     if row is None or row.desired is Desired.DELETED:
@@ -222,7 +230,7 @@ def _unblock(
     return Unblocked(impossible, remedies, when, search.trial.tries > 0, ahead)
 
 
-def _suggested(state: State, now: int) -> tuple[Suggested, ...]:
+def _suggested(state: Known, now: int) -> tuple[Suggested, ...]:
     """Those that wait for the same share one search, which is about the first of them."""
     until = time.monotonic() + ALL
     world, verdicts = state.world, state.verdicts

@@ -134,9 +134,7 @@ class FactBook:
     def timers(self, draft: Draft) -> None:
         """What is due because time has passed: limits on running time, deletion after the end."""
         due: list[int] = []
-        for workload in list(self._state.world.workloads.values()):
-            if workload.phase is not Phase.RUNNING and workload.ttl is None:
-                continue  # most of them, in a long history
+        for workload in [self._state.world.workloads[identity] for identity in sorted(self._state.timed)]:
             if workload.desired is Desired.DELETED:
                 continue
             if workload.phase.final and workload.ttl is not None and workload.completed is not None:

@@ -79,7 +79,7 @@ def _runs(ask: Submission, request: Request) -> TaskGroup | None:
     runs, at_once = 1 if ask.runs is None else ask.runs, 1 if ask.at_once is None else ask.at_once
     if not 1 <= runs <= MOST_TASKS or at_once < 1:
         raise BadRequest(
-            f"{runs} runs, {at_once} at once: that cannot be.", f"Ask for 1 or more, {MOST_TASKS} at most."
+            f"Invalid number of runs {runs}, {at_once} at once.", f"Request 1 to {MOST_TASKS} of each."
         )
     if at_once > runs:
         raise BadRequest(
@@ -156,7 +156,7 @@ def _bounds(chosen: Distribution) -> tuple[int, int]:
         )
     if not (0 if alone else 1) <= least <= chosen.workers <= most <= MOST_TASKS:
         raise BadRequest(
-            f"At least {least}, asked for {chosen.workers}, at most {most} workers: that cannot be.",
-            f"minReplicas is 1 or more and not above the workers, maxReplicas not below, up to {MOST_TASKS}.",
+            f"Worker counts must satisfy min ≤ requested ≤ max; got {least}, {chosen.workers}, {most}.",
+            f"These are minReplicas (1 or more), workers and maxReplicas, at most {MOST_TASKS}.",
         )
     return least, most

@@ -44,7 +44,7 @@ def check(ask: Submission, engine: Engine) -> Checked:
     for name, one in (("", launch), *((group.name, group.launch) for group in groups)):
         refusal = engine.refuse(one, sealed.get(name, ask.variables)) if one is not None else None
         if refusal is not None:
-            raise BadRequest(refusal)
+            raise refusal
     if (notice := engine.notice(launch)) is not None:
         notices.append(notice)
     serves = ask.kind is Kind.INFERENCE

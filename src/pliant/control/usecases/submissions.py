@@ -3,9 +3,10 @@
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
+from pliant.control.decider.pieces import lean
 from pliant.control.errors import NameTaken, Refused
-from pliant.control.explain.aside import aside
 from pliant.control.explain.rehearsal import Rehearsal, rehearse
 from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Remembered
@@ -83,13 +84,14 @@ class Submissions(Tenancy):
         """What the scheduler would do with it now. Nothing is recorded."""
         now = self._loop.clock.now()
 
-        def run(state: State) -> Rehearsal:  # on a copy of all that self knows
+        def guest_of(state: State) -> Workload:
             guest, made = self._placed(checked, now)
-            if made is not None:  # one domain each: nothing known lies in any
-                guest = replace(guest, within=None)
-            return rehearse(state, guest, tasks_of(guest), now)
+            within = guest.within if made is None else None  # one domain each: nothing known lies in any
+            return replace(guest, within=within, serial=state.serial + 1)
 
-        return aside(self._loop, run)
+        guest = self._loop.look(guest_of)
+        work = partial(rehearse, guest=lean(guest), tasks=tasks_of(guest), now=now)
+        return replace(self._loop.question(work), workload=guest)
 
     def _placed(self, checked: Checked, now: int) -> tuple[Workload, Topology | None]:
         """(the workload in its project, by its name; a topology to be made for it). On the loop's thread."""

@@ -5,9 +5,11 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from pliant.control.errors import BadRequest, NoCommand, NotExecutable
 
-def problem(word: str, env: Mapping[str, str], cwd: str) -> str:
-    """Why a task with this environment and working directory could not execute `word`; empty: it could.
+
+def problem(word: str, env: Mapping[str, str], cwd: str) -> BadRequest | None:
+    """Why a task with this environment and working directory could not execute `word`; None: it could.
 
     Relative folders count from the working directory, as they do after chdir.
     """
@@ -16,25 +18,25 @@ def problem(word: str, env: Mapping[str, str], cwd: str) -> str:
     folders = [Path(cwd, part) for part in (env.get("PATH") or os.defpath).split(os.pathsep)]
     found = [folder / word for folder in folders if (folder / word).is_file()]
     if any(os.access(path, os.X_OK) for path in found):
-        return ""
+        return None
     if found:
-        return f"{found[0]} is not executable: chmod +x {found[0]}."
+        return NotExecutable(f"{found[0]} is not executable: chmod +x {found[0]}.")
     missing = f"command {word!r} not found in the job's PATH."
     if Path(cwd, word).is_file():
-        return f"{missing} Did you mean './{word}'?"
+        return NoCommand(f"{missing} Did you mean './{word}'?")
     near = difflib.get_close_matches(word, set(_programs(folders)), 1)
-    return f"{missing} Did you mean {near[0]!r}?" if near else missing
+    return NoCommand(f"{missing} Did you mean {near[0]!r}?" if near else missing)
 
 
-def _file_problem(word: str, path: Path) -> str:
+def _file_problem(word: str, path: Path) -> BadRequest | None:
     try:
         if path.is_dir():
-            return f"{word} is a directory, not a program."
+            return NotExecutable(f"{word} is a directory, not a program.")
         if not path.exists():
-            return f"command {word} does not exist."
+            return NoCommand(f"command {word} does not exist.")
     except OSError as error:
-        return f"command {word} cannot be read: {error.strerror}."
-    return "" if os.access(path, os.X_OK) else f"{word} is not executable: chmod +x {word}."
+        return NoCommand(f"command {word} cannot be read: {error.strerror}.")
+    return None if os.access(path, os.X_OK) else NotExecutable(f"{word} is not executable: chmod +x {word}.")
 
 
 def _programs(folders: list[Path]) -> Iterator[str]:

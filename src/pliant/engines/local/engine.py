@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
+from pliant.control.errors import BadRequest
 from pliant.control.fractions import Fractions, TaskUse, Unheld
 from pliant.control.ports import Devices, Folders, Halt, Kept, Sink
 from pliant.control.submit.variables import Sealed, Variables
@@ -162,20 +163,20 @@ class LocalEngine:
     def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
         self._strands.submit(attempt[:2], partial(self._resizing.acknowledge, attempt, tuple(gpus)))
 
-    def refuse(self, launch: Launch, variables: Variables) -> str | None:
+    def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         try:
             entry, argv = self._catalogue.resolve(launch)
             cwd = working_dir(launch, entry, self._layout.state)
             if not Path(cwd).is_absolute():
-                return f"working directory {cwd} is not an absolute path."
+                return BadRequest(f"working directory {cwd} is not an absolute path.")
             check_folder(launch, cwd)
         except CatalogueError as error:
-            return str(error)
+            return BadRequest(str(error))
         except NoFolder as error:
-            return f"{error}."
+            return BadRequest(f"{error}.")
         if not launch.command and argv[:1] != launch.args[:1]:
             return None  # the image's own program
-        return problem(argv[0], environment(entry, variables, self._site()), cwd) or None
+        return problem(argv[0], environment(entry, variables, self._site()), cwd)
 
     def seal(self, workload: str, sealed: Sealed) -> None:
         self._attempts.sealed.seal(workload, sealed)

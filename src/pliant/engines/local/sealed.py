@@ -31,9 +31,7 @@ class SealedFolder:
         if not sealed:
             self.forget(workload)
             return
-        self.path.mkdir(mode=0o700, exist_ok=True)
-        folder = self.path / workload
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder = self._folder(workload)
         launches = {
             group: {
                 "whole": variables.whole,
@@ -66,8 +64,7 @@ class SealedFolder:
 
     def keep(self, attempt: AttemptId, env: Mapping[str, str]) -> None:
         """The whole environment of an attempt, in the place of those of the task's earlier ones. OSError."""
-        folder = self.path / attempt.workload
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = self._folder(attempt.workload)
         for earlier in folder.glob(f"{attempt.task}.*"):
             earlier.unlink(missing_ok=True)
         write_json(folder / f"{attempt.task}.{attempt.number}", env)
@@ -75,6 +72,12 @@ class SealedFolder:
     def of_attempt(self, attempt: AttemptId) -> dict[str, str] | None:
         """What `keep` got."""
         return read_json(self.path / attempt.workload / f"{attempt.task}.{attempt.number}")
+
+    def _folder(self, workload: str) -> Path:
+        """Made if need be."""
+        for folder in (self.path, self.path / workload):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        return self.path / workload
 
     def forget(self, workload: str) -> None:
         with suppress(FileNotFoundError):

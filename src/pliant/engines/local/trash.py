@@ -66,9 +66,14 @@ class Trash:
         found = []
         for place in self.path.iterdir() if self.path.exists() else ():
             said = read_json(place / "trash.json")
-            if said is not None:
-                size = size_of(place / "files")
-                found.append(Kept(said["id"], said["name"], said["project"], said["at"], size, str(place)))
+            if said is None:
+                continue
+            if "bytes" not in said:  # counted once: nothing changes there any more
+                said["bytes"] = size_of(place / "files")
+                write_json(place / "trash.json", said)
+            found.append(
+                Kept(said["id"], said["name"], said["project"], said["at"], said["bytes"], str(place))
+            )
         return sorted(found, key=lambda kept: (kept.deleted, kept.path))
 
     def restore(self, kept: Kept) -> str:
@@ -96,7 +101,8 @@ class Trash:
             usage = shutil.disk_usage(self.path)
             if kept.deleted < before or usage.free * 1000 < usage.total * room:
                 shutil.rmtree(kept.path, ignore_errors=True)
-                gone.append(kept)
+                if not Path(kept.path).exists():
+                    gone.append(kept)
         return gone
 
     def link(self, workload: Workload, project: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
+from pliant.control.errors import BadRequest
 from pliant.control.fractions import TaskUse
 from pliant.control.ports import Folders, Kept, Session, Sink, StaleEpoch
 from pliant.control.submit.variables import Sealed, Variables
@@ -54,7 +55,7 @@ class VirtualEngine:
     def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
         """Virtual jobs take the time they declare."""
 
-    def refuse(self, launch: Launch, variables: Variables) -> str | None:
+    def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         return None
 
     def seal(self, workload: str, sealed: Sealed) -> None:

@@ -1,6 +1,7 @@
 """What is claimed and carried where: tasks, nodes and queues with their sums, and a journal with undo."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
@@ -62,8 +63,8 @@ class Claims(Holdings):
             return self.projects[key]
         return self.departments[key.removeprefix(department_key(""))]
 
-    def level_of(self, key: str) -> str:
-        """project or department: what is behind a key of the queue tree."""
+    def level_of(self, key: str) -> Literal["project", "department"]:
+        """What is behind a key of the queue tree."""
         return "project" if key in self.projects else "department"
 
     def children(self) -> dict[str | None, list[str]]:
