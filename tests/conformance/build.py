@@ -20,10 +20,10 @@ from pliant.model.workload import (
     SubGroup,
     Task,
     TaskGroup,
+    TaskKey,
     TaskPhase,
     Workload,
 )
-from pliant.sched.world.nodes import TaskKey
 from pliant.sched.world.state import World
 from tests.conformance.state import (
     ACTIVE,

@@ -13,13 +13,16 @@ EPOCH = 1_000_000_000
 """When scenarios begin, in ms: far enough from 0 for jobs to be hours old."""
 
 
-def play(case: Json) -> list[str]:
-    """What differed, in the order in which it was seen; never raises."""
+def play(case: Json, defaults: bool = False) -> list[str]:
+    """What differed, in the order in which it was seen; never raises.
+
+    `defaults`: with our settings as they come, else with victims=youngest, as the source decides.
+    """
     try:
         if case["mode"] == "single_session":
-            return list(_single(case))
+            return list(_single(case, defaults))
         if case["mode"] == "rounds":
-            return list(_rounds(case))
+            return list(_rounds(case, defaults))
         return [f"unknown mode {case['mode']!r}"]
     except UnsupportedError as error:
         return [f"not supported: {error}"]
@@ -29,26 +32,26 @@ def play(case: Json) -> list[str]:
         return [f"{type(error).__name__}: {error}"]
 
 
-def _single(case: Json) -> Iterator[str]:
-    outcome = session(begin(case, EPOCH), EPOCH, EPOCH)
+def _single(case: Json, defaults: bool) -> Iterator[str]:
+    outcome = session(begin(case, EPOCH), EPOCH, EPOCH, defaults)
     yield from differences(case, outcome.state, outcome.world, outcome.unplaced, EPOCH)
     yield from _calls(case, outcome, "")
 
 
-def _rounds(case: Json) -> Iterator[str]:
+def _rounds(case: Json, defaults: bool) -> Iterator[str]:
     rounds = case.get("rounds", {})
     delay = max(1, round(float(rounds.get("delay_s", 0)) * 1000))
     jobs = {job["name"]: job for job in case["jobs"]}
     state, now = begin(case, EPOCH), EPOCH
     unplaced: set[str] = set()
     for number in range(1, int(rounds.get("until_match", 2)) + 1):
-        outcome = session(state, now, EPOCH)
+        outcome = session(state, now, EPOCH, defaults)
         yield from _calls(case, outcome, f"cycle {number}: ")
         state, unplaced, now = carry(outcome, jobs), outcome.unplaced, now + delay
     found = list(_at_rest(case, state, unplaced, now))
     yield from found
     for number in range(1, int(rounds.get("after_match", 5)) + 1):
-        outcome = session(state, now, EPOCH)
+        outcome = session(state, now, EPOCH, defaults)
         where = f"{number} cycles later: "
         for text in differences(case, outcome.state, outcome.world, outcome.unplaced, now):
             if text not in found:

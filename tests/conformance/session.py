@@ -8,6 +8,7 @@ from pliant.model.workload import Task
 from pliant.sched.cycle import decide
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
+from pliant.sched.world.faults import faults
 from pliant.sched.world.state import World
 from tests.conformance.build import build
 from tests.conformance.state import RUNNING, Json, State, TaskState
@@ -29,25 +30,25 @@ class Outcome:
     unplaced: set[str] = field(default_factory=set)  # jobs with a reason for not having a place
 
 
-def settings_for(case: Json) -> Settings:
-    grace = case.get("config", {}).get("staleness_grace_s")
-    return Settings(
-        consolidation_victims=-1,
-        victims="youngest",
-        moves_for="preemptible",
-        moves_aside="victims",
-        one_portion=True,
-        preempts_beyond=True,
-        actions=tuple(ACTIONS.get(action, action) for action in case["actions"]),
-        stale_grace=round(float(grace or 0) * 1000),  # the source's sessions have none unless they set it
-    )
+def actions_of(case: Json) -> tuple[str, ...]:
+    """Its actions by our names; nothing is taken from others for what was not tried on idle devices first."""
+    named = tuple(ACTIONS.get(action, action) for action in case["actions"])
+    taking = {"consolidate", "reclaim", "preempt"} & set(named)
+    return ("allocate", *named) if taking and "allocate" not in named else named
 
 
-def session(state: State, now: int, epoch: int) -> Outcome:
+def settings_for(case: Json, defaults: bool) -> Settings:
+    """`defaults`: ours. Otherwise the source's, where one of our settings has its rule."""
+    grace = round(float(case.get("config", {}).get("staleness_grace_s") or 0) * 1000)  # none unless it is set
+    ours = Settings(actions=actions_of(case), stale_grace=grace)
+    return ours if defaults else replace(ours, consolidation_victims=-1, victims="youngest")
+
+
+def session(state: State, now: int, epoch: int, defaults: bool) -> Outcome:
     """Run the scenario's actions once."""
     built = build(state, now, epoch)
-    sound = not built.world.faults
-    plan = decide(built.world, now, settings_for(state.case))
+    sound = not list(faults(built.world))
+    plan = decide(built.world, now, settings_for(state.case, defaults))
     action = {
         (decision.workload, name): decision.action for decision in plan.decisions for name in decision.tasks
     }

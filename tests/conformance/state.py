@@ -9,7 +9,7 @@ from typing import Any
 from pliant.model.machine import Placement, Share
 from pliant.model.quantity import GPU
 from pliant.model.workload import Request
-from pliant.sched.placement.fraction import portion_of
+from pliant.sched.world.device_share import portion_of
 
 MIB = 2**20
 RUNNING = ("allocated", "bound", "binding", "running")

@@ -29,7 +29,7 @@ def _trail(case, called):
     jobs = {job["name"]: job for job in case["jobs"]}
     state, now, found = begin(case, EPOCH), EPOCH, []
     for _ in range(rounds.get("until_match", 2) + rounds.get("after_match", 5)):
-        outcome = session(state, now, EPOCH)
+        outcome = session(state, now, EPOCH, defaults=False)
         doing = Counter((called[task.job], task.status) for task in outcome.state.tasks.values())
         found.append((doing, outcome.evict))
         state, now = carry(outcome, jobs), now + 1000

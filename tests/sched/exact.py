@@ -14,8 +14,9 @@ from ortools.sat.python import cp_model
 from pliant.model.machine import DEFAULT_POOL
 from pliant.model.quantity import GPU
 from pliant.model.workload import Task, Workload
+from pliant.sched.placement.eligibility import pending
 from pliant.sched.plan import Plan, Verb
-from pliant.sched.shares.standings import pending, standings
+from pliant.sched.shares.entitlement import standings
 from tests.sched.worlds import Scene
 
 ACTIONS = ("shrink", "reclaim", "preempt")
@@ -61,7 +62,7 @@ class Exact:
         self.scene = scene
         self.winner = scene.workloads[winner]
         world = scene.world()
-        world.settle()
+        world.update_sets()
         asked = pending(world).get(DEFAULT_POOL, {})
         self.standing = standings(world, DEFAULT_POOL, asked)
         bare = dict(asked)

@@ -1,7 +1,12 @@
 """The decisions of 1,000 random worlds are those that were written down.
 
-Who changes a rule on purpose writes them down again, and lists the change:
-`python -m tests.sched.canon tests/sched/canon.txt --digests`.
+Who changes a rule on purpose writes them down again (`python -m tests.sched.canon tests/sched/canon.txt
+--digests`) and lists the change here:
+
+- A consolidation no longer gives up when the workload that would go first has no other place, though another
+  would do. World 692: a half GPU is moved to another device instead of being preempted.
+- A node is chosen by what the task would strand on it, not by its free GPUs alone
+  (docs/reference/scheduling/packing.md).
 """
 
 from pathlib import Path

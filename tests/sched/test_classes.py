@@ -4,12 +4,11 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from pliant.model.affinity import Effect, Taint
-from pliant.model.machine import Gpu, Node, NodePool, Placement, Share
+from pliant.model.machine import NODE_TYPE, Gpu, Node, NodePool, Placement, Share
 from pliant.model.quantity import GPU
 from pliant.model.tenancy import Project
 from pliant.model.workload import Kind, Launch, Request, Task, TaskGroup, TaskPhase, Workload
-from pliant.sched.world.node_classes import PLAIN, Domain, spec_of
-from pliant.sched.world.nodes import NODE_TYPE, NodeClass
+from pliant.sched.world.node_classes import PLAIN, Domain, NodeClass, spec_of
 from pliant.sched.world.state import World
 from tests.sched.scenarios import Dice, Drawn, chance, pick
 from tests.sched.worlds import GIB

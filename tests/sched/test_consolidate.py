@@ -43,22 +43,32 @@ def test_whoever_stands_where_only_the_pending_one_may_go_moves_elsewhere():
     assert t.rows() == ["a1 Running 1 n2", "b1 Running 1 n2", "a2 Running 2 n1"]
 
 
-@pytest.mark.parametrize(
-    ("moves_for", "pending", "moves"),
-    [
-        ("cores", "np", 1),
-        ("cores", "x1-2 @n3", 0),
-        ("preemptible", "np", 0),
-        ("preemptible", "x1-2 @n3", 1),
-    ],
-)
-def test_for_whom_work_is_moved(moves_for, pending, moves):
-    """For a core that may not be stopped, or for a second task of what runs."""
+@pytest.mark.parametrize(("pending", "moves"), [("np", 1), ("x1-2 @n3", 0)])
+def test_for_whom_work_is_moved(pending, moves):
+    """For a core that may not be stopped, not for a second task of what runs."""
     nodes = "n1:2 n2:2 n3:2" if "n3" in pending else "n1:2 n2:2"
     scene = world(nodes, "a=6", "a1 a g1 @n1", "b1 a g1 @n2", f"a2 a g2 {pending}")
-    t = Ticker(scene, settings=Settings(moves_for=moves_for))
+    t = Ticker(scene)
     t.settle()
     assert len(t.decisions(verb="move")) == moves
+
+
+@pytest.mark.parametrize("victims", ["least", "youngest"])
+@pytest.mark.parametrize("second", ["two a g2 @n2", "two a g2 p25 @n2"])
+def test_if_who_goes_first_has_no_other_place_another_moves(victims, second):
+    """Only the job of 1 GPU fits on the other node, whoever is the youngest."""
+    t = Ticker(
+        world("n1:4 n2:4", "a=8", "three a g3 @n1", "one a g1 @n2", second, "waits a g2"),
+        settings=Settings(victims=victims),
+    )
+    t.settle()
+    assert [decision.workload for decision in t.decisions(verb="move")] == ["one"]
+    assert t.rows("waits", "two") == ["two Running 2 n2", "waits Running 2 n2"]
+
+
+def test_nobody_moves_if_all_on_each_node_have_no_other_place():
+    t = settled("n1:4 n2:4", "a=9", "three a g3 @n1", "also a g3 @n2", "waits a g2")
+    assert not t.decisions(verb="move") and t.running() == {"three": 3, "also": 3}
 
 
 def test_of_equal_tasks_the_last_moves():

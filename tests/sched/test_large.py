@@ -2,9 +2,10 @@
 
 import pytest
 
-from pliant.sched.actions.reclaim import BelowDue
+from pliant.sched import cycle
+from pliant.sched.actions.reclaim import Reclaim
 from pliant.sched.cycle import decide
-from pliant.sched.preemption import search
+from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.settings import Settings
 from tests.sched.worlds import NOW, world
 
@@ -43,9 +44,9 @@ def plan_of(name):
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_prices_kept_from_hunt_to_hunt_change_nothing(name, monkeypatch):
+def test_prices_kept_from_search_to_search_change_nothing(name, monkeypatch):
     plan = plan_of(name)
-    monkeypatch.setattr(search, "taken_over", lambda *_: None)
+    monkeypatch.setattr(PriceCache, "still_holds", lambda self: False)
     assert plan_of(name) == plan
 
 
@@ -53,10 +54,10 @@ def test_prices_kept_from_hunt_to_hunt_change_nothing(name, monkeypatch):
 def test_the_bound_on_what_can_be_had_changes_nothing(name, monkeypatch):
     plan = plan_of(name)
     assert plan.empty == (name == "a gang that cannot be had")
-    monkeypatch.setattr(BelowDue, "within_reach", lambda self: True)
+    monkeypatch.setattr(Reclaim, "within_reach", lambda self: True)
     assert plan_of(name) == plan
 
 
 def test_the_bound_says_no_before_anything_is_tried(monkeypatch):
-    monkeypatch.setattr(search.Hunt, "_search", lambda *_: pytest.fail("it searched"))
+    monkeypatch.setattr(cycle, "search", lambda *_: pytest.fail("it searched"))
     assert plan_of("a gang that cannot be had").empty

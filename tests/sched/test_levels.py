@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from pliant.sched.shares.standings import fair_shares
+from tests.sched.shares import fair_shares
 from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import world
 

@@ -91,10 +91,10 @@ def test_equal_jobs_that_are_looked_at_together_have_the_turns_they_had_alone(se
         for i in range(40)
     ]
     cycle = Cycle(world("n1:8", "d/=3 d/a=1 d/b=2 c=0:w=2", *jobs).world(), NOW, Settings())
-    ((lane, rows),) = cycle.lanes().items()
-    alone = cycle.order(lane[1], [[chunk] for row in rows for chunk in row])
+    ((choice, rows),) = cycle.waiting().items()
+    alone = cycle.order(choice[1], [[chunk] for row in rows for chunk in row])
     turns = [job[0].workload.id for job in iter(alone.pop, None)]
-    order, together, longest = cycle.order(lane[1], rows), [], 0
+    order, together, longest = cycle.order(choice[1], rows), [], 0
     while (job := order.pop()) is not None:
         alike = (job[0], *order.following())
         together += [chunk.workload.id for chunk in alike]

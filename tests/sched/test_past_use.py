@@ -7,7 +7,7 @@ import pytest
 from pliant.model.ledger import PastUse
 from pliant.sched.settings import Settings
 from pliant.sched.shares.fair_share import ALL, Claimant, divide
-from pliant.sched.shares.standings import fair_shares
+from tests.sched.shares import fair_shares
 from tests.sched.ticker import Ticker
 from tests.sched.worlds import NOW, world
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pliant.model.tenancy import with_quota
+from pliant.sched.shares.entitlement import quota_of
 from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import world
 
@@ -96,7 +97,7 @@ def test_what_a_derived_project_deserves_counts_in_each_pool():
     scene = world("n1:2 n2:4:pool=fast", "d/=2+fast=4 e/=0+fast=1 d/a=1+fast=2 d/b=?", pools="fast")
     scene.put(replace(scene.departments["e"], parent="d"))
     built = scene.world()
-    assert (built.deserved("b").gpu, built.deserved("b", "fast").gpu) == (1000, 1000)
+    assert (quota_of(built, "b").gpu, quota_of(built, "b", "fast").gpu) == (1000, 1000)
 
 
 @pytest.mark.parametrize(("takes", "field"), [("b", "reclaim_min_runtime"), ("a", "preempt_min_runtime")])

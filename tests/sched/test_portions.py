@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 
-from pliant.sched.settings import Settings
 from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import world
 
@@ -208,13 +207,12 @@ def test_a_growth_that_waits_tells_when():
     assert plan.wake is not None and t.now < plan.wake <= t.now + 10_000
 
 
-@pytest.mark.parametrize(("one_portion", "taken"), [(False, 4), (True, 2)])
-def test_portions_are_taken_at_once_or_one_by_one(one_portion, taken):
-    """Its core of two, then two more; in the end it has all."""
+def test_all_portions_are_taken_at_once():
+    """Its core of two, and two more in the same cycle."""
     scene = world("n1:4", "a=0:w=0 b=4", *(f"a{i} a g1 @n1" for i in range(4)), "b1 b g1 x2-4")
-    t = Ticker(scene, settings=Settings(one_portion=one_portion))
+    t = Ticker(scene)
     t.cycle()
-    assert len(t.decisions(verb="evict")) == taken
+    assert len(t.decisions(verb="evict")) == 4
     t.settle()
     assert t.running() == {"b1": 4}
 

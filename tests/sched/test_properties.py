@@ -108,7 +108,7 @@ def _placed(t):
     world = t.scene.world()
     cycle = Cycle(world, t.now, only)
     asked = {}
-    for (turn, pool), rows in cycle.lanes().items():
+    for (turn, pool), rows in cycle.waiting().items():
         order = cycle.order(pool, rows)
         while (job := order.pop()) is not None:
             asked.setdefault((turn, pool, job[0].workload.id))

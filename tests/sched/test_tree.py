@@ -9,8 +9,9 @@ from pliant.model.quantity import Resources
 from pliant.model.tenancy import with_quota
 from pliant.sched.cycle import decide
 from pliant.sched.settings import Settings
-from pliant.sched.shares.standings import fair_shares
+from pliant.sched.world.faults import faults
 from pliant.sched.world.state import World
+from tests.sched.shares import fair_shares
 from tests.sched.worlds import NOW, Scene, world
 
 
@@ -84,7 +85,7 @@ def test_a_department_that_moves_takes_its_sums_along():
 def test_departments_above_themselves_are_reported_and_count_as_at_the_top(parents):
     scene = nested(world("n1:2", "one/=2 two/=2 one/a=2 two/b=2", "j1 a g1", "j2 b g1"), **parents)
     built = scene.world()
-    assert "department one is above itself; it counts as one at the top" in built.faults
+    assert "department one is above itself; it counts as one at the top" in list(faults(built))
     assert placed(scene) == {"j1", "j2"}
     built.check()
 

@@ -66,14 +66,14 @@ def waiting(seed: int) -> tuple[World, Plan, str]:
     while True:
         found = scene(dice)
         built = found.world()
-        come_to_rest(built, NOW - 600_000, SETTINGS)
+        come_to_rest(built, NOW - 600_000, SETTINGS, decide)
         for i in range(dice.randint(1, 4)):
             put_job(found, job(dice, f"w{i}", dice.choice("ab"), "fast" in built.pools))
             row = found.workloads[f"w{i}"]
             built.put(row)
             for task in found.tasks_of(row.id):
                 built.put(task)
-        come_to_rest(built, NOW, SETTINGS)
+        come_to_rest(built, NOW, SETTINGS, decide)
         plan = decide(built, NOW, SETTINGS)
         waits = [verdict.workload for verdict in plan.verdicts]
         if waits and plan.empty:

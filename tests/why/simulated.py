@@ -7,12 +7,13 @@ import random
 from dataclasses import dataclass, field, replace
 
 from pliant.model.machine import Gpu, Node, NodePool
+from pliant.model.reason import Estimate
 from pliant.model.tenancy import Department, Project, Quota
 from pliant.model.workload import Kind, Launch, Phase, Request, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched.cycle import decide
-from pliant.sched.explain.eta_model import Estimate, Lasting, estimate
+from pliant.sched.explain.eta_model import Lasting, estimate
 from pliant.sched.explain.foresee import obeyed
-from pliant.sched.explain.trial import Trial
+from pliant.sched.explain.trial import apply
 from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
 
@@ -99,7 +100,7 @@ class Cluster:
                 break
             for wid in {stop.attempt.workload for stop in plan.stops}:
                 self._evicted(wid)
-            Trial(self.world, self.now, Settings()).apply(change)
+            apply(self.world, change)
             for wid in {row.workload for row in change.puts if isinstance(row, Task)}:
                 self._begun(wid)
         self.waiting = [verdict.workload for verdict in plan.verdicts]

@@ -6,7 +6,8 @@ import statistics
 
 import pytest
 
-from pliant.sched.explain.eta_model import Estimate
+from pliant.model.reason import Estimate
+from pliant.sched.cycle import decide
 from pliant.sched.explain.eta_replay import foretell
 from tests.why import simulated
 from tests.why.simulated import Asked, Cluster
@@ -45,7 +46,7 @@ def judge(
 @pytest.fixture
 def by_the_core(monkeypatch):
     def ask(world, now, wid, lasting):
-        found = foretell(world, now, simulated.Settings(), wid, lasting, 600)
+        found = foretell(world, now, simulated.Settings(), decide, wid, lasting, 600)
         return found or Estimate(unknown="too far away")
 
     monkeypatch.setattr(simulated, "estimate", ask)

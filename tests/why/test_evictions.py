@@ -24,7 +24,7 @@ def disturbed(dice: random.Random) -> tuple[World, list[Decision]]:
     """A cluster at rest into which one workload is submitted; what its plan takes from others."""
     found = scene(dice)
     built = found.world()
-    come_to_rest(built, NOW - 600_000, SETTINGS)
+    come_to_rest(built, NOW - 600_000, SETTINGS, decide)
     put_job(found, job(dice, "new", dice.choice("ab"), "fast" in built.pools))
     built.put(found.workloads["new"])
     for task in found.tasks_of("new"):
@@ -44,7 +44,7 @@ def judge(count: int, capsys: pytest.CaptureFixture[str], seed: int) -> None:
             evictions += 1
             kinds[decision.reason.code] += 1
             named(world, decision)
-            without = Trial(world, NOW, SETTINGS).decide(gone(world, decision.beneficiary))
+            without = Trial(world, NOW, SETTINGS, decide).decide(gone(world, decision.beneficiary))
             again = [it for it in without.decisions if it.workload == decision.workload and it.verb in TAKES]
             assert not [it for it in again if it.beneficiary in ("", decision.beneficiary)]
             other += bool(again)
@@ -91,6 +91,6 @@ def test_a_thousand_evictions(capsys):
 def test_the_world_is_as_before_after_a_question():
     world, _ = disturbed(random.Random(1))
     before = world.snapshot()
-    Trial(world, NOW, SETTINGS).decide(gone(world, "new"))
-    Trial(world, NOW, SETTINGS).decide(Change())
+    Trial(world, NOW, SETTINGS, decide).decide(gone(world, "new"))
+    Trial(world, NOW, SETTINGS, decide).decide(Change())
     assert world.snapshot() == before

@@ -96,7 +96,7 @@ def searched(nodes, projects, *jobs, pools="") -> tuple[Reason, list[Remedy]]:
     here = here.fresh()
     wid = next(row.id for row in here.workloads.values() if row.name == "w")
     reason = next(verdict.reason for verdict in plan.verdicts if verdict.workload == wid)
-    return reason, Unblocking(here, NOW, SETTINGS, wid).run(reason, plan.wake)
+    return reason, Unblocking(here, NOW, SETTINGS, decide, wid).run(reason, plan.wake)
 
 
 BY_KEY = [

@@ -14,7 +14,7 @@ from pliant.model.workload import Request, Workload
 from pliant.sched.cycle import decide
 from pliant.sched.explain.never import never
 from pliant.sched.explain.remedies import Remedy, cures
-from pliant.sched.explain.trial import Trial, narrowed, started
+from pliant.sched.explain.trial import apply, narrowed, started
 from pliant.sched.explain.unblock import Unblocking
 from pliant.sched.placement import eligibility
 from pliant.sched.world.state import World
@@ -34,7 +34,7 @@ def holds(world: World, workload: str, remedy: Remedy, wake: int | None) -> tupl
 
     def starts(change) -> bool:
         other = world.fresh()
-        Trial(other, NOW, SETTINGS).apply(change)
+        apply(other, change)
         other = other.fresh()
         other.check()
         return started(other, decide(other, NOW, SETTINGS), workload)
@@ -51,7 +51,7 @@ def judge(count: int, capsys: pytest.CaptureFixture[str], seed: int = SEED) -> N
         world, plan, wid = waiting(number)
         before = world.snapshot()
         reason = next(verdict.reason for verdict in plan.verdicts if verdict.workload == wid)
-        found = Unblocking(world, NOW, SETTINGS, wid).run(reason, plan.wake)
+        found = Unblocking(world, NOW, SETTINGS, decide, wid).run(reason, plan.wake)
         assert world.snapshot() == before, f"seed {number}: the search left something behind"
         kinds.update({remedy.kind for remedy in found})
         if not found:
@@ -63,7 +63,7 @@ def judge(count: int, capsys: pytest.CaptureFixture[str], seed: int = SEED) -> N
             does, less_does = holds(world, wid, remedy, plan.wake)
             if not does or less_does:
                 wrong.append(f"seed {number}: {wid}: {sentence(remedy.steps)}: {does}, with less {less_does}")
-        said = never(world, NOW, SETTINGS, wid)
+        said = never(world, NOW, SETTINGS, decide, wid)
         impossible += said
         assert said == hopeless(world, world.workloads[wid]), f"seed {number}: {wid}: {said}"
     with capsys.disabled():

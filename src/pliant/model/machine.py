@@ -6,6 +6,9 @@ from enum import StrEnum
 from pliant.model.affinity import Taint
 from pliant.model.quantity import GPU, Resources
 
+NODE_TYPE = "run.ai/type"
+"""The label that says of which type a node is."""
+
 DEFAULT_POOL = "default"
 
 

@@ -267,6 +267,10 @@ class TaskPhase(StrEnum):
         return self in (TaskPhase.SUCCEEDED, TaskPhase.FAILED)
 
 
+TaskKey = tuple[str, str]
+"""Workload and name of a task."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """One process or pod of a workload, over all its attempts.
@@ -292,7 +296,7 @@ class Task:
     resizes: tuple[int, ...] = ()  # ms of the restarts for growth within the last 10 minutes
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> TaskKey:
         return (self.workload, self.name)
 
     def ordered(self, place: Placement) -> "Task":

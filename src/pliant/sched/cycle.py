@@ -1,4 +1,7 @@
-"""One cycle: the actions in their order, then the plan that follows from what they changed."""
+"""One cycle: the actions in their order, then the plan that follows from what they changed.
+
+Actions that take from others serve all that waits in fair order; what they may take is their policy's to say.
+"""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -6,33 +9,39 @@ from contextlib import contextmanager
 
 from pliant.sched.actions.allocate import allocate
 from pliant.sched.actions.consolidate import consolidate
-from pliant.sched.actions.context import Cycle
+from pliant.sched.actions.context import Block, Cycle, PolicyFor, PoolChoice
 from pliant.sched.actions.grow import grow
-from pliant.sched.actions.hasten import hasten
+from pliant.sched.actions.hasten import hasten, hasten_first
 from pliant.sched.actions.intents import Deriver
 from pliant.sched.actions.preempt import preempt
 from pliant.sched.actions.reclaim import reclaim
 from pliant.sched.actions.release import release
+from pliant.sched.actions.reservation import Reserving
 from pliant.sched.actions.shrink import shrink
 from pliant.sched.actions.stale import stale
 from pliant.sched.actions.stay import stay
 from pliant.sched.explain.verdicts import verdicts
+from pliant.sched.placement import fit
+from pliant.sched.placement.eligibility import Equivalence
 from pliant.sched.plan import Decision, Plan, Verb
-from pliant.sched.preemption.victims import fresh
+from pliant.sched.preemption.decisions import decisions
+from pliant.sched.preemption.policy import Policy
+from pliant.sched.preemption.price_cache import PriceCache
+from pliant.sched.preemption.search import search
 from pliant.sched.settings import Settings
+from pliant.sched.shares.job_order import Batch
 from pliant.sched.shares.protection import protections
+from pliant.sched.shares.queue_order import job_key
 from pliant.sched.world.state import World
 
-ACTIONS: dict[str, Callable[[Cycle], None]] = {
-    "allocate": allocate,
+PLAIN: dict[str, Callable[[Cycle], None]] = {"stale": stale, "hasten": hasten, "grow": grow}
+TAKING: dict[str, PolicyFor] = {
     "shrink": shrink,
     "consolidate": consolidate,
     "reclaim": reclaim,
     "preempt": preempt,
-    "stale": stale,
-    "hasten": hasten,
-    "grow": grow,
 }
+"""Actions that take from others: they differ by their policy alone."""
 
 
 def decide(world: World, now: int, settings: Settings) -> Plan:
@@ -59,42 +68,123 @@ def _unswept() -> Iterator[None]:
 def _decided(world: World, now: int, settings: Settings) -> Plan:
     mark = world.checkpoint()
     try:
-        world.settle()
+        world.update_sets()
         cycle = Cycle(world, now, settings)
+        reserving = Reserving(cycle, cycle.shares, now, cycle.positions)
         release(cycle)
-        if "allocate" not in settings.actions:  # then nothing was tried yet that may now be taken for
-            for lane, rows in cycle.lanes().items():
-                for row in rows:
-                    cycle.failed(lane, cycle.kin(row[0], lane[1]), row)
         ran: set[str] = set()
         for name in settings.actions:
             if name not in ran or cycle.released:  # again only if something was released meanwhile
-                ACTIONS[name](cycle)
+                _act(cycle, reserving, name)
             ran.add(name)
         stay(cycle)
-        return _plan(cycle)
+        return _plan(cycle, reserving)
     finally:
         world.undo(mark)
         world.forget_kept()
-        world.settle()
+        world.update_sets()
 
 
-def _plan(cycle: Cycle) -> Plan:
+def _act(cycle: Cycle, reserving: Reserving, name: str) -> None:
+    if name == "allocate":
+        reserving.drop()
+        hasten_first(cycle)
+        allocate(cycle, reserving)
+    elif name in TAKING:
+        serve(cycle, reserving, name, TAKING[name])
+    else:
+        PLAIN[name](cycle)
+
+
+def serve(cycle: Cycle, reserving: Reserving, action: str, policy_for: PolicyFor) -> None:
+    """Let every blocked workload take from others, in fair order; it then asks for what follows."""
     world = cycle.world
-    cycle.reserving.lift_all()
+    for choice in cycle.turns():
+        pool = choice[1]
+        batches = list(_useful(cycle, choice, policy_for))
+        if action != "shrink":  # bonus may be taken at once
+            batches = [[it for it in batch if not cycle.delayed(it.workload)] for batch in batches]
+        if not any(batches):
+            continue
+        order = cycle.order(pool, batches)
+        failed: set[Equivalence] = set()
+        while (job := order.pop()) is not None and cycle.effort.steps > 0:
+            chunk, adding = job
+            if not world.asks(chunk):
+                continue  # it lost what it had while it waited for its turn
+            equivalence, before = cycle.equivalence(chunk, pool), world.gpu_of(chunk.workload.id)
+            policy = policy_for(cycle, chunk, pool, adding) if equivalence not in failed else None
+            with reserving.seen_by(chunk, pool):
+                served = policy is not None and cycle.try_place(chunk, pool, adding)
+                if policy is not None and not served and _taken(cycle, policy, equivalence):
+                    served = True
+                    failed.clear()
+            if served:
+                cycle.placed(chunk, pool, action, before)
+                following = world.need(chunk.workload.id).chunk
+                if following is not None and not cycle.rests(following):
+                    order.push(following, cycle.adding(following, pool))
+            else:
+                failed.add(equivalence)
+                alike = (chunk, *filter(world.asks, order.following()))
+                refusal = cycle.shares.refuse(chunk, pool, adding)
+                cycle.block(choice, Block(chunk, pool, adding, refusal, equivalence), alike)
+
+
+def _useful(cycle: Cycle, choice: PoolChoice, policy_for: PolicyFor) -> Iterator[Batch]:
+    """What failed in this choice and is still wanted, if the action may do anything for it."""
+    for alike in cycle.failures.get(choice, {}).values():
+        first = next(filter(cycle.world.asks, alike.values()), None)
+        if first is not None and policy_for(cycle, first, choice[1], cycle.adding(first, choice[1])):
+            yield sorted(filter(cycle.world.asks, alike.values()), key=job_key)
+
+
+def _taken(cycle: Cycle, policy: Policy, equivalence: Equivalence) -> bool:
+    """Place a chunk by taking from others; the decisions about them are recorded."""
+    if not policy.within_reach():
+        return False
+    world, chunk, mark = cycle.world, policy.chunk, cycle.world.checkpoint()
+    prices = cycle.prices.pop(equivalence, None)
+    if prices is None or not prices.still_holds():
+        youngest = cycle.settings.victims == "youngest"
+        project = chunk.workload.project
+        prices = PriceCache(cycle.shares, world, project, policy.pool, youngest=youngest, moves=policy.moves)
+    attempt = search(policy, cycle.effort, prices)
+    cycle.came_upon(equivalence, attempt)
+    if not attempt.found:
+        return False
+    fit.tidy(world, cycle.nodes_for(chunk.workload, policy.pool), chunk, cycle.pool(policy.pool))
+    if policy.resettles:
+        cycle.resettle(attempt.units, policy.pool, prices.rank)
+        if policy.in_turn and not policy.holds():  # with victims in their places again it is another outcome
+            world.undo(mark)
+            return False
+    if attempt.heaps:
+        prices.heaps, prices.mark, cycle.prices[equivalence] = attempt.heaps, mark, prices
+    for decision in decisions(policy, attempt):
+        cycle.record(decision)
+    cycle.room_freed()
+    return True
+
+
+def _plan(cycle: Cycle, reserving: Reserving) -> Plan:
+    world = cycle.world
+    reserving.lift_all()
     changed = world.changed()
     cycle.decisions = net(cycle, {key[0] for key in changed})
-    outcome = Deriver(cycle).run(changed)
+    outcome = Deriver(world, cycle.now, cycle.settings, cycle.decisions).run(changed)
+    for instant in outcome.wakes:
+        cycle.wake_at(instant)
     return Plan(
         tuple(cycle.decisions),
         tuple(outcome.rows.values()),
         tuple(outcome.starts),
         tuple(outcome.stops),
         tuple(outcome.resizes),
-        verdicts(cycle, outcome),
+        verdicts(cycle, reserving, outcome),
         cycle.wake,
         cycle.churn.rows(cycle.decisions),
-        tuple(cycle.standings()),
+        tuple(cycle.shares.standings(cycle.pools)),
         tuple(protections(world)),
     )
 
@@ -110,7 +200,7 @@ def net(cycle: Cycle, changed: set[str]) -> list[Decision]:
     for at, decision in enumerate(cycle.decisions):
         wid = decision.workload
         first.setdefault(wid, at)
-        if wid not in changed or (decision.verb is Verb.EVICT and fresh(cycle.world, wid)):
+        if wid not in changed or (decision.verb is Verb.EVICT and cycle.world.given_now(wid)):
             last[wid] = at
     taken = [
         (at, d)

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pliant.model.ledger import Disruptions
 from pliant.model.machine import Placement
-from pliant.model.reason import Reason
+from pliant.model.reason import Named, Reason
 from pliant.model.workload import AttemptId, Task
-from pliant.sched.shares.protection import Protection
 
 
 class Verb(StrEnum):
@@ -75,6 +74,28 @@ class QueueStanding(NamedTuple):
     pool: str
     quota: int  # derived ones worked out; -1: unlimited
     fair_share: int
+
+
+class Guarantee(NamedTuple):
+    """A minimum runtime."""
+
+    runtime: int  # ms from the start of the newest attempt; 0: none
+    level: Literal["pool", "project", "department"]  # whose setting it is
+    owner: Named | None  # that project or department; None: the pool
+
+
+class Protection(NamedTuple):
+    """What protects the preemptible workloads of a project in a pool from eviction."""
+
+    project: str  # id
+    pool: str
+    reclaim: Guarantee | None  # from any other project or department; None: there is none
+    preemption: Guarantee  # from higher priorities of its own project
+
+    @property
+    def least(self) -> Guarantee:
+        """Within this no other workload may evict one of them."""
+        return min(self.preemption, self.reclaim or self.preemption, key=lambda it: it.runtime)
 
 
 @dataclass(frozen=True, slots=True)

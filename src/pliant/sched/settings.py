@@ -10,10 +10,6 @@ ORDER = ("allocate", "shrink", "consolidate", "reclaim", "preempt", "stale", "al
 class Settings:
     consolidation_victims: int = 16  # most workloads one consolidation may move; 0: off; -1: no bound
     victims: str = "least"  # or "youngest": see docs/adr
-    moves_for: str = "cores"  # or "preemptible": for all that such work asks: see docs/adr
-    moves_aside: str = "anybody"  # or "victims": who may be moved where others are taken: see docs/adr
-    preempts_beyond: bool = False  # a preemption may lift its project beyond its fair share: see docs/adr
-    one_portion: bool = False  # what takes from others serves a workload one portion a time: see docs/adr
     search_steps: int = 20_000  # bound on simulated placements per cycle for hypotheses
     refine: bool = True  # look for lighter victims once some were found; what-fits questions need not
     stale_grace: int = 60_000  # how long a broken gang keeps its remains; -1: for ever

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pliant.model.affinity import Affinity, Operator, Term
-from pliant.model.machine import Gpu, Node
+from pliant.model.machine import NODE_TYPE, Gpu, Node
 from pliant.model.quantity import GPU
 from pliant.model.workload import Kind, Launch, Request, TaskGroup, Workload
-from pliant.sched.world.nodes import NODE_TYPE
 
 MIB = 2**20
 CARD = 16 * 2**30

@@ -27,7 +27,7 @@ from pliant.model.workload import (
     TaskPhase,
     Workload,
 )
-from pliant.sched.shares.protection import Guarantee
+from pliant.sched.plan import Guarantee
 from pliant.wire import workload as wire
 from pliant.wire.submission import Submitted
 

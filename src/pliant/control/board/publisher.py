@@ -17,8 +17,9 @@ from pliant.control.state.state import State
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Desired
+from pliant.sched.placement.eligibility import pending
 from pliant.sched.plan import QueueStanding
-from pliant.sched.shares.standings import pending
+from pliant.sched.shares.entitlement import quota_of
 from pliant.sched.world.queue_tree import NOTHING, department_key
 from pliant.sched.world.state import World
 
@@ -39,7 +40,7 @@ class Publisher:
         if not (state.touched or state.told or state.moved):
             self.board = replace(old, cycles=state.cycles, cycle_us=took, at=now)
             return
-        world.settle()
+        world.update_sets()
         workloads = dict(old.workloads)
         for identity in sorted(state.told - state.touched):
             if identity in workloads:
@@ -164,7 +165,7 @@ class Publisher:
         for pool in sorted(world.pools):
             due = standing.get((key, pool))
             if due is None:  # newer than the newest plan
-                due = QueueStanding(key, pool, world.deserved(row.id, pool).gpu, 0)
+                due = QueueStanding(key, pool, quota_of(world, row.id, pool).gpu, 0)
             allocated, fixed = world.use(key, pool)
             uses.append(
                 PoolUse(

@@ -12,8 +12,8 @@ from pliant.model.reason import Reason
 from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology
 from pliant.model.workload import Phase, Task, TaskPhase, Workload
+from pliant.sched.plan import Protection
 from pliant.sched.settings import Settings
-from pliant.sched.shares.protection import Protection
 
 CLUSTER = "cluster"
 """Subject of events that concern all: changed settings, rows that contradict the rest."""

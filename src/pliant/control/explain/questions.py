@@ -18,11 +18,12 @@ from pliant.model.event import EventKind
 from pliant.model.quantity import listed
 from pliant.model.reason import Cure, Estimate, Named
 from pliant.model.workload import Desired, Phase, Task, Workload
+from pliant.sched.cycle import decide
 from pliant.sched.explain.drain import Draining, drained
 from pliant.sched.explain.eta_model import estimate
 from pliant.sched.explain.eta_replay import foretell
 from pliant.sched.explain.never import never
-from pliant.sched.explain.trial import Trial, narrowed
+from pliant.sched.explain.trial import apply, narrowed
 from pliant.sched.explain.unblock import Unblocking
 from pliant.sched.explain.what_if import WhatIf, what_if
 from pliant.sched.plan import Verdict
@@ -176,7 +177,7 @@ def _drained(state: Known, now: int, nodes: Sequence[str], stop: bool) -> tuple[
     for name in nodes:
         if name not in world.nodes:
             raise NotFound(f"There is no node {name!r}.", "See them with: pliant node list")
-    plan = drained(world, now, state.settings, nodes, stop=stop)
+    plan = drained(world, now, state.settings, decide, nodes, stop=stop)
     told = tuple(
         (workload_named(world, wid), what)
         for what, wids in (("moves", plan.moves), ("waits", plan.waits), ("stops", plan.stops))
@@ -188,9 +189,9 @@ def _drained(state: Known, now: int, nodes: Sequence[str], stop: bool) -> tuple[
 def _what_if(state: Known, now: int, said: Sequence[Mapping[str, Any]]) -> Supposed:
     world = state.world
     change = suppose(world, now, state.settings, said)
-    found = what_if(world, now, state.settings, change)
+    found = what_if(world, now, state.settings, decide, change)
     ended = {row.id: workload_named(world, row.id) for row in change.drops if isinstance(row, Workload)}
-    Trial(world, now, state.settings).apply(change)  # so that what is new has its name
+    apply(world, change)  # so that what is new has its name
     names = {
         it.workload: workload_named(world, it.workload)
         for it in found.differences
@@ -214,7 +215,7 @@ def _unblock(
     tries = max(40, FULL // each) if full else max(4, QUICK // each)
     deep = verdict.position > DEEP
     search = Unblocking(
-        world, now, state.settings, identity, tries=tries, enough=20 if full else KINDS, deep=deep
+        world, now, state.settings, decide, identity, tries=tries, enough=20 if full else KINDS, deep=deep
     )
     found = search.run(verdict.reason)
     remedies = tuple(remedy.steps for remedy in found)
@@ -224,10 +225,10 @@ def _unblock(
     if waits is not None:
         when = Estimate(now + waits, now + waits + 60_000, "wait")
     elif full and len(state.world.workloads) <= LARGE:
-        when = foretell(state.world, now, state.settings, identity, known, PLAYED // cost)
+        when = foretell(state.world, now, state.settings, decide, identity, known, PLAYED // cost)
     if when is None:
         when = estimate(state.world, now, identity, known)
-    impossible = never(state.world, now, state.settings, identity)
+    impossible = never(state.world, now, state.settings, decide, identity)
     before = (wid for wid, other in state.verdicts.items() if other.position < verdict.position)
     needs = [state.world.need(wid) for wid in before if wid in state.world.wanting]
     ahead = sum(need.lacks.gpu for need in needs if not need.holds)
@@ -238,10 +239,10 @@ def _suggested(state: Known, now: int) -> tuple[Suggested, ...]:
     """Those that wait for the same share one search, which is about the first of them."""
     until = time.monotonic() + ALL
     world, verdicts = state.world, state.verdicts
-    world.settle()
+    world.update_sets()
     kinds = [
         sorted(known, key=lambda wid: verdicts[wid].position)
-        for alike in world.kinds.values()
+        for alike in world.alike.values()
         if (known := [wid for wid in alike if wid in verdicts])
     ]
     kinds.sort(key=lambda wids: verdicts[wids[0]].position)
@@ -253,7 +254,7 @@ def _suggested(state: Known, now: int) -> tuple[Suggested, ...]:
         if time.monotonic() < until:
             verdict = verdicts[wids[0]]
             deep = verdict.position > DEEP
-            search = Unblocking(world, now, state.settings, wids[0], tries=4, enough=1, deep=deep)
+            search = Unblocking(world, now, state.settings, decide, wids[0], tries=4, enough=1, deep=deep)
             remedy = next((it.steps for it in search.run(verdict.reason)), None)
         found.append(Suggested(wids[0], tuple(wids[1:]), remedy))
     return tuple(found)

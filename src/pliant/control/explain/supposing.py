@@ -18,8 +18,9 @@ from pliant.model.workload import (
     TaskPhase,
     Workload,
 )
+from pliant.sched.cycle import decide
 from pliant.sched.explain.drain import drained
-from pliant.sched.explain.trial import Change, Trial, gone
+from pliant.sched.explain.trial import Change, apply, gone
 from pliant.sched.settings import Settings
 from pliant.sched.world.rows import WORLD_ROWS
 from pliant.sched.world.state import World
@@ -31,16 +32,15 @@ KINDS = ("submit", "end", "add-nodes", "drain", "remove", "fail", "quota", "limi
 
 def suppose(world: World, now: int, settings: Settings, said: Sequence[Mapping[str, Any]]) -> Change:
     """All as one change, each part seeing those before it. Raises Refused; the world stays as it was."""
-    trial = Trial(world, now, settings)
     total, undo = Change(), []
     try:
         for number, entry in enumerate(said, 1):
             change = _one(world, now, settings, entry, number)
-            undo.append(trial.apply(change))
+            undo.append(apply(world, change))
             total = total.and_then(change)
     finally:
         for before in reversed(undo):
-            trial.apply(before)
+            apply(world, before)
     return _final(total)
 
 
@@ -61,7 +61,7 @@ def _one(world: World, now: int, settings: Settings, entry: Mapping[str, Any], n
             return _nodes(world, entry, number)
         case "drain":
             stop = bool(entry.get("stop", True))
-            return drained(world, now, settings, _some(world, entry), stop=stop).change
+            return drained(world, now, settings, decide, _some(world, entry), stop=stop).change
         case "remove" | "fail":
             return _lost(world, _some(world, entry))
         case "quota" | "limit" | "weight":

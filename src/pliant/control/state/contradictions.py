@@ -6,6 +6,7 @@ from pliant.control.board.view import CLUSTER
 from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
 from pliant.model.event import EventKind
+from pliant.sched.world.faults import faults
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ class Contradictions:
         if not state.moved and self._looked is not None and draft.now - self._looked < EVERY:
             return
         self._looked = draft.now
-        found = state.world.faults
+        found = list(faults(state.world))
         for fault in found:
             if fault not in state.faults:
                 log.error("set aside, the rest is scheduled as ever: %s", fault)

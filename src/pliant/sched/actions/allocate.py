@@ -1,38 +1,38 @@
 """Allocate: place what fits on what nobody claims, in fair order. Evicts nobody."""
 
 from pliant.sched.actions.context import Block, Cycle
-from pliant.sched.actions.hasten import hasten_first
-from pliant.sched.placement.equivalence import Kin
+from pliant.sched.actions.reservation import Reserving
+from pliant.sched.placement.eligibility import Equivalence
 from pliant.sched.shares.admission import Refusal
 
 
-def allocate(cycle: Cycle) -> None:
+def allocate(cycle: Cycle, reserving: Reserving) -> None:
     world = cycle.world
-    cycle.reserving.drop()
-    hasten_first(cycle)
-    hopeless: dict[Kin, Refusal | None] = {}  # claims only grow here: what failed once fails again
+    hopeless: dict[Equivalence, Refusal | None] = {}  # claims only grow here: what failed once fails again
     begun = world.version
-    for lane, rows in cycle.lanes().items():
-        pool = lane[1]
-        asking = rows if world.version == begun else [list(filter(cycle.asks, row)) for row in rows]
+    for choice, rows in cycle.waiting().items():
+        pool = choice[1]
+        asking = rows if world.version == begun else [list(filter(cycle.world.asks, row)) for row in rows]
         order = cycle.order(pool, asking)
         while (job := order.pop()) is not None:
             chunk, adding = job
             wid = chunk.workload.id
             cycle.looked_at(wid)
-            kin = cycle.kin(chunk, pool)
-            if kin not in hopeless:
+            equivalence = cycle.equivalence(chunk, pool)
+            if equivalence not in hopeless:
                 before = world.gpu_of(wid) if world.need(wid).holds else 0
                 fits = cycle.try_place(chunk, pool, adding)
-                if fits or cycle.reserving.backfilled(chunk, pool, adding):
+                if fits or reserving.backfilled(chunk, pool, adding):
                     cycle.placed(chunk, pool, "allocate", before)
                     more = world.need(wid).chunk
                     if more is not None and not cycle.rests(more):
                         order.push(more, cycle.adding(more, pool))
                     continue
-                hopeless[kin] = cycle.refuse(chunk, pool, adding)
-                cycle.reserving.consider(chunk, pool, adding, hopeless[kin])
+                hopeless[equivalence] = cycle.shares.refuse(chunk, pool, adding)
+                reserving.consider(chunk, pool, adding, hopeless[equivalence])
             following = order.following()
             for each in following:
                 cycle.looked_at(each.workload.id)
-            cycle.block(lane, Block(chunk, pool, adding, hopeless[kin], kin), (chunk, *following))
+            cycle.block(
+                choice, Block(chunk, pool, adding, hopeless[equivalence], equivalence), (chunk, *following)
+            )

@@ -3,32 +3,30 @@
 from pliant.model.quantity import Resources
 from pliant.model.workload import Workload
 from pliant.sched.actions.context import Cycle
-from pliant.sched.actions.take import serve
-from pliant.sched.preemption.victims import Rules
-from pliant.sched.world.portions import Chunk, Step
+from pliant.sched.preemption.attempt import Attempt
+from pliant.sched.preemption.policy import Policy
+from pliant.sched.world.chunks import Chunk, Step
 
 
-class Moves(Rules):
+class Consolidate(Policy):
     action = "consolidate"
     moves = True
 
-    def may(self, victim: Workload, step: Step, priority: int) -> bool:
+    def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
         if step is Step.BONUS:
             return True
-        return victim.preemptible and not self.sheltered(victim) and self.unprotected(victim)
+        return (
+            victim.preemptible and not self.sheltered(attempt, victim) and self.unprotected(attempt, victim)
+        )
 
 
-def consolidate(cycle: Cycle) -> None:
-    if cycle.settings.consolidation_victims:
-        serve(cycle, "consolidate", _rules)
-
-
-def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
+def consolidate(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy | None:
     """Of use only to what its queues may have and for which enough is free, if only in pieces."""
-    served = chunk.step is Step.CORE
-    if cycle.settings.moves_for == "preemptible":
-        served = chunk.workload.preemptible and chunk.step is not Step.BONUS
-    if not served or cycle.refuse(chunk, pool, adding) is not None or cycle.never_fits(chunk, pool):
+    if not cycle.settings.consolidation_victims:
+        return None
+    if chunk.step is not Step.CORE or cycle.shares.refuse(chunk, pool, adding) is not None:
+        return None
+    if cycle.never_fits(chunk, pool):
         return None
     cls = cycle.world.node_class(pool, ())  # who moves may go where the one that waits may not
     if len(cls.nodes) < 2 and not any(look.rests for look in cls.looks):
@@ -36,4 +34,4 @@ def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | 
     lent = sum(cycle.world.need(wid).bonus_gpu for wid in cycle.world.stretched)
     if adding.gpu > cls.room + lent:
         return None
-    return Moves(cycle, chunk, pool, adding)
+    return Consolidate(cycle.grounds, chunk, pool, adding)

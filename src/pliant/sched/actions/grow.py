@@ -4,12 +4,13 @@ from pliant.model.workload import TaskPhase
 from pliant.sched.actions.context import Cycle
 from pliant.sched.actions.intents import differs
 from pliant.sched.placement import fit
-from pliant.sched.world.portions import Chunk, Part, bonus_chunks
+from pliant.sched.world.chunks import Chunk, Part
+from pliant.sched.world.portions import bonus_chunks
 
 
 def grow(cycle: Cycle) -> None:
     world = cycle.world
-    world.settle()
+    world.update_sets()
     by_pool: dict[str, list[Chunk]] = {}
     for wid in sorted(world.elastic):
         workload = world.workloads[wid]
@@ -33,6 +34,8 @@ def grow(cycle: Cycle) -> None:
 def _next(cycle: Cycle, wid: str, pool: str) -> Chunk | None:
     """The first bonus portion that may be given now and has idle room; only what nobody carries is lent."""
     workload = cycle.world.workloads[wid]
+    if cycle.world.need(wid).chunk is not None:
+        return None  # it misses something that it asked for
     for chunk in bonus_chunks(cycle.world, workload):
         part = chunk.parts[0]
         if not cycle.rests(chunk) and _idle(cycle, chunk, part, pool) and _due(cycle, chunk, part):

@@ -8,7 +8,7 @@ from pliant.model.workload import Task, TaskPhase
 from pliant.sched.actions.context import Cycle
 from pliant.sched.placement import fit
 from pliant.sched.plan import Decision, Verb
-from pliant.sched.world.portions import Part, workload_open
+from pliant.sched.world.chunks import Part, workload_open
 
 
 def hasten_first(cycle: Cycle) -> None:
@@ -16,7 +16,7 @@ def hasten_first(cycle: Cycle) -> None:
     world = cycle.world
     if "hasten" not in cycle.settings.actions or not world.adrift:
         return
-    for rows in cycle.lanes().values():
+    for rows in cycle.waiting().values():
         for chunk in chain.from_iterable(rows):
             if not any(world.tasks[part.task].phase.live for part in chunk.parts):
                 return

@@ -1,17 +1,18 @@
 """From claims to intents: what must start, stop or change until tasks carry what they claim."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from pliant.model.machine import Placement, Share
 from pliant.model.quantity import GPU
 from pliant.model.reason import ByOwner, Ended, Reason, Restarted
-from pliant.model.workload import AttemptId, Task, TaskPhase, Workload
-from pliant.sched.actions.context import Cycle
-from pliant.sched.placement import affinity
+from pliant.model.workload import AttemptId, Task, TaskKey, TaskPhase, Workload
+from pliant.sched.placement import eligibility
 from pliant.sched.plan import Decision, ResizeIntent, StartIntent, StopIntent, Verb
-from pliant.sched.world.nodes import TaskKey
-from pliant.sched.world.portions import workload_open
+from pliant.sched.settings import Settings
+from pliant.sched.world.chunks import workload_open
+from pliant.sched.world.state import World
 from pliant.sched.world.subgroups import core_met
 
 
@@ -24,6 +25,7 @@ class Outcome:
         self.stops: list[StopIntent] = []
         self.resizes: list[ResizeIntent] = []
         self.held_back: dict[str, TaskKey] = {}  # workloads of which a task waits for a release
+        self.wakes: list[int] = []  # when (ms) more can start by itself
         self.apart: dict[str, TaskKey] = {}  # workloads of which a task waits for the rest of its gang
 
 
@@ -69,12 +71,15 @@ NO_SHARE = Share("", portion=0)
 
 
 class Deriver:
-    def __init__(self, cycle: Cycle) -> None:
-        self._cycle = cycle
-        self._world = cycle.world
+    def __init__(self, world: World, now: int, settings: Settings, made: Sequence[Decision]) -> None:
+        """`made`: what this cycle has decided."""
+        self._world = world
+        self._now = now
+        self._settings = settings
+        self._made = made
         self._decisions: dict[str, int] = {}  # workload -> index of the latest decision about it
         self._places: dict[str, int] = {}  # workload -> index of the one that gave it its core
-        for at, decision in enumerate(cycle.decisions):
+        for at, decision in enumerate(made):
             self._decisions[decision.workload] = at
             if decision.verb is Verb.PLACE:
                 self._places[decision.workload] = at
@@ -136,8 +141,8 @@ class Deriver:
                 return
         resizes = row.resizes
         if keeps and workload is not None and self._is_bonus(workload, row, claim):
-            since = self._cycle.now - self._cycle.settings.grow_window
-            resizes = (*(at for at in resizes if at > since), self._cycle.now)
+            since = self._now - self._settings.grow_window
+            resizes = (*(at for at in resizes if at > since), self._now)
         self._stop(row, self._why(row, claim), resizes=resizes)
 
     @staticmethod
@@ -190,7 +195,7 @@ class Deriver:
         return ByOwner(workload.desired.value if workload is not None else "Deleted")
 
     def _decision(self, at: int) -> Decision:
-        return self._cycle.decisions[at]
+        return self._made[at]
 
     # ------------------------------------------------------------------ what starts
     def _start(self, wid: str, waiting: list[TaskKey]) -> None:
@@ -205,9 +210,9 @@ class Deriver:
             if claim is None:
                 continue
             row = self._row(key)
-            if row.retry_at is not None and row.retry_at > self._cycle.now:
-                self._cycle.wake_at(row.retry_at)
-            elif self._free_now(key, claim) and affinity.left(
+            if row.retry_at is not None and row.retry_at > self._now:
+                self.outcome.wakes.append(row.retry_at)
+            elif self._free_now(key, claim) and eligibility.left(
                 self._world, key, self._world.nodes[claim.node]
             ):
                 ready.append((key, row, claim))

@@ -4,25 +4,27 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Preempted, Reason
 from pliant.model.workload import Workload
 from pliant.sched.actions.context import Cycle
-from pliant.sched.actions.take import serve
-from pliant.sched.preemption.victims import Rules
+from pliant.sched.plan import Guarantee
+from pliant.sched.preemption.attempt import Attempt
+from pliant.sched.preemption.policy import Grounds, Policy
 from pliant.sched.shares.admission import RESOURCES, Refusal
+from pliant.sched.shares.ageing import aged
 from pliant.sched.shares.naming import workload_named
-from pliant.sched.shares.protection import Guarantee, from_preemption
-from pliant.sched.world.portions import Chunk, Step, core_priority
+from pliant.sched.shares.protection import from_preemption
+from pliant.sched.world.chunks import Chunk, Step
 
 
-class LowerPriority(Rules):
+class Preempt(Policy):
     action = "preempt"
     resettles = True
 
-    def __init__(self, cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> None:
-        super().__init__(cycle, chunk, pool, adding)
+    def __init__(self, grounds: Grounds, chunk: Chunk, pool: str, adding: Resources) -> None:
+        super().__init__(grounds, chunk, pool, adding)
         # As it was before the search. What is nobody's due may be had: nobody takes that back.
-        self._fair = cycle.bare(pool, lend=True)[chunk.workload.project].fair
+        self._fair = self.shares.bare(pool, lend=True)[chunk.workload.project].fair
         self._before = self._own()
 
-    def may(self, victim: Workload, step: Step, priority: int) -> bool:
+    def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
         if step is Step.BONUS:
             return True
         winner = self.chunk.workload
@@ -30,17 +32,14 @@ class LowerPriority(Rules):
             victim.preemptible
             and victim.project == winner.project
             and priority < self.chunk.priority
-            and not self._outwaits(victim, priority)
-            and not self.sheltered(victim)
-            and (step is not Step.CORE or self.unprotected(victim))
+            and not self._outwaits(attempt, victim, priority)
+            and not self.sheltered(attempt, victim)
+            and (step is not Step.CORE or self.unprotected(attempt, victim))
         )
-
-    def gives(self, victim: Workload) -> bool:
-        return victim.project == self.chunk.workload.project and core_priority(victim) < self.chunk.priority
 
     def holds(self) -> bool:
         """The project gets no more by it than its fair share: others would take that back, and so on."""
-        return self.cycle.settings.preempts_beyond or all(
+        return all(
             not asked or now <= max(due, before)
             for asked, now, due, before in zip(
                 self.adding, self._own(), self._fair, self._before, strict=True
@@ -48,8 +47,6 @@ class LowerPriority(Rules):
         )
 
     def lacking(self) -> Refusal | None:
-        if self.cycle.settings.preempts_beyond:
-            return None
         for at, resource in enumerate(RESOURCES):
             most, own = max(self._fair[at], self._before[at]), self._own()[at]
             if self.adding[at] and own + self.adding[at] > most:
@@ -57,15 +54,14 @@ class LowerPriority(Rules):
         return None
 
     def _own(self) -> Resources:
-        return self.cycle.own(self.chunk.workload.project, self.pool)
+        return self.shares.own(self.chunk.workload.project, self.pool)
 
-    def _outwaits(self, victim: Workload, priority: int) -> bool:
+    def _outwaits(self, attempt: Attempt, victim: Workload, priority: int) -> bool:
         """True if it had waited for so long before that it goes before the one that asks for its place."""
-        aged = self.cycle.aged(victim, priority)
-        if aged < self.chunk.priority:
+        grown = aged(victim, priority, self.grounds.now, self.grounds.places.settings)
+        if grown < self.chunk.priority:
             return False
-        kin = self.cycle.kin(self.chunk, self.pool)
-        self.cycle.outwaited.setdefault(kin, (victim.id, priority, aged))
+        attempt.outwaited = attempt.outwaited or (victim.id, priority, grown)
         return True
 
     def guarantee(self, victim: Workload) -> Guarantee:
@@ -76,16 +72,13 @@ class LowerPriority(Rules):
         return Preempted(gpu, winner, self.chunk.priority, priority)
 
 
-def preempt(cycle: Cycle) -> None:
-    serve(cycle, "preempt", _rules)
-
-
-def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
+def preempt(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy | None:
+    """Only for what its project may have, where somebody of it has a lower priority."""
     workload = chunk.workload
-    lowest = cycle.lowest_priority(workload.project)
+    lowest = cycle.shares.lowest_priority(workload.project)
     if lowest is None or lowest >= chunk.priority:
         return None
-    refusal = cycle.refuse(chunk, pool, adding)
+    refusal = cycle.shares.refuse(chunk, pool, adding)
     if (refusal is not None and refusal.quota) or cycle.never_fits(chunk, pool):
         return None
-    return LowerPriority(cycle, chunk, pool, adding)
+    return Preempt(cycle.grounds, chunk, pool, adding)

@@ -6,39 +6,34 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Reason, Reclaimed
 from pliant.model.workload import Workload
 from pliant.sched.actions.context import Cycle
-from pliant.sched.actions.take import serve
-from pliant.sched.preemption.victims import Before, Rules, Unit
+from pliant.sched.plan import Guarantee
+from pliant.sched.preemption.attempt import Attempt, Before, Unit
+from pliant.sched.preemption.policy import Grounds, Policy
 from pliant.sched.shares.admission import RESOURCES
 from pliant.sched.shares.fair_share import INFINITE
 from pliant.sched.shares.naming import named_at, workload_named
-from pliant.sched.shares.protection import Guarantee, from_reclaim
-from pliant.sched.world.portions import Chunk, Step, core_priority
-from pliant.sched.world.queue_tree import NOTHING
+from pliant.sched.shares.protection import from_reclaim
+from pliant.sched.world.chunks import Chunk, Step, core_priority
 
 
-class BelowDue(Rules):
+class Reclaim(Policy):
     """Two rules for each portion: guarantee quota or maintain fair share; the order of siblings is kept."""
 
     action = "reclaim"
     resettles = True
     in_turn = True
 
-    def __init__(self, cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> None:
-        super().__init__(cycle, chunk, pool, adding)
-        self._standing = cycle.bare(pool)  # what anybody holds as bonus makes no due smaller or larger
+    def __init__(self, grounds: Grounds, chunk: Chunk, pool: str, adding: Resources) -> None:
+        super().__init__(grounds, chunk, pool, adding)
+        self._standing = self.shares.bare(pool)  # what anybody holds as bonus makes no due smaller or larger
         self._path = tuple(reversed(self.world.path(chunk.workload.project)))
         # The claimant's own numbers count as they were before the search, what it holds as bonus left out.
-        self._own = {key: cycle.own(key, pool) for key in self._path}
-        self._gives: dict[
-            str, tuple[int, tuple[str, str, Resources] | None]
-        ] = {}  # project -> see _may_give()
-        self._gave: dict[str, bool] = {}  # project -> whether it had to give when it was first looked at
+        self._own = {key: self.shares.own(key, pool) for key in self._path}
+        self._before: dict[str, Resources] = {}  # what queues beside ours had when they were first looked at
+        self._gives: dict[str, tuple[int, bool]] = {}  # project -> (version, what _may_give() has answered)
         self._levels: dict[str, tuple[str, str]] = {}  # project -> what _level() has answered
-        self._donors: dict[
-            str, tuple[str, Resources]
-        ] = {}  # queue that gives -> (our queue beside it, before)
 
-    def may(self, victim: Workload, step: Step, priority: int) -> bool:
+    def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
         if step is Step.BONUS:
             return True
         if not victim.preemptible or victim.project == self.chunk.workload.project:
@@ -46,34 +41,16 @@ class BelowDue(Rules):
         known = self._gives.get(victim.project)
         if known is None or known[0] != self.world.version:
             known = self._gives[victim.project] = self.world.version, self._may_give(victim.project)
-        if victim.project not in self._gave:
-            self._gave[victim.project] = known[1] is not None or self._full(victim.project)
-        if known[1] is None or self.sheltered(victim) or (step is Step.CORE and not self.unprotected(victim)):
+        if not known[1] or self.sheltered(attempt, victim):
             return False
-        mine, theirs, have = known[1]
-        self._donors.setdefault(theirs, (mine, have))
-        return True
+        return step is not Step.CORE or self.unprotected(attempt, victim)
 
-    def gives(self, victim: Workload) -> bool:
-        return self._gave.get(victim.project, False)
-
-    def _full(self, project: str) -> bool:
-        """True if we are below our quota and the project has all of its own."""
+    def _may_give(self, project: str) -> bool:
+        """False if the queue beside ours may keep what it has."""
         mine, theirs = self._level(project)
-        have, due = self.cycle.own(theirs, self.pool), self._standing[theirs].deserved
-        lacks = any(
-            asked and it < most < INFINITE for asked, it, most in zip(self.adding, have, due, strict=True)
-        )
-        return self._below_quota(mine) and not lacks
-
-    def _may_give(self, project: str) -> tuple[str, str, Resources] | None:
-        """Our queue and theirs where they differ, and what theirs has; None: it may keep that."""
-        mine, theirs = self._level(project)
-        have, standing = self.cycle.own(theirs, self.pool), self._standing[theirs]
+        have, standing = self.shares.own(theirs, self.pool), self._standing[theirs]
         fair = standing.rank <= self._standing[mine].rank and self._exceeds(have, standing.allocatable)
-        if not fair and not (self._below_quota(mine) and self._exceeds(have, standing.deserved)):
-            return None
-        return mine, theirs, have
+        return fair or (self._below_quota(mine) and self._exceeds(have, standing.deserved))
 
     def guarantee(self, victim: Workload) -> Guarantee:
         return from_reclaim(self.world, self._level(victim.project)[1], self.pool)
@@ -83,17 +60,20 @@ class BelowDue(Rules):
         if not self.adding.gpu:
             return True
         world = self.world
-        room = self.cycle.nodes_for(self.chunk.workload, self.pool).room
+        room = self.grounds.places.nodes_for(self.chunk.workload, self.pool).room
         room += sum(world.need(wid).bonus_gpu for wid in world.stretched)
         largest: dict[tuple[str, str], int] = {}
         for project, holders in world.holders.items():
             if holders and project in world.projects and project != self.chunk.workload.project:
                 level = self._level(project)
-                largest[level] = max(largest.get(level, 0), self.cycle.largest(project))
+                largest[level] = max(largest.get(level, 0), self.shares.largest(project))
         for (mine, theirs), most in largest.items():
             if room >= self.adding.gpu:
                 break
-            have, fixed = self.cycle.own(theirs, self.pool), world.use(theirs, self.pool).non_preemptible
+            have, fixed = (
+                self.shares.own(theirs, self.pool),
+                world.use(theirs, self.pool).non_preemptible,
+            )
             it = self._standing[theirs]
             due = it.allocatable
             if self._below_quota(mine):
@@ -115,11 +95,10 @@ class BelowDue(Rules):
             ours, theirs = self._level(project)
             if self._below_quota(ours):
                 continue
-            left, quota = self.cycle.own(theirs, self.pool), self._standing[theirs].deserved
+            left, quota = self.shares.own(theirs, self.pool), self._standing[theirs].deserved
             if any(_within(unit.lost(before), left, quota) for unit in mine) or self._returns(
                 project, mine, quota.gpu - left.gpu
             ):
-                self.fleeting = True
                 return False
         return True
 
@@ -127,7 +106,7 @@ class BelowDue(Rules):
         """True if one of them may oust a lesser and larger workload of its project, so that there is room in
         its quota (`room` milli-GPUs now, negative: none) for another of them."""
         world = self.world
-        world.settle()
+        world.update_sets()
         lesser = [
             (core_priority(row), world.gpu_of(wid))
             for wid in world.holders.get(project, ())
@@ -143,10 +122,12 @@ class BelowDue(Rules):
 
     def holds(self) -> bool:
         """Once we are above our fair share, no sibling that gave may be relatively worse off than we are."""
-        for theirs, (mine, _) in self._donors.items():
-            ours, their = self.cycle.own(mine, self.pool), self.cycle.own(theirs, self.pool)
+        for mine, theirs in dict.fromkeys(self._levels.values()):
+            if mine == theirs:
+                continue  # our own
+            ours, their = self.shares.own(mine, self.pool), self.shares.own(theirs, self.pool)
             fair, their_fair = self._standing[mine].fair, self._standing[theirs].fair
-            if their == self._donors[theirs][1]:
+            if their == self._before[theirs]:
                 continue
             for at, asked in enumerate(self.adding):
                 above = asked and ours[at] > fair[at] and (their_fair[at] > 0 or fair[at] == 0)
@@ -160,7 +141,6 @@ class BelowDue(Rules):
         mine, theirs = self._level(victim.project)
         quota = self._below_quota(mine)
         due, their_due = self._standing[mine], self._standing[theirs]
-        before = self._donors[theirs][1] if theirs in self._donors else NOTHING
         at = next((at for at, asked in enumerate(self.adding) if asked), 0)
         ours = (due.deserved if quota else due.fair)[at]
         its = (their_due.deserved if quota else their_due.fair)[at]
@@ -172,7 +152,7 @@ class BelowDue(Rules):
             self._own[mine][at],
             -1 if ours >= INFINITE else ours,
             named_at(self.world, theirs),
-            before[at],
+            self._before[theirs][at],
             -1 if its >= INFINITE else its,
             RESOURCES[at],
         )
@@ -185,6 +165,8 @@ class BelowDue(Rules):
             pairs = zip(self._path, theirs, strict=False)
             known = next((pair for pair in pairs if pair[0] != pair[1]), (self._path[-1], theirs[-1]))
             self._levels[project] = known
+            if known[1] not in self._before:
+                self._before[known[1]] = self.shares.own(known[1], self.pool)
         return known
 
     def _below_quota(self, mine: str) -> bool:
@@ -200,24 +182,20 @@ class BelowDue(Rules):
         return bool((gpu and have[0] > due[0]) or (cpu and have[1] > due[1]) or (memory and have[2] > due[2]))
 
 
-def reclaim(cycle: Cycle) -> None:
-    serve(cycle, "reclaim", _rules)
-
-
-def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
+def reclaim(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy | None:
     """Only for a chunk that keeps its project within its fair share, what it holds as bonus left out."""
     project = chunk.workload.project
-    refusal = cycle.refuse(chunk, pool, adding)
+    refusal = cycle.shares.refuse(chunk, pool, adding)
     if (refusal is not None and refusal.quota) or cycle.never_fits(chunk, pool):
         return None
-    mine = cycle.bare(pool)[project]
-    have = cycle.own(project, pool)
+    mine = cycle.shares.bare(pool)[project]
+    have = cycle.shares.own(project, pool)
     if any(asked and held + asked > due for held, asked, due in zip(have, adding, mine.fair, strict=True)):
-        cycle.unentitled.add(cycle.kin(chunk, pool))
+        cycle.unentitled.add(cycle.equivalence(chunk, pool))
         return None
-    if not cycle.donors(pool, project):
+    if not cycle.shares.donors(pool, project):
         return None
-    return BelowDue(cycle, chunk, pool, adding)
+    return Reclaim(cycle.grounds, chunk, pool, adding)
 
 
 def _within(amount: Resources, left: Resources, quota: Resources) -> bool:

@@ -1,11 +1,10 @@
 """Release: drop claims that are void, before anything else is decided."""
 
 from pliant.model.reason import ByOwner, Ended, Incomplete, NodeLost, Reason, Tainted
-from pliant.model.workload import Desired
+from pliant.model.workload import Desired, TaskKey
 from pliant.sched.actions.context import Cycle
 from pliant.sched.plan import Decision, Verb
 from pliant.sched.world.node_affinity import ANYWHERE, blocking, driven_out, suits, text_of
-from pliant.sched.world.nodes import TaskKey
 from pliant.sched.world.state import World
 from pliant.sched.world.subgroups import core_size
 
@@ -26,12 +25,12 @@ def release(cycle: Cycle) -> None:
             lost.setdefault((key[0], reason), []).append(key)
     for (wid, reason), keys in lost.items():
         _drop(cycle, wid, reason, keys)
-    world.settle()
+    world.update_sets()
     for wid in sorted(world.broken):
         if not any(row.phase.live for row in world.tasks_of(wid)):
             held = sum(1 for key in world.keys_of(wid) if world.claim_of(key) is not None)
             _drop(cycle, wid, Incomplete(held, core_size(world.workloads[wid])))
-    world.settle()
+    world.update_sets()
 
 
 def _drop(cycle: Cycle, wid: str, reason: Reason, keys: list[TaskKey] | None = None) -> None:

@@ -1,23 +1,21 @@
 """Reservation: what gets free is kept for a large gang that waits; others may use it only until it starts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pliant.model.machine import Placement, Share
+from pliant.model.quantity import Resources
 from pliant.model.reason.held import Reserved
-from pliant.model.workload import TaskPhase, Workload
+from pliant.model.workload import TaskKey, TaskPhase, Workload
 from pliant.sched.placement import fit
+from pliant.sched.placement.eligibility import Destinations
 from pliant.sched.shares.admission import Refusal
+from pliant.sched.shares.entitlement import Entitlement
 from pliant.sched.shares.naming import workload_named
-from pliant.sched.world.nodes import NodeClass, TaskKey
-from pliant.sched.world.portions import Chunk, Step
+from pliant.sched.world.chunks import Chunk, Step
+from pliant.sched.world.node_classes import NodeClass
 from pliant.sched.world.queue_tree import NOTHING
-
-if TYPE_CHECKING:
-    from pliant.model.quantity import Resources
-    from pliant.sched.actions.context import Cycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +32,17 @@ class Reservation:
 class Reserving:
     """At most one reservation in each pool, made anew in each cycle. Off unless it is set."""
 
-    def __init__(self, cycle: "Cycle") -> None:
-        self._cycle = cycle
-        self._world = cycle.world
+    def __init__(
+        self, places: Destinations, shares: Entitlement, now: int, positions: Mapping[str, int]
+    ) -> None:
+        """`positions`: in which order this cycle has looked at workloads so far."""
+        self._places_of = places
+        self._world = places.world
+        self._shares = shares
+        self._now = now
+        self._positions = positions
         self._made: dict[str, Reservation] = {}
-        self._held: dict[str, list[TaskKey]] = {}  # pool -> what stands in the world for the gang
+        self._placeholders: dict[str, list[TaskKey]] = {}  # pool -> what stands in the world for the gang
 
     def drop(self) -> None:
         """Forget all: the order starts anew."""
@@ -47,12 +51,12 @@ class Reserving:
         self._made.clear()
 
     # ------------------------------------------------------------------ making
-    def consider(self, chunk: Chunk, pool: str, adding: "Resources", refusal: Refusal | None) -> None:
+    def consider(self, chunk: Chunk, pool: str, adding: Resources, refusal: Refusal | None) -> None:
         """Reserve for a chunk that did not fit when it was its turn, if it is large and due that much."""
-        cycle, most = self._cycle, self._cycle.settings.reservation
+        most = self._places_of.settings.reservation
         if not most or pool in self._made or refusal is not None or chunk.step is not Step.CORE:
             return
-        if adding.gpu < most or len(chunk.parts) < 2 or cycle.never_fits(chunk, pool):
+        if adding.gpu < most or len(chunk.parts) < 2 or self._places_of.never_fits(chunk, pool):
             return
         if self._beyond(chunk, pool, adding, NOTHING):
             return
@@ -66,13 +70,13 @@ class Reserving:
             for claim in map(self._world.claim_of, self._world.keys_of(wid)):
                 held = held.minus(claim.resources) if claim is not None else held
         if not self._beyond(chunk, pool, adding, held):
-            begins = ended[-1][0] if ended else cycle.now
+            begins = ended[-1][0] if ended else self._now
             self._made[pool] = Reservation(chunk, pool, places, begins, adding.gpu)
             self._hold(pool)
 
-    def _beyond(self, chunk: Chunk, pool: str, adding: "Resources", held: "Resources") -> bool:
+    def _beyond(self, chunk: Chunk, pool: str, adding: Resources, held: Resources) -> bool:
         """True if its project would have more than its due with it: nobody keeps that away from others."""
-        fair = self._cycle.standing(pool)[chunk.workload.project].fair
+        fair = self._shares.standing(pool)[chunk.workload.project].fair
         return any(asked and had + asked > due for had, asked, due in zip(held, adding, fair, strict=True))
 
     def _belongs(self, wid: str, project: str) -> bool:
@@ -83,7 +87,7 @@ class Reserving:
         self, chunk: Chunk, pool: str
     ) -> tuple[tuple[Placement, ...], list[tuple[int | None, str]]] | None:
         """Where it fits once as little as possible has ended, and what that is; None if it never does."""
-        events = self._ends(chunk, self._cycle.nodes_for(chunk.workload, pool))
+        events = self._ends(chunk, self._places_of.nodes_for(chunk.workload, pool))
         least, most = 0, 1
         while most < len(events) and self._places(chunk, pool, events[:most]) is None:
             least, most = most, most * 2
@@ -117,7 +121,7 @@ class Reserving:
 
     def ends(self, workload: Workload) -> int | None:
         """When it ends at the latest (ms), as it says; None if it says nothing, or has overstayed."""
-        now = self._cycle.now
+        now = self._now
         if workload.max_runtime is None:
             return None
         begun = [row.started for row in self._world.tasks_of(workload.id) if row.phase is TaskPhase.RUNNING]
@@ -133,7 +137,9 @@ class Reserving:
             for key in world.keys_of(wid):
                 if world.claim_of(key) is not None:
                     world.claim(key, None)
-        placed = fit.place(world, self._cycle.nodes_for(chunk.workload, pool), chunk, self._cycle.pool(pool))
+        placed = fit.place(
+            world, self._places_of.nodes_for(chunk.workload, pool), chunk, self._places_of.pool(pool)
+        )
         claims = [world.claim_of(part.task) for part in chunk.parts] if placed else []
         world.undo(mark)
         return tuple(claim for claim in claims if claim is not None) if placed else None
@@ -151,16 +157,16 @@ class Reserving:
             cpu, memory = min(place.cpu, max(0, node.free_cpu)), min(place.memory, max(0, node.free_memory))
             kept = replace(place, shares=tuple(shares), cpu=cpu, memory=memory)
             if shares or cpu or memory:
-                self._held.setdefault(pool, []).append(self._world.keep_free(kept))
+                self._placeholders.setdefault(pool, []).append(self._world.keep_free(kept))
 
     def _lift(self, pool: str) -> None:
-        for key in self._held.pop(pool, ()):
+        for key in self._placeholders.pop(pool, ()):
             self._world.claim(key, None)
 
     @contextmanager
     def seen_by(self, chunk: Chunk, pool: str) -> Iterator[None]:
         """What is kept is free for the gang itself and for those before it in the order."""
-        made, turns = self._made.get(pool), self._cycle.positions
+        made, turns = self._made.get(pool), self._positions
         wid = chunk.workload.id
         last = len(turns) + 1
         if made is None or turns.get(wid, last) > turns.get(made.chunk.workload.id, last):
@@ -168,12 +174,12 @@ class Reserving:
             return
         self._lift(pool)
         yield
-        if self._cycle.asks(made.chunk):
+        if self._world.asks(made.chunk):
             self._hold(pool)
         else:
             del self._made[pool]
 
-    def backfilled(self, chunk: Chunk, pool: str, adding: "Resources") -> bool:
+    def backfilled(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
         """Place a chunk on what is kept, if it says that it will have ended by then."""
         made = self._made.get(pool)
         end = self._end_of(chunk)
@@ -188,26 +194,26 @@ class Reserving:
         """When (ms) the portion would be back at the latest."""
         if chunk.step is Step.CORE:
             most = chunk.workload.max_runtime
-            return None if most is None else self._cycle.now + most
+            return None if most is None else self._now + most
         return self.ends(chunk.workload)
 
-    def _fits(self, chunk: Chunk, pool: str, adding: "Resources") -> bool:
-        cycle, mark = self._cycle, self._world.checkpoint()
-        if cycle.refuse(chunk, pool, adding) is not None:
+    def _fits(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
+        mark, shares = self._world.checkpoint(), self._shares
+        if shares.refuse(chunk, pool, adding) is not None:
             return False
-        cls = cycle.nodes_for(chunk.workload, pool)
-        if fit.place(self._world, cls, chunk, cycle.pool(pool)) and not cycle.exceeded(chunk, pool, adding):
+        cls, node_pool = self._places_of.nodes_for(chunk.workload, pool), self._places_of.pool(pool)
+        if fit.place(self._world, cls, chunk, node_pool) and not shares.exceeded(chunk, pool, adding):
             return True
         self._world.undo(mark)
         return False
 
     def lift_all(self) -> None:
         """Nothing is placed any more in this cycle: what was kept is free, and for whom is remembered."""
-        for pool in list(self._held):
+        for pool in list(self._placeholders):
             self._lift(pool)
 
     # ------------------------------------------------------------------ telling
-    def why(self, chunk: Chunk, pool: str, adding: "Resources") -> Reserved | None:
+    def why(self, chunk: Chunk, pool: str, adding: Resources) -> Reserved | None:
         """What keeps a chunk from its place, if it is a reservation alone. Only after lift_all()."""
         made = self._made.get(pool)
         if made is None or chunk.workload.id == made.chunk.workload.id:

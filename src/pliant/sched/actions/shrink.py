@@ -3,25 +3,21 @@
 from pliant.model.quantity import Resources
 from pliant.model.workload import Workload
 from pliant.sched.actions.context import Cycle
-from pliant.sched.actions.take import serve
-from pliant.sched.preemption.victims import Rules
-from pliant.sched.world.portions import Chunk, Step
+from pliant.sched.preemption.attempt import Attempt
+from pliant.sched.preemption.policy import Policy
+from pliant.sched.world.chunks import Chunk, Step
 
 
-class OnlyBonus(Rules):
+class Shrink(Policy):
     action = "shrink"
 
-    def may(self, victim: Workload, step: Step, priority: int) -> bool:
+    def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
         return step is Step.BONUS
 
 
-def shrink(cycle: Cycle) -> None:
-    if cycle.world.stretched:
-        serve(cycle, "shrink", _rules)
-
-
-def _rules(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Rules | None:
-    refusal = cycle.refuse(chunk, pool, adding)
-    if (refusal is not None and refusal.quota) or cycle.never_fits(chunk, pool):
+def shrink(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy | None:
+    """Of use only while somebody holds bonus."""
+    refusal = cycle.shares.refuse(chunk, pool, adding)
+    if not cycle.world.stretched or (refusal is not None and refusal.quota) or cycle.never_fits(chunk, pool):
         return None
-    return OnlyBonus(cycle, chunk, pool, adding)
+    return Shrink(cycle.grounds, chunk, pool, adding)

@@ -10,7 +10,7 @@ from pliant.sched.world.subgroups import core_size
 def stale(cycle: Cycle) -> None:
     """A gang counts as broken since its phase became Degraded."""
     world = cycle.world
-    world.settle()
+    world.update_sets()
     for wid in sorted(world.broken):
         workload = world.workloads[wid]
         grace = cycle.settings.stale_grace if workload.stale_grace is None else workload.stale_grace

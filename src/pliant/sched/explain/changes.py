@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from pliant.model.machine import Gpu, Node
+from pliant.model.machine import NODE_TYPE, Gpu, Node
 from pliant.model.quantity import GPU
 from pliant.model.tenancy import Department, Project, Quota, with_quota
 from pliant.model.workload import Request, TaskGroup, Workload
 from pliant.sched.explain.trial import Change
 from pliant.sched.placement import eligibility
-from pliant.sched.world.nodes import NODE_TYPE
-from pliant.sched.world.portions import Chunk
+from pliant.sched.shares.entitlement import quota_of
+from pliant.sched.world.chunks import Chunk
 from pliant.sched.world.state import World
 
 
@@ -46,7 +46,7 @@ _FIELDS = {
 def amount_of(world: World, queue: Project | Department, pool: str, kind: str, resource: str) -> int:
     """What its quota or limit is now, derived ones worked out."""
     if kind == "quota" and resource == "gpu":
-        return world.deserved(queue.id, pool).gpu
+        return quota_of(world, queue.id, pool).gpu
     value: int = getattr(queue.quota(pool), _FIELDS[kind, resource])
     return value
 

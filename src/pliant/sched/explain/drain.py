@@ -1,12 +1,13 @@
 """Emptying nodes: what can be moved is, taking from nobody; the rest runs to its end or is stopped."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from pliant.sched.cycle import decide
-from pliant.sched.explain.trial import Change, Trial
+from pliant.model.workload import TaskKey
+from pliant.sched.explain.trial import Change, Decide, apply
+from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
-from pliant.sched.world.nodes import TaskKey
 from pliant.sched.world.state import World
 
 GENTLE = ("allocate", "shrink", "allocate")
@@ -23,17 +24,18 @@ class Draining:
     change: Change
 
 
-def drained(world: World, now: int, settings: Settings, nodes: Sequence[str], *, stop: bool) -> Draining:
+def drained(
+    world: World, now: int, settings: Settings, decide: Decide, nodes: Sequence[str], *, stop: bool
+) -> Draining:
     """Non-preemptible work moves only if `stop` says that nothing may stay. The world is left as it was."""
-    trial = Trial(world, now, settings)
     shut = Change(tuple(replace(world.nodes[name].row, draining=True) for name in nodes))
-    undo = trial.apply(shut)
+    undo = apply(world, shut)
     try:
         seated = _seated(world, nodes)
         able = {wid: keys for wid, keys in seated.items() if stop or world.workloads[wid].preemptible}
-        moves = _movable(trial, able)
+        moves = _movable(world, partial(decide, world, now, replace(settings, actions=GENTLE)), able)
     finally:
-        trial.apply(undo)
+        apply(world, undo)
     rest = [wid for wid in seated if wid not in moves]
     leave = moves + (rest if stop else [])
     freed = _released(world, [key for wid in leave for key in seated[wid]])
@@ -53,16 +55,14 @@ def _seated(world: World, nodes: Iterable[str]) -> dict[str, list[TaskKey]]:
     return {wid: found[wid] for wid in sorted(found, key=lambda wid: (-world.gpu_of(wid), wid))}
 
 
-def _movable(trial: Trial, seated: dict[str, list[TaskKey]]) -> list[str]:
+def _movable(world: World, plan_of: Callable[[], Plan], seated: dict[str, list[TaskKey]]) -> list[str]:
     """Those that all get as much again elsewhere, at the same time."""
-    world = trial.world
-    gentle = replace(trial.settings, actions=GENTLE)
     chosen = list(seated)
     while chosen:
-        undo = trial.apply(_released(world, [key for wid in chosen for key in seated[wid]]))
-        plan = decide(world, trial.now, gentle)
+        undo = apply(world, _released(world, [key for wid in chosen for key in seated[wid]]))
+        plan = plan_of()
         placed = {task.key for task in plan.tasks if task.claims is not None}
-        trial.apply(undo)
+        apply(world, undo)
         stay = [wid for wid in chosen if not placed.issuperset(seated[wid])]
         if not stay:
             break

@@ -13,9 +13,11 @@ from math import isqrt
 from pliant.model.quantity import GPU
 from pliant.model.reason import Estimate
 from pliant.model.workload import Request, TaskPhase
-from pliant.sched.placement import eligibility, fraction
+from pliant.sched.placement import eligibility
+from pliant.sched.shares.entitlement import quota_of
 from pliant.sched.shares.fair_share import INFINITE
-from pliant.sched.world.portions import core_priority
+from pliant.sched.world import device_share
+from pliant.sched.world.chunks import core_priority
 from pliant.sched.world.state import World
 
 MOST_EVENTS = 3_000
@@ -46,7 +48,7 @@ Known = Callable[[str], Lasting | None]
 
 def estimate(world: World, now: int, workload: str, lasting: Known) -> Estimate:
     """Play the cluster forward twice, with the shorter and with the longer run times."""
-    world.settle()
+    world.update_sets()
     if world.need(workload).chunk is None:
         return Estimate(unknown="not-waiting")
     running = [wid for holders in world.holders.values() for wid in holders if wid != workload]
@@ -143,7 +145,7 @@ class _Asks:
 
     def portion(self, card: int) -> int:
         return (
-            fraction.estimate(Request(1, gpu_memory=self.gpu_memory), card)
+            device_share.estimate(Request(1, gpu_memory=self.gpu_memory), card)
             if self.gpu_memory
             else (self.thousandths)
         )
@@ -176,7 +178,7 @@ class _Cluster:
         for pid in world.projects:
             uses = [world.claimed(pid, pool).gpu for pool in world.pools]
             self.used[pid] = sum(uses)
-            dues = [world.deserved(pid, pool).gpu for pool in world.pools]
+            dues = [quota_of(world, pid, pool).gpu for pool in world.pools]
             self.due[pid] = INFINITE if min(dues) < 0 else sum(dues)
             limits = [world.projects[pid].quota(pool).gpu_limit for pool in world.pools]
             self.most[pid] = INFINITE if min(limits) < 0 else sum(limits)

@@ -1,17 +1,16 @@
 """When waiting workloads start, by letting the core itself decide over and over until then.
 
 Work ends when it is expected to, orders are obeyed at once, what is evicted goes on later from where it was.
-Slower than the model in estimate.py by far, and as good as the run times and submissions that are assumed.
+Slower than eta_model.py by far, and as good as the run times and submissions that are assumed.
 """
 
 from heapq import heappop, heappush
 
 from pliant.model.reason import Estimate
 from pliant.model.workload import Task, TaskPhase
-from pliant.sched.cycle import decide
 from pliant.sched.explain.eta_model import SLACK, Known, Lasting, basis_of
 from pliant.sched.explain.foresee import obeyed
-from pliant.sched.explain.trial import Trial, gone
+from pliant.sched.explain.trial import Decide, apply, gone
 from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
 
@@ -32,13 +31,22 @@ class Play:
     """A world of its own that is played forward. `cycles` bounds how often the core is asked."""
 
     def __init__(
-        self, world: World, now: int, settings: Settings, lasting: Known, *, long: bool, cycles: int
+        self,
+        world: World,
+        now: int,
+        settings: Settings,
+        decide: Decide,
+        lasting: Known,
+        *,
+        long: bool,
+        cycles: int,
     ) -> None:
         self.world = world
         self.now = now
         self.settings = settings
         self.cycles = cycles
         self.begun: dict[str, int] = {}  # workload -> when it first had its core in this play
+        self._decide = decide
         self._lasting = lasting
         self._long = long
         self._rest: dict[str, int] = {}  # ms that it still has to run, from its present start
@@ -66,18 +74,18 @@ class Play:
 
     def _finish(self, wid: str) -> None:
         del self._starts[wid]
-        Trial(self.world, self.now, self.settings).apply(gone(self.world, wid))
+        apply(self.world, gone(self.world, wid))
 
     def _cycle(self) -> None:
         for _ in range(ROUNDS):
             self.cycles -= 1
-            plan = decide(self.world, self.now, self.settings)
+            plan = self._decide(self.world, self.now, self.settings)
             change = obeyed(self.world, plan, self.now)
             if not change.puts:
                 return
             for stop in plan.stops:
                 self._stop(stop.attempt.workload)
-            Trial(self.world, self.now, self.settings).apply(change)
+            apply(self.world, change)
             for wid in sorted({row.workload for row in change.puts if isinstance(row, Task)}):
                 need = self.world.need(wid)
                 live = any(task.phase is TaskPhase.RUNNING for task in self.world.tasks_of(wid))
@@ -110,13 +118,13 @@ class Play:
 
 
 def foretell(
-    world: World, now: int, settings: Settings, workload: str, lasting: Known, cycles: int
+    world: World, now: int, settings: Settings, decide: Decide, workload: str, lasting: Known, cycles: int
 ) -> Estimate | None:
     """The range in which it starts; None if `cycles` run out.
 
     What is submitted later is not played: as long as it comes, the late end is later by what came lately.
     """
-    world.settle()
+    world.update_sets()
     running = [wid for holders in world.holders.values() for wid in holders if wid != workload]
     lasts = [it for wid in running if (it := lasting(wid)) is not None]
     if not lasts or world.need(workload).chunk is None:
@@ -124,7 +132,7 @@ def foretell(
     known = _memory(lasting)
     ends: list[int] = []
     for long in (False, True):
-        play = Play(world.fresh(), now, settings, known, long=long, cycles=cycles // 2)
+        play = Play(world.fresh(), now, settings, decide, known, long=long, cycles=cycles // 2)
         start = play.until(workload)
         if start is None:
             return None

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 
 from pliant.model.workload import Desired, Task, TaskPhase
-from pliant.sched.cycle import decide
-from pliant.sched.explain.trial import Change, Trial
+from pliant.sched.explain.trial import Change, Decide, apply
 from pliant.sched.plan import Decision, Plan, Verdict
 from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
@@ -23,9 +22,8 @@ class Outcome:
     undo: Change  # what makes the world as it was
 
 
-def come_to_rest(world: World, now: int, settings: Settings, rounds: int = ROUNDS) -> Outcome:
+def come_to_rest(world: World, now: int, settings: Settings, decide: Decide, rounds: int = ROUNDS) -> Outcome:
     """Decide and obey until nothing changes. The world is left at rest; `Outcome.undo` takes that back."""
-    trial = Trial(world, now, settings)
     decisions: list[Decision] = []
     plan = Plan()
     before: dict[tuple[str, str], Task] = {}
@@ -38,7 +36,7 @@ def come_to_rest(world: World, now: int, settings: Settings, rounds: int = ROUND
         for row in changed.puts:
             if isinstance(row, Task):
                 before.setdefault(row.key, world.tasks[row.key])
-        trial.apply(changed)
+        apply(world, changed)
     return Outcome(tuple(decisions), plan.verdicts, placed(world), Change(tuple(before.values())))
 
 

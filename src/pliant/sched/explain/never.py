@@ -5,14 +5,13 @@ from dataclasses import replace
 from pliant.model.machine import Node
 from pliant.model.tenancy import UNLIMITED, Quota
 from pliant.model.workload import Desired, Phase, TaskPhase
-from pliant.sched.cycle import decide
-from pliant.sched.explain.trial import gains
+from pliant.sched.explain.trial import Decide, gains
 from pliant.sched.placement import eligibility
 from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
 
 
-def never(world: World, now: int, settings: Settings, workload: str) -> bool:
+def never(world: World, now: int, settings: Settings, decide: Decide, workload: str) -> bool:
     """True if its core fits on no set of nodes that take work now, were they empty and no quota in the way.
 
     A workload of an unknown project never fits: nobody knows where it may go.

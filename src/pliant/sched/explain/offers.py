@@ -12,11 +12,12 @@ from pliant.sched.explain.changes import machine, raised, sizes, with_group
 from pliant.sched.explain.remedies import Remedy, cures, sized
 from pliant.sched.explain.remedy_search import Search
 from pliant.sched.explain.trial import Change
-from pliant.sched.placement import affinity, eligibility
+from pliant.sched.placement import eligibility
+from pliant.sched.shares.entitlement import quota_of
 from pliant.sched.shares.naming import queue_named
-from pliant.sched.shares.standings import queue_of
 from pliant.sched.world import node_affinity
-from pliant.sched.world.portions import Chunk, whole
+from pliant.sched.world.chunks import Chunk
+from pliant.sched.world.portions import whole
 
 
 def elastic(search: Search, row: Workload, chunk: Chunk) -> None:
@@ -97,7 +98,7 @@ def fair_share(search: Search, row: Workload, chunk: Chunk) -> None:
     unit = search.unit("gpu")
     for pool in eligibility.choices(world, row):
         used = world.use(row.project, pool).claimed.gpu
-        due = world.deserved(row.project, pool).gpu
+        due = quota_of(world, row.project, pool).gpu
         if due < 0:
             continue
         guess = max(1, -(-(used + adding - due) // unit))
@@ -105,11 +106,11 @@ def fair_share(search: Search, row: Workload, chunk: Chunk) -> None:
         change = raised(world, queues, pool, "quota", "gpu", unit)
         count = search.least(max(guess, 16 * GPU // unit), change, guess)
         for key in world.path(row.project)[1:] if not count else ():
-            above = queue_of(world, key)
+            above = world.queue_of(key)
             if (
                 isinstance(above, Department)
                 and not above.derived
-                and world.deserved(above.id, pool).gpu >= 0
+                and quota_of(world, above.id, pool).gpu >= 0
             ):
                 queues.append(above)
         if not count and len(queues) > 1:
@@ -151,7 +152,7 @@ def reopened(search: Search, row: Workload, chunk: Chunk) -> None:
 
 def untainted(search: Search, row: Workload, chunk: Chunk) -> None:
     """A node loses the taints that keep it away."""
-    wheres = affinity.wheres_of(search.world, row)
+    wheres = eligibility.wheres_of(search.world, row)
     tried = 0
     for state in sorted(search.world.nodes.values(), key=lambda state: state.row.name):
         clean = state.row

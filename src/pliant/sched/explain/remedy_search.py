@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from pliant.model.quantity import GPU
 from pliant.sched.explain.remedies import Remedy
-from pliant.sched.explain.trial import Change, Trial, started, together
+from pliant.sched.explain.trial import Change, Decide, Trial, apply, started, together
 from pliant.sched.settings import Settings
 from pliant.sched.world.portions import whole
 from pliant.sched.world.rows import WORLD_ROWS
@@ -22,6 +22,7 @@ class Search:
         world: World,
         now: int,
         settings: Settings,
+        decide: Decide,
         workload: str,
         *,
         tries: int = 400,
@@ -29,7 +30,9 @@ class Search:
         deep: bool = False,
     ) -> None:
         # Who else loses how much does not matter here: only whether it starts.
-        self.trial = Trial(world, now, replace(settings, refine=False), tries)  # tries: how often to ask
+        self.trial = Trial(
+            world, now, replace(settings, refine=False), decide, tries
+        )  # tries: how often to ask
         self.world = world
         self.wid = workload
         self.enough = enough  # kinds of answer with which to be content
@@ -86,7 +89,7 @@ class Search:
 
     def _needed(self, remedy: Remedy) -> bool:
         """True if no change before it could be left out; one of a row that changes again is kept."""
-        undone = [self.trial.apply(undo) for undo in reversed(self._undo)]
+        undone = [apply(self.world, undo) for undo in reversed(self._undo)]
         try:
             for at, left in enumerate(self.after):
                 touched = {WORLD_ROWS.identity(row) for row in left.change.puts}
@@ -99,11 +102,11 @@ class Search:
             return True
         finally:
             for done in reversed(undone):
-                self.trial.apply(done)
+                apply(self.world, done)
 
     def keep(self, remedy: Remedy) -> None:
         """Make a change for all that is tried from now on."""
-        self._undo.append(self.trial.apply(remedy.change))
+        self._undo.append(apply(self.world, remedy.change))
         self.after = (*self.after, remedy)
 
     @property
@@ -113,5 +116,5 @@ class Search:
     def restore(self) -> None:
         """Take back what was kept: the world is as it was."""
         while self._undo:
-            self.trial.apply(self._undo.pop())
+            apply(self.world, self._undo.pop())
         self.after = ()

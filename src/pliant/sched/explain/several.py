@@ -8,10 +8,9 @@ from pliant.model.reason import Cure
 from pliant.model.tenancy import Department, Project
 from pliant.sched.explain.changes import amount_of, machine, raised
 from pliant.sched.explain.remedies import Remedy
-from pliant.sched.explain.trial import Change, Trial, started, together
+from pliant.sched.explain.trial import Change, Trial, apply, started, together
 from pliant.sched.placement import eligibility
 from pliant.sched.shares.naming import queue_named
-from pliant.sched.shares.standings import queue_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def _dials(trial: Trial, workload: str, pool: str, unit: int) -> list[Dial]:
     much = 2 * asked + sum(others) // GPU
     found: list[Dial] = []
     for key in world.path(row.project):
-        queue = queue_of(world, key)
+        queue = world.queue_of(key)
         assert isinstance(queue, Project | Department)
         for kind in ("limit",) if row.preemptible else ("limit", "quota"):
             before = amount_of(world, queue, pool, kind, "gpu")
@@ -84,7 +83,7 @@ def _dials(trial: Trial, workload: str, pool: str, unit: int) -> list[Dial]:
 
 def _raised(trial: Trial, key: str, pool: str, kind: str, unit: int) -> Callable[[int], Change]:
     def change(count: int) -> Change:
-        queue = queue_of(trial.world, key)
+        queue = trial.world.queue_of(key)
         assert isinstance(queue, Project | Department)
         return raised(trial.world, (queue,), pool, kind, "gpu", unit)(count) if count else Change()
 
@@ -97,9 +96,9 @@ def _change(trial: Trial, dials: list[Dial], counts: list[int]) -> Change:
     undo: list[Change] = []
     for dial, count in zip(dials, counts, strict=True):
         made.append(dial.change(count))
-        undo.append(trial.apply(made[-1]))
+        undo.append(apply(trial.world, made[-1]))
     for change in reversed(undo):
-        trial.apply(change)
+        apply(trial.world, change)
     return together(made)
 
 

@@ -1,20 +1,21 @@
 """A world that is otherwise: rows are put and dropped for a moment, the core is asked, all is taken back."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pliant.model.quantity import GPU
 from pliant.model.workload import Task, Workload
-from pliant.sched.cycle import decide
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
 from pliant.sched.shares.fair_share import INFINITE, bound
 from pliant.sched.shares.queue_order import job_key
-from pliant.sched.shares.standings import queue_of
-from pliant.sched.world.portions import Chunk
+from pliant.sched.world.chunks import Chunk
 from pliant.sched.world.queue_tree import NOTHING
 from pliant.sched.world.rows import Row
 from pliant.sched.world.state import World
+
+Decide = Callable[[World, int, Settings], Plan]
+"""The core: what to do about a world at an instant (ms)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,38 +32,42 @@ class Change:
 class Trial:
     """Asks the core about changes of one world, which is as before after each question."""
 
-    def __init__(self, world: World, now: int, settings: Settings, tries: int = 1 << 30) -> None:
+    def __init__(
+        self, world: World, now: int, settings: Settings, decide: Decide, tries: int = 1 << 30
+    ) -> None:
         self.world = world
         self.now = now
         self.settings = settings
+        self.core = decide
         self.tries = tries  # how often the core may still be asked
 
     def decide(self, change: Change, now: int | None = None) -> Plan:
         """The plan of the changed world."""
         self.tries -= 1
-        before = self.apply(change)
+        before = apply(self.world, change)
         try:
-            return decide(self.world, self.now if now is None else now, self.settings)
+            return self.core(self.world, self.now if now is None else now, self.settings)
         finally:
-            self.apply(before)
+            apply(self.world, before)
 
-    def apply(self, change: Change) -> Change:
-        """Make a change; the change that takes it back."""
-        puts: list[Row] = []
-        drops: list[Row] = []
-        for row in change.drops:
-            known = self.world.known(row)
-            if known is not None:
-                puts.insert(0, known)  # what was dropped last comes back first: a workload before its tasks
-                self.world.drop(row)
-        for row in change.puts:
-            known = self.world.known(row)
-            if known is None:
-                drops.insert(0, row)
-            else:
-                puts.append(known)
-            self.world.put(row)
-        return Change(tuple(puts), tuple(drops))
+
+def apply(world: World, change: Change) -> Change:
+    """Make a change; the change that takes it back."""
+    puts: list[Row] = []
+    drops: list[Row] = []
+    for row in change.drops:
+        known = world.known(row)
+        if known is not None:
+            puts.insert(0, known)  # what was dropped last comes back first: a workload before its tasks
+            world.drop(row)
+    for row in change.puts:
+        known = world.known(row)
+        if known is None:
+            drops.insert(0, row)
+        else:
+            puts.append(known)
+        world.put(row)
+    return Change(tuple(puts), tuple(drops))
 
 
 def gone(world: World, workload: str) -> Change:
@@ -103,7 +108,7 @@ def narrowed(world: World, keep: Iterable[str]) -> World:
     come before it. So of such a row the first are enough that ask for all there is together: the others get
     nothing, and fair shares, in which nobody counts beyond the whole pool or its quota, are as they were.
     """
-    world.settle()
+    world.update_sets()
     left_out = _beyond(world, frozenset(keep))
     copy = World()
     for it in world.rows(without=(Workload, Task)):
@@ -119,7 +124,7 @@ def narrowed(world: World, keep: Iterable[str]) -> World:
 def _beyond(world: World, keep: frozenset[str]) -> set[str]:
     """Waiting workloads behind others of their kind that ask for all there is together."""
     left_out: set[str] = set()
-    for alike in world.kinds.values():
+    for alike in world.alike.values():
         first = next(iter(alike.values()))
         gpu, need = first.resources.gpu, world.need(first.workload.id)
         enough = _enough(world, first.workload.project)
@@ -149,7 +154,7 @@ def _enough(world: World, project: str) -> int:
     most = sum((world.capacity.get(pool, NOTHING).gpu for pool in world.pools), 0)
     if project in world.projects:
         for key in world.path(project):
-            for _, quota in queue_of(world, key).quotas:
+            for _, quota in world.queue_of(key).quotas:
                 due = bound(quota.gpu)
                 most = max(most, due if due < INFINITE else 0)
     return most + SLACK

@@ -19,8 +19,8 @@ from pliant.sched.explain.trial import Change, gone, together
 from pliant.sched.placement import eligibility
 from pliant.sched.plan import Plan
 from pliant.sched.shares.naming import queue_named, workload_named
+from pliant.sched.world.chunks import Chunk
 from pliant.sched.world.nodes import NodeState
-from pliant.sched.world.portions import Chunk
 
 MOST_ENDING = 64
 """Workloads that may have to end in one answer."""

@@ -19,29 +19,29 @@ from pliant.model.reason import (
 )
 from pliant.model.reason.held import ChurnBudget, NotApart, Outwaited, PreemptionDelay, Unsuited
 from pliant.model.reason.waiting import NoDomain
-from pliant.model.workload import Desired, TaskPhase, Workload
+from pliant.model.workload import Desired, TaskKey, TaskPhase, Workload
 from pliant.sched.actions.context import Block, Cycle
 from pliant.sched.actions.intents import Outcome
-from pliant.sched.placement import affinity, eligibility, topology
-from pliant.sched.placement.equivalence import Kin
+from pliant.sched.actions.reservation import Reserving
+from pliant.sched.placement import eligibility, topology
+from pliant.sched.placement.eligibility import Equivalence
 from pliant.sched.plan import Verdict
 from pliant.sched.shares.fair_share import ALL, INFINITE
 from pliant.sched.shares.naming import named_at, queue_named, workload_named
-from pliant.sched.shares.standings import level_of
+from pliant.sched.world.chunks import workload_open
 from pliant.sched.world.node_affinity import text_of
-from pliant.sched.world.nodes import NodeClass, TaskKey
-from pliant.sched.world.portions import workload_open
+from pliant.sched.world.node_classes import NodeClass
 
 
-def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
+def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verdict, ...]:
     """In the order in which this cycle looked at the workloads; those it did not look at come last, by id."""
     world = cycle.world
     found: dict[str, Reason] = {}
-    known: dict[Kin, Reason] = {}
+    known: dict[Equivalence, Reason] = {}
     for wid, block in cycle.blocked.items():
-        reason = known.get(block.kin)
+        reason = known.get(block.equivalence)
         if reason is None:
-            reason = known[block.kin] = explain(cycle, block)
+            reason = known[block.equivalence] = explain(cycle, reserving, block)
         found[wid] = reason
     for wid, until in cycle.delays.items():
         if wid in cycle.blocked:
@@ -56,12 +56,14 @@ def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
     for wid, key in outcome.apart.items():
         if wid not in found:
             found[wid] = _gang(cycle, key)
-    world.settle()  # who got something in this cycle and lacks nothing any more
-    unseen: dict[Kin, Reason] = {}
+    world.update_sets()  # who got something in this cycle and lacks nothing any more
+    unseen: dict[Equivalence, Reason] = {}
     for wid in sorted(wid for wid in world.wanting if wid not in found):
         workload = world.workloads[wid]
         known_project = workload.project in world.projects
-        found[wid] = _unseen(cycle, workload, unseen) if known_project else UnknownProject(workload.project)
+        found[wid] = (
+            _unseen(cycle, reserving, workload, unseen) if known_project else UnknownProject(workload.project)
+        )
     for wid, reason in sorted(world.flaws.items()):
         held = world.workloads[wid].held and any(map(world.claim_of, world.keys_of(wid)))
         if workload_open(world.workloads[wid]) and not held:  # what is held and runs may go on
@@ -74,7 +76,7 @@ def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
     return tuple(Verdict(wid, found[wid], at) for at, wid in enumerate(order, 1))
 
 
-def explain(cycle: Cycle, block: Block) -> Reason:
+def explain(cycle: Cycle, reserving: Reserving, block: Block) -> Reason:
     """The dominant reason for which a chunk was not placed in a pool."""
     world, chunk, workload = cycle.world, block.chunk, block.chunk.workload
     cls = cycle.nodes_for(workload, block.pool)
@@ -84,22 +86,22 @@ def explain(cycle: Cycle, block: Block) -> Reason:
         return _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, True) or _never(cycle, block, cls)
     refusal = block.refusal
     if refusal is not None:
-        queue, level = named_at(world, refusal.key), level_of(world, refusal.key)
+        queue, level = named_at(world, refusal.key), world.level_of(refusal.key)
         kind = NonPreemptibleOverQuota if refusal.quota else OverLimit
         return kind(level, queue, block.pool, refusal.resource, refusal.allowed, refusal.used, refusal.asked)
-    protected = cycle.protected.get(block.kin)
+    protected = cycle.protected.get(block.equivalence)
     if protected is not None:
         victim, until, rule = protected
         named = workload_named(world, victim)
         return MinRuntime(named, block.pool, until, block.adding.gpu, rule.level, rule.owner)
-    reserved = cycle.reserving.why(chunk, block.pool, block.adding)
+    reserved = reserving.why(chunk, block.pool, block.adding)
     if reserved is not None:
         return reserved
-    withheld = cycle.withheld.get(block.kin)
+    withheld = cycle.withheld.get(block.equivalence)
     if withheld is not None:
         churn, project = cycle.churn, queue_named(world.projects[withheld])
         return ChurnBudget(block.adding.gpu, project, churn.budget, churn.window, churn.until(withheld))
-    outwaited = cycle.outwaited.get(block.kin)
+    outwaited = cycle.outwaited.get(block.equivalence)
     if outwaited is not None:
         holder, priority, aged = outwaited
         named = workload_named(world, holder)
@@ -108,8 +110,8 @@ def explain(cycle: Cycle, block: Block) -> Reason:
     apart = _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, False)
     if apart is not None and getattr(block.adding, short) <= _all(cls, short):
         return apart
-    if short == "gpu" and block.kin in cycle.unentitled and _others_hold(cycle, block):
-        standing = cycle.bare(block.pool)[workload.project]
+    if short == "gpu" and block.equivalence in cycle.unentitled and _others_hold(cycle, block):
+        standing = cycle.shares.bare(block.pool)[workload.project]
         quota = standing.deserved.gpu
         return NotEntitled(
             queue_named(world.projects[workload.project]),
@@ -160,7 +162,7 @@ def _crowded(cycle: Cycle, block: Block, cls: NodeClass, ever: bool) -> NotApart
     """For what must lie apart, while too few domains have room for one (`ever`: could have)."""
     if not cycle.world.demands(block.chunk.workload.id):
         return None
-    found = affinity.crowded(cycle.world, block.chunk, cls, empty=ever)
+    found = eligibility.crowded(cycle.world, block.chunk, cls, empty=ever)
     return NotApart(*found, ever=not ever) if found is not None else None
 
 
@@ -176,7 +178,7 @@ def _barred(cycle: Cycle, block: Block, cls: NodeClass) -> Unsuited | None:
 
 def _unsuited(cycle: Cycle, block: Block, cls: NodeClass) -> Unsuited | None:
     """For what no node suits that would take it otherwise."""
-    found = affinity.ruled_out(cycle.world, block.chunk.workload, cls)
+    found = eligibility.ruled_out(cycle.world, block.chunk.workload, cls)
     if found is None:
         return None
     nodes, unlike, tainted, taint = found
@@ -185,7 +187,7 @@ def _unsuited(cycle: Cycle, block: Block, cls: NodeClass) -> Unsuited | None:
 
 def _never(cycle: Cycle, block: Block, whole: NodeClass) -> Reason:
     for part in block.chunk.parts:
-        cls = affinity.for_task(cycle.world, whole, part.task)
+        cls = eligibility.for_task(cycle.world, whole, part.task)
         devices, _, cpu, memory = cls.largest
         request = part.request
         if request.devices > devices:
@@ -226,19 +228,23 @@ def _all(cls: NodeClass, resource: str) -> int:
     return sum(node.free_cpu if resource == "cpu" else node.free_memory for node in cls.nodes.values())
 
 
-def _unseen(cycle: Cycle, workload: Workload, known: dict[Kin, Reason]) -> Reason:
+def _unseen(
+    cycle: Cycle, reserving: Reserving, workload: Workload, known: dict[Equivalence, Reason]
+) -> Reason:
     """For a workload that no pool looked at, or that lost its place in this very cycle."""
     chunk = cycle.world.need(workload.id).chunk
     pools = cycle.choices(workload)
     if not pools or chunk is None:
         named = workload.pools or cycle.world.projects[workload.project].default_pools
         return NoMatchingNode(", ".join(named), workload.node_type, 0)
-    kin = cycle.kin(chunk, pools[0])
-    found = known.get(kin)
+    equivalence = cycle.equivalence(chunk, pools[0])
+    found = known.get(equivalence)
     if found is None:
         adding = cycle.adding(chunk, pools[0])
-        refusal = cycle.refuse(chunk, pools[0], adding)
-        found = known[kin] = explain(cycle, Block(chunk, pools[0], adding, refusal, kin))
+        refusal = cycle.shares.refuse(chunk, pools[0], adding)
+        found = known[equivalence] = explain(
+            cycle, reserving, Block(chunk, pools[0], adding, refusal, equivalence)
+        )
     return found
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pliant.model.reason import Reason
 from pliant.sched.explain.foresee import Outcome, come_to_rest
-from pliant.sched.explain.trial import Change, Trial
+from pliant.sched.explain.trial import Change, Decide, apply
 from pliant.sched.plan import Decision
 from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
@@ -35,15 +35,14 @@ class WhatIf:
     waiting_after: int
 
 
-def what_if(world: World, now: int, settings: Settings, change: Change) -> WhatIf:
+def what_if(world: World, now: int, settings: Settings, decide: Decide, change: Change) -> WhatIf:
     """The world is left as it was."""
-    trial = Trial(world, now, settings)
-    today = come_to_rest(world, now, settings)
-    trial.apply(today.undo)
-    undo = trial.apply(change)
-    then = come_to_rest(world, now, settings)
-    trial.apply(then.undo)
-    trial.apply(undo)
+    today = come_to_rest(world, now, settings, decide)
+    apply(world, today.undo)
+    undo = apply(world, change)
+    then = come_to_rest(world, now, settings, decide)
+    apply(world, then.undo)
+    apply(world, undo)
     found = [_difference(wid, today, then) for wid in sorted({*today.placed, *then.placed})]
     return WhatIf(
         tuple(it for it in found if it is not None),

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pliant.model.machine import NodePool, Placement, Share, Strategy
-from pliant.model.workload import Request, TaskGroup
-from pliant.sched.placement import affinity, fraction, score, topology
-from pliant.sched.world.device import Device
-from pliant.sched.world.nodes import NodeClass, NodeState, TaskKey
-from pliant.sched.world.portions import Chunk, Part, whole
+from pliant.model.workload import Request, TaskGroup, TaskKey
+from pliant.sched.placement import eligibility, fraction, score, topology
+from pliant.sched.world import device_share
+from pliant.sched.world.chunks import Chunk, Part
+from pliant.sched.world.node_classes import NodeClass
+from pliant.sched.world.nodes import Device, NodeState
+from pliant.sched.world.portions import whole
 from pliant.sched.world.state import World
 from pliant.sched.world.subgroups import Level, constrained, tree
 
@@ -74,7 +76,7 @@ def find(
     request: Request,
     pool: NodePool,
     most: int = 0,
-    bars: affinity.Bars = (),
+    bars: eligibility.Bars = (),
     taste: score.Taste = score.PLAIN,
 ) -> NodeState | None:
     """The best node with so much unclaimed; one that could start it now before one where it must wait."""
@@ -83,7 +85,7 @@ def find(
     for nodes in score.tiers(cls, request, pool, most, taste):
         later = None
         for node in nodes:
-            if fits_there(node, request) and (not bars or affinity.allowed(node, bars)):
+            if fits_there(node, request) and (not bars or eligibility.allowed(node, bars)):
                 if fits_now(node, request):
                     return node
                 if waits is None:
@@ -100,14 +102,16 @@ def choose(
     world: World, classes: Sequence[NodeClass], key: TaskKey, request: Request, pool: NodePool, most: int = 0
 ) -> NodeState | None:
     """The best node for a task in the first class that has one, among those that suit it."""
-    taste = score.Taste(world.rates, world.spared(key, request, pool.name) if world.reserves else ())
+    taste = score.Taste(
+        world.rates, eligibility.spared(world, key, request, pool.name) if world.reserves else ()
+    )
     if not world.shunned and world.demand(key) is None:  # nothing to choose by
         for cls in classes:
             if (node := find(cls, request, pool, most, (), taste)) is not None:
                 return node
         return None
-    bars = affinity.bars(world, key)
-    for cls in affinity.best_first(world, classes, key):
+    bars = eligibility.bars(world, key)
+    for cls in eligibility.best_first(world, classes, key):
         node = find(cls, request, pool, most, bars, taste)
         if node is not None:
             return node
@@ -122,7 +126,9 @@ def extended(node: NodeState, claim: Placement, request: Request) -> Placement |
     uuids = {share.gpu for share in claim.shares}
     mine = [(device, share) for share in claim.shares if (device := node.devices.get(share.gpu)) is not None]
     more = [
-        (device, fraction.share_on(device.gpu, request)) for device in devices if device.gpu.uuid not in uuids
+        (device, device_share.share_on(device.gpu, request))
+        for device in devices
+        if device.gpu.uuid not in uuids
     ]
     return replace(claim, shares=in_order(mine + more))
 

@@ -1,31 +1,9 @@
 """Parts of devices: how a request becomes shares of the devices of one node."""
 
-from pliant.model.machine import Gpu, Share
-from pliant.model.quantity import GPU
+from pliant.model.machine import Share
 from pliant.model.workload import Request
-from pliant.sched.world.device import Device
-from pliant.sched.world.nodes import NodeState
-
-
-def portion_of(memory: int, device_memory: int) -> int:
-    """Thousandths of a device that an amount of memory comes to, rounded up; over GPU if it is too small."""
-    return -(-memory * GPU // device_memory) if device_memory > 0 else GPU + 1
-
-
-def estimate(request: Request, device_memory: int) -> int:
-    """Milli-GPUs of a request if it landed on devices of this memory."""
-    if request.gpu_memory:
-        return request.devices * min(GPU, portion_of(request.gpu_memory, device_memory))
-    return request.devices * request.portion
-
-
-def share_on(gpu: Gpu, request: Request) -> Share:
-    """What a request takes of one device; its portion is over GPU where it can never fit."""
-    if request.gpu_memory:
-        return Share(gpu.uuid, portion_of(request.gpu_memory, gpu.memory), request.gpu_memory)
-    if request.portion >= GPU:
-        return Share(gpu.uuid, GPU, gpu.memory)
-    return Share(gpu.uuid, request.portion, request.portion * gpu.memory // GPU)
+from pliant.sched.world.device_share import share_on
+from pliant.sched.world.nodes import Device, NodeState
 
 
 def whole_devices(node: NodeState, count: int) -> list[Device] | None:

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from pliant.model.machine import NodePool, Strategy
 from pliant.model.quantity import GPU
 from pliant.model.workload import Request
-from pliant.sched.placement import fraction
+from pliant.sched.world import device_share
 from pliant.sched.world.asked import Rates
-from pliant.sched.world.look import Look
-from pliant.sched.world.nodes import NodeClass, NodeState
+from pliant.sched.world.node_classes import NodeClass
+from pliant.sched.world.nodes import Look, NodeState
 from pliant.sched.world.portions import whole
 
 STEP = 50
@@ -57,7 +57,7 @@ def tiers(
 def _portion(cls: NodeClass, request: Request) -> int:
     """Thousandths of a device that it takes; of memory, on the largest device: no node is left out."""
     if request.gpu_memory:
-        return min(GPU, fraction.portion_of(request.gpu_memory, cls.largest[1]))
+        return min(GPU, device_share.portion_of(request.gpu_memory, cls.largest[1]))
     return request.portion
 
 

@@ -11,10 +11,10 @@ from itertools import takewhile
 from pliant.model.quantity import GPU
 from pliant.model.topology import Topology, Within
 from pliant.model.workload import Request, TaskGroup
-from pliant.sched.placement import fraction
-from pliant.sched.world.node_classes import labels_of, spec_of
-from pliant.sched.world.nodes import NodeClass, NodeState
-from pliant.sched.world.portions import Chunk, Part
+from pliant.sched.world import device_share
+from pliant.sched.world.chunks import Chunk, Part
+from pliant.sched.world.node_classes import NodeClass, labels_of, spec_of
+from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.state import World
 from pliant.sched.world.subgroups import Level, constrained, groups_of, tree
 
@@ -94,7 +94,7 @@ def _part(want: int, have: int) -> int:
 
 def amounts(parts: Sequence[Part], device_memory: int) -> Amounts:
     """What the parts ask for together, GPU memory counted on devices of this size."""
-    gpu = sum(fraction.estimate(part.request, device_memory) for part in parts)
+    gpu = sum(device_share.estimate(part.request, device_memory) for part in parts)
     return gpu, sum(part.request.cpu for part in parts), sum(part.request.memory for part in parts)
 
 
@@ -132,7 +132,7 @@ def room_for(node: NodeState, request: Request, empty: bool) -> int:
     if request.devices:
         slots = 0
         for device in node.devices.values():
-            share = fraction.share_on(device.gpu, request)
+            share = device_share.share_on(device.gpu, request)
             if device.gpu.foreign or not share.portion or share.memory > device.gpu.memory:
                 continue
             slots += (GPU if empty else max(0, GPU - device.claimed)) // share.portion

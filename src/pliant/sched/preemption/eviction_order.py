@@ -1,23 +1,22 @@
-"""The walk: in which order everything could be lost where the queues are compared anew after each loss.
+"""The eviction order: in which everything could be lost where queues are compared anew after each loss.
 
-It is the walk of queue.Order turned round: on each level the worst placed queue, in a project the lowest
-priority, what is above cores, the youngest. What it has taken already is gone when two queues are compared.
+It is the fair order of jobs turned round: on each level the worst placed queue, in a project the lowest
+priority, what is above cores, the youngest. What has been lost already is gone when two queues are compared.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pliant.model.quantity import Resources
 from pliant.model.workload import Workload
-from pliant.sched.shares.queue_order import ROOT, dominant, measure_of, queue_key
-from pliant.sched.world.portions import Step, core_priority, priority_of
+from pliant.sched.shares.fair_share import Standing
+from pliant.sched.shares.queue_order import ROOT, dominant, measure_of, queue_order
+from pliant.sched.world.chunks import Step, core_priority, priority_of
 from pliant.sched.world.queue_tree import NOTHING
+from pliant.sched.world.state import World
 from pliant.sched.world.subgroups import least
-
-if TYPE_CHECKING:
-    from pliant.sched.actions.context import Cycle
 
 Turn = tuple[int, int, int, int, str]
 """Of a portion inside its project: priority, minus its step, age, its place in its group, workload."""
@@ -33,15 +32,18 @@ class Loss(NamedTuple):
     amount: Resources
 
 
-class Walk:
+class EvictionOrder:
     """The place of every portion that the workloads of some projects could lose in a pool."""
 
-    def __init__(self, cycle: "Cycle", pool: str, victims: Iterable[Workload]) -> None:
-        self._cycle = cycle
+    def __init__(
+        self, world: World, pool: str, standing: Mapping[str, Standing], victims: Iterable[Workload]
+    ) -> None:
+        self._world = world
         self._pool = pool
+        self._standing = standing
         self._left: dict[str, list[Loss]] = {}  # project -> its portions, who goes first last
         for victim in victims:
-            losses = list(_losses(cycle, pool, victim))
+            losses = list(_losses(world, pool, victim))
             if losses:
                 self._left.setdefault(victim.project, []).extend(losses)
         self._turns: dict[str, list[Turn]] = {}
@@ -49,8 +51,8 @@ class Walk:
         for project, losses in self._left.items():
             losses.sort(key=lambda loss: loss.turn, reverse=True)
             self._turns[project] = [loss.turn for loss in reversed(losses)]
-        self._gone = dict.fromkeys(self._left, NOTHING)  # project -> what the walk took of it
-        self._older = {key: at for at, key in enumerate(sorted(cycle.standing(pool)))}
+        self._gone = dict.fromkeys(self._left, NOTHING)  # project -> what was lost of it
+        self._older = {key: at for at, key in enumerate(sorted(standing))}
         self._heaps: dict[str, list[tuple[Worst, str]]] = {ROOT: []}
         below: dict[str, dict[str, None]] = {}
         for project in self._left:
@@ -95,27 +97,35 @@ class Walk:
 
     def _worst(self, queue: str) -> Worst:
         """With what was taken and what goes next gone, where shares are compared."""
-        cycle, project = self._cycle, self._next(queue)
-        standing, tally = cycle.standing(self._pool)[queue], cycle.world.tally(queue, self._pool)
-        measure = measure_of(standing.allocatable, cycle.world.capacity.get(self._pool, NOTHING))
-        key = queue_key(queue, standing, tally, NOTHING, measure)
+        project, standing, tally = (
+            self._next(queue),
+            self._standing[queue],
+            self._world.tally(queue, self._pool),
+        )
+        measure = measure_of(standing.allocatable, self._world.capacity.get(self._pool, NOTHING))
+        key = queue_order(queue, standing, tally, NOTHING, measure)
         left = tally.claimed.minus(self._gone[project]).minus(self._left[project][-1].amount)
         return (
-            *(-int(it) for it in key[:4]),
+            -key.above_fair_share,
+            -key.above_quota,
+            -key.rank,
+            -key.beyond_reach,
             -dominant(*left, measure),
-            *(-it for it in key[5:8]),
+            -key.share,
+            -key.reach,
+            -key.created,
             -self._older[queue],
         )
 
     def _links(self, project: str) -> Iterable[tuple[str, str]]:
         """(child, parent) from the project up to the root."""
-        path = self._cycle.world.path(project)
+        path = self._world.path(project)
         return zip(path, (*path[1:], ROOT), strict=True)
 
 
-def _losses(cycle: "Cycle", pool: str, victim: Workload) -> Iterator[Loss]:
+def _losses(world: World, pool: str, victim: Workload) -> Iterator[Loss]:
     """What a workload has in a pool: its tasks above the core, the last first, and the core."""
-    world, rest = cycle.world, NOTHING
+    rest = NOTHING
     keys = [
         key
         for key in world.keys_of(victim.id)

@@ -1,34 +1,32 @@
-"""Making room: what must be taken so that one node can hold one request, the cheapest way first."""
+"""Node eviction: what must be taken so that one node can hold one request, the cheapest way first."""
 
 from itertools import islice
 
-from pliant.model.machine import Placement, Share
+from pliant.model.machine import Share
 from pliant.model.quantity import GPU
-from pliant.model.workload import Request
-from pliant.sched.actions.context import Cycle
+from pliant.model.workload import Request, TaskKey
 from pliant.sched.placement import fit, fraction
-from pliant.sched.preemption.singles import Entry, Singles, together
-from pliant.sched.preemption.victims import Cost, Rules, Unit, cost, rank, single, unit_for
-from pliant.sched.world.device import Device
-from pliant.sched.world.nodes import NodeState, TaskKey
-from pliant.sched.world.portions import Step, whole
+from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Unit
+from pliant.sched.preemption.policy import Policy
+from pliant.sched.preemption.price_cache import PriceCache, Priced, together
+from pliant.sched.world.chunks import Step, priority_of
+from pliant.sched.world.device_share import share_on
+from pliant.sched.world.nodes import Device, NodeState
+from pliant.sched.world.portions import whole
 
 LARGE = 1 << 32
 """Scale on which prices per freed device are compared as integers."""
 
 
-class Clearing:
-    """Takes units on the journal and remembers what their tasks claimed before."""
+class NodeEviction:
+    """Takes units for one attempt."""
 
-    def __init__(self, cycle: Cycle, rules: Rules) -> None:
-        self._cycle = cycle
-        self._world = cycle.world
-        self._rules = rules
-        self.by_node = Singles()
-        self.before: dict[str, dict[TaskKey, Placement | None]] = {}  # workload -> claims when first touched
-
-    def price(self, units: list[Unit]) -> Cost:
-        return cost(self._rules, units)
+    def __init__(self, policy: Policy, prices: PriceCache, effort: Effort, attempt: Attempt) -> None:
+        self._policy = policy
+        self._world = policy.world
+        self._prices = prices
+        self._spend = effort.spend
+        self._attempt = attempt
 
     def clear(self, node: NodeState, request: Request) -> list[Unit] | None:
         """Take what a request needs on one node; None (and nothing taken) if it cannot be.
@@ -37,7 +35,7 @@ class Clearing:
         devices freed for the price first.
         """
         mark = self._world.checkpoint()
-        if request.devices < 2 or self._simple(node, request) or not self._entangled(node):
+        if request.devices < 2 or self._simple(node, request) is not None or not self._entangled(node):
             units = self._cleared(node, request, False)
             if units is None:
                 self._world.undo(mark)
@@ -46,14 +44,14 @@ class Clearing:
         for broad in (False, True):
             units = self._cleared(node, request, broad)
             if units is not None:
-                price = self.price(units)
+                price = self._prices.of(units)
                 if best is None or price < best[0]:
                     best = (price, units)
             self._world.undo(mark)
         if best is None:
             return None
         for unit in best[1]:
-            self.apply(unit)
+            self._attempt.take(unit)
         return best[1]
 
     def estimate(self, node: NodeState, request: Request) -> Cost | None:
@@ -64,7 +62,7 @@ class Clearing:
         simple = self._simple(node, request)
         if simple is not None and request.devices > node.free:
             lacks = request.devices - node.free
-            if not self.spend(1) or lacks > len(simple):
+            if not self._spend(1) or lacks > len(simple):
                 return None
             chosen = list(islice((entry for entry in simple if self._may(entry[2])), lacks))
             if len(chosen) < lacks:
@@ -80,24 +78,84 @@ class Clearing:
             mark = self._world.checkpoint()
             units = self.clear(node, request)
             self._world.undo(mark)
-        return self.price(units) if units is not None else None
+        return self._prices.of(units) if units is not None else None
 
-    def _simple(self, node: NodeState, request: Request) -> list[Entry] | None:
-        """What frees the devices of a node for whole ones where each has a victim of its own."""
-        return self.by_node.on(self._rules, node) if whole(request) else None
+    # ------------------------------------------------------------------ a victim of its own on each device
+    def _simple(self, node: NodeState, request: Request) -> list[Priced] | None:
+        """What frees each device of a node, the cheapest first, where it is one task of one device each."""
+        if not whole(request) or self._policy.moves or self._attempt.mode.relocates:
+            return None
+        if self._attempt.mode.sheltered:
+            return None
+        known = self._prices.nodes.get(node.row.name)
+        if known is not None and known[0] == node.stamp:
+            return known[1]
+        taken = [device for device in node.devices.values() if device.claimed or device.claimed_memory]
+        entries = [entry for device in taken if (entry := self._only(device)) is not None]
+        found = sorted(entries) if len(entries) == len(taken) else None
+        self._prices.nodes[node.row.name] = node.stamp, found
+        return found
+
+    def _only(self, device: Device) -> Priced | None:
+        """None unless the one claimant of a device is a workload of one task that has nothing else."""
+        world, uuid = self._world, device.gpu.uuid
+        claimants = [key for key in device.tasks if self._share(key, uuid) is not None]
+        if len(claimants) != 1:
+            return None
+        key = claimants[0]
+        claim, known = world.claim_of(key), self._prices.alone.get(key)
+        if known is not None and known[0] is claim:
+            return known[1]
+        if device.gpu.foreign:
+            return None
+        victim = world.workloads.get(key[0])
+        if victim is None or claim is None or len(victim.groups) > 1 or len(claim.shares) > 1:
+            return None
+        group = victim.groups[0]
+        if not group.min == group.max == 1 or group.elastic or victim.id == self._policy.chunk.workload.id:
+            return None
+        if victim.project not in world.projects or self._policy.safe(victim):
+            return None
+        own = priority_of(victim, group)
+        unit = Unit(victim.id, Step.CORE, ((key, None),), claim.gpu, (key, uuid), own)
+        found = self._prices.of_core(unit), device.gpu.index, unit
+        self._prices.alone[key] = claim, found
+        return found
+
+    def _single(self, key: TaskKey, uuid: str) -> tuple[Unit, Cost] | None:
+        """The unit that gets a task off a device, and its price. Of a workload of one task on one device both
+        are kept: they stay as they are while it claims the same; whether it may go is asked each time.
+        """
+        world, mode = self._world, self._attempt.mode
+        claim, known = world.claim_of(key), self._prices.units.get(key)
+        if known is not None and known[0] is claim and key[0] != self._policy.chunk.workload.id:
+            if self._may(known[1]):
+                return known[1:]
+            if not mode.relocates:
+                return None
+        unit = self._policy.unit(self._attempt, key, uuid)
+        if unit is None or claim is None:
+            return None
+        price, victim = self._prices.of((unit,)), world.workloads[key[0]]
+        alone = unit.step is Step.CORE and unit.again is None and len(claim.shares) == 1
+        if alone and len(victim.groups) == 1 == victim.groups[0].max:
+            self._prices.units[key] = claim, unit, price
+        return unit, price
 
     def _may(self, unit: Unit) -> bool:
-        return self._rules.takes(self._world.workloads[unit.workload], unit.step, unit.priority)
+        victim = self._world.workloads[unit.workload]
+        return self._policy.takes(self._attempt, victim, unit.step, unit.priority)
 
+    # ------------------------------------------------------------------ victims of all kinds
     def _apart(self, node: NodeState, request: Request) -> list[Unit] | None:
         """Units that free enough devices, the cheapest first; None if there are too few."""
         lacks = request.devices - node.free
-        if not self.spend(1) or lacks > node.usable - node.free:
+        if not self._spend(1) or lacks > node.usable - node.free:
             return None
         found: list[tuple[Cost, int, list[Unit]]] = []
         for device in node.devices.values():
             if not (device.free or device.gpu.foreign):
-                priced = self._priced(device, fraction.share_on(device.gpu, request))
+                priced = self._priced(device, share_on(device.gpu, request))
                 if priced is not None:
                     found.append((priced[1], device.gpu.index, priced[0]))
         if len(found) < lacks:
@@ -107,7 +165,7 @@ class Clearing:
 
     def _on_one(self, node: NodeState, request: Request) -> list[Unit] | None:
         """Units that free a part of one device, the cheapest; None if there is none."""
-        priced = self._cheapest(node, request, False) if self.spend(1) else []
+        priced = self._cheapest(node, request, False) if self._spend(1) else []
         return self._off(*priced[0]) if priced else None
 
     def _roomy(self, node: NodeState, request: Request, units: list[Unit]) -> bool:
@@ -135,7 +193,7 @@ class Clearing:
         units: list[Unit] = []
         while not fit.fits(node, request):
             known = len(units)
-            if not self.spend(1):
+            if not self._spend(1):
                 return None
             simple = self._simple(node, request) if not broad else None
             if request.devices and simple is not None and node.free < request.devices:
@@ -143,7 +201,7 @@ class Clearing:
                     if node.free >= request.devices:
                         break
                     if self._may(unit):
-                        self.apply(unit)
+                        self._attempt.take(unit)
                         units.append(unit)
             elif request.devices and not self._devices_fit(node, request):
                 for device, share in self._cheapest(node, request, broad):
@@ -151,13 +209,13 @@ class Clearing:
                         break
                     # What was taken meanwhile may have freed it, or may have changed what may be taken.
                     for unit in self._off(device, share) or ():
-                        self.apply(unit)
+                        self._attempt.take(unit)
                         units.append(unit)
                     if broad:
                         break
             else:
                 for unit in self._least(node):
-                    self.apply(unit)
+                    self._attempt.take(unit)
                     units.append(unit)
             if len(units) == known:
                 return None
@@ -167,7 +225,7 @@ class Clearing:
         """Devices that can be freed for a request, the cheapest first."""
         found: list[tuple[Cost, int, Device, Share]] = []
         for device in node.devices.values():
-            share = fraction.share_on(device.gpu, request)
+            share = share_on(device.gpu, request)
             if device.gpu.foreign or device.room(share.portion, share.memory):
                 continue
             if share.portion > GPU or share.memory > device.gpu.memory:
@@ -189,16 +247,16 @@ class Clearing:
         for key in node.tasks:
             claim = self._world.claim_of(key)
             if claim is not None and claim.node == node.row.name and (claim.cpu or claim.memory):
-                unit = unit_for(self._rules, key, None)
+                unit = self._policy.unit(self._attempt, key, None)
                 if unit is not None:
-                    found.append((self.price([unit]), key, unit))
+                    found.append((self._prices.of([unit]), key, unit))
         return [min(found, key=lambda entry: entry[:2])[2]] if found else []
 
     def _freed(self, node: NodeState, units: list[Unit]) -> int:
         """How many more devices of the node these units free, at least 1."""
         mark, free = self._world.checkpoint(), node.free
         for unit in units:
-            self.apply(unit)
+            self._attempt.take(unit)
         freed = node.free - free
         self._world.undo(mark)
         return max(1, freed)
@@ -213,10 +271,10 @@ class Clearing:
         """Units that free a share of one device and what they cost; None if that cannot be."""
         claimants = self._claimants(device)
         if len(claimants) == 1:  # without it the device is free: nothing to try
-            only = single(self._rules, claimants[0], device.gpu.uuid)
+            only = self._single(claimants[0], device.gpu.uuid)
             return ([only[0]], only[1]) if only is not None else None
         units = self._freeing(device, share, claimants)
-        return (units, self.price(units)) if units is not None else None
+        return (units, self._prices.of(units)) if units is not None else None
 
     def _off(self, device: Device, share: Share) -> list[Unit] | None:
         priced = self._priced(device, share)
@@ -225,20 +283,20 @@ class Clearing:
     def _claimants(self, device: Device) -> list[TaskKey]:
         if len(device.tasks) == 1 and device.claimed:
             return list(device.tasks)
-        return [key for key in device.users() if self._claims(key, device.gpu.uuid)]
+        return [key for key in device.users() if self._share(key, device.gpu.uuid) is not None]
 
     def _freeing(self, device: Device, share: Share, claimants: list[TaskKey]) -> list[Unit] | None:
         """Units that free a share of a device; None if that cannot be. Nothing is taken yet."""
-        claimants = [key for key in claimants if self._cycle.placeable(key[0])]
-        claimants.sort(key=lambda key: (rank(self._rules, key[0]), key))
+        claimants = [key for key in claimants if self._policy.grounds.places.placeable(key[0])]
+        claimants.sort(key=lambda key: (self._prices.rank(key[0]), key))
         portion, memory = (
             device.claimed + share.portion - GPU,
             device.claimed_memory + share.memory - device.gpu.memory,
         )
         alone: list[tuple[Cost, int, Unit]] = []
-        cores = self._cycle.settings.victims != "youngest"
+        cores = not self._prices.youngest
         for at, key in enumerate(claimants):
-            found = single(self._rules, key, device.gpu.uuid)
+            found = self._single(key, device.gpu.uuid)
             cores = cores and (found is None or found[0].step is Step.CORE)
             mine = self._share(key, device.gpu.uuid)
             if found is not None and mine is not None and mine.portion >= portion and mine.memory >= memory:
@@ -247,22 +305,23 @@ class Clearing:
         if one is not None and cores:
             return [one]  # any two cost more
         few = self._together(device, share, claimants)
-        if one is None or (few is not None and self.price(few) < self.price([one])):
+        if one is None or (few is not None and self._prices.of(few) < self._prices.of([one])):
             return few
         return [one]
 
     def _together(self, device: Device, share: Share, claimants: list[TaskKey]) -> list[Unit] | None:
         """Units that are enough together, each of them needed; found on the journal and undone."""
         best: tuple[Cost, list[Unit]] | None = None
-        large = sorted(claimants, key=lambda key: -self._portion(key, device.gpu.uuid))
+        shares = {key: self._share(key, device.gpu.uuid) for key in claimants}
+        large = sorted(claimants, key=lambda key: -(it.portion if (it := shares[key]) is not None else 0))
         for order in (claimants, large):
             units = self._in_turn(device, share, order)
             if units is None:
                 return None
-            for unit in sorted(units, key=lambda unit: self.price([unit]), reverse=True):
+            for unit in sorted(units, key=lambda unit: self._prices.of([unit]), reverse=True):
                 less = self._in_turn(device, share, [u.cause[0] for u in units if u is not unit])
                 units = less if less is not None else units
-            price = self.price(units)
+            price = self._prices.of(units)
             if best is None or price < best[0]:
                 best = (price, units)
         return best[1] if best is not None else None
@@ -274,34 +333,18 @@ class Clearing:
         for key in claimants:
             if device.room(share.portion, share.memory):
                 break
-            unit = unit_for(self._rules, key, device.gpu.uuid)
+            unit = self._policy.unit(self._attempt, key, device.gpu.uuid)
             if unit is not None:
-                self.apply(unit)
+                self._attempt.take(unit)
                 units.append(unit)
         enough = device.room(share.portion, share.memory)
         self._world.undo(mark)
         return units if enough else None
 
     def _share(self, key: TaskKey, uuid: str) -> Share | None:
+        """What a task claims of a device."""
         claim = self._world.claim_of(key)
-        return (
-            next((share for share in claim.shares if share.gpu == uuid), None) if claim is not None else None
-        )
-
-    def _portion(self, key: TaskKey, uuid: str) -> int:
-        share = self._share(key, uuid)
-        return share.portion if share is not None else 0
-
-    def _claims(self, key: TaskKey, uuid: str) -> bool:
-        claim = self._world.claim_of(key)
-        return claim is not None and any(share.gpu == uuid for share in claim.shares)
-
-    def apply(self, unit: Unit) -> None:
-        before = self.before.setdefault(unit.workload, {})
-        for key, after in unit.changes:
-            before.setdefault(key, self._world.claim_of(key))
-            self._world.claim(key, after)
-
-    def spend(self, steps: int) -> bool:
-        self._cycle.steps -= steps
-        return self._cycle.steps >= 0
+        for share in claim.shares if claim is not None else ():
+            if share.gpu == uuid:
+                return share
+        return None

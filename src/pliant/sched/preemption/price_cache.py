@@ -1,36 +1,178 @@
-"""What it costs to clear nodes for a request, the cheapest first."""
+"""What victims cost, and nodes that are cleared of them: worked out once for many searches.
 
-from heapq import heappop, heappush
+The rule of the cache: what was worked out holds as long as the projects that lose stand in the same order.
+Prices of nodes hold besides where nothing has changed since the mark: the others are asked for again.
+"""
 
-from pliant.model.workload import Request
-from pliant.sched.preemption.victims import Cost
-from pliant.sched.world.node_classes import Spec
+from collections.abc import Callable, Iterable
 
+from pliant.model.machine import Placement
+from pliant.model.workload import Request, TaskKey
+from pliant.sched.preemption.attempt import Cost, Heaps, Rank, Unit, UnitRank
+from pliant.sched.preemption.eviction_order import EvictionOrder, Turn
+from pliant.sched.shares.entitlement import Entitlement
+from pliant.sched.world.chunks import Step, core_priority
+from pliant.sched.world.node_classes import NodeClass
+from pliant.sched.world.nodes import NodeState
+from pliant.sched.world.state import World
 
-class Prices:
-    """A heap in which each node has one price, the one that was put last."""
+WALKED = 200
+"""Of so many holders the order of loss is worked out anew; among more, queues stand as they began."""
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[Cost, str]] = []
-        self._latest: dict[str, Cost] = {}
+Estimate = Callable[[NodeState, Request], Cost | None]
+"""What it would cost to clear a node for a request; None if it cannot be."""
 
-    def put(self, name: str, price: Cost | None) -> None:
-        """None: it cannot be cleared."""
-        if price is None:
-            self._latest.pop(name, None)
-        elif self._latest.get(name) != price:
-            self._latest[name] = price
-            heappush(self._heap, (price, name))
-
-    def pop(self) -> tuple[Cost, str] | None:
-        """The cheapest node, which is no longer in it; None if there is none left."""
-        while self._heap:
-            price, name = heappop(self._heap)
-            if self._latest.get(name) == price:
-                del self._latest[name]
-                return price, name
-        return None
+Priced = tuple[Cost, int, Unit]
+"""What it costs to free a device, its index, and the one unit that has to go."""
 
 
-Heaps = dict[tuple[Request, Spec], Prices]
-"""By what is asked of a node, and which nodes are looked at."""
+class PriceCache:
+    """Of the chunks of one project and pool that one policy treats alike."""
+
+    def __init__(
+        self, shares: Entitlement, world: World, project: str, pool: str, *, youngest: bool, moves: bool
+    ) -> None:
+        self._world = world
+        self._shares = shares
+        self._project = project
+        self._pool = pool
+        self.youngest = youngest  # only the order of victims counts
+        self._moves = moves
+        self._walks = youngest and sum(map(len, world.holders.values())) <= WALKED
+        self._order: EvictionOrder | None = None  # made when it is first asked for
+        self._turns: dict[str, tuple[int, ...]] = {}
+        self._ranks: dict[str, Rank] = {}
+        self._new: dict[str, bool] = {}  # workload -> whether all it has was given in this cycle
+        self.alone: dict[TaskKey, tuple[Placement, Priced]] = {}  # of workloads of one task on one device
+        self.units: dict[TaskKey, tuple[Placement, Unit, Cost]] = {}  # the same, minimum run time or not
+        self.nodes: dict[str, tuple[int, list[Priced] | None]] = {}  # stamp, and what frees each device
+        self.heaps: Heaps = {}  # left by the search before: good for one attempt
+        self.mark = 0  # of the journal when the heaps were good
+        self._before = self._claimed()
+
+    def _claimed(self) -> dict[str, int]:
+        """Milli-GPUs of the queues above the chunk, as they were before the search."""
+        path = self._world.path(self._project)
+        return {key: self._world.claimed(key, self._pool).gpu for key in path}
+
+    def still_holds(self) -> bool:
+        """True if the projects that lose stand in the order in which they stood."""
+        if self._walks:
+            return False  # each loss changes the order of all others
+        self._before = self._claimed()
+        now = {project: self._turn(project) for project in self._turns}
+        return _places(now) == _places(self._turns)
+
+    def carried(self, cls: NodeClass, estimate: Estimate) -> Heaps:
+        """What nodes cost to the search before, those that have changed since asked for again; only once."""
+        heaps, self.heaps = self.heaps, {}
+        for name in self._world.nodes_since(self.mark) if heaps else ():
+            for (request, spec), heap in heaps.items():
+                nodes = self._world.narrowed(cls, spec).nodes
+                if name in nodes:
+                    heap.put(name, estimate(nodes[name], request))
+        return heaps
+
+    def _turn(self, project: str) -> tuple[int, ...]:
+        """Where a project stands among those that lose: level by level, by rank and excess over its due."""
+        standing, found = self._shares.standing(self._pool), []
+        for key in reversed(self._world.path(project)):
+            have, due = self._before.get(key), standing[key].allocatable.gpu
+            if have is None:
+                have = self._world.claimed(key, self._pool).gpu
+            found += [standing[key].rank, -((have << 32) // due if due > 0 else have << 32)]
+        return tuple(found)
+
+    def _place(self, project: str, turn: Turn) -> tuple[int, ...]:
+        """The place of a portion among all that could be lost, as it was when it was first asked for."""
+        world = self._world
+        if self._order is None:
+            rows = (world.workloads[wid] for held in world.holders.values() for wid in sorted(held))
+            others = (row for row in rows if row.preemptible and row.project in world.projects)
+            self._order = EvictionOrder(world, self._pool, self._shares.standing(self._pool), others)
+        return (self._order.place(project, turn),)
+
+    def rank(self, wid: str) -> Rank:
+        """Who goes first when nothing else decides.
+
+        On each level the queue of the lowest rank, then the one most above its due; then the lowest priority,
+        the youngest.
+        """
+        known = self._ranks.get(wid)
+        if known is not None:
+            return known
+        workload = self._world.workloads[wid]
+        project, priority, age = workload.project, core_priority(workload), -workload.serial
+        if self._walks:
+            queue = self._place(project, (priority, -Step.CORE, age, 0, wid))
+        else:
+            queue = self._turns.get(project, ())
+            if not queue:
+                queue = self._turns[project] = self._turn(project)
+        found = self._ranks[wid] = (queue, priority, age, wid)
+        return found
+
+    def is_new(self, wid: str) -> bool:
+        """True if all it has was given in this cycle: to take it back costs nothing."""
+        found = self._new.get(wid)
+        if found is None:
+            found = self._new[wid] = self._world.given_now(wid)
+        return found
+
+    def of_core(self, unit: Unit) -> Cost:
+        """The cost of the core of one workload."""
+        if self.is_new(unit.workload):
+            return (0, 0, ())
+        queue, _, age, wid = self.rank(unit.workload)
+        order = ((queue, unit.priority, -unit.step, age, 0, wid),)
+        return (0, 0, order) if self.youngest else (1, unit.gpu, order)
+
+    def of(self, units: Iterable[Unit]) -> Cost:
+        """The cost of a set of units."""
+        cores: set[str] = set()
+        gpu = 0
+        ranks: set[UnitRank] = set()
+        moved: dict[str, int] = {}
+        for unit in units:
+            if unit.again is not None:
+                moved[unit.workload] = moved.get(unit.workload, 0) + unit.gpu
+        for unit in units:
+            if self.is_new(unit.workload):
+                continue
+            queue, _, age, wid = self.rank(unit.workload)
+            tail = self._tail(unit)
+            if unit.again is not None:  # the fewest GPUs moved, then the last task
+                tail = (moved[wid] << 16) - self._world.tasks[unit.again.task].index
+            elif self._walks and unit.step is not Step.CORE:
+                turn = (unit.priority, -unit.step, age, tail, wid)
+                queue = self._place(self._world.workloads[wid].project, turn)
+            ranks.add((queue, unit.priority, -unit.step, age, tail, wid))
+            gpu += unit.gpu
+            if unit.step is Step.CORE and (self._moves or unit.again is None):
+                cores.add(unit.workload)
+        order = tuple(sorted(ranks, reverse=True)) if len(ranks) > 1 else tuple(ranks)
+        return (0, 0, order) if self.youngest else (len(cores), gpu, order)
+
+    def _tail(self, unit: Unit) -> int:
+        """The place of a surplus task: the last of its group goes first; then sub-groups, the last first."""
+        key = unit.cause[0]
+        if unit.step is Step.CORE or unit.changes[0][1] is not None:
+            return 0
+        if len(unit.changes) == 1:
+            return -self._world.tasks[key].index
+        keys = self._world.keys_of(unit.workload)
+        return len(keys) - keys.index(unit.changes[0][0])
+
+
+def together(prices: list[Cost]) -> Cost:
+    """What units of different workloads cost at once."""
+    if len(prices) == 1:
+        return prices[0]
+    ranks = sorted((rank for price in prices for rank in price[2]), reverse=True)
+    return sum(price[0] for price in prices), sum(price[1] for price in prices), tuple(ranks)
+
+
+def _places(turns: dict[str, tuple[int, ...]]) -> dict[str, int]:
+    """The place of each by its number; equal ones share theirs."""
+    order = sorted(set(turns.values()))
+    return {project: order.index(value) for project, value in turns.items()}

@@ -1,252 +1,164 @@
-"""The search for victims: make room where it costs least, place the chunk, give back what was not needed.
+"""The victim search: modes are generated, each is simulated, the outcome is validated, until one holds.
 
 It tries things on the journal with the allocator that places for real, in a fixed order and within a budget
 of steps, so that the same world always gives the same answer.
 """
 
-from functools import partial
-
 from pliant.model.quantity import GPU
 from pliant.model.workload import Request
-from pliant.sched.actions.context import Cycle
-from pliant.sched.placement import affinity, fit
+from pliant.sched.placement import eligibility, fit
 from pliant.sched.placement.staying import given_back
-from pliant.sched.preemption.kept import Kept, taken_over
-from pliant.sched.preemption.moving import placed_again, resettle
-from pliant.sched.preemption.nearby import Nearby
-from pliant.sched.preemption.node_eviction import Clearing
-from pliant.sched.preemption.price_cache import Heaps, Prices
-from pliant.sched.preemption.refine import begun_with_another, lighter
-from pliant.sched.preemption.relief import Relief
-from pliant.sched.preemption.telling import tell
-from pliant.sched.preemption.victims import Cost, Rules, Unit, rank, unit_for
-from pliant.sched.world.node_classes import spec_of
-from pliant.sched.world.nodes import NodeClass, NodeState
-from pliant.sched.world.portions import Chunk, Part, Step
+from pliant.sched.preemption.attempt import Aim, Attempt, Cost, Effort, Heaps, NodePrices, SearchMode, Unit
+from pliant.sched.preemption.modes import FEW, Modes
+from pliant.sched.preemption.node_eviction import NodeEviction
+from pliant.sched.preemption.policy import Policy
+from pliant.sched.preemption.price_cache import PriceCache
+from pliant.sched.preemption.queue_eviction import relieved
+from pliant.sched.preemption.topology_search import TopologySearch
+from pliant.sched.world.chunks import Part, Step
+from pliant.sched.world.node_classes import NodeClass, spec_of
+from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.subgroups import constrained, tree
 
-FEW = 16
-"""Up to so many units, leaving each out is tried by placing everything anew."""
+
+def search(policy: Policy, effort: Effort, prices: PriceCache) -> Attempt:
+    """Places for one chunk by taking from others: the attempt that holds, and the world as it is with it.
+
+    If none holds, the attempt says what was come upon, and the world is as it was.
+    """
+    cls = policy.grounds.places.nodes_for(policy.chunk.workload, policy.pool)
+    modes = Modes(policy, effort, prices, cls)
+    for mode in modes:
+        modes.back()
+        modes.note(Simulation(policy, effort, prices, cls, mode).run())
+    chosen = modes.chosen()
+    if chosen is not modes.shown:
+        modes.back()
+        for key, claim in (chosen.claims or {}).items():
+            policy.world.claim(key, claim)
+    return chosen
 
 
-class Hunt:
-    """One attempt to place one chunk by taking from others. Only success leaves the world changed."""
+class Simulation:
+    """One attempt: make room where it costs least, place the chunk, give back what is not needed."""
 
-    def __init__(self, cycle: Cycle, rules: Rules) -> None:
-        self._cycle = cycle
-        self._world = cycle.world
-        self._rules = rules
-        self._chunk: Chunk = rules.chunk
-        self._cls = cycle.nodes_for(self._chunk.workload, rules.pool)
-        self._pool = cycle.pool(rules.pool)
-        self._units: list[Unit] = []
-        self._effort = len(self._cls.nodes) * len(self._chunk.parts)  # of one more search
-        self._clearing = Clearing(cycle, rules)
-        self._kept: Kept | None = None
-        self._last: Part | None = None  # with it the whole outcome can be judged
+    def __init__(
+        self, policy: Policy, effort: Effort, prices: PriceCache, cls: NodeClass, mode: SearchMode
+    ) -> None:
+        self._policy = policy
+        self._world = policy.world
+        self._chunk = policy.chunk
+        self._effort = effort
+        self._prices = prices
+        self._cls = cls
+        self._places = policy.grounds.places
+        self._pool = self._places.pool(policy.pool)
+        self._mark = self._world.checkpoint()
+        self._attempt = Attempt(self._world, mode)
+        self._eviction = NodeEviction(policy, prices, effort, self._attempt)
+        self._moves = policy.moves or mode.relocates
+        self._final: Part | None = None  # with it the whole outcome can be judged
         self._puts_off = False  # who moves is placed again when there is room for all of the chunk
-        self._heaps: Heaps = {}  # prices that may serve the next chunk of the same kind
 
-    def run(self) -> bool:
-        if not self._rules.within_reach():
-            return False
-        mark = self._world.checkpoint()
-        rules, kept = self._rules, self._cycle.kept
-        kin = self._cycle.kin(self._chunk, rules.pool)
-        self._kept = kept.pop(kin, None)
-        found = self._search(mark)
-        if found and self._heaps and not (rules.spared or rules.shelter):
-            kept[kin] = Kept(self._heaps, rules, self._clearing.by_node, mark)
-        if self._rules.spared and self._better_later(mark, found):
-            return False
-        if not found and self._may_relocate():
-            self._rules.relocates = True  # what may not be taken may stand in the way of what may
-            found = self._search(mark)
-        if not found:
-            self._withheld(mark)
-            return False
-        fit.tidy(self._world, self._cls, self._chunk, self._pool)
-        resettle(rules, self._units)
-        if rules.in_turn and not rules.holds():  # with victims in their places again it is another outcome
-            self._world.undo(mark)
-            kept.pop(kin, None)
-            return False
-        tell(self._rules, self._units, self._clearing.before)
-        return True
+    def run(self) -> Attempt:
+        attempt, policy = self._attempt, self._policy
+        begun = not attempt.mode.first or self._took_all_of(attempt.mode.first)
+        if begun and relieved(policy, self._prices, self._effort, attempt) and self._served():
+            self._leave_out()
+            if self._holds() and self._lasts():
+                attempt.found, attempt.price = True, self._prices.of(attempt.units)
+        return attempt
 
-    def _may_relocate(self) -> bool:
-        """True if a core may be had by taking and moving together."""
-        moves = self._rules.resettles and self._cycle.settings.consolidation_victims != 0
-        return moves and self._chunk.step is Step.CORE and len(self._cls.nodes) > 1
+    def _took_all_of(self, wid: str) -> bool:
+        """Take all that a workload has, portions before the core; False if it may not go."""
+        world, attempt = self._world, self._attempt
+        for key in reversed(world.keys_of(wid)):
+            while (claim := world.claim_of(key)) is not None:
+                if world.pool_of(claim.node) != self._policy.pool:
+                    return False
+                unit = self._policy.unit(attempt, key, claim.shares[-1].gpu if claim.shares else None)
+                if unit is None or unit.again is not None or not self._effort.spend(1):
+                    return False
+                attempt.take(unit)
+                attempt.units.append(unit)
+        return bool(attempt.units)
 
-    def _withheld(self, mark: int) -> None:
-        """Remember whose budget it is that the chunk waits for, if it would fit without."""
-        rules, cycle = self._rules, self._cycle
-        if not rules.denied:
-            return
-        rules.shelter, rules.unbounded = set(), True
-        if self._search(mark):
-            self._world.undo(mark)
-            project = min(rules.denied, key=lambda each: (cycle.churn.until(each), each))
-            cycle.withheld[cycle.kin(self._chunk, rules.pool)] = project
-            cycle.wake_at(cycle.churn.until(project))
+    # ------------------------------------------------------------------ validate
+    def _holds(self) -> bool:
+        """True if what stands now keeps all limits, rules and budgets."""
+        return self._admitted() and self._rightful() and self._bearable()
 
-    def _search(self, mark: int) -> bool:
-        """Find a set of victims and place the chunk; on failure the world is as at the mark.
-
-        Where it takes more from a project than its budget allows, another is sought without that project.
-        """
-        rules = self._rules
-        while not self._sought(mark):
-            more = rules.overdrawn - rules.shelter
-            rules.overdrawn.clear()
-            if not more:
-                return False
-            rules.shelter |= more
-            rules.denied |= more
-        return True
-
-    def _sought(self, mark: int) -> bool:
-        """What would come straight back is avoided from the start only where it was found otherwise."""
-        rules = self._rules
-        rules.wary = rules.fleeting = False
-        if self._found(mark):
-            return True
-        rules.wary = rules.fleeting
-        return rules.wary and self._found(mark)
-
-    def _found(self, mark: int) -> bool:
-        rules = self._rules
-        if self._tried(mark, False) or (rules.lacking() is not None and self._tried(mark, True)):
-            return True
-        again = partial(self._again, mark)
-        if not (rules.in_turn and begun_with_another(rules, self._clearing, mark, self._effort, again)):
-            return False
-        self._refine(mark)
-        return True
-
-    def _tried(self, mark: int, own_rule: bool) -> bool:
-        """`own_rule`: it takes first what its own rule asks for, not what is cheapest."""
-        if self._taken(mark, [], own_rule):
-            self._refine(mark)
-            return True
-        self._world.undo(mark)
-        return False
-
-    def _taken(self, mark: int, first: list[Unit], own_rule: bool) -> bool:
-        """Place the chunk; what was taken first is among the victims. On failure the caller undoes."""
-        self._units = first
-        if not (Relief(self._clearing, self._rules, own_rule).taken(self._units) and self._served()):
-            return False
-        self._minimise(mark)
-        return self._kept_to() and self._rules.lasts(self._units, self._clearing.before)
-
-    def _refine(self, mark: int) -> None:
-        """Put a lighter set of victims in the place of the one that was found, if there is one."""
-        if self._rules.moves or not self._units or len(self._units) > FEW:
-            return
-        if len(self._units) == 1 and self._units[0].gpu <= self._rules.adding.gpu:
-            return  # what is taken of one alone, and no more than is asked for
-        found, heaps, again = self._units, self._heaps, partial(self._again, mark)
-        self._units = lighter(self._rules, self._clearing, mark, found, self._effort, again)
-        self._heaps = heaps if self._units is found else {}  # prices of nodes that changed are not known then
-
-    def _again(self, mark: int, first: list[Unit]) -> list[Unit] | None:
-        return self._units if self._taken(mark, first, False) else None
-
-    def _better_later(self, mark: int, found: bool) -> bool:
-        """True if less would be lost once the minimum run time of others has passed: worth waiting for.
-
-        The world is as at the mark if so, otherwise as it was.
-        """
-        world, rules = self._world, self._rules
-        units, solution = self._units, world.since(mark)
-        price = self._clearing.price(units)
-        world.undo(mark)
-        rules.patient = False
-        ideal = self._search(mark)
-        better = ideal and (not found or self._clearing.price(self._units)[:2] < price[:2])
-        waited_for = (
-            {unit.workload for unit in self._units if unit.workload in rules.spared} if better else set()
-        )
-        world.undo(mark)
-        rules.patient = True
-        if waited_for:
-            last = max(waited_for, key=lambda wid: (rules.spared[wid], wid))
-            self._cycle.wake_at(min(rules.spared.values()))  # another, as good, may be free to go before
-            kin = self._cycle.kin(self._chunk, rules.pool)
-            self._cycle.protected[kin] = last, rules.spared[last], rules.guarantee(world.workloads[last])
-            return True
-        self._units = units
-        for key, claim in solution.items():
-            world.claim(key, claim)
-        return False
-
-    # ------------------------------------------------------------------ limits
     def _admitted(self) -> bool:
-        return not self._cycle.exceeded(self._chunk, self._rules.pool, self._rules.adding)
-
-    def _kept_to(self) -> bool:
-        """True if what stands now keeps all limits and rules."""
-        return self._admitted() and self._rightful() and self._rules.bearable(self._units)
+        return not self._policy.shares.exceeded(self._chunk, self._policy.pool, self._policy.adding)
 
     def _rightful(self) -> bool:
-        rules = self._rules
-        return rules.holds() and (not rules.wary or rules.lasts(self._units, self._clearing.before))
+        return self._policy.holds() and (not self._attempt.mode.lasting or self._lasts())
 
-    # ------------------------------------------------------------------ one task
+    def _lasts(self) -> bool:
+        lasts = self._policy.lasts(self._attempt.units, self._attempt.before)
+        self._attempt.returns = self._attempt.returns or not lasts
+        return lasts
+
+    def _bearable(self) -> bool:
+        """True if no project loses more than its budget of disruptions allows."""
+        churn, world = self._policy.grounds.churn, self._world
+        if not churn.bounded:
+            return True
+        disturbed: dict[str, set[str]] = {}
+        for unit in self._attempt.units:
+            disturbs = unit.step is not Step.BONUS or unit.again is not None
+            if disturbs and not self._prices.is_new(unit.workload):
+                disturbed.setdefault(world.workloads[unit.workload].project, set()).add(unit.workload)
+        over = {it for it, workloads in disturbed.items() if len(workloads) > churn.left(it)}
+        self._attempt.overdrawn |= over
+        return not over or self._attempt.mode.aim is Aim.UNBOUNDED
+
+    # ------------------------------------------------------------------ make room and place
     def _served(self) -> bool:
-        """Place the chunk, making room for it; on failure the caller undoes.
+        """Place the chunk, making room for it.
 
         Where work is moved, room is made for all before anybody is placed again: so nobody is moved to where
         room is made next, and who moves does not depend on what nodes are called.
         """
-        if len(self._chunk.parts) < 2 or not (self._rules.moves or self._rules.relocates):
+        units = self._attempt.units
+        if len(self._chunk.parts) < 2 or not self._moves:
             return self._all_served()
-        mark, known = self._world.checkpoint(), len(self._units)
+        mark, known = self._world.checkpoint(), len(units)
         self._puts_off = True
         served = self._all_served()
         self._puts_off = False
-        if not served or self._settled(self._units[known:]):
+        if not served or self._resettled(units[known:]):
             return served
         self._world.undo(mark)
-        del self._units[known:]
+        del units[known:]
         return self._all_served()
 
     def _all_served(self) -> bool:
+        units = self._attempt.units
         if constrained(self._chunk.workload):
-            nearby = Nearby(self._world, self._units, self._clearing.price, self._serve)
-            return nearby.place(self._cls, tree(self._chunk.workload), self._chunk.parts)
-        parts, heaps, kept = fit.by_size(self._chunk.parts), None, self._kept
-        if kept is not None:
-            mine, self._clearing.by_node = self._clearing.by_node, kept.by_node
-            heaps = taken_over(kept, self._rules, self._cls, self._clearing.estimate)
-            if heaps is None:
-                self._clearing.by_node = mine
-        if heaps is None:
-            heaps = {}
-        self._kept = None  # good for one search
-        self._heaps = heaps if len(parts) == 1 and not self._rules.moves else {}
-        self._last = parts[-1]
+            search = TopologySearch(self._world, units, self._prices.of, self._serve)
+            return search.place(self._cls, tree(self._chunk.workload), self._chunk.parts)
+        parts = fit.by_size(self._chunk.parts)
+        heaps = self._prices.carried(self._cls, self._eviction.estimate)
+        if len(parts) == 1 and not self._policy.moves:
+            self._attempt.heaps = heaps
+        self._final = parts[-1]
         return all(self._serve(part, self._cls, heaps) for part in parts)
 
     def _serve(self, part: Part, cls: NodeClass, heaps: Heaps) -> bool:
         """Place one task, making room on the cheapest node."""
-        vain = not (self._units or part.extends or len(self._chunk.parts) > 1 or self._chunk.by_memory)
-        if not vain and fit.place_part(self._world, (cls,), part, self._pool):
-            return True  # a single one was tried before the hunt began
-        cls = affinity.for_task(self._world, cls, part.task)
-        bars = affinity.bars(self._world, part.task)
+        world, units = self._world, self._attempt.units
+        vain = not (units or part.extends or len(self._chunk.parts) > 1 or self._chunk.by_memory)
+        if not vain and fit.place_part(world, (cls,), part, self._pool):
+            return True  # a single one was tried before the search began
+        cls = eligibility.for_task(world, cls, part.task)
+        bars = eligibility.bars(world, part.task)
         if part.extends:
-            claim = self._world.claim_of(part.task)
-            node = self._world.nodes.get(claim.node) if claim is not None else None
-            mark = self._world.checkpoint()
-            return (
-                node is not None
-                and node.open
-                and self._on(node, part) is not None
-                and self._world.checkpoint() > mark
-            )
+            claim = world.claim_of(part.task)
+            node = world.nodes.get(claim.node) if claim is not None else None
+            mark = world.checkpoint()
+            cleared = node is not None and node.open and self._on(node, part) is not None
+            return cleared and world.checkpoint() > mark
         kind = (part.request, spec_of(cls))
         heap = heaps.get(kind)
         if heap is None:
@@ -255,22 +167,22 @@ class Hunt:
         served = False
         while not served and (entry := heap.pop()) is not None:
             price, name = entry
-            if bars and not affinity.allowed(cls.nodes[name], bars):
+            if bars and not eligibility.allowed(cls.nodes[name], bars):
                 rejected.append(entry)
                 continue
-            mark, known = self._world.checkpoint(), len(self._units)
+            mark, known = world.checkpoint(), len(units)
             now = self._on(cls.nodes[name], part, price)
             if now is None:
                 continue
             if now > price:
                 heap.put(name, now)
-            elif self._world.checkpoint() > mark and (part is not self._last or self._kept_to()):
+            elif world.checkpoint() > mark and (part is not self._final or self._holds()):
                 served = True
                 if part.request.devices <= self._takeable(cls.nodes[name]):
                     heap.put(name, now)
             else:
-                self._world.undo(mark)
-                del self._units[known:]
+                world.undo(mark)
+                del units[known:]
                 rejected.append((now, name))
         for now, name in rejected:
             heap.put(name, now)
@@ -278,52 +190,47 @@ class Hunt:
 
     def _takeable(self, node: NodeState) -> int:
         """Devices of a node that are not wholly the chunk's own: no more of them can be made free."""
-        mine = self._world.keys_of(self._chunk.workload.id)
-        if len(mine) < 2:
+        wid = self._chunk.workload.id
+        if len(self._world.keys_of(wid)) < 2:
             return node.usable
-        own = (self._world.claim_of(key) for key in node.tasks if key[0] == self._chunk.workload.id)
+        own = (self._world.claim_of(key) for key in node.tasks if key[0] == wid)
         shares = (share for claim in own if claim is not None for share in claim.shares)
         return node.usable - sum(1 for share in shares if share.portion >= GPU)
 
-    def _priced(self, request: Request, cls: NodeClass) -> Prices:
+    def _priced(self, request: Request, cls: NodeClass) -> NodePrices:
         """All nodes that could be cleared for a request, by what that costs."""
-        found = Prices()
+        found = NodePrices()
         for name in cls.names:
             node = cls.nodes[name]
             if node.tasks and request.devices <= node.usable:
-                found.put(name, self._clearing.estimate(node, request))
-                if self._cycle.steps <= 0:
-                    return Prices()
+                found.put(name, self._eviction.estimate(node, request))
+                if self._effort.steps <= 0:
+                    return NodePrices()
         return found
 
     def _on(self, node: NodeState, part: Part, most: Cost | None = None) -> Cost | None:
         """Clear a node and place a task there; None if that cannot be; nothing if it costs over `most`."""
-        world = self._world
-        mark, known = world.checkpoint(), len(self._units)
-        units = self._clearing.clear(node, part.request)
-        if units is None:
+        world, units = self._world, self._attempt.units
+        mark, known = world.checkpoint(), len(units)
+        taken = self._eviction.clear(node, part.request)
+        if taken is None:
             return None
-        price = self._clearing.price(units)
+        price = self._prices.of(taken)
         if most is not None and price > most:
             world.undo(mark)
             return price
-        self._units += units
-        if not self._few() or not self._seated(node, part) or not self._settled(units):
+        units += taken
+        if not self._few() or not self._seated(node, part) or not (self._puts_off or self._resettled(taken)):
             world.undo(mark)
-            del self._units[known:]
+            del units[known:]
         return price
 
     def _few(self) -> bool:
         """True if no more workloads move than one consolidation may."""
-        most = self._cycle.settings.consolidation_victims
-        if most < 0 or not (self._rules.moves or self._rules.relocates):
+        most = self._places.settings.consolidation_victims
+        if most < 0 or not self._moves:
             return True
-        moved = {unit.workload for unit in self._units if unit.again is not None}
-        return len(moved) <= most
-
-    def _settled(self, units: list[Unit]) -> bool:
-        """True if those of them that must not be lost have another place, or get theirs later."""
-        return self._puts_off or placed_again(self._rules, self._clearing, units)
+        return len({unit.workload for unit in self._attempt.units if unit.again is not None}) <= most
 
     def _seated(self, node: NodeState, part: Part) -> bool:
         if part.extends:
@@ -331,68 +238,75 @@ class Hunt:
         self._world.claim(part.task, fit.seat(node, part.request, self._pool))
         return True
 
-    def _take(self, unit: Unit) -> None:
-        self._clearing.apply(unit)
-        self._units.append(unit)
+    def _resettled(self, units: list[Unit]) -> bool:
+        """Place again what must not be lost, large before small; False if something finds no place."""
+        for part in fit.by_size([unit.again for unit in units if unit.again is not None]):
+            cls = self._places.nodes_for(self._world.workloads[part.task[0]], self._policy.pool)
+            if not self._effort.spend(1):
+                return False
+            if not fit.place_again(self._world, cls, part, self._pool):
+                self._attempt.homeless.add(part.task[0])
+                return False
+        return True
 
-    # ------------------------------------------------------------------ giving back
-    def _minimise(self, mark: int) -> None:
+    # ------------------------------------------------------------------ give back
+    def _leave_out(self) -> None:
         """Leave out every unit without which the chunk still fits, the most valuable first."""
-        world = self._world
-        if len(self._units) < 2:
-            return
-        if len(self._units) > FEW:
+        world, attempt = self._world, self._attempt
+        if len(attempt.units) > FEW:
             self._restore()
             return
-        solution = world.since(mark)
-        for unit in sorted(self._units, key=lambda u: self._clearing.price([u]), reverse=True):
-            rest = [kept for kept in self._units if kept.cause != unit.cause]  # a replay makes units anew
-            known = self._units
+        if len(attempt.units) < 2:
+            return
+        solution = world.since(self._mark)
+        for unit in sorted(attempt.units, key=lambda unit: self._prices.of([unit]), reverse=True):
+            known = attempt.units
+            rest = [kept for kept in known if kept.cause != unit.cause]  # a replay makes units anew
             if len(rest) == len(known):
                 continue
-            if self._replay(mark, rest):
-                solution = world.since(mark)
+            if self._replayed(rest):
+                solution = world.since(self._mark)
             else:
-                self._units = known
-                world.undo(mark)
+                attempt.units = known
+                world.undo(self._mark)
                 for key, claim in solution.items():
                     world.claim(key, claim)
 
-    def _replay(self, mark: int, units: list[Unit]) -> bool:
-        """Try a smaller set from the start; on success self._units are its units."""
-        world = self._world
-        world.undo(mark)
-        self._units = []
+    def _replayed(self, units: list[Unit]) -> bool:
+        """Try a smaller set from the start; on success the attempt's units are its own."""
+        world, policy, attempt = self._world, self._policy, self._attempt
+        world.undo(self._mark)
+        attempt.units = []
         for unit in units:
             key, uuid = unit.cause
             claim = world.claim_of(key)
             if claim is None or (uuid is not None and uuid not in claim.uuids):
                 continue
-            again = unit_for(self._rules, key, uuid)
-            if again is None or not self._clearing.spend(1):
+            again = policy.unit(attempt, key, uuid)
+            if again is None or not self._effort.spend(1):
                 return False
-            self._take(again)
+            attempt.take(again)
+            attempt.units.append(again)
         return (
-            self._cycle.refuse(self._chunk, self._rules.pool, self._rules.adding) is None
-            and self._clearing.spend(len(self._chunk.parts))
+            policy.shares.refuse(self._chunk, policy.pool, policy.adding) is None
+            and self._effort.spend(len(self._chunk.parts))
             and fit.place(world, self._cls, self._chunk, self._pool)
-            and placed_again(self._rules, self._clearing, self._units)
+            and self._resettled(attempt.units)
             and self._rightful()
         )
 
     def _restore(self) -> None:
         """Give back whole victims whose old places are still free."""
-        world = self._world
-        moved = {unit.workload for unit in self._units if unit.again is not None}
+        world, attempt = self._world, self._attempt
+        moved = {unit.workload for unit in attempt.units if unit.again is not None}
         kept: set[str] = set()
-        victims = {unit.workload for unit in self._units} - moved
-        for wid in sorted(victims, key=partial(rank, self._rules), reverse=True):
-            before = self._clearing.before[wid]
-            mark = world.checkpoint()
+        victims = {unit.workload for unit in attempt.units} - moved
+        for wid in sorted(victims, key=self._prices.rank, reverse=True):
+            mark, before = world.checkpoint(), attempt.before[wid]
             for key in before:
                 world.claim(key, None)
             if given_back(world, before.items()) and self._admitted():
                 kept.add(wid)
             else:
                 world.undo(mark)
-        self._units = [unit for unit in self._units if unit.workload not in kept]
+        attempt.units = [unit for unit in attempt.units if unit.workload not in kept]

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pliant.model.quantity import Resources
-from pliant.sched.placement import fraction
 from pliant.sched.shares.fair_share import INFINITE, Standing
-from pliant.sched.world.portions import Chunk
+from pliant.sched.world import device_share
+from pliant.sched.world.chunks import Chunk
+from pliant.sched.world.claims import Claims
 from pliant.sched.world.queue_tree import NOTHING
-from pliant.sched.world.state import World
 
 RESOURCES = Resources._fields
-UNLIMITED = Resources(INFINITE, INFINITE, INFINITE)
+BOUNDLESS = Resources(INFINITE, INFINITE, INFINITE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ def asked(chunk: Chunk, device_memory: int) -> Resources:
     """What a chunk adds to its queues, GPU memory counted on devices of this size."""
     total = NOTHING
     for part in chunk.parts:
-        gpu = fraction.estimate(part.request, device_memory)
+        gpu = device_share.estimate(part.request, device_memory)
         total = total.plus(Resources(gpu, part.request.cpu, part.request.memory))
     return total
 
 
 def exceeded(
-    world: World,
+    world: Claims,
     standing: Mapping[str, Standing],
     project: str,
     pool: str,
@@ -56,7 +56,7 @@ def exceeded(
 
 
 def refuse(
-    world: World,
+    world: Claims,
     standing: Mapping[str, Standing],
     project: str,
     pool: str,
@@ -70,7 +70,7 @@ def refuse(
     over: Refusal | None = None
     for key in world.path(project):
         mine = standing[key]
-        if preemptible and mine.limit == UNLIMITED:
+        if preemptible and mine.limit == BOUNDLESS:
             continue
         use = world.use(key, pool)
         for at, resource in enumerate(RESOURCES):

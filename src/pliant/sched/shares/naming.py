@@ -2,20 +2,19 @@
 
 from pliant.model.reason import Named
 from pliant.model.tenancy import Project, Queue
-from pliant.sched.shares.standings import queue_of
-from pliant.sched.world.state import World
+from pliant.sched.world.claims import Claims
 
 
-def workload_named(world: World, wid: str) -> Named:
+def workload_named(world: Claims, wid: str) -> Named:
     """A workload of the world."""
     row = world.workloads[wid]
     project = world.projects.get(row.project)
     return Named("workload", wid, row.name, row.project, project.name if project is not None else row.project)
 
 
-def named_at(world: World, key: str) -> Named:
+def named_at(world: Claims, key: str) -> Named:
     """The project or department behind a key of the queue tree."""
-    return queue_named(queue_of(world, key))
+    return queue_named(world.queue_of(key))
 
 
 def queue_named(queue: Queue) -> Named:

@@ -1,24 +1,12 @@
 """For how long what was started is safe from others, and whose setting says so."""
 
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
 
-from pliant.model.reason import Named
 from pliant.model.tenancy import Quota
+from pliant.sched.plan import Guarantee, Protection
 from pliant.sched.shares.naming import named_at
-from pliant.sched.shares.standings import children, level_of, queue_of
 from pliant.sched.world.queue_tree import ancestry, department_key
 from pliant.sched.world.state import World
-
-Level = Literal["pool", "project", "department"]
-
-
-class Guarantee(NamedTuple):
-    """A minimum runtime."""
-
-    runtime: int  # ms from the start of the newest attempt; 0: none
-    level: Level  # whose setting it is
-    owner: Named | None  # that project or department; None: the pool
 
 
 def of_pool(world: World, pool: str) -> Guarantee:
@@ -39,9 +27,9 @@ def from_preemption(world: World, project: str, pool: str) -> Guarantee:
 
 def _nearest(world: World, key: str, pool: str, setting: Callable[[Quota], int | None]) -> Guarantee:
     for at in _upwards(world, key):
-        runtime = setting(queue_of(world, at).quota(pool))
+        runtime = setting(world.queue_of(at).quota(pool))
         if runtime is not None:
-            return Guarantee(runtime, level_of(world, at), named_at(world, at))
+            return Guarantee(runtime, world.level_of(at), named_at(world, at))
     return of_pool(world, pool)
 
 
@@ -49,21 +37,7 @@ def _upwards(world: World, key: str) -> tuple[str, ...]:
     """A queue and those above it, by key."""
     if key in world.projects:
         return world.path(key)
-    return tuple(department_key(did) for did in ancestry(world.departments, queue_of(world, key).id))
-
-
-class Protection(NamedTuple):
-    """What protects the preemptible workloads of a project in a pool from eviction."""
-
-    project: str  # id
-    pool: str
-    reclaim: Guarantee | None  # from any other project or department; None: there is none
-    preemption: Guarantee  # from higher priorities of its own project
-
-    @property
-    def least(self) -> Guarantee:
-        """Within this no other workload may evict one of them."""
-        return min(self.preemption, self.reclaim or self.preemption, key=lambda it: it.runtime)
+    return tuple(department_key(did) for did in ancestry(world.departments, world.queue_of(key).id))
 
 
 def protections(world: World) -> Iterator[Protection]:
@@ -78,7 +52,7 @@ def protections(world: World) -> Iterator[Protection]:
     if not pools:
         return
     used = {key for project in world.projects for key in world.path(project)}
-    levels = [used.intersection(keys) for keys in children(world).values()]
+    levels = [used.intersection(keys) for keys in world.children().values()]
     beside = {key for keys in levels if len(keys) > 1 for key in keys}
     for pool in pools:
         for project in sorted(world.projects):
@@ -88,3 +62,13 @@ def protections(world: World) -> Iterator[Protection]:
             preemption = from_preemption(world, project, pool)
             if preemption.runtime or (reclaim is not None and reclaim.runtime):
                 yield Protection(project, pool, reclaim, preemption)
+
+
+def protected_until(world: World, workload: str, least: int, now: int) -> int:
+    """When (ms) its present attempts have run for `least` ms; 0 if it has none."""
+    begun = 0
+    for row in world.tasks_of(workload):
+        if row.phase.live or (row.attempt and row.claims is not None):
+            # An attempt that is about to start has all its time before it.
+            begun = max(begun, row.started if row.started is not None else now)
+    return begun + least if begun else 0

@@ -1,28 +1,19 @@
-"""Who is next: a walk down the queue tree that always takes the most deprived queue, then its best job."""
+"""By what queues and jobs are ordered: comparators by name, the first that differs decides."""
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush, heapreplace
+from collections.abc import Callable
+from typing import NamedTuple
 
 from pliant.model.quantity import GPU, Resources
 from pliant.model.workload import Workload
 from pliant.sched.shares.fair_share import INFINITE, Standing
-from pliant.sched.world.portions import Chunk
+from pliant.sched.world.chunks import Chunk
 from pliant.sched.world.queue_tree import NOTHING
-from pliant.sched.world.state import World
 from pliant.sched.world.tally import Tally
 
 JobKey = tuple[int, int, int, str]
-Row = Sequence[Chunk]
-"""Chunks of one project that add the same to their queues, in the order of their keys."""
-
-QueueKey = tuple[bool, bool, int, bool, int, int, int, int, str]
 ROOT = ""
 NOBODY = Standing(NOTHING, NOTHING, NOTHING, 0, 0, NOTHING)
 """Of the root, which has no siblings."""
-
-Job = tuple[JobKey, int, Row, Resources]
-"""A row of jobs: the key of the first that is left of it, its place, what each of them adds to its queues."""
 
 Measure = tuple[tuple[int, int], ...]
 """For each resource by what its amount is multiplied and divided to become a ratio: see measure_of()."""
@@ -32,19 +23,35 @@ Aged = Callable[[Workload, int], int]
 """A priority with what the workload has won by waiting."""
 
 
+class QueueOrder(NamedTuple):
+    """The comparators of queues beside one another, in their order: the smaller goes first."""
+
+    above_fair_share: bool  # it has more than its fair share of every resource
+    above_quota: bool  # with what it asks for it has more than its quota of some resource
+    rank: int  # the higher rank first
+    beyond_reach: bool  # it asks for something of which it may have nothing
+    share_with: int  # dominant share of its reach, with what it asks for
+    share: int  # the same without
+    reach: int  # milli-GPUs that it may have
+    created: int
+    key: str
+
+
 def job_key(chunk: Chunk, aged: Aged | None = None) -> JobKey:
     """Priority, then below the core before at it before above it, then age."""
     workload = chunk.workload
     priority = chunk.priority if aged is None else aged(workload, chunk.priority)
-    return (-priority, chunk.standing, workload.serial, workload.id)
+    return (-priority, chunk.reached, workload.serial, workload.id)
 
 
-def queue_key(key: str, standing: Standing, tally: Tally, adding: Resources, measure: Measure) -> QueueKey:
-    """Smaller goes first. Ratios are exact: integers scaled by 2**64, see dominant()."""
+def queue_order(
+    key: str, standing: Standing, tally: Tally, adding: Resources, measure: Measure
+) -> QueueOrder:
+    """Where a queue stands. Ratios are exact: integers scaled by 2**64, see dominant()."""
     gpu, cpu, memory = tally.gpu, tally.cpu, tally.memory
     with_gpu, with_cpu, with_memory = gpu + adding[0], cpu + adding[1], memory + adding[2]
     due, fair, reach = standing.deserved, standing.fair, standing.allocatable
-    return (
+    return QueueOrder(
         gpu > fair[0] and cpu > fair[1] and memory > fair[2],
         with_gpu > due[0] or with_cpu > due[1] or with_memory > due[2],
         -standing.rank,
@@ -71,146 +78,3 @@ def dominant(gpu: int, cpu: int, memory: int, measure: Measure) -> int:
     return max(
         gpu * by_gpu[0] // by_gpu[1], cpu * by_cpu[0] // by_cpu[1], memory * by_memory[0] // by_memory[1]
     )
-
-
-class Queue:
-    """A project with its jobs, or a department (or the root) with the queues below it that have any."""
-
-    __slots__ = ("below", "jobs", "key", "keys", "measure", "parent", "standing", "tally", "version")
-
-    def __init__(
-        self, key: str, standing: Standing, tally: Tally, measure: Measure, parent: "Queue | None"
-    ) -> None:
-        self.key = key
-        self.standing = standing
-        self.tally = tally
-        self.measure = measure
-        self.parent = parent  # None: it is the root
-        self.jobs: list[Job] = []  # a heap; empty of all but projects
-        self.below: list[tuple[QueueKey, Queue]] = []  # a heap; empty of projects
-        self.version = -1  # of the world for which `keys` hold
-        self.keys: dict[Resources, QueueKey] = {}  # its key, by what its next job asks for
-
-    def next(self) -> Resources:
-        """What its next job asks for."""
-        queue = self
-        while queue.below:
-            queue = queue.below[0][1]
-        return queue.jobs[0][3]
-
-    def key_at(self, version: int) -> QueueKey:
-        """Its key among its siblings, as the world is now."""
-        if self.version != version:
-            self.version, self.keys = version, {}
-        adding = self.next()
-        found = self.keys.get(adding)
-        if found is None:
-            found = queue_key(self.key, self.standing, self.tally, adding, self.measure)
-            self.keys[adding] = found
-        return found
-
-
-class Order:
-    """The jobs of one pool in fair order. Pop one, try it, then push what it asks for next (or nothing)."""
-
-    def __init__(
-        self,
-        world: World,
-        pool: str,
-        standing: Mapping[str, Standing],
-        rows: Iterable[tuple[Row, Resources]],
-        aged: Aged | None = None,
-    ) -> None:
-        """`rows`: the jobs, with what each of a row adds to its queues."""
-        self._aged = aged
-        self._world = world
-        self._pool = pool
-        self._standing = standing
-        self._total = world.capacity.get(pool, NOTHING)
-        self._root = Queue(ROOT, NOBODY, Tally(), (), None)
-        self._queues: dict[str, Queue] = {ROOT: self._root}
-        self._tried: Queue | None = None  # of the last job; its keys are stale until the next pop
-        self._row: Row = ()  # in which that job stood
-        self._asked = NOTHING  # what that job asked for
-        self._version = -1  # of the world when it was popped
-        for row, adding in rows:
-            for part in [[chunk] for chunk in row] if aged else [row]:  # with age the order is another
-                project = self._queue(world.path(part[0].workload.project))
-                project.jobs.append((job_key(part[0], aged), 0, part, adding))
-        for queue in reversed(self._queues.values()):  # those below come before those above
-            heapify(queue.jobs)
-            heapify(queue.below)
-            if queue.parent is not None:
-                queue.parent.below.append((queue.key_at(world.version), queue))
-
-    def _queue(self, path: tuple[str, ...]) -> Queue:
-        """The queue at the beginning of a path to the root; those above it are made first."""
-        found = self._queues.get(path[0])
-        if found is None:
-            key, above = path[0], self._queue(path[1:] or (ROOT,))
-            standing = self._standing[key]
-            measure = measure_of(standing.allocatable, self._total)
-            found = Queue(key, standing, self._world.tally(key, self._pool), measure, above)
-            self._queues[key] = found
-        return found
-
-    def pop(self) -> tuple[Chunk, Resources] | None:
-        """The next job and what it adds to its queues; None when all were looked at."""
-        version = self._world.version
-        if self._tried is not None and not self._as_before(self._tried, version):
-            self._refresh(self._tried, version)
-        queue = self._root
-        if not queue.below:
-            return None
-        while queue.below:
-            queue = queue.below[0][1]
-        _, at, row, adding = queue.jobs[0]
-        self._advance(queue, at + 1)
-        self._tried, self._row, self._asked, self._version = queue, row, adding, version
-        return row[at], adding
-
-    def following(self) -> Row:
-        """All that would be popped next and are alike the last job, if that got nothing: as if popped."""
-        queue = self._tried
-        if queue is None or not queue.jobs or queue.jobs[0][2] is not self._row:
-            return ()
-        if self._version != self._world.version:
-            return ()
-        _, at, row, _ = queue.jobs[0]
-        rival = min(queue.jobs[1:3], default=None)
-        end = len(row) if rival is None else bisect_left(row, rival[0], at, key=job_key)
-        self._advance(queue, end)
-        return row[at:end]
-
-    def _advance(self, project: Queue, at: int) -> None:
-        """Of the row that is first in a project's heap, let what comes before `at` be gone."""
-        heap = project.jobs
-        _, _, row, adding = heap[0]
-        if at < len(row):
-            heapreplace(heap, (job_key(row[at], self._aged), at, row, adding))
-        else:
-            heappop(heap)
-
-    def _as_before(self, project: Queue, version: int) -> bool:
-        """True if the last job got nothing and the project's next one asks for the same: no key changes."""
-        return self._version == version and bool(project.jobs) and project.jobs[0][3] == self._asked
-
-    def push(self, chunk: Chunk, adding: Resources) -> None:
-        """Queue what the workload that was popped last asks for next."""
-        project = self._queues[chunk.workload.project]
-        heappush(project.jobs, (job_key(chunk, self._aged), 0, (chunk,), adding))
-
-    @staticmethod
-    def _refresh(project: Queue, version: int) -> None:
-        """Give the queues above the last job, each the first of its heap, the keys that they have now."""
-        queue, above = project, project.parent
-        while above is not None:
-            heap = above.below
-            assert heap[0][1] is queue, "only the queue that was popped last changes its place"
-            if not (queue.jobs or queue.below):
-                heappop(heap)
-            elif len(heap) > 1:  # the key of one that is alone is never looked at
-                key = queue.key_at(version)
-                if key != heap[0][0]:
-                    heapreplace(heap, (key, queue))
-            queue, above = above, above.parent

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from pliant.model.affinity import Operator
+from pliant.model.machine import NODE_TYPE
 from pliant.model.quantity import GPU
 from pliant.model.workload import Desired, Workload
-from pliant.sched.world.node_affinity import NODE_TYPE
 
 LEADING_BITS = 3
 """To which rates are rounded: they change seldom, so the order of nodes seldom has to be made anew."""

@@ -1,28 +1,31 @@
 """What is claimed and carried where: tasks, nodes and queues with their sums, and a journal with undo."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
 from pliant.model.quantity import GPU, Resources
-from pliant.model.tenancy import Department, Project
+from pliant.model.tenancy import Department, Project, Queue
 from pliant.model.topology import Topology
-from pliant.model.workload import Request, Task, Workload
+from pliant.model.workload import Task, TaskKey, Workload
 from pliant.sched.world.asked import Asked, Rates, node_types
+from pliant.sched.world.holdings import Holdings
 from pliant.sched.world.node_affinity import NO_DEMANDS, Demand
-from pliant.sched.world.node_classes import PLAIN, Domain, Spec, spec_of
-from pliant.sched.world.nodes import NodeClass, NodeState, TaskKey
-from pliant.sched.world.queue_tree import NOTHING, ancestry, department_key
+from pliant.sched.world.nodes import NodeState
+from pliant.sched.world.queue_tree import NOTHING, ancestry, department_key, parent_of
+from pliant.sched.world.subgroups import constrained
 from pliant.sched.world.tally import Tally, Use
 
 KEPT = "\0kept"
 """In place of a workload: what is kept free."""
 
 
-class Claims:
+class Claims(Holdings):
     """The part of the world that a hypothesis changes. Sums are kept incrementally."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.pools: dict[str, NodePool] = {DEFAULT_POOL: NodePool(DEFAULT_POOL, DEFAULT_POOL)}  # by name
         self.departments: dict[str, Department] = {}
         self.projects: dict[str, Project] = {}
@@ -30,60 +33,54 @@ class Claims:
         self.topologies: dict[str, Topology] = {}  # by name
         self.past_uses: dict[tuple[str, str], PastUse] = {}  # by project and pool
         self.disruptions: dict[str, Disruptions] = {}  # by project
-        self.workloads: dict[str, Workload] = {}
-        self.tasks: dict[TaskKey, Task] = {}
         self.capacity: dict[str, Resources] = {}  # of ready nodes, by pool
-        self._members: dict[str, list[TaskKey]] = {}
-        self._claims: dict[TaskKey, Placement] = {}
         self._tallies: dict[tuple[str, str], Tally] = {}  # by queue and pool
-        self._shapes: dict[tuple[object, ...], int] = {}
         self._paths: dict[str, tuple[str, ...]] = {}  # what path() has answered since the tree changed
         self._chains: dict[tuple[str, str], list[Tally]] = {}  # (project, pool) -> those up to the root
-        self._classes: dict[tuple[object, ...], NodeClass] = {}
-        self.places: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}  # see topology.paths
         self._journal: list[tuple[TaskKey, Placement | None]] = []
         self.version = 0  # changes whenever a claim does
         self._kept = 0  # places that were kept free in this cycle
         self._strays: dict[TaskKey, None] = {}
         self._demands: dict[str, Mapping[str, Demand]] = {}  # workload -> group; mostly empty
-        self.likings: dict[object, tuple[int, ...]] = {}  # see suited.best_first
-        self.shunned: dict[str, None] = {}  # nodes with a taint that puts off
         self.asked = Asked()
-        self.rates: Rates = (0, 0)  # those of `asked` since the world was last settled
-        self.reserves: dict[
-            str, int
-        ] = {}  # node type -> milli-GPUs for work that can use few types; likewise
+        self.rates: Rates = (0, 0)  # those of `asked` since the sets were last brought up to date
+        # Node type -> milli-GPUs for work that can use few types; likewise.
+        self.reserves: dict[str, int] = {}
         self._type_sizes: dict[str, int] = {}  # node type -> milli-GPUs of ready nodes
-        self._bound_use: dict[
-            tuple[str, str], int
-        ] = {}  # (pool, node type) -> milli-GPUs that such work claims
+        # (pool, node type) -> milli-GPUs that such work claims.
+        self.bound_use: dict[tuple[str, str], int] = {}
         self._touched: dict[str, None] = {}  # workloads whose needs may have changed
 
     # ------------------------------------------------------------------ reading
-    def tasks_of(self, workload: str) -> list[Task]:
-        """Its tasks in the order of its groups and their index."""
-        return [self.tasks[key] for key in self._members.get(workload, ())]
-
-    def keys_of(self, workload: str) -> list[TaskKey]:
-        return self._members.get(workload, [])
-
-    def claim_of(self, key: TaskKey) -> Placement | None:
-        """What the task claims now, hypotheses included."""
-        return self._claims.get(key)
-
-    def gpu_of(self, workload: str) -> int:
-        """Milli-GPUs that it claims now."""
-        total = 0
-        for key in self._members.get(workload, ()):
-            claim = self._claims.get(key)
-            if claim is not None:
-                total += claim.gpu
-        return total
-
     def pool_of(self, node: Node | str) -> str:
         """The pool that a node is in; the default pool for an unknown one."""
         state = self.nodes.get(node if isinstance(node, str) else node.name)
         return state.pool if state is not None else DEFAULT_POOL
+
+    def queue_of(self, key: str) -> Queue:
+        """The row behind a key of the queue tree."""
+        if key in self.projects:
+            return self.projects[key]
+        return self.departments[key.removeprefix(department_key(""))]
+
+    def level_of(self, key: str) -> Literal["project", "department"]:
+        """What is behind a key of the queue tree."""
+        return "project" if key in self.projects else "department"
+
+    def children(self) -> dict[str | None, list[str]]:
+        """Keys of the queues right below each department (by id), or below None at the top."""
+        below: dict[str | None, list[str]] = {}
+        for pid, project in sorted(self.projects.items()):
+            department = project.department if project.department in self.departments else None
+            below.setdefault(department, []).append(pid)
+        for did in sorted(self.departments):
+            below.setdefault(parent_of(self.departments, did), []).append(department_key(did))
+        return below
+
+    def knows(self, placement: Placement) -> bool:
+        """True if its node and all its devices are there."""
+        node = self.nodes.get(placement.node)
+        return node is not None and node.knows(placement)
 
     def path(self, project: str) -> tuple[str, ...]:
         """Keys of the queue tree from a project to its root."""
@@ -113,37 +110,6 @@ class Claims:
         """(claimed, non-preemptible part of it) of a project or department by id."""
         return self.use(queue if queue in self.projects else department_key(queue), pool)
 
-    def shape_of(self, requests: tuple[object, ...]) -> int:
-        """A number for what a chunk asks for: equal for equal requests."""
-        return self._shapes.setdefault(requests, len(self._shapes))
-
-    def node_class(self, pool: str, types: tuple[str, ...], spec: Spec = PLAIN) -> NodeClass:
-        """Open nodes of a pool, of these types (none: all), narrowed further."""
-        cls = self._classes.get((pool, types, spec))
-        if cls is None:
-            cls = Domain(pool, types, spec) if spec != PLAIN else NodeClass(pool, types)
-            self._classes[pool, types, spec] = cls
-            for name in sorted(self.nodes):
-                if cls.takes(self.nodes[name]):
-                    cls.add(self.nodes[name])
-        return cls
-
-    def narrowed(self, cls: NodeClass, spec: Spec) -> NodeClass:
-        """The same nodes as far as they meet another spec."""
-        return cls if spec == spec_of(cls) else self.node_class(cls.pool, cls.types, spec)
-
-    def spared(self, key: TaskKey, request: Request, pool: str) -> set[str]:
-        """Node types that a task that may use any should leave to those that may not."""
-        workload = self.workloads.get(key[0])
-        if not request.devices or workload is None or node_types(workload):
-            return set()
-        found = set()
-        for kind, reserve in self.reserves.items():
-            cls = self.node_class(pool, (kind,))
-            if cls.nodes and cls.room - request.gpu < reserve - self._bound_use.get((pool, kind), 0):
-                found.add(kind)
-        return found
-
     def demand(self, key: TaskKey) -> Demand | None:
         """What a task asks of nodes besides room; None for most."""
         of_groups = self._demands.get(key[0])
@@ -152,6 +118,19 @@ class Claims:
     def demands(self, workload: str) -> Mapping[str, Demand]:
         """The same by group; empty for most."""
         return self._demands.get(workload) or NO_DEMANDS
+
+    def nearness(self, workload: Workload, keys: Sequence[TaskKey]) -> tuple[object, ...]:
+        """Its tree if that says where tasks lie, and where its rest is."""
+        near, asked = constrained(workload), self.demands(workload.id)
+        if not (near or asked):
+            return ()
+        names = tuple(self.tasks[key].group for key in keys)
+        demands = tuple(asked[name] for name in names) if asked else ()
+        if not near and not any(demand.apart for demand in demands):
+            return demands
+        groups = tuple((group.name, group.parent, group.within) for group in workload.groups)
+        begun = any(self.claim_of(key) is not None for key in self.keys_of(workload.id))
+        return (workload.within, workload.subgroups, groups, names, workload.id if begun else "", demands)
 
     # ------------------------------------------------------------------ hypotheses
     def checkpoint(self) -> int:
@@ -276,7 +255,7 @@ class Claims:
             tally.add(gpu, cpu, memory, fixed)
         if gpu and (workload.node_type or workload.affinity is not None) and node_types(workload):
             seat = (pool, node.kind)
-            self._bound_use[seat] = self._bound_use.get(seat, 0) + gpu
+            self.bound_use[seat] = self.bound_use.get(seat, 0) + gpu
 
     def _charge_workload(self, wid: str, sign: int) -> None:
         for key in self._members.get(wid, ()):

@@ -3,18 +3,18 @@
 from typing import NamedTuple
 
 from pliant.model.workload import Workload
-from pliant.sched.world.portions import Chunk, Need, workload_open
+from pliant.sched.world.chunks import Chunk, Need, workload_open
 
 WANTING, BROKEN, STRETCHED, ELASTIC = 1, 2, 4, 8
 HOLDS = 4
 """In Membership._belongs the bits for the sets; that for `holders` is so far from the right."""
 
-Kind = tuple[object, ...]
+RequestKey = tuple[object, ...]
 """All that tells a waiting workload from others but its age and its names."""
 
 
-def kind_of(workload: Workload, need: Need, chunk: Chunk) -> Kind:
-    """Where it has or had something it is of a kind of its own: who holds what decides where more may go."""
+def request_key(workload: Workload, need: Need, chunk: Chunk) -> RequestKey:
+    """Where it has or had something it has a key of its own: who holds what decides where more may go."""
     if need.holds or need.failed or workload.preemption_delay:
         return (workload.id,)
     return (
@@ -26,17 +26,17 @@ def kind_of(workload: Workload, need: Need, chunk: Chunk) -> Kind:
         workload.max_runtime,
         chunk.shape,
         chunk.step,
-        chunk.standing,
+        chunk.reached,
         chunk.priority,
         need.lacks,
         need.lacks_memory,
     )
 
 
-class Alike(NamedTuple):
-    """Wanting workloads of one kind, with their chunks."""
+class Peers(NamedTuple):
+    """Wanting workloads of one key, with their chunks."""
 
-    kind: Kind
+    key: RequestKey
     chunks: dict[str, Chunk]
 
 
@@ -47,8 +47,8 @@ class Membership:
         self.stretched: dict[str, None] = {}  # workloads that hold bonus portions
         self.elastic: dict[str, None] = {}  # workloads that could hold (more) bonus portions
         self.holders: dict[str, dict[str, None]] = {}  # project -> workloads with claims
-        self.kinds: dict[Kind, dict[str, Chunk]] = {}  # wanting workloads with their chunks
-        self._among: dict[str, Alike] = {}  # wanting workload -> those of its kind
+        self.alike: dict[RequestKey, dict[str, Chunk]] = {}  # wanting workloads with their chunks
+        self._among: dict[str, Peers] = {}  # wanting workload -> those of its key
         self._belongs: dict[str, int] = {}  # workload -> the sets it is in, as bits
 
     def note(self, wid: str, workload: Workload | None, need: Need | None) -> None:
@@ -58,7 +58,7 @@ class Membership:
             self._move(wid, self._belongs.pop(wid, 0), 0)
             return
         if need.chunk is not None:
-            self._join_kind(wid, kind_of(workload, need, need.chunk), need.chunk)
+            self._join_kind(wid, request_key(workload, need, need.chunk), need.chunk)
         elif wid in self._among:
             self._leave_kind(wid)
         now = need.holds << HOLDS
@@ -88,12 +88,12 @@ class Membership:
         if changed & ELASTIC:
             _include(self.elastic, wid, now & ELASTIC)
 
-    def _join_kind(self, wid: str, kind: Kind, chunk: Chunk) -> None:
+    def _join_kind(self, wid: str, key: RequestKey, chunk: Chunk) -> None:
         among = self._among.get(wid)
-        if among is None or among.kind != kind:
+        if among is None or among.key != key:
             if among is not None:
                 self._leave_kind(wid)
-            among = self._among[wid] = Alike(kind, self.kinds.setdefault(kind, {}))
+            among = self._among[wid] = Peers(key, self.alike.setdefault(key, {}))
         among.chunks[wid] = chunk
 
     def _leave_kind(self, wid: str) -> None:
@@ -101,7 +101,7 @@ class Membership:
         if among is not None:
             del among.chunks[wid]
             if not among.chunks:
-                del self.kinds[among.kind]
+                del self.alike[among.key]
 
     def let_go(self, workload: Workload) -> None:
         """It is no longer one of its project's."""

@@ -8,9 +8,6 @@ from pliant.model.affinity import HOST, Affinity, Effect, Operator, Preference, 
 from pliant.model.machine import Node
 from pliant.model.workload import TaskGroup, Workload
 
-NODE_TYPE = "run.ai/type"
-"""The label that says of which type a node is."""
-
 SHUNNED = 1 << 20
 """What an untolerated PreferNoSchedule taint takes off a node: more than all preferences can add."""
 
@@ -138,11 +135,6 @@ def liking(where: Where, node: Node) -> int:
 def puts_off(node: Node) -> bool:
     """True if some taint makes it one of the last to be tried."""
     return any(taint.effect is Effect.PREFER_NO_SCHEDULE for taint in node.taints)
-
-
-def drives_out(node: Node) -> bool:
-    """True if some taint makes work leave that runs there."""
-    return any(taint.effect is Effect.NO_EXECUTE for taint in node.taints)
 
 
 def driven_out(where: Where, node: Node, now: int) -> tuple[Taint, int] | None:

@@ -1,49 +1,130 @@
-"""Nodes and devices with what is claimed, carried and held on each; classes of nodes indexed by free devices.
+"""Nodes and devices with what is claimed, carried and held on each.
 
 All numbers are kept incrementally. `held` counts each task once, with the larger of what it claims and what
 it carries: a device whose held is within its size can start everything that claims it at once.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from pliant.model.machine import Node, Placement
+from pliant.model.affinity import Effect
+from pliant.model.machine import NODE_TYPE, Gpu, Node, Placement, Share
 from pliant.model.quantity import GPU, Resources
-from pliant.sched.world.device import Device, TaskKey
-from pliant.sched.world.look import Look, rests_of
-from pliant.sched.world.node_affinity import NODE_TYPE, blocking, drives_out
+from pliant.model.workload import TaskKey
 
-__all__ = ["NODE_TYPE", "NodeClass", "NodeState", "TaskKey"]
+
+class Device:
+    """One GPU with sums over tasks, in thousandths of it and in bytes of its memory."""
+
+    __slots__ = (
+        "_whole", "carried", "carried_memory", "claimed", "claimed_memory", "gpu", "held", "held_memory",
+        "tasks",
+    )  # fmt: skip
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self._whole: Share | None = None  # made when first asked for
+        self.claimed = self.claimed_memory = 0
+        self.carried = self.carried_memory = 0
+        self.held = self.held_memory = 0
+        self.tasks: dict[TaskKey, None] = {}  # that claim or carry any of it
+
+    def whole(self) -> Share:
+        """What a task takes that asks for all of it."""
+        if self._whole is None:
+            self._whole = Share(self.gpu.uuid, GPU, self.gpu.memory)
+        return self._whole
+
+    def users(self) -> list[TaskKey]:
+        """Tasks that claim or carry any of it, sorted."""
+        return sorted(self.tasks)
+
+    @property
+    def releasing(self) -> int:
+        """Thousandths that are carried but no longer claimed."""
+        return self.held - self.claimed
+
+    @property
+    def promised(self) -> int:
+        """Thousandths that are claimed but lie on what others still carry."""
+        return max(0, self.held - GPU)
+
+    @property
+    def free(self) -> bool:
+        """True if nobody claims any of it."""
+        return not (self.claimed or self.claimed_memory or self.gpu.foreign)
+
+    @property
+    def idle(self) -> bool:
+        """True if nobody claims or carries any of it."""
+        return not (self.held or self.held_memory or self.gpu.foreign)
+
+    def room(self, portion: int, memory: int) -> bool:
+        """True if so much of it is unclaimed."""
+        return (
+            not self.gpu.foreign
+            and self.claimed + portion <= GPU
+            and self.claimed_memory + memory <= self.gpu.memory
+        )
+
+    def room_now(self, portion: int, memory: int) -> bool:
+        """True if so much of it is neither claimed nor carried."""
+        return (
+            not self.gpu.foreign
+            and self.held + portion <= GPU
+            and self.held_memory + memory <= self.gpu.memory
+        )
+
+    @property
+    def overfull(self) -> bool:
+        return self.claimed > GPU or self.claimed_memory > self.gpu.memory
+
+    def numbers(self) -> tuple[int, ...]:
+        return (
+            self.claimed, self.claimed_memory, self.carried, self.carried_memory, self.held, self.held_memory,
+        )  # fmt: skip
+
+
+class Look(NamedTuple):
+    """What decides about the place of a node in the order of nodes, besides what it has to spare."""
+
+    free: int  # devices nobody claims
+    usable: int  # devices in all
+    room: int  # unclaimed thousandths of all its devices together
+    rests: tuple[int, ...]  # unclaimed thousandths of each device claimed in part, sorted
+    capacity: int  # all its millicores, or all its bytes of memory
+    by_memory: bool  # of memory it has less than of cores, measured by what work asks for
+    kind: str  # its node type; empty: none
+
+
+class Listener:
+    """An index over nodes that is told when one of them changes."""
+
+    __slots__ = ("room",)
+
+    def __init__(self) -> None:
+        self.room = 0  # unclaimed thousandths of all devices of its nodes together
+
+    def remove(self, node: "NodeState") -> None:
+        """It is no longer one of its nodes."""
+        raise NotImplementedError
+
+    def moved(self, node: "NodeState", was: "Look", spare: int) -> None:
+        """A node that looked like this, with so much to spare, has changed."""
+        raise NotImplementedError
+
+    def idled(self, before: int, now: int) -> None:
+        """One of its nodes had so many idle devices, and has so many now."""
+        raise NotImplementedError
 
 
 class NodeState:
     """A node row with everything that sits on it."""
 
     __slots__ = (
-        "by_memory",
-        "carried_cpu",
-        "carried_memory",
-        "claimants",
-        "claimed_cpu",
-        "claimed_memory",
-        "classes",
-        "devices",
-        "free",
-        "held_cpu",
-        "held_memory",
-        "idle",
-        "kind",
-        "look",
-        "open",
-        "partly",
-        "pool",
-        "room",
-        "row",
-        "spare",
-        "stamp",
-        "tainted",
-        "tasks",
-        "usable",
+        "by_memory", "carried_cpu", "carried_memory", "claimants", "claimed_cpu", "claimed_memory",
+        "classes", "devices", "free", "held_cpu", "held_memory", "idle", "kind", "look", "open", "partly",
+        "pool", "room", "row", "spare", "stamp", "tainted", "tasks", "usable",
     )  # fmt: skip
 
     def __init__(self, row: Node, pool: str) -> None:
@@ -62,8 +143,9 @@ class NodeState:
         self.stamp = 0  # changes whenever anything here does
         self.claimants = 0  # of those, that claim
         self.open = row.ready and not row.draining  # takes new claims
-        self.tainted = bool(row.taints) and blocking((), row) is not None  # not from everybody
-        self.classes: list[NodeClass] = []
+        # Not from everybody.
+        self.tainted = any(it.effect is not Effect.PREFER_NO_SCHEDULE for it in row.taints)
+        self.classes: list[Listener] = []
         self.kind = row.label(NODE_TYPE) or ""
         self.by_memory = False  # see weigh()
         self.look, self.spare = self._looks()
@@ -78,12 +160,18 @@ class NodeState:
     def _looks(self) -> tuple[Look, int]:
         """How it looks, and how much of its cores (or memory) nobody claims."""
         row = self.row
-        rests = rests_of(self.devices.values()) if self.partly else ()
+        rests = tuple(sorted(self._rests())) if self.partly else ()
         capacity, claimed = (
             (row.memory, self.claimed_memory) if self.by_memory else (row.cpu, self.claimed_cpu)
         )
         look = Look(self.free, self.usable, self.room, rests, capacity, self.by_memory, self.kind)
         return look, capacity - claimed
+
+    def _rests(self) -> Iterator[int]:
+        """What nobody claims of each device that is claimed in part."""
+        for it in self.devices.values():
+            if 0 < it.claimed < GPU and not it.gpu.foreign:
+                yield GPU - it.claimed
 
     @property
     def claimed(self) -> Resources:
@@ -106,7 +194,8 @@ class NodeState:
     @property
     def suspect(self) -> bool:
         """True if some claim on it may have become void."""
-        return not self.open or drives_out(self.row) or self.usable < len(self.devices)
+        leaves = any(taint.effect is Effect.NO_EXECUTE for taint in self.row.taints)
+        return leaves or not self.open or self.usable < len(self.devices)
 
     def account(self, key: TaskKey, claim: Placement | None, carry: Placement | None, sign: int) -> bool:
         """Add (sign 1) or remove (-1) one task's claim and carry, as far as they lie here.
@@ -295,116 +384,3 @@ def _parts(claim: Placement | None, carry: Placement | None) -> Iterable[tuple[s
         _, portion, memory, _, _ = parts.get(s.gpu, (s.gpu, 0, 0, 0, 0))
         parts[s.gpu] = (s.gpu, portion, memory, s.portion, s.memory)
     return parts.values()
-
-
-class NodeClass:
-    """All open nodes of one pool and of certain node types, bucketed by the number of free devices."""
-
-    __slots__ = (
-        "_largest", "_sizes", "free", "idle", "looks", "names", "nodes", "pool", "room", "types",
-    )  # fmt: skip
-
-    def __init__(self, pool: str, types: tuple[str, ...]) -> None:
-        self.pool = pool
-        self.types = types  # allowed values of the type label; empty: any
-        self.nodes: dict[str, NodeState] = {}
-        self.names: list[str] = []  # sorted
-        self.looks: dict[Look, list[tuple[int, str]]] = {}  # how nodes look -> their (spare, name), sorted
-        self.idle: dict[int, int] = {}  # idle devices -> how many nodes have so many
-        self.free = 0  # free devices in all
-        self.room = 0  # unclaimed thousandths of all devices together
-        self._largest: tuple[int, int, int, int] | None = None
-        self._sizes: list[int] | None = None
-
-    @property
-    def usable(self) -> int:
-        """Devices that could be claimed if nothing else were there."""
-        return sum(node.usable for node in self.nodes.values())
-
-    @property
-    def sizes(self) -> list[int]:
-        """Bytes of its usable devices, each size once, from the smallest."""
-        if self._sizes is None:
-            nodes = self.nodes.values()
-            self._sizes = sorted(
-                {d.gpu.memory for n in nodes for d in n.devices.values() if not d.gpu.foreign}
-            )
-        return self._sizes
-
-    @property
-    def smallest_device(self) -> int:
-        """Bytes of the smallest usable device; 0 without any."""
-        return self.sizes[0] if self.sizes else 0
-
-    @property
-    def largest(self) -> tuple[int, int, int, int]:
-        """The most of each that one node has, used or not: devices, bytes of a device, millicores, bytes."""
-        if self._largest is None:
-            nodes = self.nodes.values()
-            self._largest = (
-                max((node.usable for node in nodes), default=0),
-                max(
-                    (d.gpu.memory for n in nodes for d in n.devices.values() if not d.gpu.foreign), default=0
-                ),
-                max((node.row.cpu for node in nodes), default=0),
-                max((node.row.memory for node in nodes), default=0),
-            )
-        return self._largest
-
-    def takes(self, node: NodeState) -> bool:
-        return self.reaches(node) and not node.tainted
-
-    def reaches(self, node: NodeState) -> bool:
-        """True if it is one of its pool and types that takes new claims, of some at least."""
-        return (
-            node.open
-            and node.pool == self.pool
-            and (not self.types or node.row.label(NODE_TYPE) in self.types)
-        )
-
-    def add(self, node: NodeState) -> None:
-        name = node.row.name
-        self.nodes[name] = node
-        insort(self.names, name)
-        insort(self.looks.setdefault(node.look, []), (node.spare, name))
-        self.idle[node.idle] = self.idle.get(node.idle, 0) + 1
-        self.free += node.free
-        self.room += node.room
-        node.classes.append(self)
-        self._largest = None
-        self._sizes = None
-
-    def remove(self, node: NodeState) -> None:
-        name = node.row.name
-        del self.nodes[name]
-        del self.names[bisect_left(self.names, name)]
-        self._forget(node.look, (node.spare, name))
-        self._less_idle(node.idle)
-        self.free -= node.free
-        self.room -= node.room
-        node.classes.remove(self)
-        self._largest = None
-        self._sizes = None
-
-    def moved(self, node: NodeState, was: Look, spare: int) -> None:
-        """A node that looked like this, with so much to spare, has changed."""
-        self._forget(was, (spare, node.row.name))
-        insort(self.looks.setdefault(node.look, []), (node.spare, node.row.name))
-        self.free += node.free - was.free
-
-    def idled(self, before: int, now: int) -> None:
-        """One of its nodes has so many idle devices now."""
-        self._less_idle(before)
-        self.idle[now] = self.idle.get(now, 0) + 1
-
-    def _less_idle(self, count: int) -> None:
-        self.idle[count] -= 1
-        if not self.idle[count]:
-            del self.idle[count]
-
-    def _forget(self, look: Look, entry: tuple[int, str]) -> None:
-        alike = self.looks[look]
-        if len(alike) > 1:
-            del alike[bisect_left(alike, entry)]
-        else:
-            del self.looks[look]

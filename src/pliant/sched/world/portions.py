@@ -1,56 +1,35 @@
 """Portions: a workload is its core and the ordered steps above it, wanted first, then bonus."""
 
 from dataclasses import replace
-from enum import IntEnum
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import GPU, Resources
-from pliant.model.workload import Desired, Phase, Request, Task, TaskGroup, TaskPhase, Workload
+from pliant.model.workload import Request, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched.world import subgroups
+from pliant.sched.world.chunks import (
+    NOTHING_MORE,
+    SERVED,
+    Chunk,
+    Need,
+    Part,
+    Step,
+    by_priority,
+    core_priority,
+    priority_of,
+    workload_open,
+)
+from pliant.sched.world.holdings import Holdings
 
 if TYPE_CHECKING:
-    from pliant.sched.world.state import World
+    pass
 
 DONE = (TaskPhase.SUCCEEDED, TaskPhase.FAILED)
 
 
-class Step(IntEnum):
-    """How dear a portion is: what is taken last comes first."""
-
-    __hash__ = int.__hash__  # an Enum's own is a call in Python, and chunks are hashed all the time
-
-    CORE = 0
-    WANTED = 1
-    BONUS = 2
-
-
-class Part(NamedTuple):
-    """What one task shall get: a place for `request`, or (`extends`) so many devices more where it sits."""
-
-    task: tuple[str, str]
-    request: Request
-    extends: bool = False
-    most: int = 0  # devices that the task would like in the end; its core prefers a node that has them
-
-
-class Chunk(NamedTuple):
-    """What a workload asks for next; all of it or nothing."""
-
-    workload: Workload
-    step: Step
-    parts: tuple[Part, ...]
-    resources: Resources  # what it asks for; requests by GPU memory count no GPUs here: see entitlement.asked
-    by_memory: bool  # some part asks for GPU memory
-    extends: bool  # it is bound to the node where its task sits
-    shape: int  # two chunks of equal shape (that do not extend) fit the same nodes
-    standing: Step  # what its workload holds already: CORE below its core, WANTED at it, BONUS above it
-    priority: int  # of its group; of a core the highest of its groups
-
-
 def chunk_of(
-    world: "World", workload: Workload, step: Step, parts: tuple[Part, ...], standing: Step
+    world: Holdings, workload: Workload, step: Step, parts: tuple[Part, ...], reached: Step
 ) -> Chunk:
     first = parts[0]
     asked: tuple[object, ...] = ((first.request, first.most),)
@@ -70,65 +49,15 @@ def chunk_of(
         total,
         by_memory,
         extends,
-        world.shape_of((*asked, *_nearness(world, workload, parts))),
-        standing,
+        world.shape_of((*asked, *world.nearness(workload, [part.task for part in parts]))),
+        reached,
         core_priority(workload)
         if step is Step.CORE
         else priority_of(workload, workload.group(world.tasks[first.task].group)),
     )
 
 
-def _nearness(world: "World", workload: Workload, parts: tuple[Part, ...]) -> tuple[object, ...]:
-    """What else tells the nodes for a chunk: its tree if that says where tasks lie, and where its rest is."""
-    near, asked = subgroups.constrained(workload), world.demands(workload.id)
-    if not (near or asked):
-        return ()
-    names = tuple(world.tasks[part.task].group for part in parts)
-    demands = tuple(asked[name] for name in names) if asked else ()
-    if not near and not any(demand.apart for demand in demands):
-        return demands
-    groups = tuple((group.name, group.parent, group.within) for group in workload.groups)
-    begun = any(world.claim_of(key) is not None for key in world.keys_of(workload.id))
-    return (workload.within, workload.subgroups, groups, names, workload.id if begun else "", demands)
-
-
-def priority_of(workload: Workload, group: TaskGroup) -> int:
-    """Of a portion of this group."""
-    return workload.priority if group.priority is None else group.priority
-
-
-def core_priority(workload: Workload) -> int:
-    """The highest of the groups that its core consists of."""
-    groups = workload.groups
-    if len(groups) == 1:
-        return workload.priority if groups[0].priority is None or not groups[0].min else groups[0].priority
-    return max((priority_of(workload, group) for group in groups if group.min), default=workload.priority)
-
-
-def by_priority(workload: Workload) -> list[TaskGroup]:
-    """Its groups in the order in which they get portions."""
-    return sorted(workload.groups, key=lambda group: -priority_of(workload, group))
-
-
-class Need(NamedTuple):
-    """Where a workload stands between nothing and everything it could have."""
-
-    chunk: Chunk | None  # its next core or wanted portion
-    lacks: Resources  # all of its core and wanted that it has not; GPU memory requests are in lacks_memory
-    lacks_memory: tuple[tuple[Request, int], ...]  # (request by GPU memory, how often)
-    holds: bool  # claims anything
-    bonus: int  # devices or tasks held beyond what is wanted
-    bonus_gpu: int  # milli-GPUs of that
-    stretchable: bool  # could take (more) bonus if there were room
-    broken: bool  # it holds something, but not all of its core
-    failed: bool = False  # some task of the chunk is or was in back-off
-
-
-NOTHING_MORE = Need(None, Resources(), (), False, 0, 0, False, False)
-SERVED = NOTHING_MORE._replace(holds=True)
-
-
-def candidates(world: "World", workload: Workload, group: TaskGroup) -> tuple[int, list[Task]]:
+def candidates(world: Holdings, workload: Workload, group: TaskGroup) -> tuple[int, list[Task]]:
     """(tasks that have a claim or have succeeded, tasks that could be given one: longest back-off last)."""
     have, idle = 0, []
     for task in world.tasks_of(workload.id):
@@ -153,7 +82,7 @@ def extension(request: Request, devices: int) -> Request:
     return replace(request, devices=devices, cpu=0, memory=0)
 
 
-def need_of(world: "World", workload: Workload) -> Need:
+def need_of(world: Holdings, workload: Workload) -> Need:
     keys = world.keys_of(workload.id)
     only = workload.groups[0]
     if len(workload.groups) == len(keys) == only.min == only.max == 1 and not only.elastic:
@@ -206,7 +135,7 @@ def need_of(world: "World", workload: Workload) -> Need:
     return Need(chunk, total, by_memory, holds, bonus, bonus_gpu, stretchable, holds and core != [], failed)
 
 
-def _need_of_one(world: "World", workload: Workload, key: tuple[str, str]) -> Need:
+def _need_of_one(world: Holdings, workload: Workload, key: tuple[str, str]) -> Need:
     """The same for the most frequent kind: one task, all or nothing."""
     if world.claim_of(key) is not None:
         return SERVED
@@ -220,7 +149,7 @@ def _need_of_one(world: "World", workload: Workload, key: tuple[str, str]) -> Ne
     return Need(chunk, chunk.resources, by_memory, False, 0, 0, False, False, failed)
 
 
-def _claims(world: "World", workload: Workload, group: TaskGroup) -> list[Placement]:
+def _claims(world: Holdings, workload: Workload, group: TaskGroup) -> list[Placement]:
     return [
         claim
         for task in world.tasks_of(workload.id)
@@ -237,7 +166,7 @@ def _core(group: TaskGroup, tasks: list[Task]) -> list[Part]:
 
 
 def _portion(
-    world: "World",
+    world: Holdings,
     workload: Workload,
     root: subgroups.Level,
     stock: subgroups.Stock,
@@ -270,22 +199,9 @@ def _portion(
     return chunk_of(world, workload, Step.WANTED, tuple(parts), Step.BONUS if above else Step.WANTED)
 
 
-def waiting_since(workload: Workload) -> int:
-    """Since when (ms) it waits: since it was submitted, or stopped for others; for more, once it runs."""
-    waits = workload.phase not in (Phase.RUNNING, Phase.UPDATING, Phase.DEGRADED, Phase.INITIALIZING)
-    return max(workload.created, workload.phase_since) if waits else workload.created
-
-
-def workload_open(workload: Workload) -> bool:
-    """True if its owner wants it to run and it has not ended."""
-    return workload.desired is Desired.RUNNING and not workload.phase.final
-
-
-def bonus_chunks(world: "World", workload: Workload) -> list[Chunk]:
-    """The bonus portions it could take next, best first; empty if it misses anything that it asked for."""
+def bonus_chunks(world: Holdings, workload: Workload) -> list[Chunk]:
+    """The bonus portions it could take next, best first. It must miss nothing that it asked for."""
     found: list[Chunk] = []
-    if world.need(workload.id).chunk is not None:
-        return found
     for group in by_priority(workload):
         have, idle = candidates(world, workload, group)
         if group.elastic:

@@ -8,34 +8,37 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
-from pliant.model.quantity import Resources
+from pliant.model.machine import DEFAULT_POOL, Node, NodePool
 from pliant.model.reason import HOLDS, Reason
-from pliant.model.tenancy import UNLIMITED, Department, Project, Queue
-from pliant.model.workload import Desired, Task, TaskPhase, Workload
-from pliant.sched.shares import standings
-from pliant.sched.shares.fair_share import INFINITE
-from pliant.sched.world import sanity
+from pliant.model.tenancy import Department, Project
+from pliant.model.workload import Desired, Task, TaskKey, TaskPhase, Workload
+from pliant.sched.world.chunks import NOTHING_MORE, Chunk, Need
 from pliant.sched.world.claims import Claims
 from pliant.sched.world.membership import Membership
 from pliant.sched.world.node_affinity import demands_of, puts_off
-from pliant.sched.world.nodes import NodeState, TaskKey
-from pliant.sched.world.portions import NOTHING_MORE, Need, need_of
-from pliant.sched.world.queue_tree import NOTHING, department_key
+from pliant.sched.world.node_classes import PLAIN, Domain, NodeClass, Spec, spec_of
+from pliant.sched.world.nodes import NodeState
+from pliant.sched.world.portions import need_of
+from pliant.sched.world.queue_tree import NOTHING
 from pliant.sched.world.rows import WORLD_ROWS, Row
+from pliant.sched.world.sanity import flaw
 
 
 class World(Claims):
     def __init__(self) -> None:
         super().__init__()
-        self._held: dict[str, dict[Any, Any]] = {  # the mapping of each kind of rows
+        self._classes: dict[tuple[object, ...], NodeClass] = {}
+        self.places: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}  # see topology.paths
+        self.likings: dict[object, tuple[int, ...]] = {}  # see eligibility.best_first
+        self.shunned: dict[str, None] = {}  # nodes with a taint that puts off
+        self._slots: dict[str, dict[Any, Any]] = {  # the mapping of each kind of rows
             kind.slot: getattr(self, kind.slot, {}) for kind in WORLD_ROWS.kinds
         }
         self.suspects: dict[str, None] = {}  # nodes on which a claim may have become void
         self.ending: dict[str, None] = {}  # workloads that shall not run (any more)
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
-        self.elastic, self.holders, self.kinds = sets.elastic, sets.holders, sets.kinds
+        self.elastic, self.holders, self.alike = sets.elastic, sets.holders, sets.alike
         self.flaws: dict[str, Reason] = {}  # why nothing is decided about a workload: it is held, or a flaw
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
@@ -43,27 +46,6 @@ class World(Claims):
         self._needs_found: dict[str, Need | None] = {}  # of those that hypotheses touch, as they were before
 
     # ------------------------------------------------------------------ reading
-    @property
-    def queues(self) -> dict[str, Queue]:
-        """Departments and projects by id; a project hides a department of the same id."""
-        return {**self.departments, **self.projects}
-
-    def deserved(self, queue: str, pool: str = DEFAULT_POOL) -> Resources:
-        """The quota of a project or department by id, derived ones worked out; UNLIMITED where unbounded."""
-        key = queue if queue in self.projects else department_key(queue)
-        return Resources(*(UNLIMITED if it >= INFINITE else it for it in standings.deserved(self, key, pool)))
-
-    def requested(self, queue: str, pool: str = DEFAULT_POOL) -> Resources:
-        """What its workloads claim in a pool and still ask for there."""
-        key = queue if queue in self.projects else department_key(queue)
-        self.settle()
-        pending = standings.pending(self, first=True).get(pool, {})
-        total = self.claimed(key, pool)
-        for project, lacks in pending.items():
-            if key in self.path(project):
-                total = total.plus(lacks)
-        return total
-
     def need(self, workload: str) -> Need:
         """What it misses and could have, as of now."""
         need = self._needs.get(workload)
@@ -75,27 +57,42 @@ class World(Claims):
             )
         return need
 
+    def asks(self, chunk: Chunk) -> bool:
+        """True if this is still what its workload asks for next."""
+        now = self.need(chunk.workload.id).chunk
+        return now is chunk or now == chunk
+
     @property
     def strays(self) -> list[TaskKey]:
         """Tasks that claim or carry something which is not there, sorted."""
         return sorted(self._strays)
 
-    @property
-    def faults(self) -> list[str]:
-        """Rows that contradict the rest, one sentence each. Everything else is scheduled as ever."""
-        return list(sanity.faults(self))
+    def node_class(self, pool: str, types: tuple[str, ...], spec: Spec = PLAIN) -> NodeClass:
+        """Open nodes of a pool, of these types (none: all), narrowed further."""
+        cls = self._classes.get((pool, types, spec))
+        if cls is None:
+            cls = Domain(pool, types, spec) if spec != PLAIN else NodeClass(pool, types)
+            self._classes[pool, types, spec] = cls
+            for name in sorted(self.nodes):
+                if cls.takes(self.nodes[name]):
+                    cls.add(self.nodes[name])
+        return cls
+
+    def narrowed(self, cls: NodeClass, spec: Spec) -> NodeClass:
+        """The same nodes as far as they meet another spec."""
+        return cls if spec == spec_of(cls) else self.node_class(cls.pool, cls.types, spec)
 
     # ------------------------------------------------------------------ rows
     def rows(self, without: Collection[type[Row]] = ()) -> Iterator[Row]:
         """All of them but some kinds, in an order in which the same world can be built of them."""
         for kind in WORLD_ROWS.kinds:
             if kind.row not in without:
-                yield from map(_row_of, self._held[kind.slot].values())
+                yield from map(_row_of, self._slots[kind.slot].values())
 
     def known(self, row: Row) -> Row | None:
         """The row of the same identity."""
         kind = WORLD_ROWS.of(row)
-        held = self._held[kind.slot]
+        held = self._slots[kind.slot]
         if not kind.held_by:
             found = held.get(kind.key(row))
             return None if found is None else _row_of(found)
@@ -115,7 +112,7 @@ class World(Claims):
                 self._put_node(row.name, row)
             case Project() | Department():
                 with self._recharged([row.id] if isinstance(row, Project) else self._below(row.id)):
-                    self._held[kind.slot][row.id] = row
+                    self._slots[kind.slot][row.id] = row
                 self._touch_all(row.id)
             case NodePool():
                 if isinstance(known := self.known(row), NodePool) and known.name != row.name:
@@ -123,7 +120,7 @@ class World(Claims):
                 self.pools[row.name] = row
                 self._repool()
             case _:  # nothing is derived from it
-                self._held[kind.slot][kind.key(row)] = row
+                self._slots[kind.slot][kind.key(row)] = row
 
     def drop(self, row: Row) -> None:
         """Forget a row; one that is not there is fine. Only between cycles. Raises UnknownKind."""
@@ -138,7 +135,7 @@ class World(Claims):
                 self._put_node(row.name, None)
             case Project() | Department():
                 with self._recharged([row.id] if isinstance(row, Project) else self._below(row.id)):
-                    self._held[kind.slot].pop(row.id, None)
+                    self._slots[kind.slot].pop(row.id, None)
                 self._touch_all(row.id)
             case NodePool():
                 if isinstance(known := self.known(row), NodePool):
@@ -146,7 +143,7 @@ class World(Claims):
                 self.pools.setdefault(DEFAULT_POOL, NodePool(DEFAULT_POOL, DEFAULT_POOL))
                 self._repool()
             case _:
-                self._held[kind.slot].pop(kind.key(row), None)
+                self._slots[kind.slot].pop(kind.key(row), None)
 
     def _put_task(self, row: Task) -> None:
         key = row.key
@@ -193,7 +190,7 @@ class World(Claims):
         if known is None or known.groups != row.groups or known.held != row.held:
             self._sort_members(row.id)
             self.flaws.pop(row.id, None)
-            if found := HOLDS[row.held]() if row.held else sanity.flaw(row):
+            if found := HOLDS[row.held]() if row.held else flaw(row):
                 self.flaws[row.id] = found
         self._demands[row.id] = demands_of(row)
         if row.desired is Desired.RUNNING and not row.phase.final:
@@ -263,7 +260,7 @@ class World(Claims):
         return DEFAULT_POOL
 
     # ------------------------------------------------------------------ indexes
-    def settle(self) -> None:
+    def update_sets(self) -> None:
         """Bring the sets of wanting, stretched, elastic and holding workloads up to date."""
         for wid in self._touched:
             workload = self.workloads.get(wid)
@@ -335,18 +332,13 @@ class World(Claims):
         else:
             self.adrift[key] = None
 
-    def knows(self, placement: Placement) -> bool:
-        """True if its node and all its devices are there."""
-        node = self.nodes.get(placement.node)
-        return node is not None and node.knows(placement)
-
     def _touches(self, key: TaskKey, node: str) -> bool:
         return any(p is not None and p.node == node for p in (self._claims.get(key), self.tasks[key].carries))
 
     # ------------------------------------------------------------------ proof
     def snapshot(self) -> dict[str, object]:
         """Everything derived, comparable between worlds whatever the order in which their rows came."""
-        self.settle()
+        self.update_sets()
         return {
             "nodes": {name: self.nodes[name].numbers() for name in sorted(self.nodes)},
             "capacity": {pool: size for pool, size in sorted(self.capacity.items()) if size != NOTHING},
@@ -355,8 +347,8 @@ class World(Claims):
             **{name: sorted(getattr(self, name)) for name in ("wanting", "broken", "stretched", "elastic")},
             **{name: sorted(getattr(self, name)) for name in ("ending", "adrift", "strays", "suspects")},
             "asked": self.asked.sums(),
-            "bound": (self.rates, self.reserves, {k: v for k, v in sorted(self._bound_use.items()) if v}),
-            "kinds": sorted(sorted(alike) for alike in self.kinds.values()),
+            "bound": (self.rates, self.reserves, {k: v for k, v in sorted(self.bound_use.items()) if v}),
+            "alike": sorted(sorted(alike) for alike in self.alike.values()),
             "holders": {project: sorted(wids) for project, wids in sorted(self.holders.items()) if wids},
         }
 
@@ -364,7 +356,7 @@ class World(Claims):
         """Another world built from the same rows."""
         world = World()
         for kind in WORLD_ROWS.kinds:
-            held = self._held[kind.slot]
+            held = self._slots[kind.slot]
             for key in sorted(held):
                 world.put(_row_of(held[key]))
         return world

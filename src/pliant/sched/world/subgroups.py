@@ -2,13 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pliant.model.topology import Within
-from pliant.model.workload import SubGroup, Task, TaskGroup, TaskPhase, Workload
-
-if TYPE_CHECKING:
-    from pliant.sched.world.state import World
+from pliant.model.workload import SubGroup, TaskGroup, Workload
 
 PortionOf = Callable[[TaskGroup], int]
 """Tasks that a group at its minimum would take next; 0: none."""
@@ -198,16 +194,3 @@ def spares(workload: Workload, root: Level, have: Mapping[str, int]) -> bool:
     if not workload.subgroups and workload.min_groups is None:
         return False
     return any(count and surplus(root, name, have) for name, count in have.items())
-
-
-def spare_part(world: "World", victim: Workload, row: Task) -> tuple[tuple[str, str], ...]:
-    """Tasks with a claim of the smallest part around one of them that the core does without; often none."""
-    if not victim.subgroups and victim.min_groups is None:
-        return ()
-    have: dict[str, int] = {}
-    for task in world.tasks_of(victim.id):
-        if task.phase is TaskPhase.SUCCEEDED or world.claim_of(task.key) is not None:
-            have[task.group] = have.get(task.group, 0) + 1
-    names = {group.name for group in surplus(tree(victim), row.group, have)}
-    held = (task.key for task in world.tasks_of(victim.id) if task.group in names)
-    return tuple(key for key in held if world.claim_of(key) is not None)

@@ -1,42 +1,43 @@
-"""What a victim is told: the decision about it, with its reason."""
+"""The decisions about victims, each with its reason."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
 
 from pliant.model.machine import Placement
+from pliant.model.workload import TaskKey
 from pliant.sched.plan import Decision, Verb
-from pliant.sched.preemption.victims import Rules, Unit
-from pliant.sched.world.nodes import TaskKey
-from pliant.sched.world.portions import Step
+from pliant.sched.preemption.attempt import Attempt, Unit
+from pliant.sched.preemption.policy import Policy
+from pliant.sched.world.chunks import Step
 
 
-def tell(rules: Rules, units: Iterable[Unit], before: Mapping[str, dict[TaskKey, Placement | None]]) -> None:
-    """Record what was taken: one decision per workload. `before`: what its tasks claimed.
+def decisions(policy: Policy, attempt: Attempt) -> Iterator[Decision]:
+    """One for each workload that something was taken of.
 
     They stand in the order in which workloads lost their last unit: rightful with all before it gone.
     """
     taken: dict[str, list[Unit]] = {}
-    for unit in units:
+    for unit in attempt.units:
         mine = taken[unit.workload] = taken.pop(unit.workload, [])
         mine.append(unit)
     for wid, mine in taken.items():
-        decision = told(rules, wid, mine, before[wid])
+        decision = _decision(policy, wid, mine, attempt.before[wid])
         if decision is not None:
-            rules.cycle.record(decision)
+            yield decision
 
 
-def told(
-    rules: Rules, wid: str, mine: list[Unit], claimed: dict[TaskKey, Placement | None]
+def _decision(
+    policy: Policy, wid: str, mine: list[Unit], claimed: dict[TaskKey, Placement | None]
 ) -> Decision | None:
     """The decision about a victim that lost these units; None if it has all that it claimed before."""
-    world = rules.world
+    world = policy.world
     victim = world.workloads[wid]
     if len(mine) == len(claimed) == 1 and mine[0].step is Step.CORE and mine[0].again is None:
         key, place = next(iter(claimed.items()))
         rest = world.need(wid)
         if place is not None and not rest.holds and rest.chunk is not None and rest.chunk.step is Step.CORE:
-            gpu, winner = place.gpu, rules.chunk.workload.id  # the most frequent: all it has is gone
-            reason = rules.reason(victim, gpu, mine[0].priority)
-            return Decision(Verb.EVICT, rules.action, wid, (key[1],), gpu, 0, reason, winner)
+            gpu, winner = place.gpu, policy.chunk.workload.id  # the most frequent: all it has is gone
+            reason = policy.reason(victim, gpu, mine[0].priority)
+            return Decision(Verb.EVICT, policy.action, wid, (key[1],), gpu, 0, reason, winner)
     before = {key: claim for key, claim in claimed.items() if claim != world.claim_of(key)}
     if not before:
         return None
@@ -54,15 +55,15 @@ def told(
     priority = max(unit.priority for unit in mine)
     bonus = all(unit.step is Step.BONUS for unit in mine)
     if lost_core and chunk is not None and chunk.step is Step.CORE:
-        verb, reason = Verb.EVICT, rules.reason(victim, lost, priority)
+        verb, reason = Verb.EVICT, policy.reason(victim, lost, priority)
     elif moved:
         verb = Verb.MOVE
         places = [claim.node for claim in before.values() if claim is not None]
         targets = [claim.node for claim in after.values() if claim is not None]
         wanted = lost > 0 and any(unit.step is Step.WANTED for unit in mine)
-        reason = rules.reason(victim, lost, priority) if wanted else rules.moved(places, targets, lost)
+        reason = policy.reason(victim, lost, priority) if wanted else policy.moved(places, targets, lost)
     else:
-        verb, reason = Verb.SHRINK, rules.shrunk(lost) if bonus else rules.reason(victim, lost, priority)
+        verb, reason = Verb.SHRINK, policy.shrunk(lost) if bonus else policy.reason(victim, lost, priority)
     names = tuple(key[1] for key in sorted(before))
-    winner = rules.chunk.workload.id
-    return Decision(verb, rules.action, wid, names, gpu_before, gpu_after, reason, winner)
+    winner = policy.chunk.workload.id
+    return Decision(verb, policy.action, wid, names, gpu_before, gpu_after, reason, winner)

@@ -1,4 +1,4 @@
-"""The walk: with victims=youngest the loss is spread, queue by queue, as the queues stand after each loss."""
+"""The eviction order: with victims=youngest, after each loss the queues are compared again."""
 
 import pytest
 

@@ -1,19 +1,18 @@
-"""Victims for work that must lie in one domain: each domain is tried, the cheapest is kept."""
+"""Topology search: for work that must lie in one domain each domain is tried, and the cheapest is kept."""
 
 from collections.abc import Callable, Sequence
 
 from pliant.model.machine import Placement
-from pliant.model.workload import TaskGroup
+from pliant.model.workload import TaskGroup, TaskKey
 from pliant.sched.placement import fit, topology
-from pliant.sched.preemption.price_cache import Heaps
-from pliant.sched.preemption.victims import Cost, Unit
-from pliant.sched.world.nodes import NodeClass, TaskKey
-from pliant.sched.world.portions import Part
+from pliant.sched.preemption.attempt import Cost, Heaps, Unit
+from pliant.sched.world.chunks import Part
+from pliant.sched.world.node_classes import NodeClass
 from pliant.sched.world.state import World
 from pliant.sched.world.subgroups import Level
 
 
-class Nearby:
+class TopologySearch:
     """Places a chunk along its tree. `units` is what was taken: undone together with the journal."""
 
     def __init__(

@@ -1,0 +1,202 @@
+"""Which attempts a victim search makes, in order: each is told what those before it came upon."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pliant.sched.preemption.attempt import Aim, Attempt, Effort, SearchMode
+from pliant.sched.preemption.policy import Policy
+from pliant.sched.preemption.price_cache import PriceCache
+from pliant.sched.world.chunks import Step
+from pliant.sched.world.node_classes import NodeClass
+
+AIMS = tuple(Aim)
+
+FEW = 16
+"""Among more units lighter ones are not looked for, and none is left out by placing everything anew."""
+
+ELSEWHERE = 4
+"""So many times what moves is looked for once more without those that have no other place."""
+
+
+class Modes:
+    """Of one search: iterate, simulate each mode, and note the attempt before asking for the next."""
+
+    def __init__(self, policy: Policy, effort: Effort, prices: PriceCache, cls: NodeClass) -> None:
+        self._policy = policy
+        self._world = policy.world
+        self._effort = effort
+        self._prices = prices
+        self._cls = cls
+        self._settings = policy.grounds.places.settings
+        self._each = len(cls.nodes) * len(policy.chunk.parts)  # refinements that one more attempt costs
+        self._mark = self._world.checkpoint()
+        self._sheltered = frozenset(policy.grounds.churn.spent())
+        self._met = Attempt(self._world, SearchMode())  # all that the attempts came upon
+        self._best: dict[Aim, Attempt] = {}
+        self.last = self._met  # the attempt that was made last
+        self.shown: Attempt | None = None  # the attempt that the world shows; None: it is as it was
+
+    def note(self, attempt: Attempt) -> None:
+        self.last = self.shown = attempt
+        met = self._met
+        met.spared.update(attempt.spared)
+        met.denied |= attempt.denied
+        met.overdrawn |= attempt.overdrawn
+        met.returns = met.returns or attempt.returns
+        met.outwaited = met.outwaited or attempt.outwaited
+
+    def back(self) -> None:
+        """The world as it was; what holds can be had again."""
+        if self.last.found and self.last.claims is None:
+            self.last.claims = self._world.since(self._mark)
+        self._world.undo(self._mark)
+        self.shown = None
+
+    def __iter__(self) -> Iterator[SearchMode]:
+        """What is worth an attempt, in order, by what those before it came upon."""
+        for aim in AIMS:
+            for mode in self._of_aim(aim) if self._called_for(aim) else ():
+                yield mode
+                if self.last.found:
+                    self._best[aim] = self.last
+                    yield from self._lighter(aim)
+                    break
+            if self._best and not self._met.spared:
+                return  # nothing could change the answer
+
+    def _called_for(self, aim: Aim) -> bool:
+        """True if an aim may still change the answer."""
+        if aim is Aim.TAKE:
+            return True
+        if aim is Aim.WAIT:
+            return bool(self._met.spared)
+        if self._met.protected or self._best.keys() - {Aim.WAIT} or self._waits():
+            return False
+        return self._may_relocate() if aim is Aim.RELOCATE else bool(self._met.denied)
+
+    def _may_relocate(self) -> bool:
+        """True if a core may be had by taking and moving together."""
+        moves = self._policy.resettles and self._settings.consolidation_victims != 0
+        return moves and self._policy.chunk.step is Step.CORE and len(self._cls.nodes) > 1
+
+    def _of_aim(self, aim: Aim) -> Iterator[SearchMode]:
+        """As it comes, then by the policy's own bound, then beginning with each other workload.
+
+        What would come straight back is avoided from the start only where it was found otherwise. Where more
+        is taken from a project than its budget allows, all is tried once more without that project.
+        """
+        policy, met = self._policy, self._met
+        relocates = aim in (Aim.RELOCATE, Aim.UNBOUNDED) and self._may_relocate()
+        sheltered = frozenset() if aim is Aim.UNBOUNDED else self._sheltered
+        more: frozenset[str] | None = None
+        while more is None or more:
+            met.overdrawn, met.returns = set(), False
+            for lasting in (False, True):
+                mode = SearchMode(aim, lasting, relocates=relocates, sheltered=sheltered)
+                yield mode
+                for _ in range(ELSEWHERE if policy.moves else 0):
+                    if self.last.homeless <= mode.keeps:
+                        break  # nobody stood in the way who has no other place
+                    mode = replace(mode, keeps=mode.keeps | self.last.homeless)
+                    yield mode
+                self.back()
+                if policy.lacking() is not None:
+                    yield replace(mode, own_bound=True)
+                    self.back()
+                for wid in self._others(frozenset()) if policy.in_turn and not self._loose() else ():
+                    if self._effort.refinements < self._each:
+                        break
+                    self._effort.refinements -= self._each
+                    yield replace(mode, first=wid)
+                if not met.returns:
+                    break
+            more = frozenset(met.overdrawn - sheltered)
+            sheltered |= more
+            met.denied |= more
+            if aim is not Aim.UNBOUNDED:
+                self._sheltered = sheltered
+
+    def _lighter(self, aim: Aim) -> Iterator[SearchMode]:
+        """While the budget lasts: without a victim, and beginning with another that may be enough alone."""
+        policy, met, units = self._policy, self._met, self.last.units
+        if policy.moves or not units or len(units) > FEW or not self._settings.refine:
+            return
+        if len(units) == 1 and units[0].gpu <= policy.adding.gpu:
+            return  # what is taken of one alone, and no more than is asked for
+        if self._effort.refinements < self._each:
+            return
+        base = replace(self.last.mode, own_bound=False, first="")
+        overdrawn, denied = set(met.overdrawn), set(met.denied)
+        tried: set[SearchMode] = set()
+        self.back()
+        others = not (policy.in_turn and self._loose())
+        while self._effort.refinements >= self._each:
+            ways = (way for way in self._ways(base, self._best[aim], others) if way not in tried)
+            mode = next(ways, None)
+            if mode is None:
+                break
+            tried.add(mode)
+            self._effort.refinements -= self._each
+            yield mode
+            if self.last.found and self.last.price < self._best[aim].price:
+                self._best[aim] = self.last
+                self.last.heaps = {}  # prices of nodes that changed are not known
+        met.overdrawn, met.denied = overdrawn, denied
+
+    def _ways(self, base: SearchMode, best: Attempt, others: bool) -> Iterator[SearchMode]:
+        """Other ways than the one that led to the best; `others`: others may go first."""
+        victims = frozenset(it.workload for it in best.units if it.step is Step.CORE and it.again is None)
+        for wid in sorted(victims, key=self._prices.rank, reverse=True):
+            yield replace(base, keeps=frozenset([wid]))
+        for wid in self._others(victims) if best.price[0] and others else ():
+            if (1, self._world.gpu_of(wid)) <= best.price[:2]:
+                yield replace(base, first=wid)
+
+    def _others(self, victims: frozenset[str]) -> list[str]:
+        """Who else holds GPUs, the largest first."""
+        world, own = self._world, self._policy.chunk.workload.id
+        found = [
+            wid
+            for project, holders in sorted(world.holders.items())
+            if project in world.projects
+            for wid in holders
+            if wid not in victims and wid != own and world.gpu_of(wid)
+        ]
+        return sorted(found, key=lambda wid: (-world.gpu_of(wid), self._prices.rank(wid)))
+
+    def _loose(self) -> bool:
+        """True if somebody else holds what goes before anybody's core: bonus, or what this cycle gave it."""
+        world, own = self._world, self._policy.chunk.workload.project
+        given = {wid for wid, _ in world.changed() if world.gpu_of(wid) and world.given_now(wid)}
+        lent = {wid for wid in world.stretched if world.need(wid).bonus_gpu}
+        return any(world.workloads[wid].project != own for wid in given | lent)
+
+    # ------------------------------------------------------------------ the answer
+    def _waits(self) -> bool:
+        """True if less would be lost once the minimum run time of others has passed: worth waiting for."""
+        met, taken, ideal = self._met, self._best.get(Aim.TAKE), self._best.get(Aim.WAIT)
+        if ideal is None or (taken is not None and taken.price[:2] <= ideal.price[:2]):
+            return False
+        waited_for = {unit.workload for unit in ideal.units if unit.workload in met.spared}
+        if waited_for:
+            last = max(waited_for, key=lambda wid: (met.spared[wid], wid))
+            rule = self._policy.guarantee(self._world.workloads[last])
+            met.protected = last, met.spared[last], rule
+            met.wake = min(met.spared.values())  # another, as good, may be free to go before
+        return bool(waited_for)
+
+    def chosen(self) -> Attempt:
+        """The best attempt of the first aim that was reached, else what was come upon."""
+        met, churn = self._met, self._policy.grounds.churn
+        if self._waits():
+            return met
+        found = self._best.get(Aim.TAKE) or self._best.get(Aim.RELOCATE)
+        if found is not None:
+            found.outwaited = met.outwaited
+            if met.spared or self._sheltered or found.mode.aim is not Aim.TAKE:
+                found.heaps = {}  # they are not what the next search would find
+            return found
+        if Aim.UNBOUNDED in self._best:
+            met.withheld = min(met.denied, key=lambda each: (churn.until(each), each))
+            met.wake = churn.until(met.withheld)
+        return met

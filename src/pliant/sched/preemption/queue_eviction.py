@@ -1,0 +1,57 @@
+"""Queue eviction: what queues must give up first, because the chunk would break a limit of theirs."""
+
+from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Unit
+from pliant.sched.preemption.policy import Policy
+from pliant.sched.preemption.price_cache import PriceCache
+from pliant.sched.shares.admission import Refusal
+from pliant.sched.world.chunks import Step
+
+
+def relieved(policy: Policy, prices: PriceCache, effort: Effort, attempt: Attempt) -> bool:
+    """Take from queues whose limit the chunk would break until it no longer does."""
+    world = policy.world
+    while (limit := _limit(policy, attempt)) is not None:
+        if limit.quota:
+            return False
+        lacks = limit.used + limit.asked - limit.allowed
+        best: tuple[tuple[bool, bool, int, Cost], Unit] | None = None
+        for project, holders in sorted(world.holders.items()):
+            if limit.key not in world.path(project):
+                continue
+            for wid in sorted(holders):
+                unit = _least(policy, attempt, wid, limit.resource)
+                if unit is not None:
+                    # One that is enough alone; else portions before cores, and of these the largest.
+                    enough = limit.resource != "gpu" or unit.gpu >= lacks
+                    core, size = not enough and unit.step is Step.CORE, 0 if enough else -unit.gpu
+                    found = (not enough, core, size, prices.of([unit]))
+                    if best is None or found < best[0]:
+                        best = (found, unit)
+        if best is None or not effort.spend(1):
+            return False
+        attempt.take(best[1])
+        attempt.units.append(best[1])
+    return True
+
+
+def _limit(policy: Policy, attempt: Attempt) -> Refusal | None:
+    """The limit that the chunk would break now, or, where the attempt asks for that, the policy's own."""
+    found = policy.shares.refuse(policy.chunk, policy.pool, policy.adding)
+    return policy.lacking() if found is None and attempt.mode.own_bound else found
+
+
+def _least(policy: Policy, attempt: Attempt, wid: str, resource: str) -> Unit | None:
+    """The least of a resource (gpu, cpu, memory) that this workload can lose in this pool."""
+    world, found = policy.world, []
+    for key in reversed(world.keys_of(wid)):
+        claim = world.claim_of(key)
+        if (
+            claim is None
+            or world.pool_of(claim.node) != policy.pool
+            or not getattr(claim.resources, resource)
+        ):
+            continue
+        unit = policy.unit(attempt, key, claim.shares[-1].gpu if claim.shares else None)
+        if unit is not None and unit.again is None:
+            found.append(unit)
+    return max(found, key=lambda unit: unit.step, default=None)

@@ -1,0 +1,87 @@
+"""What a workload asks for next, and what it still lacks: the words in which the core speaks of it."""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from pliant.model.quantity import Resources
+from pliant.model.workload import Desired, Phase, Request, TaskGroup, Workload
+
+
+class Step(IntEnum):
+    """How dear a portion is: what is taken last comes first."""
+
+    __hash__ = int.__hash__  # an Enum's own is a call in Python, and chunks are hashed all the time
+
+    CORE = 0
+    WANTED = 1
+    BONUS = 2
+
+
+class Part(NamedTuple):
+    """What one task shall get: a place for `request`, or (`extends`) so many devices more where it sits."""
+
+    task: tuple[str, str]
+    request: Request
+    extends: bool = False
+    most: int = 0  # devices that the task would like in the end; its core prefers a node that has them
+
+
+class Chunk(NamedTuple):
+    """What a workload asks for next; all of it or nothing."""
+
+    workload: Workload
+    step: Step
+    parts: tuple[Part, ...]
+    resources: Resources  # what it asks for; requests by GPU memory count no GPUs here: see admission.asked
+    by_memory: bool  # some part asks for GPU memory
+    extends: bool  # it is bound to the node where its task sits
+    shape: int  # two chunks of equal shape (that do not extend) fit the same nodes
+    reached: Step  # what its workload holds already: CORE below its core, WANTED at it, BONUS above it
+    priority: int  # of its group; of a core the highest of its groups
+
+
+class Need(NamedTuple):
+    """Where a workload stands between nothing and everything it could have."""
+
+    chunk: Chunk | None  # its next core or wanted portion
+    lacks: Resources  # all of its core and wanted that it has not; GPU memory requests are in lacks_memory
+    lacks_memory: tuple[tuple[Request, int], ...]  # (request by GPU memory, how often)
+    holds: bool  # claims anything
+    bonus: int  # devices or tasks held beyond what is wanted
+    bonus_gpu: int  # milli-GPUs of that
+    stretchable: bool  # could take (more) bonus if there were room
+    broken: bool  # it holds something, but not all of its core
+    failed: bool = False  # some task of the chunk is or was in back-off
+
+
+NOTHING_MORE = Need(None, Resources(), (), False, 0, 0, False, False)
+SERVED = NOTHING_MORE._replace(holds=True)
+
+
+def priority_of(workload: Workload, group: TaskGroup) -> int:
+    """Of a portion of this group."""
+    return workload.priority if group.priority is None else group.priority
+
+
+def core_priority(workload: Workload) -> int:
+    """The highest of the groups that its core consists of."""
+    groups = workload.groups
+    if len(groups) == 1:
+        return workload.priority if groups[0].priority is None or not groups[0].min else groups[0].priority
+    return max((priority_of(workload, group) for group in groups if group.min), default=workload.priority)
+
+
+def by_priority(workload: Workload) -> list[TaskGroup]:
+    """Its groups in the order in which they get portions."""
+    return sorted(workload.groups, key=lambda group: -priority_of(workload, group))
+
+
+def waiting_since(workload: Workload) -> int:
+    """Since when (ms) it waits: since it was submitted, or stopped for others; for more, once it runs."""
+    waits = workload.phase not in (Phase.RUNNING, Phase.UPDATING, Phase.DEGRADED, Phase.INITIALIZING)
+    return max(workload.created, workload.phase_since) if waits else workload.created
+
+
+def workload_open(workload: Workload) -> bool:
+    """True if its owner wants it to run and it has not ended."""
+    return workload.desired is Desired.RUNNING and not workload.phase.final

@@ -1,0 +1,26 @@
+"""What a request comes to on one device."""
+
+from pliant.model.machine import Gpu, Share
+from pliant.model.quantity import GPU
+from pliant.model.workload import Request
+
+
+def portion_of(memory: int, device_memory: int) -> int:
+    """Thousandths of a device that an amount of memory comes to, rounded up; over GPU if it is too small."""
+    return -(-memory * GPU // device_memory) if device_memory > 0 else GPU + 1
+
+
+def estimate(request: Request, device_memory: int) -> int:
+    """Milli-GPUs of a request if it landed on devices of this memory."""
+    if request.gpu_memory:
+        return request.devices * min(GPU, portion_of(request.gpu_memory, device_memory))
+    return request.devices * request.portion
+
+
+def share_on(gpu: Gpu, request: Request) -> Share:
+    """What a request takes of one device; its portion is over GPU where it can never fit."""
+    if request.gpu_memory:
+        return Share(gpu.uuid, portion_of(request.gpu_memory, gpu.memory), request.gpu_memory)
+    if request.portion >= GPU:
+        return Share(gpu.uuid, GPU, gpu.memory)
+    return Share(gpu.uuid, request.portion, request.portion * gpu.memory // GPU)

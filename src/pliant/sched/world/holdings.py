@@ -1,0 +1,51 @@
+"""Tasks and what they claim: all that tells what a workload has and what it lacks."""
+
+from collections.abc import Sequence
+
+from pliant.model.machine import Placement
+from pliant.model.workload import Task, TaskKey, Workload
+
+
+class Holdings:
+    """Rows of workloads and tasks, with the claims as they are now, hypotheses included."""
+
+    def __init__(self) -> None:
+        self.workloads: dict[str, Workload] = {}
+        self.tasks: dict[TaskKey, Task] = {}
+        self._members: dict[
+            str, list[TaskKey]
+        ] = {}  # by workload, in the order of its groups and their index
+        self._claims: dict[TaskKey, Placement] = {}
+        self._shapes: dict[tuple[object, ...], int] = {}
+
+    def tasks_of(self, workload: str) -> list[Task]:
+        """Its tasks in the order of its groups and their index."""
+        return [self.tasks[key] for key in self._members.get(workload, ())]
+
+    def keys_of(self, workload: str) -> list[TaskKey]:
+        return self._members.get(workload, [])
+
+    def claim_of(self, key: TaskKey) -> Placement | None:
+        """What the task claims now, hypotheses included."""
+        return self._claims.get(key)
+
+    def gpu_of(self, workload: str) -> int:
+        """Milli-GPUs that it claims now."""
+        total = 0
+        for key in self._members.get(workload, ()):
+            claim = self._claims.get(key)
+            if claim is not None:
+                total += claim.gpu
+        return total
+
+    def shape_of(self, requests: tuple[object, ...]) -> int:
+        """A number for what a chunk asks for: equal for equal requests."""
+        return self._shapes.setdefault(requests, len(self._shapes))
+
+    def given_now(self, workload: str) -> bool:
+        """True if all it has was given in this very cycle: to take it back costs nothing."""
+        return all(row.claims is None and row.carries is None for row in self.tasks_of(workload))
+
+    def nearness(self, workload: Workload, keys: Sequence[TaskKey]) -> tuple[object, ...]:
+        """What else but their requests tells the nodes for some of its tasks."""
+        raise NotImplementedError
