@@ -63,7 +63,6 @@ USAGE = [
     ("logs a1 --since-time yesterday", "--since-time yesterday: not a time such as 2026-01-31T12:00:00Z."),
     ("list nodes -A", "--watch and --all-projects are for lists of jobs."),
     ("list things", "'things' cannot be listed. Use one of jobs, projects, nodes, clusters."),
-    ("project create Team_A --quota 2", "'Team_A' is no name for a project: "),
     ("project create a --quota two", "--quota two: not a number such as 2 or 0.5."),
     ("project create a --quota 2 --limit 1", "--limit 1 is below --quota 2."),
     (

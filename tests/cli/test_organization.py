@@ -167,7 +167,6 @@ WRONG = [
     ("project update a --resources nodepool=x,nodepool=y", "nodepool is named twice"),
     ("project update a --resources nodepool=x,preempt-min-runtime=-1", "preempt-min-runtime -1: not a time"),
     ("nodepool update default --gpu-placement heap", "Invalid value for '--gpu-placement'"),
-    ("topology create Room --levels zone", "'Room' is no name for a topology"),
     ("topology create room", "Missing option '--levels'"),
     ("node label node-1 gpu", "'gpu': expected KEY=VALUE, or KEY- to take the label away."),
     ("node label node-1", "Missing argument"),

@@ -244,14 +244,6 @@ class Inference(Identity, total=False):
 
 AnySubmission = Submission | Distributed | Inference
 
-PATHS = {
-    "Training": "trainings",
-    "Workspace": "workspaces",
-    "Distributed": "distributed",
-    "Inference": "inferences",
-}
-"""Kinds of workload and what follows /api/v1/workloads/ in their paths."""
-
 
 class Submitted(TypedDict):
     """Answer to a submission."""

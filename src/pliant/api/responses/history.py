@@ -10,6 +10,7 @@ from pliant.model.event import Event, EventKind
 from pliant.model.reason import MayRead
 from pliant.model.reason.told import again
 from pliant.model.workload import Phase
+from pliant.wire import workload as wire
 
 MILLI_GPU_HOUR = 1000 * 3_600_000
 """Milli-GPU-ms of one GPU-hour."""
@@ -36,8 +37,10 @@ _PHASES = {
 """Kinds of events that say which phase a workload has come to."""
 
 
-def event_item(view: WorkloadView, number: int, event: Event, may_read: MayRead | None = None) -> Item:
-    """A wire.EventItem without what this reader may not be told; `number` is its place in all history."""
+def event_item(
+    view: WorkloadView, number: int, event: Event, may_read: MayRead | None = None
+) -> wire.EventItem:
+    """Without what this reader may not be told; `number` is its place in all history."""
     workload = view.workload
     involved = {
         "uid": workload.id,
@@ -65,13 +68,13 @@ def seen(event: Event, may_read: MayRead) -> Event:
     return replace(event, message=less.text(event.at), numbers=less.numbers, names=less.names)
 
 
-def happening(number: int, event: Event) -> Item:
-    """A wire.EventItem about something that is no workload."""
+def happening(number: int, event: Event) -> wire.EventItem:
+    """About something that is no workload."""
     kind, _, identity = event.subject.partition("/")
     return _item(number, event, {"kind": kind.capitalize(), "name": identity or kind})
 
 
-def _item(number: int, event: Event, involved: dict[str, str]) -> Item:
+def _item(number: int, event: Event, involved: dict[str, str]) -> wire.EventItem:
     return {
         "createdAt": stamp(event.at),
         "type": "Warning" if event.kind in _WARNINGS else "Normal",
@@ -100,8 +103,7 @@ def record_item(view: WorkloadView, number: int, event: Event) -> Item:
     return {"meta": {"creationTimestamp": stamp(event.at), "type": kind}, "spec": spec}
 
 
-def outcome_item(outcome: Outcome) -> Item:
-    """A wire.Outcome."""
+def outcome_item(outcome: Outcome) -> wire.Outcome:
     return {
         "phase": outcome.phase.value,
         "exitCode": outcome.exit_code,

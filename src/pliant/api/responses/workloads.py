@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, cast
 
 from pliant.api.responses.amounts import gpus, quantity
 from pliant.api.responses.fractions import Uses, fraction_of, shares_of
@@ -28,8 +28,11 @@ from pliant.model.workload import (
     Workload,
 )
 from pliant.sched.shares.protection import Guarantee
+from pliant.wire import workload as wire
+from pliant.wire.submission import Submitted
 
 Item = dict[str, Any]
+Kinds = Literal["workload", "project", "department"]  # of what a reason names
 
 _STATUS = {
     Phase.CREATING: "Pending",
@@ -84,8 +87,8 @@ def job_type(workload: Workload) -> str:
     return "Inference" if workload.kind is Kind.INFERENCE else "Train"
 
 
-def reason_item(reason: Reason | None, now: int, may_read: MayRead | None = None) -> Item | None:
-    """A wire.Reason as of `now` (ms), without what this reader may not be told; None: all may be told."""
+def reason_item(reason: Reason | None, now: int, may_read: MayRead | None = None) -> wire.Reason | None:
+    """As of `now` (ms), without what this reader may not be told; None: all may be told."""
     if reason is None:
         return None
     seen = reason if may_read is None else reason.seen_by(may_read)
@@ -97,9 +100,13 @@ def reason_item(reason: Reason | None, now: int, may_read: MayRead | None = None
     }
 
 
-def names_of(names: Iterable[tuple[str, Named]]) -> list[Item]:
+def names_of(names: Iterable[tuple[str, Named]]) -> list[wire.NamedItem]:
     """Whom a reason names, with their keys."""
-    return [{"field": field, "kind": it.kind, "id": it.id, "name": it.name} for field, it in names if it.name]
+    return [
+        {"field": field, "kind": cast("Kinds", it.kind), "id": it.id, "name": it.name}
+        for field, it in names
+        if it.name
+    ]
 
 
 def numbers_of(pairs: Iterable[tuple[str, Any]]) -> Item:
@@ -160,8 +167,7 @@ class Renderer:
         self._over = over_quota(board)
         self._places = {identity: at for at, identity in enumerate(board.queue, 1)}
 
-    def workload(self, view: WorkloadView) -> Item:
-        """A wire.WorkloadItem."""
+    def workload(self, view: WorkloadView) -> wire.WorkloadItem:
         workload, project, department = view.workload, view.project, view.department
         requests = [(group.request, group.at_once or group.wanted) for group in workload.groups]
         final = workload.phase.final or workload.desired is Desired.DELETED
@@ -243,7 +249,7 @@ class Renderer:
             "progress": progress(view.progress),
         }
 
-    def _ends(self, view: WorkloadView, guarantee: Guarantee | None) -> Item | None:
+    def _ends(self, view: WorkloadView, guarantee: Guarantee | None) -> wire.Protected | None:
         """Until when it is protected, and by whose setting; None once it is not."""
         if guarantee is None or view.started is None or view.started + guarantee.runtime <= self.now:
             return None
@@ -258,8 +264,8 @@ class Renderer:
         present = max(0, self.now - workload.phase_since) if workload.phase in phases else 0
         return (before + present) // 1000
 
-    def pods(self, view: WorkloadView, attempts: Iterable[Attempt]) -> list[Item]:
-        """Its wire.PodItems: every task that has ever been started, or was asked for and may still be."""
+    def pods(self, view: WorkloadView, attempts: Iterable[Attempt]) -> list[wire.PodItem]:
+        """Every task that has ever been started, or was asked for and may still be."""
         rows = sorted(attempts, key=lambda row: row.id.number)
         newest = {row.id.task: row for row in rows}
         names = pod_names(view.workload, view.tasks, rows)
@@ -270,7 +276,7 @@ class Renderer:
             if task.attempt or (task.index < wanted[task.group] and not view.workload.phase.final)
         ]
 
-    def _pod(self, workload: Workload, task: Task, attempt: Attempt | None, name: str) -> Item:
+    def _pod(self, workload: Workload, task: Task, attempt: Attempt | None, name: str) -> wire.PodItem:
         end = attempt.exit if attempt is not None else None
         begun = attempt.ordered if attempt is not None else None
         placed = task.carries or task.claims
@@ -308,8 +314,7 @@ def images(view: WorkloadView) -> list[str]:
 
 def submitted(
     workload: Workload, board: Board, notices: Sequence[str] = (), asked: str | None = None
-) -> Item:
-    """A wire.Submitted."""
+) -> Submitted:
     project = board.projects.get(workload.project)
     return {
         "name": workload.name,
@@ -326,7 +331,7 @@ def submitted(
     }
 
 
-def _pods_asked(groups: Sequence[TaskGroup]) -> Item:
+def _pods_asked(groups: Sequence[TaskGroup]) -> wire.RequestedPods:
     at_once = sum(group.at_once or group.wanted for group in groups)
     independent = any(group.at_once for group in groups)
     return {
@@ -338,8 +343,8 @@ def _pods_asked(groups: Sequence[TaskGroup]) -> Item:
     }
 
 
-def requested(requests: Sequence[tuple[Request, int]]) -> Item:
-    """A wire.RequestedResources of so many tasks with each request."""
+def requested(requests: Sequence[tuple[Request, int]]) -> wire.RequestedResources:
+    """Of so many tasks with each request."""
     by_memory = any(request.gpu_memory for request, _ in requests)
     devices = any(request.devices for request, _ in requests)
     memory = sum(request.gpu_memory * request.devices * count for request, count in requests)
@@ -363,8 +368,8 @@ def requested(requests: Sequence[tuple[Request, int]]) -> Item:
     }
 
 
-def allocated(placements: Sequence[Placement]) -> Item:
-    """A wire.AllocatedResources: what these really occupy."""
+def allocated(placements: Sequence[Placement]) -> wire.AllocatedResources:
+    """What these really occupy."""
     memory = sum(share.memory for placement in placements for share in placement.shares)
     return {
         "gpu": gpus(sum(placement.gpu for placement in placements)),

@@ -8,7 +8,6 @@ import click
 _UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 
 
 def number(text: str, flag: str, example: str) -> float:
@@ -42,16 +41,6 @@ def duration(text: str, flag: str) -> float:
     if not parts or "".join(amount + unit for amount, unit in parts) != text:
         raise click.UsageError(f"{flag} {text}: not a time such as 30s, 5m or 1h30m.")
     return sum(float(amount) * _SECONDS[unit] for amount, unit in parts)
-
-
-def checked_name(text: str, what: str = "name") -> str:
-    """A DNS-1035 label, as Kubernetes wants names."""
-    if not re.fullmatch(_NAME, text):
-        raise click.UsageError(
-            f"{text!r} is no {what}: it starts with a letter, goes on with lower-case letters, digits and -, "
-            "ends with a letter or digit, and has at most 63 characters."
-        )
-    return text
 
 
 def pair(text: str, flag: str) -> tuple[str, str]:

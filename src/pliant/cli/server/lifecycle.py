@@ -168,9 +168,9 @@ def _announce(session: Session, record: dict[str, Any], state: str) -> None:
     if record.get("notice"):
         session.note(f"Note: {record['notice']}")
     for node in nodes:
-        gpus = node.get("gpus") or []
+        gpus, info = node["gpus"], node["gpuInfo"]
         kind = "simulated " if node.get("simulated") else ""
-        name = (node.get("gpuInfo") or {}).get("gpuType") or ""
+        name = info["gpuType"] if info is not None else ""
         text = f"{len(gpus)} {kind}GPUs" if len(gpus) != 1 else f"1 {kind}GPU"
         if gpus:
             text += f" of {show_bytes(gpus[0]['memoryBytes'])}{f' ({name})' if name and not kind else ''}"

@@ -69,21 +69,17 @@ COMMON = (
         "preemptionDelaySeconds",
         ("--preemption-delay",),
         "TIME",
-        "Wait so long before others lose something for it.",
+        "Wait before taking GPUs from others.",
         seconds,
     ),
     Option(
-        "maxRuntimeSeconds",
-        ("--max-runtime",),
-        "TIME",
-        "It runs no longer: it may go before a reservation.",
-        seconds,
+        "maxRuntimeSeconds", ("--max-runtime",), "TIME", "Longest runtime; lets it be backfilled.", seconds
     ),
     Option(
         "staleGraceSeconds",
         ("--stale-grace",),
         "TIME",
-        "Keep its rest so long after a task of its core was lost; never.",
+        "How long the rest of a broken gang is kept; never.",
         seconds_or_never,
     ),
 )
@@ -92,11 +88,7 @@ COMMON = (
 
 RUNS = (
     Option(
-        "completions",
-        ("--completions", "--runs"),
-        "N",
-        "Runs that must succeed, each by itself.",
-        type=click.IntRange(1),
+        "completions", ("--completions", "--runs"), "N", "Runs that must succeed.", type=click.IntRange(1)
     ),
     Option(
         "parallelism", ("--parallelism",), "M", "Of these at most so many at once.", type=click.IntRange(1)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from pliant.cli.submit.options import decorated
+
 if TYPE_CHECKING:
     from pliant.wire.submission import Spec
 
@@ -21,8 +23,9 @@ _TOLERATION = ("operator", "key", "value", "effect", "seconds")
 
 
 def options(function: _Function) -> _Function:
-    for decorate in reversed(
-        (
+    return decorated(
+        function,
+        [
             click.option(
                 "--node-affinity",
                 multiple=True,
@@ -62,10 +65,8 @@ def options(function: _Function) -> _Function:
                 metavar="LEVEL",
                 help="The same, if it can be.",
             ),
-        )
-    ):
-        function = decorate(function)
-    return function
+        ],
+    )
 
 
 def spec(given: Mapping[str, Any]) -> Spec:

@@ -73,7 +73,7 @@ OPTIONS = (
         "autoDeletionTimeAfterCompletionSeconds",
         ("--ttl-after-finish",),
         "TIME",
-        "Delete it so long after its end: 5s, 2m, 3h.",
+        "Delete it this long after its end: 5s, 2m.",
         whole_seconds,
     ),
 )

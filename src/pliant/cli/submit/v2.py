@@ -37,12 +37,7 @@ OPTIONS = (
     click.option("--gpu-memory-limit", metavar="AMOUNT", help="What it may grow to."),
     click.option("--cpu-core-request", metavar="CORES", help="CPU cores: 2, 0.5, 500m."),
     click.option("--cpu-memory-request", metavar="AMOUNT", help="Main memory: 4G, 4Gi."),
-    Option(
-        "priorityClass",
-        ("--priority",),
-        "NAME",
-        "Order within the project: very-low ... very-high, or a class of one's own.",
-    ),
+    Option("priorityClass", ("--priority",), "NAME", "very-low ... very-high, or a class of one's own."),
     Option(
         "preemptibility",
         ("--preemptibility",),
@@ -70,7 +65,7 @@ OPTIONS = (
         "autoDeletionTimeAfterCompletionSeconds",
         ("--auto-deletion-time-after-completion",),
         "TIME",
-        "Delete it so long after its end.",
+        "Delete it this long after its end.",
         whole_seconds,
     ),
     click.option(

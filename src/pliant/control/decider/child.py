@@ -155,7 +155,8 @@ class ChildDecider:
         until = time.monotonic() + patience
         if not self._turns.acquire(timeout=patience):
             raise Unavailable(
-                f"Others have asked so much that no turn came within {patience:g} s.", "Ask again later."
+                f"Too many questions are being answered; none could start within {patience:g} s.",
+                "Ask again later.",
             )
         try:
             data = self._answer_to(work, after, until)

@@ -1,7 +1,7 @@
 """For how long what was started is safe from others, and whose setting says so."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pliant.model.reason import Named
 from pliant.model.tenancy import Quota
@@ -10,12 +10,14 @@ from pliant.sched.shares.standings import children, level_of, queue_of
 from pliant.sched.world.queue_tree import ancestry, department_key
 from pliant.sched.world.state import World
 
+Level = Literal["pool", "project", "department"]
+
 
 class Guarantee(NamedTuple):
     """A minimum runtime."""
 
     runtime: int  # ms from the start of the newest attempt; 0: none
-    level: str  # whose setting it is: pool, project or department
+    level: Level  # whose setting it is
     owner: Named | None  # that project or department; None: the pool
 
 

@@ -1,7 +1,7 @@
 """What each queue deserves of a pool, and its fair share of it."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pliant.model.machine import DEFAULT_POOL
 from pliant.model.quantity import Resources
@@ -22,7 +22,7 @@ def queue_of(world: "World", key: str) -> Queue:
     return world.departments[key.removeprefix(department_key(""))]
 
 
-def level_of(world: "World", key: str) -> str:
+def level_of(world: "World", key: str) -> Literal["project", "department"]:
     return "project" if key in world.projects else "department"
 
 
