@@ -110,6 +110,7 @@ MUTANTS = (
         (
             ("world.device:Device.room", "and self.claimed_memory + memory <= self.gpu.memory", ""),
             ("world.device:Device.room", "and self.claimed + portion <= GPU", ""),
+            ("placement.score:_joinable", "bisect_left(look.rests, portion)", "0"),
         ),
         World("n1:1:mem=16", "a=2", ("x a m10Gi @n1", "y a m10Gi"), {"x": 0.625}).check,
     ),
