@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .NOTPARALLEL: # two installations into one environment would meet
-.PHONY: help venv setup native check test-fast test test-long fuzz bench demo lock clean
+.PHONY: help venv setup native check test-fast test test-long mutants fuzz bench demo lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -68,6 +68,12 @@ test-long: setup ## the tests that take minutes each, and new examples for all p
 	@export PLIANT_SEED=$${PLIANT_SEED:-$$(( RANDOM * 32768 + RANDOM ))}; echo "PLIANT_SEED=$$PLIANT_SEED"; \
 	  $(BIN)/python -m pytest -m "long or hypothesis" --hypothesis-profile=explore $(PYTEST_ARGS)
 
+MUTANTS ?= pliant.sched.shares.ageing.*
+mutants: setup ## small changes to the core, and which of them no test notices; MUTANTS='pliant.sched.shares.*' chooses
+	@$(INSTALL) -e '.[mutants]'
+	$(BIN)/mutmut run --max-children $(shell nproc) '$(MUTANTS)'
+	@$(BIN)/mutmut results | grep -v 'not checked' || echo 'every one was noticed'
+
 fuzz: setup ## random bytes as gpu.conf and ledger for FUZZ_SECONDS (600); needs clang (CLANG=clang-14)
 	$(or $(CLANG),clang) $(FUZZ_FLAGS) -o $(VENV)/fuzz tests/shim/fuzz.c
 	mkdir -p $(VENV)/corpus && $(VENV)/fuzz -max_total_time=$(or $(FUZZ_SECONDS),600) -max_len=8192 \
@@ -86,5 +92,5 @@ lock: $(STAMP) ## write down the versions that are installed now
 
 clean: ## remove what setup, tests and builds made
 	rm -rf $(VENV) build dist src/pliant/engines/local/bin src/pliant/devices/bin .mypy_cache .pytest_cache .ruff_cache .hypothesis \
-	  .import_linter_cache .benchmarks
+	  .import_linter_cache .benchmarks mutants
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

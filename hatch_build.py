@@ -1,5 +1,8 @@
 """Builds the native parts: as hatchling's build hook for wheels and editable installs, or run as a script.
 
+With PLIANT_COMPILE=1 a wheel also holds the scheduler's core compiled by mypyc, for one version of Python on
+one platform; the same modules in plain Python lie beside them. It takes about 150 s of one core.
+
 Needs a plain C compiler ($CC, cc, gcc or clang). Without one the build still succeeds, with warnings: the
 local engine then runs its supervisor as `python -S -E`, which costs about 10 MiB more per task, and shares of
 a GPU are not enforced.
@@ -115,17 +118,76 @@ def build(root: Path) -> list[Path]:
     return built
 
 
+def core_modules(root: Path) -> list[str]:
+    """The modules that are compiled, relative to src: the core without what only answers questions."""
+    source = root / "src"
+    found = [*(source / "pliant/model").glob("*.py"), *(source / "pliant/sched").rglob("*.py")]
+    named = sorted(str(path.relative_to(source)) for path in found if path.name != "__init__.py")
+    return [name for name in named if not name.startswith(PLAIN)]
+
+
+PLAIN = ("pliant/sched/explain/", "pliant/sched/world/rows.py")
+"""Stays plain Python: questions are asked seldom, and mypyc compiles no generic dataclass."""
+
+
+def compile_core(root: Path, folder: Path) -> dict[str, str]:
+    """Compiles the core with mypyc in a copy under folder; the files made, with their places in the wheel.
+
+    Raises subprocess.CalledProcessError if it does not compile: a wheel that was asked for compiled must be.
+    """
+    copy = folder / "src"
+    shutil.copytree(root / "src", copy, ignore=shutil.ignore_patterns("__pycache__", "bin", "*.so"))
+    modules = core_modules(root)
+    script = (
+        "from setuptools import setup\n"
+        "from mypyc.build import mypycify\n"
+        f"setup(name='core', packages=[], ext_modules=mypycify({modules!r}, opt_level='3'))\n"
+    )
+    (copy / "setup.py").write_text(script)
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+    subprocess.run(command, cwd=copy, check=True, stdout=sys.stderr)
+    return {
+        str(path): str(path.relative_to(copy)) for path in copy.rglob("*.so") if "build" not in path.parts
+    }
+
+
 class NativeBuildHook(BuildHookInterface):  # type: ignore[misc,type-arg]
-    """Runs build() before hatchling packs: a wheel with a program inside is bound to a platform only."""
+    """Runs build() before hatchling packs: a wheel with a program inside is bound to a platform only.
+
+    A wheel with the compiled core is bound to this Python as well.
+    """
 
     PLUGIN_NAME = "custom"
 
+    def dependencies(self) -> list[str]:
+        """What a build needs besides hatchling; pip and build install it first."""
+        return ["mypy[mypyc]~=2.4", "setuptools>=77"] if compiles() else []
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """version is `editable` or `standard`; build_data is hatchling's, changed in place."""
-        if self.target_name == "wheel" and build(Path(self.root)):
-            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        if self.target_name != "wheel":
+            return
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        if build(Path(self.root)):
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{platform}"
+        if compiles() and version == "standard":
+            self._folder = tempfile.TemporaryDirectory()
+            build_data["force_include"].update(compile_core(Path(self.root), Path(self._folder.name)))
+            python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+            build_data["pure_python"] = False
+            build_data["tag"] = f"{python}-{python}-{platform}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    _folder: tempfile.TemporaryDirectory[str] | None = None
+
+
+def compiles() -> bool:
+    """True if the core is to be compiled."""
+    return os.environ.get("PLIANT_COMPILE", "0") not in ("", "0")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 `--picture FILE` draws the curves (PNG). Each time is the whole decision, building the world from its rows
 included, in CPU seconds of this process, which has one thread; the reference is `calibrate()` of cycle.py,
-measured again before each size. What the peer has published for two of the inputs was measured on its own
-machine.
+measured again before each size. The peer's points were measured once, beside ours on one machine: see
+docs/reference/measurements.md.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ Points = list[tuple[int, float, float]]
 GANG = "one gang takes back half of the cluster"
 SINGLES = "as many single GPUs are exchanged as there are"
 HOPELESS = "a gang that cannot be had"
-PEER = {GANG: ((500, 9.17), (1000, 76.3)), SINGLES: ((500, 165.6),)}
-"""Published by KAI-Scheduler: (nodes, seconds)."""
+PEER = {
+    GANG: ((500, 7.11), (1000, 30.1)),
+    SINGLES: ((100, 3.07), (200, 12.4), (500, 235.0)),
+    HOPELESS: ((1000, 138.0),),
+}
+"""KAI-Scheduler's own benchmarks on 2026-11-22: (nodes, seconds)."""
 
 CURVES: dict[str, tuple[Callable[[int], dict[str, Any]], tuple[int, ...]]] = {
     GANG: (inputs.reclaim_large_job, (100, 200, 500, 1000, 2000, 5000)),
@@ -65,7 +69,7 @@ def draw(curves: dict[str, Points], target: Path) -> None:
                 marker="x",
                 linestyle="--",
                 color=line.get_color(),
-                label="the same, published by KAI-Scheduler (other machine)",
+                label="the same by KAI-Scheduler",
             )
     axes.set(xscale="log", yscale="log", xlabel="nodes of 8 GPUs", ylabel="seconds of one core")
     axes.grid(True, which="both", alpha=0.3)

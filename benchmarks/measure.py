@@ -131,6 +131,17 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def family(pid: int) -> list[int]:
+    """The server and its decider; not its tasks, which are nobody's children or have supervisors."""
+    found = [pid]
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, children.read_text().split()):
+            with contextlib.suppress(OSError):
+                if b"pliant.control.decider" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.append(child)
+    return found
+
+
 def switches(pid: int) -> int:
     """How often its threads have gone to sleep of their own will: wake-ups, when nothing is asked of it."""
     found = 0
@@ -150,14 +161,17 @@ class Server:
 
     def __enter__(self) -> Server:
         try:
-            self.run("up", "--simulate", self._simulate)
-            record = server_record(str(self.folder / "state"))
-            assert record is not None, "the server answers, so it has left its record"
-            self.pid = record["pid"]
+            self.start()
         except BaseException:
             self.close()
             raise
         return self
+
+    def start(self) -> None:
+        self.run("up", "--simulate", self._simulate)
+        record = server_record(str(self.folder / "state"))
+        assert record is not None, "the server answers, so it has left its record"
+        self.pid = record["pid"]
 
     def __exit__(self, *exc: object) -> None:
         self.close()

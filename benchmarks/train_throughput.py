@@ -3,7 +3,8 @@
 Two worker processes train an MLP of 2.1 million parameters on CPU with Gloo, in blocks of steps that
 alternate within the same processes: five of plain DDP on its own process group, five of ours. So whatever
 else the machine does meets both. The ratio is ours / plain, per pair of blocks; their geometric mean is the
-result (noise would raise an arithmetic one), the interval is a bootstrap over the pairs.
+result (noise would raise an arithmetic one), the interval is a bootstrap over the pairs. The processor
+time of a step, of all threads of a worker, says how much of the difference is work and how much is waiting.
 
 Input: synthetic, made here. Reference in the same run: plain DistributedDataParallel.
 """
@@ -86,13 +87,14 @@ def worker() -> None:
     reference()
     times = []
     for number in range(pairs):
-        both = [0.0, 0.0]
+        both = [0.0, 0.0, 0.0, 0.0]  # seconds of plain DDP and ours, then of processor time
         for which in (0, 1) if number % 2 else (1, 0):
             dist.barrier()
-            began = time.perf_counter()
+            began, worked = time.perf_counter(), time.process_time()
             (reference, ours)[which]()
             dist.barrier()
             both[which] = time.perf_counter() - began
+            both[which + 2] = time.process_time() - worked
         times.append(both)
     if job.rank == 0:
         Path(file + ".json").write_text(json.dumps(times))
@@ -125,17 +127,19 @@ def main() -> int:
         fleet.close()
         master.close()
         shutil.rmtree(folder, ignore_errors=True)
-    ratios = [100 * plain / ours for plain, ours in times]
+    ratios = [100 * pair[0] / pair[1] for pair in times]
     dice = random.Random(0)
     means = sorted(statistics.geometric_mean(dice.choices(ratios, k=len(ratios))) for _ in range(4000))
-    plain = statistics.median(pair[0] for pair in times) / BLOCK * 1000
-    own = statistics.median(pair[1] for pair in times) / BLOCK * 1000
+    plain, own, plain_work, own_work = (
+        statistics.median(pair[which] for pair in times) / BLOCK * 1000 for which in range(4)
+    )
     head(f"throughput on CPU with Gloo, {WORKERS} workers, {pairs} pairs of blocks")
     row("a step of plain DDP", plain, "ms", to=(plain, "plain DDP"))
     row("a step of ours", own, "ms", to=(plain, "plain DDP"))
+    row("  its processor time", own_work, "ms", to=(plain_work, "that of plain DDP"))
     row("throughput, ours / plain", statistics.geometric_mean(ratios), "%", to=(100.0, "plain DDP"))
     low, high = means[100], means[-101]
-    row("  lower bound of the 95 % interval", low, "%", to=(95.0, "the goal of 95 %"))
+    row("  lower bound of the 95 % interval", low, "%", to=(97.0, "the goal of 97 %"))
     row("  upper bound", high, "%", to=(100.0, "plain DDP"))
     return 0
 

@@ -9,7 +9,6 @@ under 2 % of the time of a cycle, and cycles no slower while questions are asked
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import tempfile
 import threading
@@ -18,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import cycle as small
-from measure import tiny
+from measure import cpu_seconds, tiny
 
 from pliant.api.routes.workloads import _missing, _queue
 from pliant.control.board.view import Board
-from pliant.control.explain.aside import aside
+from pliant.control.decider.child import ChildDecider
 from pliant.control.explain.questions import Questions
 from pliant.control.loop import Loop
 from pliant.control.ports import Batch, Saved
@@ -60,10 +59,11 @@ class NoStore:
 
 
 def loop_over(rows: list) -> Loop:
-    loop = Loop(NoStore(rows), {}, Clock())  # type: ignore[arg-type]
+    loop = Loop(NoStore(rows), {}, Clock(), decider=ChildDecider())  # type: ignore[arg-type]
+    loop.decider.open(loop._arrived)
     loop.state.epoch = 1
     loop.state.rebuild(loop.store.load())
-    loop.cycle([])
+    loop.cycle([], 60)
     return loop
 
 
@@ -84,16 +84,12 @@ def whys(pending: int, rounds: int) -> None:
     verdicts = list(loop.state.verdicts)
     chosen = [verdicts[len(verdicts) * part // 7] for part in (0, 1, 2, 3, 4, 5, 6)]
     turn = iter(chosen * rounds)
-    before = os.times()
     took = times(lambda: questions.unblock(next(turn)), rounds)
-    after = os.times()
-    spent = after.children_user + after.children_system - before.children_user - before.children_system
     cycle = statistics.median(times(lambda: loop.look(lambda s: decide(s.world, small.NOW, s.settings)), 5))
     goal = 50 if pending <= 500 else 500
     print(
         f"why, {pending:,} pending: median {statistics.median(took):.0f} ms, worst {max(took):.0f} ms"
-        f" (goal {goal}); {statistics.median(took) / cycle:.2f} x a cycle of {cycle:.1f} ms;"
-        f" {1000 * spent / rounds:.0f} ms of processor time each"
+        f" (goal {goal}); {statistics.median(took) / cycle:.2f} x a cycle of {cycle:.1f} ms"
     )
     alone, own = during(loop, lambda: None, rounds)
     beside, shared = during(loop, lambda: questions.unblock(chosen[3]), rounds)
@@ -101,8 +97,8 @@ def whys(pending: int, rounds: int) -> None:
     print(
         f"  cycles: {statistics.median(alone):.1f} ms alone (worst {max(alone):.1f}),"
         f" {statistics.median(beside):.1f} ms (worst {max(beside):.1f}) while questions are asked without a"
-        f" pause: {statistics.median(beside) / statistics.median(alone):.2f} x; processor time of the loop a"
-        f" cycle, forks included: {own:.1f} and {shared:.1f} ms"
+        f" pause: {statistics.median(beside) / statistics.median(alone):.2f} x; processor time of loop and"
+        f" decider a cycle: {own:.1f} and {shared:.1f} ms"
     )
     loop.close()
 
@@ -119,8 +115,10 @@ def routed(board: Board) -> None:
 
 
 def spent(loop: Loop) -> float:
-    """Processor time of the loop's thread so far, in ms: a busy machine makes it no larger."""
-    return time.clock_gettime(time.pthread_getcpuclockid(loop._thread.ident)) * 1000
+    """Ms of processor time of the loop's thread and the decider so far: a busy machine makes it no larger."""
+    assert isinstance(loop.decider, ChildDecider) and loop.decider.pid is not None
+    own = time.clock_gettime(time.pthread_getcpuclockid(loop._thread.ident))
+    return 1000 * (own + cpu_seconds(loop.decider.pid))
 
 
 def during(loop: Loop, ask, rounds: int) -> tuple[list[float], float]:
@@ -196,7 +194,7 @@ def rack(count: int, rounds: int) -> None:
         f"  cycles: {statistics.median(alone):.1f} ms alone (worst {max(alone):.1f}),"
         f" {statistics.median(beside):.1f} ms (worst {max(beside):.1f}) while that is asked without a pause"
     )
-    empty = statistics.median(times(lambda: aside(loop, bool), 5))
+    empty = statistics.median(times(lambda: loop.question(bool), 5))
     print(f"  an empty question beside the loop: {empty:.1f} ms")
     loop.close()
 

@@ -11,8 +11,8 @@ import pliant.train as pt
 
 def network(plain: bool) -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1), nn.Identity() if plain else nn.BatchNorm2d(16), nn.ReLU(),
-        nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Flatten(),
+        nn.Conv2d(1, 16, 3, padding=1), nn.Identity() if plain else nn.BatchNorm2d(16), nn.GELU(),
+        nn.AvgPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.GELU(), nn.Flatten(),
         nn.Identity() if plain else nn.Dropout(0.2), nn.Linear(32 * 16, 10),
     )  # fmt: skip
 

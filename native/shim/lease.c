@@ -183,14 +183,13 @@ bool lease_take(struct gate *g, uint64_t now) {
     struct share_file *f = g->file;
     struct group *own = group_of(g, mine(g));
     if (own->policy == POLICY_STRICT && LOAD(own->not_before) > now) return false;
-    uint64_t lease = LOAD(f->lease), holder = lease & 4095, end = (lease >> 12) * 1000;
+    uint64_t lease = LOAD(f->lease), holder = lease & 4095;
     bool over = false;
     if (holder && holder != (uint64_t)g->me + 1) {
         const struct member *h = &f->member[(holder - 1) % MEMBERS];
         uint64_t sign = LOAD(h->heartbeat_ns);
         bool silent = now > sign && now - sign > SILENT_NS;
-        bool late = now > end && now - end > 10 * slice_ns(g) && silent;
-        if (!silent && !late && !dead(g, (uint32_t)holder - 1)) return false;
+        if (!silent && !dead(g, (uint32_t)holder - 1)) return false;
         over = true;
     }
     bool waited = !holder && now - LOAD(f->freed_ns) > LATE_NS;

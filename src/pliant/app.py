@@ -5,11 +5,9 @@
 
 import argparse
 import gc
-import io
 import json
 import logging
 import os
-import platform
 import resource
 import signal
 import socket
@@ -17,22 +15,28 @@ import sys
 import threading
 import time
 import uuid
-import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
 
 from pliant import __version__
+from pliant.compiled import COMPILED, CORE  # before all that imports the core
+
+# isort: split
 from pliant.api.app import ServerInfo, create_app
 from pliant.api.auth import attempt_token
+from pliant.api.peer import PeerProtocol, listen
 from pliant.control.clock import SteadyClock
+from pliant.control.decider.child import ChildDecider
+from pliant.control.errors import Refused
 from pliant.control.fractions import Finding
 from pliant.control.loop import Loop
 from pliant.control.ports import Devices, Saved, StaleEpoch, Store
 from pliant.control.service import Service
 from pliant.control.state.draft import Draft
+from pliant.control.submit.variables import Variables
 from pliant.devices.discovery import Found, find_devices
 from pliant.devices.doctor import examine, table
 from pliant.devices.handout import Handout
@@ -45,26 +49,31 @@ from pliant.engines.local.supervisor import command
 from pliant.model.event import EventKind
 from pliant.model.machine import Cluster
 from pliant.model.workload import Attempt, AttemptId, Workload
-from pliant.store import StoreBusy, StoreError, open_store, restore
+from pliant.store import UNSEALED, StoreBusy, StoreError, open_store, restore
 from pliant.store.archive import check
+from pliant.store.bundle import bundle
 from pliant.store.folder import Held, StateFolder
 from pliant.store.ring import Ring
 from pliant.store.server_log import ServerLog
 
 log = logging.getLogger("pliant")
 
-OK, FAILED, USAGE, CONFLICT = 0, 1, 2, 5
-"""Exit codes; the same words mean the same in the CLI."""
-
-TAKEN_OVER = 9
-"""Exit code of a server that found another one leading."""
+OK, FAILED, USAGE, CONFLICT, TAKEN_OVER, PORT_TAKEN = 0, 1, 2, 5, 9, 10
+"""Exit codes; the first four mean the same in the CLI. TAKEN_OVER: it found another server leading."""
 
 TURN = 0.001
 """Seconds for which a thread that computes keeps the others waiting, where Python's own 0.005 would make the
 event loop wait several times per answer while a cycle decides."""
 
+TIDY_SECONDS = 60
+"""Between two looks at the trash and at how full its disk is."""
+
 KEEP_HISTORY = 30 * 24 * 3600 * 1000
 """Ms for which history, ended attempts and deleted workloads are kept."""
+
+
+class PortTaken(StoreError):
+    """The port that was asked for is in use, or may not be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +147,7 @@ class Server:
         try:
             listener.bind((self.options.host, self.options.port))
         except OSError as error:
-            raise StoreError(
+            raise PortTaken(
                 f"Port {self.options.port} on {self.options.host} cannot be used: {error.strerror}. "
                 "Choose another with --port, or leave it out to get a free one."
             ) from error
@@ -187,7 +196,10 @@ class Server:
         )
         engines = {engine.name: engine}
         ring = Ring(options.state / "replay")
-        self.loop = Loop(store, engines, clock, recorder=ring, halt=halts, fatal=self._fatal)
+        self._seal_old(engine, saved)
+        self.loop = Loop(
+            store, engines, clock, decider=ChildDecider(), recorder=ring, halt=halts, fatal=self._fatal
+        )
         self.loop.open()
         self.loop.start()
         service = Service(self.loop, engines)
@@ -202,19 +214,27 @@ class Server:
             server=self._info(found),
             shutdown=self._shutdown,
             backup=store.backup,
-            bundle=lambda: self._bundle(store),
+            bundle=lambda: bundle(self.loop, store, self.folder.log),
             closing=lambda: self._uvicorn.should_exit,
         )
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=3
+            app,
+            http=PeerProtocol,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=3,
         )
         self._uvicorn = uvicorn.Server(config)
         listener.listen(2048)
+        local = listen(self.folder.socket)
+        local.listen(2048)
         self._write_record(found)
         threading.Thread(target=self._prune, args=(store,), name="pliant-prune", daemon=True).start()
+        threading.Thread(target=self._tidy, args=(service,), name="pliant-trash", daemon=True).start()
         gc.collect()
         gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
-        self._uvicorn.run(sockets=[listener])
+        self._uvicorn.run(sockets=[listener, local])
         if self._stop_tasks:
             self._drain()
         self.loop.close()
@@ -248,6 +268,7 @@ class Server:
         self.folder.write_record(
             {
                 "url": self.url,
+                "socket": self.folder.socket.name,
                 "pid": os.getpid(),
                 "version": __version__,
                 "started": self.began,
@@ -267,8 +288,18 @@ class Server:
         def run(draft: Draft) -> None:
             draft.put(cluster)
             draft.settings["simulate"] = json.dumps(list(specs))
+            draft.settings[UNSEALED] = ""
 
         self.loop.call(run)
+
+    @staticmethod
+    def _seal_old(engine: LocalEngine, saved: Saved) -> None:
+        """Values that an older release kept in its rows; the migration has taken them out of there."""
+        for workload, launches in json.loads(saved.settings.get(UNSEALED) or "{}").items():
+            if not engine.sealed(workload):
+                engine.seal(
+                    workload, {group: Variables(tuple(env.items())) for group, env in launches.items()}
+                )
 
     def _prune(self, store: Store) -> None:
         """Forget what is too old, once a day."""
@@ -278,6 +309,15 @@ class Server:
             except StoreError as error:
                 log.error("old history could not be pruned: %s", error)
             time.sleep(24 * 3600)
+
+    def _tidy(self, service: Service) -> None:
+        """Remove files of deleted workloads that were kept for long enough."""
+        while True:
+            try:
+                service.files.tidy()
+            except (OSError, Refused) as error:
+                log.error("the trash could not be tidied: %s", error)
+            time.sleep(TIDY_SECONDS)
 
     def _shutdown(self, stop_tasks: bool) -> None:
         """Asked for by a client: answer first, then end."""
@@ -296,49 +336,12 @@ class Server:
         sys.stderr.flush()
         os._exit(TAKEN_OVER if isinstance(error, StaleEpoch) else FAILED)
 
-    def _bundle(self, store: Store) -> bytes:
-        """What somebody needs who looks into a problem from afar. No tokens, no values of variables."""
-        board = self.loop.board
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-            about = {
-                "version": __version__,
-                "python": platform.python_version(),
-                "system": platform.platform(),
-                "cycles": board.cycles,
-                "cycle_us": board.cycle_us,
-                "epoch": self.loop.state.epoch,
-                "at": board.at,
-            }
-            archive.writestr("about.json", json.dumps(about, indent=1))
-            for name, rows in (
-                ("workloads", [asdict(_without_secrets(view.workload)) for view in board.workloads.values()]),
-                ("tasks", [asdict(task) for view in board.workloads.values() for task in view.tasks]),
-                ("nodes", [asdict(view) for view in board.nodes]),
-                ("projects", [asdict(view) for view in board.projects.values()]),
-                ("departments", [asdict(view) for view in board.departments.values()]),
-                ("pools", [asdict(pool) for pool in board.pools]),
-            ):
-                archive.writestr(f"{name}.json", json.dumps(rows, indent=1))
-            for identity in board.workloads:
-                lines = [json.dumps(asdict(event)) for _, event in store.events(identity)]
-                archive.writestr(f"history/{identity}.jsonl", "\n".join(lines))
-            archive.writestr("replay.jsonl", self.loop.recorder.newest())
-            if self.folder.log.exists():
-                archive.writestr("server.log", self.folder.log.read_bytes()[-(2**20) :])
-        return buffer.getvalue()
-
-
-def _without_secrets(workload: Workload) -> Workload:
-    """What may be handed to others: the values of its variables are its owner's."""
-    hidden = tuple((name, "...") for name, _ in workload.launch.env)
-    return replace(workload, launch=replace(workload.launch, env=hidden))
-
 
 def findings(state: Path, devices: Devices) -> list[Finding]:
     """What of shares of GPUs is enforced on this machine and what is not."""
     program, notice = command()
-    return examine(devices, Place(state), notice, writable(program))
+    core = Finding("compiled core", COMPILED, CORE)
+    return [core, *examine(devices, Place(state), notice, writable(program))]
 
 
 def restore_backup(folder: StateFolder, source: Path) -> int:
@@ -387,12 +390,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             given.state.absolute(), tuple(given.simulate), given.host, given.port, given.take_over
         )
         return Server(options).run()
-    except Held as error:
-        code, message = CONFLICT, str(error)
-    except (StoreError, LayoutError, ValueError) as error:
-        code, message = FAILED, str(error)
-    sys.stderr.write(f"pliant: {message}\n")
-    return code
+    except (Held, StoreError, LayoutError, ValueError) as error:
+        sys.stderr.write(f"pliant: {error}\n")
+        return CONFLICT if isinstance(error, Held) else PORT_TAKEN if isinstance(error, PortTaken) else FAILED
 
 
 if __name__ == "__main__":

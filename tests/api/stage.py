@@ -1,7 +1,7 @@
 """A server's inside on a stage: real loop, real store, tasks in virtual time that follows the real one."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -19,7 +19,7 @@ from pliant.engines.virtual.machines import Behaviour, Machines, declared
 from pliant.engines.virtual.timeline import Timeline
 from pliant.model.machine import Cluster, Gpu, Node
 from pliant.model.order import Resize, Start, Stop
-from pliant.model.workload import AttemptId
+from pliant.model.workload import AttemptId, Workload
 from pliant.store import open_store
 
 TOKEN = "the-token-of-the-state-folder"
@@ -113,7 +113,7 @@ class StageEngine(VirtualEngine):
         with self.guard:
             super().resize(order)
 
-    def forget(self, workload: str) -> None:
+    def forget(self, workload: Workload) -> None:
         with self.guard:
             super().forget(workload)
 
@@ -126,10 +126,10 @@ class StageEngine(VirtualEngine):
         return command
 
 
-def behaviour(order: Start) -> Behaviour:
+def behaviour(order: Start, env: Mapping[str, str]) -> Behaviour:
     """As declared; TEST_OUTPUT is what it logs."""
-    plain = declared(order)
-    output = dict(order.workload.launch.env).get("TEST_OUTPUT", "").encode()
+    plain = declared(order, env)
+    output = env.get("TEST_OUTPUT", "").encode()
     return Behaviour(plain.duration, plain.code, plain.stop, output)
 
 

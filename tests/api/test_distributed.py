@@ -108,7 +108,7 @@ def test_a_master_of_its_own(api: Api) -> None:
     master, worker = workload.launch_of("master-0"), workload.launch_of("worker-0")
     assert (master.image, master.command, master.args) == ("other", ("lead", "the way"), ())
     assert (worker.image, worker.command, worker.args) == (IMAGE, ("train",), ("--fast",))
-    assert master.env == worker.env == (("A", "1"),)
+    assert master.variables == worker.variables == ("A",)
     assert master.working_dir == "/tmp"
     until(lambda: sorted(api.item(made["workloadId"])["images"]) == sorted(["other", IMAGE]))
 
@@ -125,7 +125,7 @@ def test_bounds_are_shown(api: Api) -> None:
     ("spec", "top", "said"),
     [
         ({"numWorkers": 0}, {}, "0 is no number of workers"),
-        ({"numWorkers": 2, "minReplicas": 3}, {}, "At least 3, asked for 2"),
+        ({"numWorkers": 2, "minReplicas": 3}, {}, "got 3, 2, 2"),
         ({"distributedFramework": "MPI", "maxReplicas": 3}, {}, "of MPI cannot vary"),
         ({"distributedFramework": "Spark"}, {}, "distributedFramework"),
         ({"elastic": True, "compute": {"gpuDevicesRequest": 1}}, {}, "does not stretch by GPUs of one task"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import fields as attributes
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
 
@@ -19,7 +19,8 @@ SHAPED = {
     "commandArgv": "",
     "args": "its words are in argsArgv",
     "argsArgv": "",
-    "environmentVariables": "",
+    "environmentVariables": "names in the row, values with the engine",
+    "capturedEnvironment": "the same",
     "compute": "amounts, which become whole numbers",
     "elastic": "groups",
     "completions": "groups",
@@ -57,7 +58,9 @@ def value(hint: Any) -> Any:
     if get_origin(hint) is Annotated:
         bounds = [bound for bound in hint.__metadata__ if isinstance(bound, Range)]
         return 61 if bounds else value(get_args(hint)[0])
-    return {str: "x1", bool: True}.get(hint, [{"name": "k", "value": "v"}])
+    if is_typeddict(hint):
+        return {name: value(each) for name, each in get_type_hints(hint, include_extras=True).items()}
+    return {str: "x1", bool: True, int: 7}.get(hint, [{"name": "k", "value": "v"}])
 
 
 @pytest.mark.parametrize("field", [*OF_LAUNCH, *OF_WORKLOAD], ids=lambda field: field.key)

@@ -167,7 +167,8 @@ def test_all_fields_arrive(api: Api) -> None:
                 "gpuMemoryRequest": "5G",
                 "gpuMemoryLimit": "6G",
             },
-            "environmentVariables": [{"name": "A", "value": "3"}],
+            "environmentVariables": [{"name": "A", "value": "***"}],
+            "capturedVariables": [],
             "nodePools": ["default"],
             "nodeType": None,
             "priorityClass": "very-high",
@@ -186,6 +187,7 @@ def test_all_fields_arrive(api: Api) -> None:
             "annotations": [{"name": "note", "value": "y"}],
             "stdin": True,
             "tty": True,
+            "submittedFrom": None,
             "workingDir": "/tmp",
             "nodeAffinityRequired": None,
             "nodeAffinityPreferred": [],
@@ -274,12 +276,15 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ({"image": ""}, snapshot("400 -i, --image must be set. Name the image to run.")),
+        (
+            {"image": ""},
+            snapshot("400 -i, --image must be set. Name an image, or a command: submit NAME -- COMMAND..."),
+        ),
         (
             {"compute": {"gpuDevicesRequest": 0}},
             snapshot(
-                "400 0.00 is no number of GPUs to ask for. Ask for 1 or more, for a fraction such as "
-                "0.5, or leave it out for a workload without GPUs."
+                "400 A job cannot ask for 0 GPUs. Ask for 1 or more, for a fraction such as 0.5, or leave "
+                "it out for a workload without GPUs."
             ),
         ),
         (
@@ -324,6 +329,28 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
             snapshot("400 A portion and an amount of GPU memory were both asked for. Choose one of them."),
         ),
         (
+            {"compute": {"gpuMemoryRequest": "5G", "gpuDevicesRequest": 2}},
+            snapshot(
+                "400 Several GPUs can be shared by portion only. Ask for a portion of each, or for "
+                "memory of one GPU."
+            ),
+        ),
+        (
+            {"compute": {"gpuPortionRequest": 0.5, "gpuPortionLimit": 0.2}},
+            snapshot("400 The limit on portion is below the request. Raise the limit or leave it out."),
+        ),
+        (
+            {"parallelism": 3, "completions": 2},
+            snapshot(
+                "400 3 of 2 runs cannot be under way at once. State completions, or a parallelism that "
+                "is not above it."
+            ),
+        ),
+        (
+            {"completions": 2, "elastic": True, "compute": {"gpuDevicesRequest": 1}},
+            snapshot("400 An elastic workload has one run. Leave out completions and parallelism."),
+        ),
+        (
             {"compute": {"gpuRequestType": "memory", "gpuDevicesRequest": 1}},
             snapshot(
                 "400 spec.compute.gpuRequestType is memory, but no memory is asked for. Set gpuMemoryRequest."
@@ -345,6 +372,13 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
             snapshot(
                 "400 spec.command cannot be split into words: No closing quotation. Close every "
                 "quote, or send commandArgv and argsArgv."
+            ),
+        ),
+        (
+            {"environmentVariables": [{"name": "A", "value": "***"}]},
+            snapshot(
+                "400 The value of the environment variable 'A' is hidden (***). Give the value itself: no "
+                "output of Pliant shows it."
             ),
         ),
         (

@@ -7,11 +7,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from pliant.api.app import ROUTERS
 from pliant.api.models import Received, answer_type, unknown
-from pliant.wire import cluster, job, limits, organization, questions, server, submission, workload
+from pliant.wire import cluster, job, limits, organization, questions, server, submission, trash, workload
 from tests.api.conform import conform
 from tests.api.conftest import Api
 
-MODULES = (cluster, job, organization, questions, server, submission, workload)
+MODULES = (cluster, job, organization, questions, server, submission, trash, workload)
 TYPES = {
     name: kind
     for module in MODULES
@@ -42,7 +42,7 @@ def test_every_answer_that_openapi_shows_is_of_a_type_of_the_wire(quiet: Api) ->
     "change", [{"code": 5}, {"numbers": None}, {"message": None}, {"more": 1}, {"code": ...}]
 )
 def test_an_answer_that_is_not_of_its_type_is_found(change: dict[str, Any]) -> None:
-    good = {"code": "no-room", "message": "1 GPU is free.", "numbers": {}}
+    good = {"code": "no-room", "message": "1 GPU is free.", "numbers": {}, "names": []}
     conform(workload.Reason, good)
     bad = {key: value for key, value in {**good, **change}.items() if value is not ...}
     with pytest.raises(ValidationError):

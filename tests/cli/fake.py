@@ -56,6 +56,7 @@ class Fake:
         self.break_next = 0  # so many connections are cut instead of answered
         self.notices: list[str] = []
         self.chunks: dict[str, Chunks] = {}  # path -> what a stream sends
+        self.seen: list[Any] = []  # spec.submittedFrom of submissions; their bodies are kept without it
 
     @property
     def last(self) -> Request:
@@ -66,6 +67,8 @@ class Fake:
         return [request.body for request in self.requests if (request.method, request.path) == (method, path)]
 
     def answer(self, request: Request) -> Answer:
+        if isinstance(request.body, dict) and "submittedFrom" in (request.body.get("spec") or {}):
+            self.seen.append(request.body["spec"].pop("submittedFrom"))
         if (found := self.answers.get((request.method, request.path))) is not None:
             return found
         if request.path in ("/healthz", "/readyz"):
@@ -111,6 +114,11 @@ class Fake:
             ("GET", "/api/v1/workloads", self._workloads),
             ("GET", "/api/v1/workloads/([^/]+)", self._workload),
             ("DELETE", "/api/v1/workloads/([^/]+)", lambda r, name: Answer(202)),
+            (
+                "GET",
+                "/api/v1/workloads/[^/]+/folders",
+                lambda r: Answer(body=dict.fromkeys(("workingDir", "jobFolder", "logFolder"))),
+            ),
             ("GET", "/api/v1/workloads/[^/]+/outcome", lambda r: Answer(body=OUTCOME)),
             ("POST", "/api/v1/workloads/[^/]+/cancel", lambda r: Answer(body=OUTCOME | {"exitCode": None})),
             ("GET", "/api/v1/workloads/[^/]+/pods", lambda r: Answer(body={"next": None, "pods": [POD]})),

@@ -89,7 +89,6 @@ def test_inferences(words, expected, run, fake):
         ("submit n --replicas 2", "--replicas goes with --inference only"),
         ("submit n --inference --interactive", "--inference does not go with"),
         ("inference submit n --min-replicas 3 --max-replicas 2", "--min-replicas 3 is more than"),
-        ("inference submit n --serving-port container=80,protocol=ftp", "protocol is http or grpc"),
     ],
 )
 def test_what_is_refused_before_anything_is_sent(words, said, run, fake):

@@ -167,7 +167,6 @@ WRONG = [
     ("project update a --resources nodepool=x,nodepool=y", "nodepool is named twice"),
     ("project update a --resources nodepool=x,preempt-min-runtime=-1", "preempt-min-runtime -1: not a time"),
     ("nodepool update default --gpu-placement heap", "Invalid value for '--gpu-placement'"),
-    ("topology create Room --levels zone", "'Room' is no name for a topology"),
     ("topology create room", "Missing option '--levels'"),
     ("node label node-1 gpu", "'gpu': expected KEY=VALUE, or KEY- to take the label away."),
     ("node label node-1", "Missing argument"),
@@ -176,8 +175,6 @@ WRONG = [
     ("node taint node-1 gpu=x:NoSchedule-", "'gpu=x:NoSchedule-': expected KEY[=VALUE]:EFFECT"),
     ("cluster settings stale-grace", "settings stale-grace: expected NAME=VALUE."),
     ("cluster settings ageing=1h ageing=2h", "one of them is named twice."),
-    ('submit "" -i ubuntu', "'' is no name for a workload"),
-    ('training submit --name "" -i ubuntu', "'' is no name for a workload"),
 ]
 
 

@@ -87,13 +87,8 @@ WRONG = [
     ("--node-affinity 'a b'", "--node-affinity a b: 'a b' is none of KEY=VALUE, KEY!=VALUE"),
     ("--node-affinity ''", "'' is none of KEY=VALUE"),
     ("--node-affinity a=b,,c", "'' is none of KEY=VALUE"),
-    ("--prefer-node 0:fast", "--prefer-node 0:fast: a weight is 1 to 100."),
     ("--toleration spot", "--toleration spot: 'spot' is wrong; the words are operator, key, value"),
-    ("--toleration key=a,effect=Shun", "'Shun' is none of NoSchedule, NoExecute, PreferNoSchedule, Any."),
-    ("--toleration key=a,operator=In", "'In' is none of Equal, Exists."),
-    ("--toleration value=a", "--toleration value=a: key is missing."),
     ("--toleration key=a,seconds=soon", "seconds is a whole number."),
-    ("--topology room", "--topology needs --required-topology or --preferred-topology."),
     ("--max-runtime long", "--max-runtime long: not a time"),
 ]
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -208,3 +209,11 @@ def test_foreground_becomes_the_server(run, mode, state, monkeypatch):
     assert run("pliant up --foreground --port 9999") == (0, "", "")
     assert became[0][0] == sys.executable
     assert json.loads(became[0][1][-1]) == {"port": 9999}
+
+
+def test_a_taken_port_is_told_by_a_code(tmp_path):
+    """`restart` goes on with another port then; it does not read the sentence."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(daemon.PortTaken):
+            daemon.start(daemon.arguments(str(tmp_path), simulate=["1x1"], port=port), str(tmp_path))

@@ -1,9 +1,12 @@
 """What each option of the two submits puts into the request, and what is printed."""
 
 import json
+from typing import get_type_hints
 
 import pytest
 
+from pliant.cli.submit import options, v1, v2
+from pliant.wire.submission import Spec
 from tests.cli.fake import Answer, Chunks
 from tests.cli.items import pending, workload
 
@@ -137,7 +140,24 @@ def test_the_second_edition(options, expected, run, fake):
     assert fake.last.body["spec"] == {"image": "ubuntu", **expected}
 
 
+def test_every_option_of_the_tables_sets_a_field_of_the_wire():
+    tables = (options.COMMON, options.RUNS, v1.OPTIONS, v2.OPTIONS)
+    set_by = [one.field for table in tables for one in table if isinstance(one, options.Option)]
+    assert set(set_by) <= get_type_hints(Spec).keys()
+    assert len(set_by) > 15
+
+
+@pytest.mark.parametrize(
+    "group", ["submit", "training submit", "training pytorch submit", "submit-mpi", "run"]
+)
+def test_each_submit_takes_the_common_options(group, run, fake):
+    shown = run(f"pliant {group} --help").out
+    assert [flag for one in options.COMMON for flag in one.flags if flag not in shown] == []
+
+
 NAMES = [
+    ('submit ""', {"name": ""}),
+    ('training submit --name ""', {"name": ""}),
     ("submit", {"nameBase": "job", "nameStyle": "index"}),
     ("submit --job-name-prefix exp", {"nameBase": "exp", "nameStyle": "index"}),
     ("submit --name n1", {"name": "n1"}),
@@ -199,6 +219,12 @@ def test_attach_gives_up_with_its_own_exit_code(run, fake):
     assert result.err == (
         "Waiting for pod to start running...\nError: n1 did not start within 1s; it stays in the queue.\n"
     )
+
+
+def test_attach_says_that_no_tty_has_no_effect(run, fake):
+    fake.workloads = [pending("n1")]
+    result = run("pliant attach n1 -p team-a --no-tty --pod-running-timeout 1")
+    assert result.err.startswith("Note: --no-tty has no effect: attach never uses a terminal.\n")
 
 
 UNITS = [
@@ -331,18 +357,3 @@ def test_v2_delete_asks_on_a_terminal(run, fake, monkeypatch):
     assert [request.path for request in fake.requests if request.method == "DELETE"] == [
         "/api/v1/workloads/id-t1"
     ]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("submit --parallelism 3", "--parallelism 3 needs as many runs or more"),
-        ("submit --parallelism 3 --completions 2", "--parallelism 3 needs as many runs or more"),
-        ("submit --completions 2 --interactive", "an interactive workload has one"),
-        ("workspace submit --runs 2", "an interactive workload has one"),
-        ("submit --completions 2 -g 1 --elastic", "does not go with several runs"),
-    ],
-)
-def test_several_runs_that_cannot_be(words, said, run, fake):
-    result = run(f"pliant {words} -i ubuntu -p team-a")
-    assert (result.code, said in result.err, fake.requests) == (2, True, [])

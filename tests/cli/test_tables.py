@@ -2,6 +2,7 @@
 # ruff: noqa: E501 - tables are as wide as they are
 
 import json
+import time
 
 import pytest
 import yaml
@@ -406,9 +407,9 @@ def test_why(fake, run):
         }
     )
     assert run("pliant why a1 -p team-a").out == snapshot("""\
-a1 (project team-a): Pending, GPUs 0.00 (1.00)
+a1 (project team-a): Pending
 Reason: 1 GPU is free, 2 are needed [no-room]
-Position 2 in the queue, after b2 (team-b, 1.00)
+Position 2 in the queue, after b2 (team-b, 1 GPU)
 
 History:
 TIME                      EVENT    WHY
@@ -416,18 +417,28 @@ TIME                      EVENT    WHY
 """)
 
 
-def test_why_until(fake, run):
+@pytest.fixture
+def tokyo():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("tokyo")
+def test_why_until_in_local_time(fake, run):
     fake.workloads = [pending("a1")]
     reason = {"code": "reserved", "message": "Kept for b.", "numbers": {"until": 1_767_225_600_999}}
     fake.answers["GET", "/api/v1/workloads/id-a1/why"] = Answer(body={"reason": reason})
     assert run("pliant why a1 -p team-a").out.splitlines()[1:] == [
         "Reason: Kept for b. [reserved]",
-        "Until: 2026-01-01T00:00:00Z at the latest",
+        "Until: 2026-01-01 09:00:00+09:00 at the latest",
     ]
 
 
 def test_queue(fake, run):
-    assert run("pliant queue").out == "Nothing waits.\n"
+    assert run("pliant queue").out == "No pending jobs.\n"
     entry = {
         "position": 1,
         "name": "a1",
@@ -488,3 +499,48 @@ json_values = st.recursive(
 @given(json_values)
 def test_yaml_reads_back_as_it_was(value):
     assert yaml.safe_load(as_yaml(value)) == value
+
+
+def step(kind, **more):
+    return {"kind": kind, "count": 0, "before": 0, "resource": "gpu", "where": "", "whom": [], **more}
+
+
+@pytest.mark.parametrize(
+    ("steps", "typed"),
+    [
+        (
+            [step("quota", count=500, before=1000, where="default", whom=[{"kind": "project", "name": "a"}])],
+            ["pliant project update a --quota 1.5"],
+        ),
+        (
+            [
+                step("limit", count=2000, where="default", whom=[{"kind": "department", "name": "lab"}]),
+                step("machines", count=1000, where="default"),
+            ],
+            ["pliant department update lab --limit 2"],
+        ),
+        ([step("fair-share", count=1000, where="default", whom=[{"kind": "project", "name": ""}])], []),
+        ([step("quota", count=1000, where="fast", whom=[{"kind": "project", "name": "a"}])], []),
+        ([step("uncordon", where="sim-1")], ["pliant node uncordon sim-1"]),
+        (
+            [step("taint", where="sim-1", taints=["k=v:NoSchedule", "m:NoExecute"])],
+            ["pliant node taint sim-1 k:NoSchedule- m:NoExecute-"],
+        ),
+        ([step("resume")], ["pliant resume a1 -p team-a"]),
+        ([step("end", count=1000)], []),
+    ],
+)
+def test_why_names_the_command_to_type(fake, run, steps, typed):
+    fake.workloads = [pending("a1")]
+    start = {"earliest": None, "latest": None, "basis": "", "unknown": "no running job has --max-runtime."}
+    unblock = {
+        "never": False,
+        "remedies": [{"kind": steps[-1]["kind"], "text": "do it", "steps": steps}],
+        "complete": True,
+        "start": start,
+    }
+    fake.answers["GET", "/api/v1/workloads/id-a1/why"] = Answer(body={"unblock": unblock})
+    lines = run("pliant why a1 -p team-a").out.splitlines()
+    at = lines.index("  - do it") + 1
+    assert [line.strip() for line in lines[at : at + len(typed)]] == typed
+    assert lines[at + len(typed)] == "Estimated start: unknown; no running job has --max-runtime."

@@ -73,10 +73,10 @@ def test_the_order(state, config):
     env["PLIANT_STATE"] = state
     assert locate(env=env, config=config).state == state
     env |= {"PLIANT_URL": "http://job", "PLIANT_TOKEN": "t"}
-    assert locate(env=env, config=config) == ("http://job", "t", None)
+    assert locate(env=env, config=config) == ("http://job", "t", None, None)
     env["PLIANT_SERVER"] = "http://env/"
-    assert locate(env=env, config=config) == ("http://env", "t", None)
-    assert locate("http://flag", env=env, config=config) == ("http://flag", "t", None)
+    assert locate(env=env, config=config) == ("http://env", "t", None, None)
+    assert locate("http://flag", env=env, config=config) == ("http://flag", "t", None, None)
     assert locate("host:1", env=env, config=config).url == "http://host:1"
 
 
@@ -149,3 +149,13 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     config.path = str(tmp_path / "file" / "config.json")
     with pytest.raises(PliantError, match="Cannot write"):
         config.set_project("k", "p")
+
+
+def test_a_server_with_a_socket_is_asked_there_and_gets_no_token(state, config):
+    record = {"url": "http://127.0.0.1:1234", "pid": 1, "socket": "sock"}
+    with open(os.path.join(state, "server.json"), "w") as file:
+        json.dump(record, file)
+    found = locate(state=state, env={}, config=config)
+    assert (found.token, found.socket) == (None, os.path.join(state, "sock"))
+    told = locate(env={"PLIANT_STATE": state, "PLIANT_TOKEN": "another"}, config=config)
+    assert (told.token, told.socket) == ("another", None), "who brings a token is who it says"

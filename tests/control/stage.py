@@ -11,6 +11,7 @@ from pliant.control.ports import Batch, Store
 from pliant.control.service import Service
 from pliant.control.state.draft import Draft
 from pliant.control.submit.submission import Submission
+from pliant.control.submit.variables import Variables
 from pliant.control.usecases.tenancy import QueueChange, QuotaChange
 from pliant.devices.simulated import SimulatedDevices
 from pliant.engines.virtual.engine import VirtualEngine
@@ -36,7 +37,7 @@ class StillLoop(Loop):
         for _ in range(100):
             news = self._wait(0)
             self.cycle(news)
-            if not news and self.plan.empty:
+            if not news and not self.due:
                 return
         raise AssertionError(f"no rest after 100 cycles: {self.plan}")
 
@@ -93,7 +94,8 @@ class Stage:
         env = tuple(
             (f"PLIANT_VIRTUAL_{key.upper()}", str(value)) for key, value in more.pop("virtual", {}).items()
         )
-        launch = Launch("ubuntu", ("sleep", "infinity"), env=env)
+        launch = Launch("ubuntu", ("sleep", "infinity"))
+        more["variables"] = Variables(env)
         if more.pop("interactive", False):
             more["kind"] = Kind.WORKSPACE
         ask = Submission(project=project, launch=launch, name=name, gpus=gpus * 1000, **more)

@@ -61,9 +61,22 @@ def test_a_lost_node_leaves_it(stage: Stage) -> None:
 def test_a_new_place_in_the_queue_is_no_change_for_those_who_watch(stage: Stage) -> None:
     stage.submit("holds-all", 2)
     first, second = stage.submit("first", 2), stage.submit("second", 1)
-    assert (stage.view(first).position, stage.view(second).position) == (1, 2)
+    assert stage.loop.board.queue == (first, second)
     before = stage.loop.board.version
     stage.service.delete(first, "me")
     _, changed = stage.service.watch(before, 0)
-    assert stage.view(second).position == 1
+    assert stage.loop.board.queue == (second,)
     assert changed == {first}
+
+
+def test_the_queue_holds_what_is_pending_and_nothing_that_runs(stage: Stage) -> None:
+    """An elastic job that runs below its request wants more, but it is not pending."""
+    stage.submit("holds-one", 1)
+    elastic, waits = stage.submit("elastic", 2, elastic=True), stage.submit("waits", 2)
+    stage.run()
+    reason = stage.view(elastic).reason
+    assert stage.phase(elastic) == "Running" and reason is not None and reason.code == "no-capacity"
+    assert stage.loop.board.queue == (waits,)
+    stage.service.suspend(waits, "me")
+    stage.run()
+    assert stage.loop.board.queue == ()

@@ -4,6 +4,7 @@ import pytest
 
 from pliant.control.errors import BadRequest
 from pliant.control.submit.submission import Distribution, Submission
+from pliant.control.submit.variables import Variables
 from pliant.model.workload import AttemptId, Kind, Launch, TaskGroup
 from tests.control.stage import Stage
 
@@ -13,11 +14,12 @@ def submit(stage: Stage, name: str, gpus: int = 1, seconds: int = 0, **distribut
     env = (("PLIANT_VIRTUAL_SECONDS", str(seconds)),) if seconds else ()
     ask = Submission(
         "default",
-        Launch("ubuntu", ("train",), env=env),
+        Launch("ubuntu", ("train",)),
         Kind.DISTRIBUTED,
         name,
         gpus=gpus * 1000 or None,
         distribution=Distribution(framework, **distribution),  # type: ignore[arg-type]
+        variables=Variables(env),
     )
     return stage.accept(ask).id
 
@@ -68,8 +70,8 @@ def test_bounds_and_masters(stage: Stage) -> None:
     ("distribution", "said"),
     [
         ({"workers": 0}, "0 is no number of workers"),
-        ({"workers": 2, "least": 3}, "At least 3, asked for 2, at most 2"),
-        ({"workers": 2, "least": 0}, "At least 0"),
+        ({"workers": 2, "least": 3}, "got 3, 2, 2"),
+        ({"workers": 2, "least": 0}, "got 0, 2, 2"),
         ({"workers": 2, "most": 1}, "at most 1"),
         ({"workers": 2, "most": 3, "framework": "TF"}, "of TF cannot vary"),
         ({"framework": "Spark"}, "no framework 'Spark'"),
@@ -227,7 +229,7 @@ def test_one_run_is_a_plain_workload(stage: Stage) -> None:
     [
         ({"runs": 2, "at_once": 3}, "3 of 2 runs cannot be under way at once"),
         ({"at_once": 3}, "3 of 1 runs"),
-        ({"runs": 0}, "0 runs, 1 at once"),
+        ({"runs": 0}, "Invalid number of runs 0, 1 at once"),
         ({"runs": 2, "elastic": True}, "An elastic workload has one run"),
         ({"runs": 2, "interactive": True}, "An interactive workload has one run"),
         ({"runs": 2, "restart": True}, "always started again has one run"),

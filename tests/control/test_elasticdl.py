@@ -75,9 +75,10 @@ def test_the_seed_s_case(cluster: Stage) -> None:
     assert phases(cluster, high) == {"master-0": "running", "worker-0": "running"}
     assert phases(cluster, low) == {"master-0": "running", "worker-0": "running", "worker-1": "waiting"}
     events = [event for _, event in cluster.service.history(low) if event.kind.value == "Preempted"]
-    assert [event.message for event in events] == [
-        "worker-1: It makes room for high-prio-job of the same project, whose priority 1000000 is above 1000."
-    ]
+    [taken] = events
+    assert taken.message.startswith("worker-1: ") and taken.reason == "preempted"
+    told = dict(taken.numbers)
+    assert (told["beneficiary"], told["priority"], told["own_priority"]) == ("high-prio-job", 1_000_000, 1000)
     end(cluster, high, "worker-0", code=0)
     end(cluster, high, "master-0", code=0)
     cluster.run(60_000)
@@ -104,10 +105,11 @@ def test_who_was_killed_comes_back_as_often_as_it_takes(
     ("how", "said"),
     [
         ({"code": 1}, "worker-0 ended with exit code 1."),
-        ({"signal": 11}, "worker-0 ended by signal 11."),
+        ({"signal": 11}, "worker-0 was killed by SIGSEGV."),
         (
             {"signal": 9, "oom": True},
-            "worker-0 was killed by the kernel, which was out of memory (it ended by signal 9).",
+            "worker-0 ran out of memory and was killed by the kernel (SIGKILL); it is not retried: it would "
+            "run out of memory again.",
         ),
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.submit.placing import Placing
 from pliant.control.submit.submission import Distribution, GroupAsk, Submission
+from pliant.control.submit.variables import Variables
 from pliant.model.topology import Within
 from pliant.model.workload import Kind, Launch, SubGroup
 from tests.control.stage import Stage
@@ -66,9 +67,9 @@ def test_without_its_least_it_does_not_start(stage: Stage) -> None:
 
 
 def test_it_is_over_when_its_least_is(stage: Stage) -> None:
-    short = Launch("ubuntu", ("true",), env=(("PLIANT_VIRTUAL_SECONDS", "5"),))
+    short = Variables((("PLIANT_VIRTUAL_SECONDS", "5"),))
     groups = (
-        GroupAsk("a", Submission("", short, gpus=1000)),
+        GroupAsk("a", Submission("", LAUNCH, gpus=1000, variables=short)),
         GroupAsk("b", Submission("", LAUNCH, gpus=1000)),
     )
     job = stage.accept(submission("job", groups=groups, least_groups=1)).id
@@ -107,8 +108,14 @@ def test_groups_have_numbers_priorities_and_places_of_their_own(stage: Stage) ->
         ),
         (BOTH | {"least_groups": 3}, "The workload cannot need 3 of 2."),
         (BOTH | {"levels": (SubGroup("one", min=0), SubGroup("two"))}, "Level one cannot need 0 of 2."),
-        ({"groups": (GroupAsk("a", each(), 2, 3),)}, "At least 3, asked for 2, at most 2 tasks of a"),
-        ({"groups": (GroupAsk("a", each(), 20_000),)}, "At least 20000, asked for 20000"),
+        (
+            {"groups": (GroupAsk("a", each(), 2, 3),)},
+            "Task counts of a must satisfy min ≤ requested ≤ max; got 3, 2, 2",
+        ),
+        (
+            {"groups": (GroupAsk("a", each(), 20_000),)},
+            "Task counts of a must satisfy min ≤ requested ≤ max; got 20000, 20000, 20000",
+        ),
         (
             {"groups": (GroupAsk("a", each(placing=Placing(required="rack"))),)},
             "It is not said of which topology rack is a level.",

@@ -8,10 +8,21 @@ import pytest
 import pliant.model.reason as reasons
 from pliant.control.state.draft import Draft
 from pliant.model.event import EventKind
-from pliant.model.reason import Reason
+from pliant.model.reason import Named, Reason
+from pliant.model.reason.told import again
 from tests.control.stage import Stage
 
-VALUES = {str: ["a"], int: [3], bool: [True, False], int | None: [5, None]}
+NAMED = Named("workload", "w-1", "w", "p-1", "p")
+VALUES = {
+    str: ["a"],
+    int: [3],
+    bool: [True, False],
+    int | None: [5, None],
+    Named: [NAMED],
+    Named | None: [NAMED, None],
+    tuple[Named, ...]: [(NAMED, NAMED), ()],
+    tuple[str, ...]: [("a", "b"), ()],
+}
 
 
 def kinds(of: type[Reason] = Reason) -> Iterator[type[Reason]]:
@@ -38,3 +49,4 @@ def test_every_reason_can_be_recorded(kind: type[Reason], stage: Stage) -> None:
     first, second = stage.service.history("cluster")
     assert {name for name, _ in first[1].numbers} == set(hints)
     assert {name for name, _ in second[1].numbers} <= set(hints)
+    assert again(kind.code, second[1].numbers, second[1].names) == reason

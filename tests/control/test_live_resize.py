@@ -7,7 +7,7 @@ def test_a_resize_that_never_left_is_sent_after_a_restart(stage: Stage) -> None:
     wide = stage.submit("wide", elastic=True, live_resize=True)
     stage.run(1000)
     assert stage.view(wide).gpu == 2000
-    stage.loop._send = lambda order: None  # type: ignore[method-assign]  # the server dies in between
+    stage.loop._orders.send = lambda order: None  # type: ignore[method-assign]  # the server dies in between
     other = stage.submit("other")
     stage.run(5000)
     assert stage.phase(other) == "Pending", "the GPU is carried until the job has confirmed"

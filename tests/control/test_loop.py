@@ -8,7 +8,7 @@ import pytest
 from pliant.control.errors import Unavailable
 from pliant.control.ports import Batch, StaleEpoch
 from pliant.model.fact import AttemptEnded, AttemptStarted
-from pliant.model.machine import Placement
+from pliant.model.machine import Node, Placement
 from pliant.model.workload import AttemptId, Exit, Task, TaskPhase
 from pliant.sched.plan import Plan
 from pliant.store import StoreError
@@ -51,8 +51,8 @@ def test_a_restart_of_the_server_changes_nothing(stage: Stage) -> None:
 
 
 def test_an_order_that_never_left_is_sent_after_a_restart(stage: Stage) -> None:
-    sent = stage.loop._send
-    stage.loop._send = lambda order: None  # the server dies between record and order
+    sent = stage.loop._orders.send
+    stage.loop._orders.send = lambda order: None  # the server dies between record and order
     job = stage.submit("job")
     assert stage.machines.runs == {}
     del sent
@@ -65,7 +65,7 @@ def test_an_order_that_never_left_is_sent_after_a_restart(stage: Stage) -> None:
 def test_a_stop_that_never_left_is_sent_after_a_restart(stage: Stage) -> None:
     job = stage.submit("job")
     stage.run()
-    stage.loop._send = lambda order: None
+    stage.loop._orders.send = lambda order: None
     stage.service.delete(job, "me")
     assert stage.machines.runs[AttemptId(job, "task-0", 1)].alive
     stage.reopen()
@@ -188,7 +188,7 @@ def test_a_node_that_is_missing_after_a_restart_is_gone_with_what_ran_there(tmp_
     }
     stage.reopen()
     assert [view.node.name for view in stage.loop.board.nodes] == ["sim-0"]
-    assert [node.name for node in stage.store.load().nodes] == ["sim-0"]
+    assert [node.name for node in stage.store.load().of(Node)] == ["sim-0"]
     assert (stage.phase(lost), stage.phase(stays)) == ("Pending", "Running")
     assert "Lost" in stage.history(lost)
     stage.service.delete(stays, "me")
@@ -199,7 +199,7 @@ def test_a_node_that_is_missing_after_a_restart_is_gone_with_what_ran_there(tmp_
 def test_what_a_server_that_died_had_no_time_to_forget_is_forgotten_at_the_next_start(stage: Stage) -> None:
     job, other = stage.submit("job"), stage.submit("other")
     stage.run()
-    stage.loop._forget = lambda workload: None  # the server dies between record and the engine's files
+    stage.loop._orders.forget = lambda workload: None  # the server dies between record and the engine's files
     stage.service.delete(job, "me")
     stage.run()
     assert job not in stage.loop.board.workloads

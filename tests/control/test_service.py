@@ -156,8 +156,8 @@ def test_the_tightest_limit_of_project_and_departments_counts(stage: Stage) -> N
     assert stage.phase(job) == "Running"
     stage.run(2_000)
     assert stage.phase(job) == "Stopped"
-    [told] = [event.message for _, event in stage.service.history(job) if "allows" in event.message]
-    assert told == "Stopped after the 30s that department research allows."
+    [told] = [event.message for _, event in stage.service.history(job) if event.kind.value == "Suspended"]
+    assert told == "Suspended after 30s: the time limit of department research."
 
 
 def test_an_ended_workload_is_deleted_when_its_time_is_over(stage: Stage) -> None:

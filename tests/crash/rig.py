@@ -143,6 +143,17 @@ class Rig:
 
     # -- the truth ---------------------------------------------------------------------------------
 
+    def calm(self) -> bool:
+        """True if every workload runs or waits, and what lives is what is said to run."""
+        items = self.items().values()
+        return all(item["phase"] in ("Running", "Pending") for item in items) and (
+            {attempt.split("/")[0] for attempt in self.alive()}
+            == {item["id"] for item in items if item["phase"] == "Running"}
+        )
+
+    def phases(self) -> dict[str, str]:
+        return {name: item["phase"] for name, item in self.items().items()}
+
     def starts(self) -> Counter[str]:
         """How often each attempt has started, from the journal."""
         lines = [line.split() for line in self.journal.read_text().splitlines()]

@@ -50,14 +50,7 @@ def storm(rig: Rig, kills: int, least: int = 0) -> None:
     known = set(rig.items())
     assert set(rig.submitted) <= known, f"accepted and lost: {set(rig.submitted) - known}"
 
-    def calm() -> bool:
-        items = rig.items().values()
-        return all(item["phase"] in ("Running", "Pending") for item in items) and (
-            {attempt.split("/")[0] for attempt in rig.alive()}
-            == {item["id"] for item in items if item["phase"] == "Running"}
-        )
-
-    rig.until(calm, "all runs or waits", 60, seen=lambda: {n: i["phase"] for n, i in rig.items().items()})
+    rig.until(rig.calm, "all runs or waits", 60, seen=rig.phases)
     rig.verify()
     print(f"{round_} kills, {between} of them between recorded and confirmed, {made} submissions")
 

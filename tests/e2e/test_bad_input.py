@@ -49,23 +49,23 @@ REFUSED = [
     ("runai submit a -g 1", 2, ["-i, --image must be set"]),
     ("runai submit a -i unheard/of -g 1", 2, ["unheard/of", "command"]),
     (f"runai submit Big {IMAGE}", 2, ["'Big'", "lower-case"]),
-    (f"runai submit 1a {IMAGE}", 2, ["'1a'", "starts with a letter"]),
+    (f"runai submit 1a {IMAGE}", 2, ["'1a'", "first a letter"]),
     (f"runai submit a_b {IMAGE}", 2, ["'a_b'"]),
     (f"runai submit {'a' * 64} {IMAGE}", 2, ["63"]),
-    (f"runai submit a {IMAGE} -g 0", 2, ["-g 0"]),
+    (f"runai submit a {IMAGE} -g 0", 2, ["0 GPUs", "leave it out"]),
     (f"runai submit a {IMAGE} -g -1", 2, ["-g -1"]),
-    (f"runai submit a {IMAGE} -g 1.5", 2, ["-g 1.5", "whole"]),
+    (f"runai submit a {IMAGE} -g 1.5", 2, ["1.50 GPUs", "whole"]),
     (f"runai submit a {IMAGE} -g nan", 2, ["-g nan", "number"]),
     (f"runai training submit a {IMAGE} -g 0.5", 2, ["-g 0.5", "--gpu-portion-request"]),
-    (f"runai training submit a {IMAGE} --gpu-portion-request 1.5", 2, ["1.5", "at most 1"]),
+    (f"runai training submit a {IMAGE} --gpu-portion-request 1.5", 2, ["1.50", "up to 1"]),
     (f"runai submit a {IMAGE} --gpu-memory 50M", 2, ["50M", "100M"]),
     (f"runai training submit a {IMAGE} --gpu-memory-request 50M", 2, ["50M", "100M"]),
     (f"runai submit a {IMAGE} --gpu-memory 5G -g 1", 2, ["-g and --gpu-memory"]),
     (f"runai submit a {IMAGE} --gpu-memory 5Q", 2, ["5Q", "5Gi"]),
-    (f"runai submit a {IMAGE} -g 1 --elastic --interactive", 2, ["--elastic", "trainings"]),
-    (f"runai submit a {IMAGE} -g 0.5 --elastic", 2, ["--elastic", "part of a GPU"]),
-    (f"runai submit a {IMAGE} --gpu-memory 5G --elastic", 2, ["--elastic", "part of a GPU"]),
-    (f"runai submit a {IMAGE} --elastic", 2, ["--elastic needs -g"]),
+    (f"runai submit a {IMAGE} -g 1 --elastic --interactive", 2, ["--elastic", "training"]),
+    (f"runai submit a {IMAGE} -g 0.5 --elastic", 2, ["--elastic", "fraction of a GPU"]),
+    (f"runai submit a {IMAGE} --gpu-memory 5G --elastic", 2, ["--elastic", "fraction of a GPU"]),
+    (f"runai submit a {IMAGE} --elastic", 2, ["elastic", "needs GPUs", "-g"]),
     (f"runai submit a {IMAGE} -g 1 --preemptible", 2, ["--preemptible", "--interactive"]),
     ("pliant project update team-a --quota 0", 5, ["team-a", "1"]),
     ("pliant project update team-a --quota -3", 2, ["-3"]),
@@ -101,11 +101,11 @@ def test_refused(busy: Stage, command: str, code: int, words: list[str]) -> None
 
 def test_more_gpus_than_any_node_has_is_accepted_and_said_at_once(busy: Stage) -> None:
     done = typed(busy, f"runai submit huge {IMAGE} -g 9")
-    assert "No node can ever hold it" in done.err and "9.00 GPUs" in done.err and "2.00 GPUs" in done.err
+    assert "Never fits: it requests 9 GPUs, the largest eligible node has 2." in done.err
     huge = item(busy, "huge")
     assert (huge["status"], huge["allocatedResources"]["gpu"]) == ("Pending", 0)
     assert huge["reason"]["code"] == "never-fits"
-    assert "No node can ever hold it" in typed(busy, "pliant why huge").out
+    assert "[never-fits]" in typed(busy, "pliant why huge").out
     typed(busy, "runai delete huge")
 
 
@@ -128,13 +128,18 @@ def test_a_second_server_over_the_same_folder_is_refused(busy: Stage) -> None:
     assert len(json.loads(typed(busy, "runai node list -o json").out)) == 1
 
 
-def test_a_command_that_does_not_exist_fails_its_workload_and_nothing_else(busy: Stage) -> None:
-    typed(busy, "runai submit ghost -i ubuntu -g 1 --backoff-limit 0 --command -- no-such-command --flag")
+def test_a_command_that_does_not_exist_is_refused(busy: Stage) -> None:
+    done = busy.run("runai submit ghost -i ubuntu -g 1 --command -- no-such-command --flag")
+    assert done.code == 2 and "command 'no-such-command' not found in the job's PATH." in done.err
+
+
+def test_a_command_that_a_shell_does_not_find_fails_its_workload_and_nothing_else(busy: Stage) -> None:
+    typed(busy, "runai submit ghost -i ubuntu -g 1 --command -- sh -c 'no-such-command --flag'")
     until(lambda: status(busy, "ghost") == "Failed", "the workload to fail")
     ghost = item(busy, "ghost")
-    assert "no-such-command" in ghost["phaseMessage"]
+    assert "exit code 127; the command was not found, so it is not retried" in ghost["phaseMessage"]
     assert "no-such-command" in typed(busy, "runai describe job ghost").out
-    assert "Reason: task-0 could not be started: exec no-such-command" in typed(busy, "pliant why ghost").out
+    assert "exit code 127" in typed(busy, "pliant why ghost").out
     assert ghost["allocatedResources"]["gpu"] == 0
     assert status(busy, "taken") == "Running"
     typed(busy, "runai delete ghost")

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from examples.walkthrough import Stage
 from pliant.client.client import Client
 from pliant.client.errors import PliantError
-from pliant.client.locate import locate
 
 QUICKSTART = "pliant.engines.local.images.quickstart"
 DEADLINE = 60.0  # seconds; a slow machine is no failure
@@ -44,8 +43,7 @@ class Snapshot:
 
 
 def client(stage: Stage) -> Client:
-    endpoint = locate(state=str(stage.state), env={})
-    return Client(endpoint.url, endpoint.token)
+    return Client.connect(state=str(stage.state))
 
 
 def workers(stage: Stage) -> dict[str, list[str]]:

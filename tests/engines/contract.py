@@ -3,10 +3,12 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from pliant.control.ports import Engine, StaleEpoch
+from pliant.control.submit.variables import Variables
 from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, Fact, NodeSeen
 from pliant.model.machine import Gpu, Node, Placement, Share
 from pliant.model.order import Resize, Start, Stop
@@ -105,7 +107,17 @@ class Rig(ABC):
         self.engine.close()
         self.facts.clear()
 
-    def start(self, attempt: AttemptId, launch: Launch, placement: Placement | None = None) -> Start:
+    def start(
+        self,
+        attempt: AttemptId,
+        launch: Launch,
+        placement: Placement | None = None,
+        variables: Variables | None = None,
+    ) -> Start:
+        if variables is not None:
+            names = [[name for name, _ in pairs] for pairs in (variables.given, variables.captured)]
+            launch = replace(launch, variables=tuple(names[0]), captured=tuple(names[1]))
+            self.engine.seal(attempt.workload, {"": variables})
         order = Start(
             attempt, placement or place(0), workload(attempt.workload, launch), "decision-1", self.epoch
         )
@@ -384,11 +396,11 @@ class EngineContract:
             rig.engine.exec(B, argv, tty=False, stdin=False, rows=0, columns=0)
 
     def test_forget(self, rig: Rig):
-        rig.run(A, rig.exits(0, output="one\n"))
+        row = rig.run(A, rig.exits(0, output="one\n")).workload
         with pytest.raises(ValueError, match="still runs"):
-            rig.engine.forget(A.workload)
+            rig.engine.forget(row)
         rig.finish(A)
         rig.end(A)
-        rig.engine.forget(A.workload)
+        rig.engine.forget(row)
         assert rig.log(A) == ""
-        rig.engine.forget(A.workload)
+        rig.engine.forget(row)

@@ -211,7 +211,7 @@ def test_tasks_meet(rig):
     for attempt in attempts:
         assert rig.end(attempt).succeeded, rig.log(attempt)
     assert rig.log(attempts[-1]) == "sum 3\n"
-    rig.engine.forget(job.id)
+    rig.engine.forget(job)
     assert not (rig.state / "attempts" / job.id).exists()
 
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from pliant.control.submit.variables import Variables
 from pliant.model.machine import Placement, Share
 from pliant.model.order import Start
 from pliant.model.workload import AttemptId, Launch
@@ -29,10 +30,14 @@ def rig(tmp_path):
     rig.clean()
 
 
-def shown(rig, attempt=A, placement=None, **launch):
+def given(**values):
+    return Variables(given=tuple(values.items()))
+
+
+def shown(rig, attempt=A, placement=None, variables=None, **launch):
     """The environment and the working folder as a task sees them."""
     script = "import json, os; print(json.dumps([dict(os.environ), os.getcwd()]))"
-    rig.start(attempt, Launch("ubuntu", (sys.executable, "-c", script), **launch), placement)
+    rig.start(attempt, Launch("ubuntu", (sys.executable, "-c", script), **launch), placement, variables)
     end = rig.end(attempt)
     assert end.succeeded, (end, rig.log(attempt))
     return json.loads(rig.log(attempt))
@@ -93,12 +98,7 @@ def test_users_set_what_they_like_but_not_what_we_find_them_by(rig, tmp_path):
     (rig.state / "images.yaml").write_text("mine: {env: {A: image, B: image}, command: [x]}\n")
     env, cwd = shown(
         rig,
-        env=(
-            ("A", "mine"),
-            ("RUNAI_JOB_NAME", "mine"),
-            ("PLIANT_ATTEMPT", "mine"),
-            ("PLIANT_OTHER", "mine"),
-        ),
+        variables=given(A="mine", RUNAI_JOB_NAME="mine", PLIANT_ATTEMPT="mine", PLIANT_OTHER="mine"),
         working_dir=str(tmp_path),
     )
     assert (env["A"], env["RUNAI_JOB_NAME"], env["PLIANT_ATTEMPT"]) == ("mine", "mine", str(A))
@@ -110,7 +110,7 @@ def test_entries_of_the_catalogue_bring_their_environment(rig, tmp_path):
     script = "import os; print(os.environ['A'], os.environ['B'], os.getcwd())"
     entry = {"command": [sys.executable, "-c", script], "env": {"A": 1, "B": 2}, "workdir": str(tmp_path)}
     (rig.state / "images.yaml").write_text(json.dumps({"mine": entry}))
-    rig.start(A, Launch("mine:7", env=(("B", "user"),)))
+    rig.start(A, Launch("mine:7"), variables=given(B="user"))
     assert rig.end(A).succeeded
     assert rig.log(A) == f"1 user {tmp_path}\n"
 
@@ -120,7 +120,10 @@ def test_entries_of_the_catalogue_bring_their_environment(rig, tmp_path):
     [
         (Launch("ubuntu", ("no-such-command",)), "exec no-such-command: No such file or directory"),
         (Launch("ubuntu", ("/",)), "exec /: Permission denied"),
-        (Launch("ubuntu", ("ls",), working_dir="/no/such/folder"), "cwd /no/such/folder: No such file"),
+        (
+            Launch("ubuntu", ("ls",), working_dir="/no/such/folder"),
+            "/no/such/folder does not exist",
+        ),
         (Launch("ubuntu", ("ls", "a\0b")), "null byte"),
         (Launch("team/unknown"), "image team/unknown is unknown here"),
     ],
@@ -142,8 +145,8 @@ def test_without_a_command_a_system_exits_at_once(rig, image):
 
 
 def test_refuse_and_notice(rig):
-    assert "unknown" in rig.engine.refuse(Launch("team/unknown"))
-    assert rig.engine.refuse(Launch("team/unknown", ("ls",))) is None
+    assert "unknown" in str(rig.engine.refuse(Launch("team/unknown"), Variables()))
+    assert rig.engine.refuse(Launch("team/unknown", ("ls",)), Variables()) is None
     assert "runs on this machine" in rig.engine.notice(Launch("team/unknown", ("ls",)))
     assert rig.engine.notice(Launch("ubuntu")) is None
 
@@ -183,4 +186,4 @@ def test_memory_is_in_the_order(rig):
     rig.run(A, rig.forever(), place(2, portion=500))
     order = json.loads((rig.folder(A) / "order.json").read_text())
     assert order["shares"] == [{"gpu": GPUS[2].uuid, "portion": 500, "memory": 8 * GIB}]
-    assert order["version"] == 1 and order["epoch"] == 1 and order["attempt"] == str(A)
+    assert order["version"] == 2 and order["epoch"] == 1 and order["attempt"] == str(A)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from pliant.control.fractions import How
-from pliant.control.state.transitions import describe_exit
+from pliant.control.state.retries import describe_exit
+from pliant.control.submit.variables import Variables
 from pliant.devices import ledger
 from pliant.devices.cards import DRIVERS
 from pliant.devices.handout import SHIM, Handout
@@ -69,17 +70,20 @@ class FractionRig(LocalRig):
         self.options["fractions"] = self.fractions
         return super().make()
 
-    def give(self, attempt, launch, placement=HALF, request=None):
+    def give(self, attempt, launch, placement=HALF, request=None, variables=None):
         """Start it with that share; by default as half of a GPU was asked for."""
+        if variables is not None:
+            launch = replace(launch, variables=tuple(name for name, _ in variables.given))
+            self.engine.seal(attempt.workload, {"": variables})
         row = workload(attempt.workload, launch)
         group = replace(row.groups[0], request=request or Request(1, placement.shares[0].portion))
         order = Start(attempt, placement, replace(row, groups=(group,)), "d", 1)
         self.known[attempt] = Attempt(attempt, placement, 1, "d", 0)
         self.engine.start(order)
 
-    def python(self, attempt, code, *words, placement=HALF, request=None, **launch):
+    def python(self, attempt, code, *words, placement=HALF, request=None, variables=None):
         command = (sys.executable, "-c", code, *map(str, words))
-        self.give(attempt, Launch("ubuntu", command, **launch), placement, request)
+        self.give(attempt, Launch("ubuntu", command), placement, request, variables)
 
     def said(self, attempt, word):
         until(lambda: word in self.log(attempt), f"{attempt} says {word}")
@@ -107,6 +111,10 @@ def rig(tmp_path):
 
 def order_of(rig, attempt=A):
     return json.loads((rig.folder(attempt) / "order.json").read_text())
+
+
+def environment_of(rig, attempt=A):
+    return json.loads((rig.state / "sealed" / attempt.workload / f"{attempt.task}.1").read_text())
 
 
 def test_a_half_sees_half_and_the_card_nothing_else(rig):
@@ -140,10 +148,11 @@ def test_the_node_sees_what_is_used_and_nothing_stays_behind(rig):
 
 
 def test_a_preload_of_ones_own_and_commands_inside_stay(rig, tmp_path):
-    rig.python(A, "import time; time.sleep(1000)", env=(("LD_PRELOAD", "libm.so.6"), ("PATH", "/bin")))
+    own = Variables((("LD_PRELOAD", "libm.so.6"), ("PATH", "/bin")))
+    rig.python(A, "import time; time.sleep(1000)", variables=own)
     assert rig.until(lambda: rig.started(A), "it runs") is None
-    env = order_of(rig)["env"]
-    assert env["LD_PRELOAD"] == f"{SHIM}:libm.so.6" and env["PATH"].endswith(":/bin")
+    env = environment_of(rig)
+    assert env["LD_PRELOAD"] == f"{SHIM}:libm.so.6" and ":/bin:" in env["PATH"]
     session = rig.engine.exec(A, ["nvidia-smi", "-L"], tty=False, stdin=False, rows=24, columns=80)
     out = b""
     while (piece := session.read(5)) != b"":
@@ -228,7 +237,7 @@ def test_a_process_that_is_no_tasks_is_named_to_all_who_share(rig):
     rig.python(A, HOLDS, 64)
     rig.python(B, HOLDS, 64, placement=place(0, portion=250))
     rig.use(A, lambda use: use.parts[0].used)
-    env = {key: order_of(rig)["env"][key] for key in ("PLIANT_SIM_CARDS", "LD_LIBRARY_PATH")}
+    env = {key: environment_of(rig)[key] for key in ("PLIANT_SIM_CARDS", "LD_LIBRARY_PATH")}
     program = subprocess.Popen([sys.executable, "-c", HOLDS, "9000"], env=env, stdout=subprocess.DEVNULL)
     try:
         for attempt in (A, B):

@@ -147,13 +147,13 @@ def test_a_followed_log_ends_when_its_workload_is_forgotten(tmp_path):
     rig = LocalRig(tmp_path)
     rig.open()
     try:
-        rig.start(A, rig.shell("echo first; sleep 1000"))
+        row = rig.start(A, rig.shell("echo first; sleep 1000")).workload
         until(lambda: rig.log(A), "its output")
         stream = rig.engine.logs(A, follow=True, tail=None, since=None)
         assert [next(stream), next(stream)] == [b"first\n", b""]
         rig.stop(A)
         rig.end(A)
-        rig.engine.forget(A.workload)
+        rig.engine.forget(row)
         assert b"".join(stream) == b""
     finally:
         rig.clean()

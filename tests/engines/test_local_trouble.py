@@ -195,11 +195,11 @@ def test_forgotten_folders_go_even_if_the_server_dies_meanwhile(rig):
     assert list((rig.state / "attempts").glob(".trash-*")) == []
 
 
-def test_forget_deletes_logs_and_checkpoints(rig):
-    rig.run(A, rig.exits(0))
+def test_a_purge_deletes_logs_and_checkpoints(rig):
+    row = replace(rig.run(A, rig.exits(0)).workload, purge=True)
     rig.finish(A)
     rig.end(A)
-    rig.engine.forget(A.workload)
+    rig.engine.forget(row)
     until(lambda: not list((rig.state / "attempts").glob(".trash-*")), "it is deleted")
     assert not rig.folder(A).parent.parent.exists()
     assert not (rig.state / "checkpoints" / A.workload).exists()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pliant.control.submit.variables import Variables
 from pliant.engines.virtual.engine import VirtualEngine
 from pliant.engines.virtual.machines import Behaviour, Machines, declared
 from pliant.engines.virtual.timeline import Timeline
@@ -21,7 +22,7 @@ class VirtualRig(Rig):
         self.machines = Machines(
             self.timeline,
             [NODE],
-            behaviour=lambda order: self.behaviours[order.workload.launch.image],
+            behaviour=lambda order, env: self.behaviours[order.workload.launch.image],
             start_latency=20,
             stop_latency=5,
         )
@@ -86,14 +87,14 @@ def machines(**options):
     return made, engine, facts
 
 
-def start(attempt, **env):
-    launch = Launch("any", env=tuple(env.items()))
-    return Start(attempt, place(0), workload(attempt.workload, launch), "d", 1)
+def start(engine, attempt, **env):
+    engine.seal(attempt.workload, {"": Variables(tuple(env.items()))})
+    engine.start(Start(attempt, place(0), workload(attempt.workload, Launch("any")), "d", 1))
 
 
 def test_durations_and_codes_are_declared_in_the_environment():
     made, engine, facts = machines(start_latency=100)
-    engine.start(start(A, PLIANT_VIRTUAL_SECONDS="2.5", PLIANT_VIRTUAL_EXIT="7"))
+    start(engine, A, PLIANT_VIRTUAL_SECONDS="2.5", PLIANT_VIRTUAL_EXIT="7")
     assert facts == []
     made.timeline.advance(99)
     assert facts == []
@@ -107,7 +108,7 @@ def test_durations_and_codes_are_declared_in_the_environment():
 def test_a_slow_stop_is_cut_off_by_the_grace():
     made, engine, facts = machines(stop_latency=10)
     for attempt in (A, B):
-        engine.start(start(attempt, PLIANT_VIRTUAL_STOP_SECONDS="3"))
+        start(engine, attempt, PLIANT_VIRTUAL_STOP_SECONDS="3")
     made.timeline.advance(1000)
     engine.stop(Stop(A, NODE.name, 5000, "d", 1))
     engine.stop(Stop(B, NODE.name, 2000, "d", 1))
@@ -119,7 +120,7 @@ def test_a_slow_stop_is_cut_off_by_the_grace():
 
 def test_a_stopped_task_does_not_end_a_second_time():
     made, engine, facts = machines()
-    engine.start(start(A, PLIANT_VIRTUAL_SECONDS="5"))
+    start(engine, A, PLIANT_VIRTUAL_SECONDS="5")
     made.timeline.advance(1000)
     engine.stop(Stop(A, NODE.name, 1000, "d", 1))
     made.timeline.advance(60_000)
@@ -128,7 +129,7 @@ def test_a_stopped_task_does_not_end_a_second_time():
 
 def test_a_node_goes_with_its_tasks_and_comes_back_empty():
     made, engine, facts = machines()
-    engine.start(start(A))
+    start(engine, A)
     made.timeline.advance(1000)
     made.lose_node(NODE.name)
     made.add_node(NODE)
@@ -147,4 +148,4 @@ def test_events_of_one_instant_keep_their_order():
 
 
 def test_without_a_declaration_it_runs_for_ever():
-    assert declared(start(A)) == Behaviour()
+    assert declared(Start(A, place(0), workload(A.workload, Launch("any")), "d", 1), {}) == Behaviour()

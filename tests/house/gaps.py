@@ -41,9 +41,11 @@ def left_out(stats: dict[str, list[Any]]) -> Counter[tuple[str, str]]:
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     """In a process that collects tests: the only one, or each of those that share them."""
-    left = items[0].config.stash.setdefault(_LEFT, Counter())
+    config = items[0].config
+    left = config.stash.setdefault(_LEFT, Counter())
+    marks = [mark for mark in BY_MARK if f"not {mark}" in config.option.markexpr]
     for item in items:
-        left.update([mark for mark in BY_MARK if item.get_closest_marker(mark)][:1])
+        left.update([mark for mark in marks if item.get_closest_marker(mark)][:1])
 
 
 @pytest.hookimpl(optionalhook=True)

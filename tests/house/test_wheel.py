@@ -95,3 +95,23 @@ def test_without_a_compiler_it_is_still_built_and_says_so(tmp_path: Path) -> Non
     assert made.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(made) as archive:
         assert not set(NATIVE) & set(archive.namelist())
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_compiled_core_decides_byte_for_byte_the_same(tmp_path: Path) -> None:
+    wheel, _ = build_wheel(tmp_path, os.environ | {"PLIANT_COMPILE": "1"})
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert f"-{python}-{python}-linux_" in wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "compiled")
+    told = {}
+    for name, source in (("compiled", tmp_path / "compiled"), ("plain", ROOT / "src")):
+        env = os.environ | {"PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}
+        ask = [sys.executable, "-c", "from pliant.compiled import CORE; print(CORE)"]
+        said = subprocess.run(ask, env=env, capture_output=True, text=True, check=True).stdout
+        assert said.startswith("compiled" if name == "compiled" else "plain Python"), said
+        decide = [sys.executable, "-m", "tests.sched.canon", str(tmp_path / f"{name}.txt"), "--worlds", "200"]
+        subprocess.run(decide, env=env, check=True)
+        told[name] = (tmp_path / f"{name}.txt").read_bytes()
+    assert told["compiled"] == told["plain"] != b""

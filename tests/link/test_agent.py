@@ -248,7 +248,7 @@ def knock(master: Master, token: str = "right", **changed: Any) -> dict[str, Any
 @pytest.mark.parametrize(
     ("token", "changed", "status", "words"),
     [
-        ("right", {"protocol": 2}, 409, "install the same Pliant"),
+        ("right", {"protocol": 2}, 409, "Install the same Pliant"),
         ("right", {"job": "job-2"}, 409, "job-2"),
         ("wrong", {}, 401, "token"),
     ],
@@ -300,7 +300,7 @@ def test_the_master_of_another_job_is_not_joined(master: Master, tmp_path: Path)
     (tmp_path / "train" / "token").write_text("right")
     host, _, port = master.address.partition(":")
     there = place(tmp_path, job="job-9", address=(host, int(port)), leads=False)
-    with pytest.raises(TrainError, match="answers the master of another job, job-1"):
+    with pytest.raises(TrainError, match="belongs to another job, job-1"):
         begin(there, threading.Event())
 
 
@@ -345,7 +345,7 @@ def test_there_is_one_agent_in_a_task(folder: Path) -> None:
     try:
         write(folder, 1, entry("active", A))
         done = run(folder, "--", "true")
-        assert done.returncode == 1 and "has an agent already" in done.stderr
+        assert done.returncode == 1 and "already has an agent" in done.stderr
     finally:
         os.close(lead)
 
@@ -371,4 +371,4 @@ def test_a_script_that_fails_again_and_again_ends_the_task_with_its_first_words(
     write(folder, 1, entry("active", A))
     done = run(folder, "--", sys.executable, "-c", "raise SystemExit('no such data')")
     assert done.returncode == 1
-    assert "the job has failed. 1 worker(s) failed" in done.stderr and "no such data" in done.stderr
+    assert "the job has failed. 1 worker failed" in done.stderr and "no such data" in done.stderr

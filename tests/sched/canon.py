@@ -92,8 +92,17 @@ def _place(place: Placement | None) -> list[Any] | None:
     return [place.node, place.cpu, place.memory, [[it.gpu, it.portion, it.memory] for it in place.shares]]
 
 
+ADDED = {
+    "no-capacity": {"only"},
+    "waiting-for-release": {"grace"},
+    "min-runtime": {"level", "owner"},
+}
+"""What reasons have told besides since these decisions were first written down; nothing decides by it."""
+
+
 def _reason(reason: Reason) -> list[Any]:
-    return [reason.code, reason.numbers]
+    added = ADDED.get(reason.code, set())
+    return [reason.code, [entry for entry in reason.numbers if entry[0] not in added]]
 
 
 def digest(seed: int) -> str:

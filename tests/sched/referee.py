@@ -105,7 +105,7 @@ def _intents(
         assert stop.attempt.number == old.attempt and stop.attempt in occupied, f"{stop} of {old}"
         assert new.phase is TaskPhase.STOPPING and new.carries == old.carries, f"{new} after {stop}"
         assert new.claims != old.carries, f"{stop} though it keeps what it carries"
-        assert stop.reason.code and stop.reason.text, f"{stop} says no reason"
+        assert stop.reason.code and stop.reason.text(0), f"{stop} says no reason"
     for resize in plan.resizes:
         old, new = scene.tasks[resize.attempt[:2]], after[resize.attempt[:2]]
         assert scene.workloads[old.workload].group(old.group).live_resize, f"{resize} of a task that cannot"
@@ -245,7 +245,7 @@ def _decisions(scene: Scene, after: Mapping[Key, Task], plan: Plan) -> None:
         )
         have[decision.workload] = decision.gpu_after
         reason = decision.reason
-        assert reason.code and reason.text.strip() and isinstance(reason.numbers, tuple), f"{decision}"
+        assert reason.code and reason.text(0).strip() and isinstance(reason.numbers, tuple), f"{decision}"
         assert decision.workload in scene.workloads
         assert decision.beneficiary in ("", *scene.workloads), decision
     truth = claimed(after.values())
@@ -330,4 +330,4 @@ def _verdicts(scene: Scene, after: Mapping[Key, Task], plan: Plan) -> None:
         )
     for verdict in plan.verdicts:
         assert verdict.workload in scene.workloads and verdict.position >= 0
-        assert verdict.reason.code and verdict.reason.text.strip(), f"{verdict}"
+        assert verdict.reason.code and verdict.reason.text(0).strip(), f"{verdict}"

@@ -39,7 +39,7 @@ def test_why_and_when():
     t = budgeted(1, *TWO)
     begun = t.scene.disruptions["a"].times[0]
     reason = waits(t, "w")
-    assert (reason.asked, reason.project, reason.budget) == (1000, "a", 1)
+    assert (reason.asked, reason.project.id, reason.budget) == (1000, "a", 1)
     assert reason.until == t.plans[-1].wake == begun + HOUR
     t.settle(wait=HOUR - 2_000)
     assert set(t.running()) == {"v", "x"}
@@ -67,7 +67,7 @@ KINDS = [
 @pytest.mark.parametrize(("kind", "nodes", "projects", "jobs"), KINDS)
 def test_what_counts(kind, nodes, projects, jobs):
     t = budgeted(0, nodes, projects, *jobs)
-    assert waits(t, "w").project == "a"
+    assert waits(t, "w").project.id == "a"
     assert "w" in budgeted(1, nodes, projects, *jobs).running()
 
 

@@ -67,15 +67,16 @@ def test_cores_are_taken_back_like_gpus():
     t.settle()
     assert t.rows() == ["x Pending 0", "j Running 0 n1"]
     (decision,) = t.decisions("x")
-    assert decision.reason.text == (
-        "It makes room for j: project b had 0 cores of its quota of 4 cores, project a 4 cores of 0 cores."
-    )
+    told = dict(decision.reason.numbers)
+    assert (told["beneficiary"], told["rule"], told["resource"]) == ("j", "quota", "cpu")
+    assert (told["project"], told["allocated"], told["due"]) == ("b", 0, 4000)
+    assert (told["from_project"], told["from_allocated"], told["from_due"]) == ("a", 4000, 0)
 
 
 def test_a_quota_without_bound_is_not_told_as_a_number():
     t = settled("n1:1", "a=0 b=inf", "x a g1 @n1", "j b g1")
     (decision,) = t.decisions("x")
-    assert "of its quota of any amount" in decision.reason.text
+    assert dict(decision.reason.numbers)["due"] == -1
 
 
 PRIORITIES = [

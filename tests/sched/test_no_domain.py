@@ -24,8 +24,6 @@ def test_why_it_waits(busy, count, why):
     gang(stage, "job", count, RACK)
     verdicts = [verdict.reason for verdict in stage.plans[-1].verdicts if verdict.workload == "job"]
     assert verdicts == ([why] if why else [])
-    if why:
-        assert "rack" in why.text
 
 
 def test_the_world_forgets_a_topology():
@@ -33,4 +31,3 @@ def test_the_world_forgets_a_topology():
     stage.world.drop(Topology("hall", LEVELS))
     gang(stage, "job", 1, RACK)
     assert stage.why("job") == NoDomain("rack", 1, 0, "", 0, ever=False)
-    assert "no node" in stage.why("job").text

@@ -73,7 +73,7 @@ def test_the_score_stands_in_the_verdict():
     t.settle()
     reason = t.verdict("a1").reason
     assert (reason.code, reason.fair_share, reason.past_use) == ("not-entitled", 0, 900)
-    assert "90 % of the pool" in reason.text
+    assert "90% of the pool" in reason.text(0)
 
 
 def test_the_same_past_for_all_changes_nothing():
@@ -122,7 +122,7 @@ def test_who_went_first_by_waiting_is_not_preempted_by_those_it_went_before():
     t.settle(wait=1000)
     assert t.rows() == ["old Running 1 n1", "new Pending 0"]
     reason = t.verdict("new").reason
-    assert (reason.code, reason.holder, reason.aged) == ("outwaited", "old", 70)
+    assert (reason.code, reason.holder.name, reason.aged) == ("outwaited", "old", 70)
     t.submit("top a g1 p80")
     t.settle()
     assert t.rows("old", "top") == ["old Pending 0", "top Running 1 n1"]

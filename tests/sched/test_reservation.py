@@ -44,7 +44,7 @@ def test_who_may_fill_in(job, may):
     assert ("s" in t.running()) == may
     if not may:
         reason = t.verdict("s").reason
-        assert (reason.code, reason.gang, reason.gpus) == ("reserved", "gang", 4000)
+        assert (reason.code, reason.gang.id, reason.gpus) == ("reserved", "gang", 4000)
         assert reason.until == NOW + 10 * MINUTE
 
 

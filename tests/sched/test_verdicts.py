@@ -179,18 +179,9 @@ def test_a_missing_wanted_portion_has_a_reason():
     assert t.verdict("e").reason.code in ("no-capacity", "not-entitled")
 
 
-def test_the_text_is_one_plain_sentence():
-    seen = {}
-    for nodes, projects, jobs, pools, code, _ in WAITING:
-        seen[code] = settled(nodes, projects, *jobs, pools=pools).verdict("w").reason.text
-    for code, text in seen.items():
-        assert text.endswith(".") and text[0].isupper() and "\n" not in text and len(text) < 250, (code, text)
-
-
-def test_what_never_fits_names_gpus_first_and_whole_numbers():
+def test_what_never_fits_names_gpus_first():
     t = settled("n1:2", "a=2", "x a g1000000 c1000000", "y a g1 c1000000")
-    assert "asks for 1000000.00 GPUs" in t.verdict("x").reason.text
-    assert "asks for 1000000 cores, and the largest that it can use has 32" in t.verdict("y").reason.text
+    assert [t.verdict(name).reason.short_of for name in "xy"] == ["gpu", "cpu"]
 
 
 def test_a_lost_task_that_keeps_its_place_waits_for_nobody_but_its_pause():
@@ -199,7 +190,8 @@ def test_a_lost_task_that_keeps_its_place_waits_for_nobody_but_its_pause():
     t.change(replace(task, phase=TaskPhase.WAITING, carries=None, started=None, retry_at=t.now + 60_000))
     t.occupied.clear()
     t.cycle()
-    assert t.verdict("x").reason.text == "Its task main-0 was lost; it is started again after a pause."
+    reason = t.verdict("x").reason
+    assert (reason.code, reason.task, reason.failures) == ("back-off", "main-0", 0)
 
 
 def test_who_was_just_placed_is_told_nothing_whatever_the_actions():

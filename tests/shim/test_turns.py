@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pliant.devices.cards import Cards, Kernel
-from tests.shim.stage import DRIVERS, GIB, HERE, MIB, SHIM, Stage, compile_c, go_on, living, until
+from tests.shim.stage import DRIVERS, GIB, HERE, MIB, NATIVE, SHIM, Stage, compile_c, go_on, living, until
 
 MS = 10**6
 WINDOW = 2000 * MS
@@ -160,6 +160,14 @@ def test_a_holder_that_is_gone_is_passed_over(stage: Stage, worker: Path, how: s
             gone = max(k.end for k in found if k.tag == "a")
             after = sorted(k.start - gone for k in found if k.tag == "b" and k.end > gone) or [0]
     assert after[0] < 200 * MS
+
+
+@pytest.mark.parametrize("case", ["tie", "died", "silent"])
+def test_who_gets_the_lease(stage: Stage, tools: Path, case: str) -> None:
+    program = tools / "lease"
+    if not program.exists():
+        compile_c(program, HERE / "lease.c", NATIVE / "shim" / "lease.c", NATIVE / "shim" / "sys.c")
+    assert stage.run(program, case, stage.folder / "turns", check=False) == "ok\n"
 
 
 def test_alone_nothing_is_in_the_way(stage: Stage, worker: Path) -> None:

@@ -28,7 +28,7 @@ def workload(number: int, **changes: Any) -> Workload:
         "name": f"job-{number}",
         "project": "p",
         "kind": Kind.TRAINING,
-        "launch": Launch("ubuntu", ("sleep",), ("infinity",), env=(("KEY", "välue\nwith a line"),)),
+        "launch": Launch("ubuntu", ("sleep",), ("infinity",), variables=("KEÜ",)),
         "groups": (TaskGroup("main", Request(1)),),
         "serial": number,
     }

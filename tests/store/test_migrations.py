@@ -1,6 +1,7 @@
 """Fresh, older, newer and equal databases."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from pliant.control.ports import Batch
 from pliant.model.priority import PriorityClass
 from pliant.model.topology import Topology
 from pliant.model.workload import Workload
-from pliant.store import StoreError, migrate, open_store, schema
+from pliant.store import UNSEALED, StoreError, migrate, open_store, schema
 from pliant.store.connect import connect, locate
 from tests.store.conftest import Release
 from tests.store.samples import running
@@ -192,3 +193,34 @@ def test_a_store_whose_making_was_interrupted_is_made_again(tmp_path: Path) -> N
     store.commit(store.lead(), Batch(settings={"a": "b"}))
     assert store.load().settings["a"] == "b"
     store.close()
+
+
+def test_values_of_variables_leave_the_rows_of_an_older_store(where: str | Path) -> None:
+    fill(where)
+    link = connect(locate(where))
+    env = [["TOKEN", "S3CR3T"]]
+    with link.writing(durable=True) as connection:
+        for identity, body in connection.execute(text("SELECT id, body FROM workloads")).all():
+            row = json.loads(body)
+            row["launch"] = {**row["launch"], "env": env}
+            row["groups"].append({**row["groups"][0], "name": "own", "launch": {"image": "i", "env": env}})
+            told = {"id": identity, "body": json.dumps(row)}
+            connection.execute(text("UPDATE workloads SET body = :body WHERE id = :id"), told)
+        answer = {"spec": {"environmentVariables": [{"name": "TOKEN", "value": "S3CR3T"}]}}
+        row = {"key": "k", "fingerprint": "", "status": 202, "body": json.dumps(answer), "at": 1}
+        told = {"key": "k", "at": 1, "format": 6, "body": json.dumps(row)}
+        connection.execute(text("INSERT INTO remembered VALUES (:key, :at, :format, :body)"), told)
+        connection.execute(text("UPDATE alembic_version SET version_num = '0004'"))
+    link.close()
+    store = open_store(where)
+    saved = store.load()
+    workload = saved.of(Workload)[0]
+    assert workload.launch.variables == ("TOKEN",) == workload.group("own").launch.variables  # type: ignore[union-attr]
+    kept = {"TOKEN": "S3CR3T"}
+    assert json.loads(saved.settings[UNSEALED])[workload.id] == {"": kept, "own": kept}
+    remembered = store.remembered("k")
+    assert remembered is not None and "S3CR3T" not in remembered.body and "***" in remembered.body
+    store.commit(store.lead(), Batch(settings={UNSEALED: ""}))
+    store.close()
+    if isinstance(where, Path):
+        assert b"S3CR3T" not in where.read_bytes(), "what is removed is overwritten"

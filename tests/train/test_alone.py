@@ -191,7 +191,7 @@ def test_work_of_a_queue_alone() -> None:
         if 7 in places:
             raise ValueError("not seven")
 
-    with pytest.raises(BadData, match=r"1 record\(s\) of 'q2' failed again and again"):
+    with pytest.raises(BadData, match=r"1 record of 'q2' failed at every try"):
         job.work("q2", 23, picky, size=5)
     assert job.work("q3", 23, picky, size=5, max_skipped_records=1) == 1
 
@@ -209,11 +209,11 @@ def test_the_library_is_fast_to_import_and_needs_no_torch() -> None:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["run", "--workers", "8:2", __file__], "the minimum not over the maximum"),
-        (["run", "--workers", "0", __file__], "at least one worker"),
+        (["run", "--workers", "8:2", __file__], "at least 1 and at most the maximum"),
+        (["run", "--workers", "0", __file__], "the minimum must be at least 1"),
         (["run", "--workers", "two", __file__], "takes a number or MIN:MAX"),
-        (["run", "--workers", "2", "no-such.py"], "There is no script no-such.py"),
-        (["run"], "Name the script"),
+        (["run", "--workers", "2", "no-such.py"], "Script no-such.py not found"),
+        (["run"], "Name the script to run"),
         (["status", "--dir", "/nonexistent"], "No master has run in /nonexistent"),
         (["master", "--dir", "/nonexistent", "--job", "j"], "token is missing"),
     ],

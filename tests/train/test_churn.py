@@ -104,7 +104,7 @@ def test_an_error_of_the_script_ends_the_job_with_its_first_traceback(zygote: Zy
     with Running(zygote, tmp_path, {**SPEC, "break_at": 3}) as job:
         job.hold(2)
         with pytest.raises(
-            AssertionError, match=r"the job has failed: [23] worker\(s\) failed; the first"
+            AssertionError, match=r"the job has failed: [23] workers failed; the first"
         ) as error:
             job.until(lambda s: s["state"] == "finished")
         assert "ValueError: the script is wrong" in str(error.value)

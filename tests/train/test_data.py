@@ -169,7 +169,7 @@ def test_a_manifest_that_says_something_else_is_named(tmp_path: Path) -> None:
     stored(tmp_path, 1)
     file = tmp_path / "step-000000000001" / "manifest.json"
     file.write_text(file.read_text().replace('"step": 1', '"step": 7'))
-    with pytest.raises(BadCheckpoint, match=r"manifest\.json was damaged"):
+    with pytest.raises(BadCheckpoint, match=r"manifest\.json is damaged"):
         load(file.parent)
 
 
@@ -178,7 +178,7 @@ def test_all_broken_is_an_error_and_so_is_another_model(tmp_path: Path) -> None:
     with pytest.raises(BadCheckpoint, match=r"holds another model.*a folder of its own"):
         found.newest("other")
     (tmp_path / "step-000000000001" / "state.safetensors").write_bytes(b"")
-    with pytest.raises(BadCheckpoint, match=r"cut off: 0 of .* no older one that is whole"):
+    with pytest.raises(BadCheckpoint, match=r"cut off: 0 of .*No older one is complete"):
         found.newest("m")
     assert Checkpoints(tmp_path / "empty").newest("m") is None
 

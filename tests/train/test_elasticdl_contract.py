@@ -442,7 +442,7 @@ def test_no_data(tmp_path: Path) -> None:
             "--train_data_dir=.*none: there is no such folder. Make it, or try .*digits:60000",
         ),
         (empty, "the folder holds no record files"),
-        (nothing, "1 record file.s., and no record in any of them"),
+        (nothing, "1 record file without a record"),
         (stranger, "a.csv is no record file"),
         ("digits:many", "digits:many: write how many records, as in digits:60000"),
         ("digits:0", "digits:0: write how many records"),

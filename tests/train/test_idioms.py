@@ -359,7 +359,7 @@ def test_values_are_undone_with_their_step() -> None:
     for step in t.steps():
         state.seen += 5
         state.log.append(t.job.applied)
-        if lost and t.job.applied == 2:  # in the middle of the third step
+        if lost and t.job.applied == 2 and t.job._loop.running is not None:  # in the middle of a step
             lost = False
             t.job._loop.discard()
         assert step is not None

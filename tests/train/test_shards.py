@@ -140,6 +140,18 @@ def test_a_record_that_always_fails_is_found_and_put_aside_alone() -> None:
     assert q.finished and [(r.start, r.stop) for _, r, _ in q.quarantined] == [(5, 6)]
 
 
+def test_what_was_done_in_another_epoch_counts_in_none_but_that() -> None:
+    q = ShardQueue(10, 5, epochs=2, shuffle=False)
+    later = {"kind": "done", "epoch": 1, "start": 0, "stop": 5}
+    q.replay(later)
+    assert (q.epoch, [(r.start, r.stop) for r in q.todo]) == (0, [(0, 5), (5, 10)])
+    q.replay({"kind": "done", "epoch": 0, "start": 0, "stop": 10})
+    q.replay({"kind": "done", "epoch": 0, "start": 0, "stop": 10})
+    assert (q.epoch, [(r.start, r.stop) for r in q.todo], q.finished) == (1, [(0, 5), (5, 10)], False)
+    q.replay(later)
+    assert [(r.start, r.stop) for r in q.todo] == [(5, 10)]
+
+
 @pytest.mark.parametrize("shape", [(0, 1, 1), (5, 0, 1), (5, 1, 0)])
 def test_nothing_to_do_is_refused(shape: tuple[int, int, int]) -> None:
     with pytest.raises(Refused, match="needs records"):

@@ -62,12 +62,12 @@ def named(world: World, decision: Decision) -> None:
     winner = world.workloads[decision.beneficiary]
     reason = decision.reason
     assert isinstance(reason, Reclaimed | Preempted | Shrunk | Moved)
-    assert reason.beneficiary == winner.name
+    assert (reason.beneficiary.id, reason.beneficiary.name) == (winner.id, winner.name)
     match reason:
         case Reclaimed():
             assert decision.action == "reclaim"
-            queues = {world.projects[winner.project].name, *world.departments}
-            assert reason.project in queues
+            queues = {winner.project, *world.departments}
+            assert reason.project.id in queues
             assert reason.allocated < reason.due, "the beneficiary's queue was below its due"
             assert reason.rule in ("quota", "fair-share")
         case Preempted():

@@ -1,22 +1,28 @@
-"""Remedies of small worlds, word for word: nothing more than is needed, nothing said twice."""
+"""Remedies of small worlds: nothing more than is needed, nothing twice, nothing against the reason."""
 
 import pytest
 
+from pliant.model.reason import Cure, Reason
+from pliant.model.reason.told import KINDS
 from pliant.sched.cycle import decide
+from pliant.sched.explain.offers import fair_share, fitting
+from pliant.sched.explain.remedies import Remedy, cures
 from pliant.sched.explain.unblock import Unblocking
 from tests.sched.worlds import NOW, world
 from tests.why.draw import SETTINGS
 
-# nodes; projects; jobs, of which w waits; what is said; minimum run times of all are a minute
+REASONS = sorted(KINDS.values(), key=lambda kind: kind.code)
+
+# nodes; projects; jobs, of which w waits; what is found; minimum run times of all are a minute
 TABLE = [
     (
         "n1:2",
         "a=0 b=1",
         ["x a g1 @n1 ran=50", "y a g1 @n1 ran=10", "w b g1"],
         [
-            "10s pass",
-            "1.00 GPUs get free on node n1: x of project a ends",
-            "there is a node more in pool default, with 1.00 GPUs",
+            "wait 10000",
+            "end x: 1000",
+            "machines 1000",
         ],
     ),
     (  # x would go for it: neither the limit nor more machines are missing
@@ -24,10 +30,10 @@ TABLE = [
         "a=1:max=2",
         ["x a g2 @n1", "w a g2 np p80"],
         [
-            "it is preemptible: it may run on idle GPUs beyond quotas",
-            "the quota of a is raised by 1.00 GPUs to 2.00 GPUs",
-            "it is elastic: it starts with fewer GPUs and grows",
-            "it asks for 1.00 GPUs a task instead of 2.00 GPUs",
+            "preemptible",
+            "quota a: 1000 -> 2000",
+            "elastic",
+            "request gpu: 2000 -> 1000",
         ],
     ),
     (
@@ -35,10 +41,10 @@ TABLE = [
         "a=2",
         ["x a g1 @n1", "w a g1"],
         [
-            "1.00 GPUs get free on node n1: x of project a ends",
-            "its priority is 51 instead of 50",
-            "node n2 loses the taint k=v:NoSchedule",
-            "there is a node more in pool default, with 1.00 GPUs",
+            "end x: 1000",
+            "priority 50 -> 51",
+            "taint n2 k=v:NoSchedule",
+            "machines 1000",
         ],
     ),
     (
@@ -46,29 +52,75 @@ TABLE = [
         "a=2",
         ["w a m20G"],
         [
-            "it asks for 17G of memory a task instead of 20G of memory",
-            "there is a node more in pool default, with 1.00 GPUs, 20G of memory on each",
+            "request GPU memory: 20000000000 -> 17000000000",
+            "machines 1000 GPU memory=20000000000",
         ],
     ),
     (  # two limits of one project, and a machine
         "n1:2",
         "a=2:max=3:cpumax=3",
         ["x a g2 c2 @n1", "w a g2 c2"],
-        [
-            "the limit of a is raised by 1.00 GPUs to 4.00 GPUs;"
-            " and the limit of a is raised by 1 cores to 4 cores;"
-            " and there is a node more in pool default, with 2.00 GPUs"
-        ],
+        ["limit a: 3000 -> 4000; limit a: 3000 -> 4000 cpu; machines 2000"],
     ),
 ]
 
 
+def brief(cure: Cure) -> str:
+    """Its kind, whom or what it concerns, and its numbers."""
+    about = cure.where if cure.kind == "taint" else " ".join(it.name for it in cure.whom)
+    match cure.kind:
+        case "quota" | "limit" | "fair-share" | "request" | "priority":
+            after = cure.before - cure.count if cure.kind == "request" else cure.before + cure.count
+            parts = [cure.resource if cure.kind == "request" else about, f"{cure.before} -> {after}"]
+            unit = [cure.resource] if about and cure.resource != "gpu" else []
+            colon = ": ".join(part for part in parts if part) if cure.kind != "priority" else parts[1]
+            return " ".join([cure.kind, colon, *unit])
+        case "end":
+            return f"end {about}: {cure.count}"
+        case _:
+            needs = [f"{resource}={value}" for resource, value in cure.needs]
+            words = [cure.kind, about, str(cure.count or ""), *cure.taints, *needs]
+            return " ".join(word for word in words if word)
+
+
 @pytest.mark.parametrize(("nodes", "projects", "jobs", "remedies"), TABLE)
 def test_remedies(nodes, projects, jobs, remedies):
-    here = world(nodes, projects, *jobs, pools="default:min=60").world()
+    _, found = searched(nodes, projects, *jobs, pools="default:min=60")
+    assert ["; ".join(map(brief, remedy.steps)) for remedy in found] == remedies
+
+
+def searched(nodes, projects, *jobs, pools="") -> tuple[Reason, list[Remedy]]:
+    """Why w waits, and all that would let it start."""
+    here = world(nodes, projects, *jobs, pools=pools).world()
     plan = decide(here, NOW, SETTINGS)
     here = here.fresh()
     wid = next(row.id for row in here.workloads.values() if row.name == "w")
     reason = next(verdict.reason for verdict in plan.verdicts if verdict.workload == wid)
-    said = [remedy.text for remedy in Unblocking(here, NOW, SETTINGS, wid).run(reason, plan.wake)]
-    assert said == remedies
+    return reason, Unblocking(here, NOW, SETTINGS, wid).run(reason, plan.wake)
+
+
+BY_KEY = [
+    # the reason speaks of a fair share, of a quota, of a limit, of none of them
+    ("n1:3", "b=1 a=1", ["x b g2 @n1*2", "y a g1 @n1.2", "w a g1"], "not-entitled", {"fair-share"}),
+    ("n1:2", "a=1 b=1", ["x a g1 np @n1", "w a g1 np"], "non-preemptible-over-quota", {"quota"}),
+    ("n1:4", "a=1:max=2", ["x a g2 @n1", "w a g1"], "over-limit", {"limit"}),
+    ("n1:1", "a=1", ["x a g1 @n1", "w a g1"], "no-capacity", set()),
+]
+
+
+@pytest.mark.parametrize(("nodes", "projects", "jobs", "code", "bounds"), BY_KEY)
+def test_the_cure_is_chosen_by_the_key_of_the_reason(nodes, projects, jobs, code, bounds):
+    """No line of `why` may speak of a quota where the one above it speaks of a fair share."""
+    reason, found = searched(nodes, projects, *jobs)
+    assert reason.code == code
+    assert {it.kind for it in found} & {"quota", "limit", "fair-share"} == bounds
+
+
+@pytest.mark.parametrize("kind", REASONS, ids=lambda kind: kind.code)
+def test_no_reason_allows_the_cure_of_another(kind):
+    allowed = {"not-entitled": "fair-share", "non-preemptible-over-quota": "quota", "over-limit": "limit"}
+    bounds = cures(kind.code) & {"quota", "limit", "fair-share"}
+    assert bounds == ({allowed[kind.code]} if kind.code in allowed else set())
+    named = set(fitting(kind.code, deep=False))
+    assert named == set(fitting(kind.code, deep=True)), "only the order differs"
+    assert (fair_share in named) is (kind.code == "not-entitled")

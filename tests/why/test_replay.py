@@ -148,8 +148,9 @@ def test_a_bundle_without_names_replays_as_before(stage, tmp_path):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b'{"v":99,"program":"9.9"}\n', "a newer Pliant .9.9.; this one reads version 2"),
-        (b'{"v":1,"program":"0.1"}\n', "an older Pliant .0.1.; this one reads version 2"),
+        (b'{"v":99,"program":"9.9"}\n', "a newer Pliant .9.9.; this one reads version 3"),
+        (b'{"v":1,"program":"0.1"}\n', "an older Pliant .0.1.; this one reads version 3"),
+        (b'{"v":2,"program":"0.2"}\n', "an older Pliant .0.2.; this one reads version 3"),  # no standings
         (b"[1]\n", "line 1 is no line of a record"),
     ],
 )

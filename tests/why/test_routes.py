@@ -50,7 +50,8 @@ def test_what_unblocks_it(api: Api) -> None:
     conform(WhyItem, why)
     found = {remedy["kind"]: remedy for remedy in why["unblock"]["remedies"]}
     assert {"end", "machines"} <= found.keys()
-    assert "busy of project default ends" in found["end"]["text"]
+    (busy,) = found["end"]["steps"][0]["whom"]
+    assert (busy["name"], busy["project"]) == ("busy", "default") and busy["id"]
     assert found["machines"]["steps"][0]["count"] == 2000
     assert why["unblock"]["never"] is False
     assert why["unblock"]["start"]["unknown"]
@@ -68,7 +69,7 @@ def test_the_account_of_the_server_sees_all_names_whichever_way_it_asks(api: Api
     account = Authority(TOKEN, b"any").owner
     for headers in ({}, logged_in(api, account)):
         why = api.call("GET", f"{WORKLOADS}/{identity}/why?full=true", headers=headers)
-        assert "busy of project default ends" in str(why["unblock"])
+        assert "busy (project default) ends" in str(why["unblock"])
         queue = api.call("GET", "/api/v1/queue?remedies=true", headers=headers)["entries"]
         assert [entry["name"] for entry in queue] == ["patient"]
         assert "busy" in queue[0]["remedy"]["text"]
@@ -95,12 +96,13 @@ def test_names_of_others_are_hidden_from_whom_they_are_no_concern(api: Api) -> N
     identity = waiting(api)
     headers = logged_in(api, "eve")
     why = api.call("GET", f"{WORKLOADS}/{identity}/why?full=true", headers=headers)
-    text = str(why["unblock"])
-    assert "busy" not in text and "a workload" in text
-    assert "2.00 GPUs get free" in text, "numbers are told"
+    end = next(remedy for remedy in why["unblock"]["remedies"] if remedy["kind"] == "end")["steps"][0]
+    assert "busy" not in str(why["unblock"])
+    assert [(it["name"], it["id"], it["project"]) for it in end["whom"]] == [("", "", "")]
+    assert (end["count"], end["nodes"]) == (2000, ["node-0"]), "numbers are told"
     queue = api.call("GET", "/api/v1/queue?remedies=true", headers=headers)["entries"]
     assert [(entry["name"], entry["project"]) for entry in queue] == [("a workload", "another project")]
-    assert "busy" not in str(queue) and "2.00 GPUs" in queue[0]["remedy"]["text"]
+    assert "busy" not in str(queue) and queue[0]["remedy"]["steps"][0]["count"] == 2000
     supposed = {"changes": [{"kind": "end", "workload": "busy"}]}
     found = api.call("POST", "/api/v1/what-if", json=supposed, headers=headers)
     assert {one["name"] for one in found["differences"]} == {"a workload"}
@@ -133,8 +135,8 @@ def test_what_if(api: Api) -> None:
 @pytest.mark.parametrize(
     ("said", "status", "words"),
     [
-        ([], 400, "Nothing is supposed"),
-        ([{"kind": "explode"}], 400, "'explode' cannot be supposed"),
+        ([], 400, "No change was given"),
+        ([{"kind": "explode"}], 400, "Unknown change 'explode'"),
         ([{"kind": "drain", "node": "nowhere"}], 404, "There is no node 'nowhere'"),
         ([{"kind": "drain", "label": "rack", "value": "r9"}], 404, "No node has the label rack=r9"),
         ([{"kind": "remove", "label": "rack", "value": ""}], 404, "No node has the label rack="),
@@ -145,7 +147,7 @@ def test_what_if(api: Api) -> None:
         ([{"kind": "priority", "workload": "ghost", "to": 3}], 404, "There is no workload 'ghost'"),
         ([{"kind": "limit", "department": "none", "to": 3}], 404, "There is no department 'none'"),
         ([{"kind": "add-nodes", "count": 0}], 400, "1 to 1000 nodes"),
-        ([{"kind": "submit", "project": "default", "gpus": 1.5}], 400, "1.5 GPUs cannot be had"),
+        ([{"kind": "submit", "project": "default", "gpus": 1.5}], 400, "Invalid number of GPUs 1.5"),
     ],
 )
 def test_what_cannot_be_supposed(quiet: Api, said, status: int, words: str) -> None:
@@ -233,3 +235,13 @@ def test_of_one_that_ended_long_ago(api: Api) -> None:
     assert "There is no workload" in str(
         api.get(f"{WORKLOADS}/11111111-1111-1111-1111-111111111111/why", 404)
     )
+
+
+def test_of_one_that_is_being_stopped(api: Api) -> None:
+    """It waits for nothing, so nothing is looked for; the question is answered all the same."""
+    slow = [{"name": "PLIANT_VIRTUAL_STOP_SECONDS", "value": "20"}]
+    identity = api.submit("slow", environmentVariables=slow)["workloadId"]
+    api.running(identity)
+    api.call("DELETE", f"{WORKLOADS}/{identity}", 202)
+    until(lambda: api.item(identity)["phase"] == "Deleting")
+    assert api.get(f"{WORKLOADS}/{identity}/why")["unblock"] is None

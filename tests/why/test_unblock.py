@@ -9,10 +9,11 @@ from itertools import product
 import pytest
 
 from pliant.model.quantity import GPU
+from pliant.model.reason import sentence
 from pliant.model.workload import Request, Workload
 from pliant.sched.cycle import decide
 from pliant.sched.explain.never import never
-from pliant.sched.explain.remedies import Remedy
+from pliant.sched.explain.remedies import Remedy, cures
 from pliant.sched.explain.trial import Trial, narrowed, started
 from pliant.sched.explain.unblock import Unblocking
 from pliant.sched.placement import eligibility
@@ -28,7 +29,7 @@ def holds(world: World, workload: str, remedy: Remedy, wake: int | None) -> tupl
     if remedy.kind == "wait":
         return tuple(  # type: ignore[return-value]
             started(world, decide(world.fresh(), NOW + ms, SETTINGS), workload)
-            for ms in (remedy.count, remedy.count - 1)
+            for ms in (remedy.cure.count, remedy.cure.count - 1)
         )
 
     def starts(change) -> bool:
@@ -54,12 +55,14 @@ def judge(count: int, capsys: pytest.CaptureFixture[str], seed: int = SEED) -> N
         assert world.snapshot() == before, f"seed {number}: the search left something behind"
         kinds.update({remedy.kind for remedy in found})
         if not found:
-            unknown.append(f"seed {number}: {wid}: {reason.text}")
+            unknown.append(f"seed {number}: {wid}: {reason.code}")
         for remedy in found:
             answers += 1
+            fits = len(remedy.steps) > 1 or remedy.kind in cures(reason.code)
+            assert fits, f"seed {number}: {wid}: {reason.code} is not cured by {remedy.kind}"
             does, less_does = holds(world, wid, remedy, plan.wake)
             if not does or less_does:
-                wrong.append(f"seed {number}: {wid}: {remedy.text}: {does}, with less {less_does}")
+                wrong.append(f"seed {number}: {wid}: {sentence(remedy.steps)}: {does}, with less {less_does}")
         said = never(world, NOW, SETTINGS, wid)
         impossible += said
         assert said == hopeless(world, world.workloads[wid]), f"seed {number}: {wid}: {said}"

@@ -22,12 +22,14 @@ from pliant.api.routes import (
     scheduling,
     streams,
     submit,
+    trash,
     whatif,
     workloads,
 )
 from pliant.api.routes import server as server_routes
 from pliant.api.streaming.pulse import Pulse
 from pliant.api.streaming.sessions import Sessions
+from pliant.api.trouble import Trouble
 from pliant.control.service import Service
 from pliant.wire.server import Problem
 
@@ -78,6 +80,7 @@ def create_app(
         app.include_router(router, dependencies=told)
     app.get("/openapi.json", include_in_schema=False)(lambda: answer(app.openapi()))
     app.add_middleware(Gate, authority=authority)
+    app.add_middleware(Trouble, service=service)
     app.add_middleware(errors.Guard)
     return app
 
@@ -91,6 +94,7 @@ ROUTERS = (
     job.router,
     streams.router,
     workloads.router,
+    trash.router,
     organization.router,
     priorities.router,
     machines.router,

@@ -17,6 +17,7 @@ from joserfc.jwk import OctKey
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pliant.api.errors import Forbidden, Unauthorized, refusal
+from pliant.api.peer import PEER
 from pliant.control.errors import BadRequest
 
 LIFE = 24 * 3600
@@ -91,6 +92,14 @@ class Authority:
         user = self._subject(token, "access")
         return Principal(user, admin=user == self.owner)  # only who has the token can have had it issued
 
+    def peer(self, uid: int) -> Principal:
+        """The principal of a process at the other end of the Unix socket; root may read all files anyway."""
+        if uid not in (0, os.geteuid()):
+            raise Unauthorized(
+                f"This server belongs to user {self.owner}.", "Start a server of your own: pliant up"
+            )
+        return Principal(self.owner, owner=True, admin=True)
+
     def knows(self, token: str) -> bool:
         """True for the token of the state folder."""
         return hmac.compare_digest(token.encode(), self._token)
@@ -153,7 +162,11 @@ class Gate:
             return
         header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         try:
-            principal = self._authority.who(header.decode("latin-1"))
+            peer = scope.get("state", {}).get(PEER)
+            if peer is None or header:
+                principal = self._authority.who(header.decode("latin-1"))
+            else:
+                principal = self._authority.peer(peer)
             _check_reach(principal, scope["method"], scope["path"])
         except (Unauthorized, Forbidden) as error:
             await refusal(error)(scope, receive, send)
@@ -165,7 +178,7 @@ class Gate:
     def _open(scope: Scope) -> bool:
         path = scope["path"]
         host = scope["client"][0] if scope.get("client") else ""
-        local = host == "::1" or host.startswith("127.")
+        local = host == "::1" or host.startswith("127.") or PEER in scope.get("state", {})
         return path in OPEN or (path in LOOPBACK_OPEN and local)
 
 

@@ -18,8 +18,15 @@ from typing import (
 )
 
 from fastapi import Body
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_model, model_validator
-from pydantic_core import CoreSchema, core_schema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    create_model,
+    model_validator,
+)
 
 from pliant.wire.limits import EXACT, Length, Range
 
@@ -121,10 +128,8 @@ def answer_type(kind: Any) -> Any:
 class _Checked:
     """Lets a handler take a type of pliant.wire: what was sent is checked by its model, then plain again."""
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(
-            _plain, handler.generate_schema(_made(source, _request))
-        )
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return handler.generate_schema(_Annotated[_made(source, _request), AfterValidator(_plain)])
 
 
 def _plain(value: Any) -> Any:

@@ -23,6 +23,7 @@ _SECTIONS = {
         "suspend": "pliant.cli.workloads.lifecycle:suspend",
         "resume": "pliant.cli.workloads.lifecycle:resume",
         "delete": "pliant.cli.workloads.lifecycle:delete",
+        "restore-files": "pliant.cli.workloads.trash:restore_files",
         "history": "pliant.cli.workloads.history:history",
         "why": "pliant.cli.workloads.why:why",
         "queue": "pliant.cli.workloads.why:queue",

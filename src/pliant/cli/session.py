@@ -60,11 +60,13 @@ class Session:
     def client(self) -> Client:
         if self._client is None:
             endpoint = self.endpoint
-            self._client = client_for(endpoint.url, endpoint.token)
+            self._client = client_for(endpoint.url, endpoint.token, endpoint.socket)
         return self._client
 
     def close(self) -> None:
         if self._client is not None:
+            if self._client.trouble:
+                self.note(f"Note: {self._client.trouble}")
             self._client.close()
 
     def note(self, text: str) -> None:
@@ -137,7 +139,7 @@ class Session:
             ) from None
 
 
-def client_for(url: str, token: str | None) -> Client:
+def client_for(url: str, token: str | None, socket: str | None = None) -> Client:
     """A Client, without the cost of TLS where the address does not need it."""
     plain = not url.startswith("https:") and "ssl" not in sys.modules
     if plain:
@@ -147,7 +149,7 @@ def client_for(url: str, token: str | None) -> Client:
     finally:
         if plain:
             del sys.modules["ssl"]
-    return Client(url, token)
+    return Client(url, token, socket=socket)
 
 
 def pass_session(function: Callable[..., Any]) -> Callable[..., Any]:

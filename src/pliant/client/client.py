@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pliant.client.config import Config
 from pliant.client.errors import NotFound, Unreachable
@@ -14,11 +13,13 @@ from pliant.client.transport import ANSWER_TIMEOUT, Query, Stream, Transport, se
 
 if TYPE_CHECKING:
     from pliant.client.session import Exec
+    from pliant.client.watch import Change
     from pliant.wire.cluster import ClusterItem, NodeItem, NodePoolItem, TopologyItem
     from pliant.wire.organization import OrgUnitItem
     from pliant.wire.questions import QueueEntry, Verdict, WhyItem
     from pliant.wire.server import Doctor, ServerItem
-    from pliant.wire.submission import Submitted
+    from pliant.wire.submission import AnySubmission, Submitted
+    from pliant.wire.trash import FolderItem, KeptItem
     from pliant.wire.workload import (
         EventItem,
         HistoryEntry,
@@ -40,35 +41,40 @@ _TYPED = {
 }
 
 
-class Change(NamedTuple):
-    """Something that `watch` saw."""
-
-    kind: str  # "workload" | "deleted"
-    item: dict[str, Any]  # a WorkloadItem, or {"id": ...}
-    id: str  # resume here with watch(after=...)
-
-
 class Client:
     """One server. Not for several threads at once: `twin()` gives another thread its own.
 
     Raises the errors of pliant.client.errors.
     """
 
-    def __init__(self, url: str, token: str | None = None, *, timeout: float = ANSWER_TIMEOUT) -> None:
-        self._http = Transport(url, token, timeout=timeout)
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = ANSWER_TIMEOUT,
+        socket: str | None = None,
+    ) -> None:
+        """`socket`: path of the server's Unix socket, to be used instead of the URL and a token."""
+        self._http = Transport(url, token, timeout=timeout, socket=socket)
 
     @classmethod
     def connect(cls, server: str | None = None, state: str | None = None) -> Client:
         """Find the server as the command line does: see pliant.client.locate."""
         endpoint = locate(server, state, config=Config())
-        return cls(endpoint.url, endpoint.token)
+        return cls(endpoint.url, endpoint.token, socket=endpoint.socket)
 
     @property
     def url(self) -> str:
         return self._http.url
 
     def twin(self) -> Client:
-        return Client(self._http.url, self._http.token)
+        return Client(self._http.url, self._http.token, socket=self._http.socket)
+
+    @property
+    def trouble(self) -> str:
+        """What the server said, with its last answer, is wrong with it; empty if nothing is."""
+        return self._http.trouble
 
     def close(self) -> None:
         self._http.close()
@@ -128,7 +134,7 @@ class Client:
         found = self._http.call("GET", f"{_workload(workload_id)}/progress")
         return cast("ProgressHistory", found)["points"]
 
-    def submit(self, kind: str, body: Mapping[str, Any]) -> Submitted:
+    def submit(self, kind: str, body: AnySubmission) -> Submitted:
         """`kind`: a key of _TYPED. Sent again if the connection breaks; a key makes it one workload."""
         answer = self._http.call(
             "POST",
@@ -139,7 +145,7 @@ class Client:
         )
         return cast("Submitted", answer)
 
-    def dry_run(self, kind: str, body: Mapping[str, Any]) -> Verdict:
+    def dry_run(self, kind: str, body: AnySubmission) -> Verdict:
         """What the scheduler would do with it. Nothing is recorded."""
         query: Query = [("dryRun", True)]
         answer = self._http.call(
@@ -147,8 +153,21 @@ class Client:
         )
         return cast("Verdict", answer)
 
-    def delete(self, workload_id: str) -> None:
-        self._http.call("DELETE", _workload(workload_id))
+    def delete(self, workload_id: str, *, purge: bool = False) -> dict[str, Any]:
+        """{status, kept: KeptItem or None}"""
+        query = [("purge", True)] if purge else []
+        return cast("dict[str, Any]", self._http.call("DELETE", _workload(workload_id), query=query) or {})
+
+    def folders(self, workload_id: str) -> FolderItem:
+        return cast("FolderItem", self._http.call("GET", f"{_workload(workload_id)}/folders"))
+
+    def kept_files(self) -> Iterator[KeptItem]:
+        """What deleted workloads left, oldest first."""
+        return cast("Iterator[KeptItem]", self.pages("/api/v1/trash"))
+
+    def restore_files(self, workload_id: str) -> dict[str, Any]:
+        """{name, bytes, path}"""
+        return dict(self._http.call("POST", f"/api/v1/trash/{segment(workload_id)}/restore"))
 
     def suspend(self, item: Mapping[str, Any]) -> None:
         self._act(item, "suspend")
@@ -240,29 +259,9 @@ class Client:
 
     def watch(self, project: str | None = None, *, after: str | None = None) -> Iterator[Change]:
         """Every change from this call on, for ever. A broken connection is taken up again where it broke."""
-        return self._watch(project, self._changes(project, after), after)
+        from pliant.client.watch import watch
 
-    def _changes(self, project: str | None, after: str | None) -> Stream:
-        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}
-        return self._http.stream("GET", "/api/v1/watch", query=[("project", project)], headers=headers)
-
-    def _watch(self, project: str | None, stream: Stream, after: str | None) -> Iterator[Change]:
-        while True:
-            seen = False
-            try:
-                for change in _changes(stream):
-                    seen = True
-                    after = change.id or after
-                    yield change
-            except Unreachable:
-                if not seen:
-                    raise
-            else:
-                if not seen:
-                    raise Unreachable(f"The server at {self.url} ended the stream of changes.")
-            finally:
-                stream.close()
-            stream = self._changes(project, after)
+        return watch(self._http, project, after)
 
     # -- organization and machines
 
@@ -404,22 +403,3 @@ def _entries(answer: Any) -> list[dict[str, Any]]:
             if isinstance(value, list):
                 return value
     return []
-
-
-def _changes(stream: Stream) -> Iterator[Change]:
-    """Server-sent events: fields until an empty line; a line that begins with a colon says nothing."""
-    kind, data, mark = "message", "", ""
-    for line in stream.lines():
-        if not line:
-            if data and kind in ("workload", "deleted"):
-                yield Change(kind, json.loads(data), mark)
-            kind, data, mark = "message", "", ""
-            continue
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "event":
-            kind = value
-        elif name == "data":
-            data = f"{data}\n{value}" if data else value
-        elif name == "id":
-            mark = value

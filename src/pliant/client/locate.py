@@ -1,4 +1,4 @@
-"""Where the server is and which token opens it.
+"""Where the server is and what opens it: its Unix socket, or a token.
 
 `--server`, `PLIANT_SERVER`, `PLIANT_URL` (set inside jobs), then a state folder named by `--state` or
 `PLIANT_STATE`, then the last `login`, then the user's own state folder.
@@ -17,6 +17,7 @@ class Endpoint(NamedTuple):
     url: str
     token: str | None
     state: str | None  # state folder of a local server; None when found by URL
+    socket: str | None = None  # its Unix socket, which needs no token; None: it is reached by the URL
 
     @property
     def key(self) -> str:
@@ -82,9 +83,16 @@ def locate(
             "No Pliant server runs here.", f"Start one with `pliant up` (state folder {folder})."
         )
     token = _token_from(env) if state is None else None
-    if token is None:
-        token = _read_token(os.path.join(folder, "token"))
-    return Endpoint(record["url"].rstrip("/"), token, folder)
+    if token is not None:
+        return Endpoint(record["url"].rstrip("/"), token, folder)
+    if isinstance(record.get("socket"), str):
+        return Endpoint(record["url"].rstrip("/"), None, folder, os.path.join(folder, record["socket"]))
+    return Endpoint(record["url"].rstrip("/"), local_token(folder), folder)
+
+
+def local_token(state: str) -> str:
+    """The token of the server of that state folder. Raises PliantError."""
+    return _read_token(os.path.join(state, "token"))
 
 
 def _token_from(env: Mapping[str, str]) -> str | None:
@@ -100,7 +108,7 @@ def _token_of_local(url: str, state: str) -> str | None:
     record = server_record(state)
     if record is None or record["url"].rstrip("/") != url:
         return None
-    return _read_token(os.path.join(state, "token"))
+    return local_token(state)
 
 
 def _read_token(path: str) -> str:

@@ -2,17 +2,23 @@
 
 import http.client
 import json
+import os
 import socket
+import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from pliant.client.errors import BadRequest, PliantError, Unreachable, from_answer
+from pliant.wire.server import TROUBLE
 
 CONNECT_TIMEOUT = 5.0  # seconds
 ANSWER_TIMEOUT = 30.0  # seconds
 KEPT_FOR = 3.0  # seconds; servers close idle connections after 5
+
+_UCRED = struct.Struct("3i")  # pid, uid, gid of the other end of a Unix socket
+_ROOT = 0  # may read every file of this account anyway
 
 Query = Iterable[tuple[str, str | int | bool | None]]
 
@@ -25,12 +31,21 @@ def segment(text: str) -> str:
 class Transport:
     """Calls and streams to one server. Not for several threads at once: each takes its own."""
 
-    def __init__(self, url: str, token: str | None, *, timeout: float = ANSWER_TIMEOUT) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        *,
+        timeout: float = ANSWER_TIMEOUT,
+        socket: str | None = None,
+    ) -> None:
+        """`socket`: path of the server's Unix socket; then nothing goes to the URL, and no token is sent."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadRequest(f"{url!r} is no server address.", "It looks like http://127.0.0.1:8080.")
         self.url = url
-        self.token = token
+        self.socket = socket
+        self.token = None if socket else token
         self._timeout = timeout
         self._secure = parts.scheme == "https"
         self._host = parts.hostname
@@ -40,6 +55,7 @@ class Transport:
             raise BadRequest(f"{url!r} is no server address: {error}.") from error
         self._prefix = parts.path.rstrip("/")
         self._kept: http.client.HTTPConnection | None = None
+        self.trouble = ""  # what the server said is wrong with it, with its last answer
         self._used = 0.0  # monotonic seconds of the last answer on `_kept`
 
     def call(
@@ -79,6 +95,7 @@ class Transport:
                     continue
                 raise Unreachable(f"The connection to {self.url} was lost: {error}.") from error
             self._used = time.monotonic()
+            self.trouble = response.headers.get(TROUBLE, "")
             if response.will_close:
                 self.close()
             return _answer(response.status, payload, f"{method} {path}")
@@ -113,7 +130,7 @@ class Transport:
 
     def twin(self) -> "Transport":
         """Another transport to the same server, for another thread."""
-        return Transport(self.url, self.token, timeout=self._timeout)
+        return Transport(self.url, self.token, timeout=self._timeout, socket=self.socket)
 
     def close(self) -> None:
         if self._kept is not None:
@@ -132,7 +149,9 @@ class Transport:
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=CONNECT_TIMEOUT)
         try:
-            if self._secure:
+            if self.socket is not None:
+                connection.sock = _local_socket(self.socket)
+            elif self._secure:
                 connection.connect()
             else:
                 connection.sock = _plain_socket(self._host, connection.port)
@@ -172,6 +191,36 @@ def _plain_socket(host: str, port: int) -> socket.socket:
     made = socket.create_connection((name, port), CONNECT_TIMEOUT)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return made
+
+
+def _local_socket(path: str) -> socket.socket:
+    """Connected, once the kernel has said that the server is this account's own or root's. OSError."""
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:  # by way of the folder's descriptor: the kernel takes paths of 107 bytes only
+        made.settimeout(CONNECT_TIMEOUT)
+        made.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+        credentials = made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+        owner = _UCRED.unpack(credentials)[1]
+        if owner not in (_ROOT, os.geteuid()):
+            raise Unreachable(
+                f"{path} is served by user {_name(owner)}.", "Start a server of your own: pliant up"
+            )
+    except BaseException:
+        made.close()
+        raise
+    finally:
+        os.close(folder)
+    return made
+
+
+def _name(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 class Stream:

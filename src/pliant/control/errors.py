@@ -19,6 +19,18 @@ class BadRequest(Refused):
     code = "bad-request"
 
 
+class NoCommand(BadRequest):
+    """The command of a submission is not there."""
+
+    code = "command-not-found"
+
+
+class NotExecutable(BadRequest):
+    """The command of a submission is there, and is no program."""
+
+    code = "not-executable"
+
+
 class NotFound(Refused):
     code = "not-found"
 

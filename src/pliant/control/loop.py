@@ -1,15 +1,17 @@
 """The one loop: facts and requests in, decide, record, then act. The only place that sequences I/O.
 
 Everything that changes the world runs on the loop's thread, in cycles. A cycle takes what has arrived,
-turns it into rows, asks the core for a plan, writes rows and plan in one transaction, and only then
+turns it into rows, asks the decider for a plan, writes rows and plan in one transaction, and only then
 answers requests and sends orders. Other threads read the board that it publishes at the end.
+
+A plan that is not there soon is not waited for: the rows are written without it, and requests are answered.
+When it comes it is applied, if nothing that it is about has changed since; else a new one is asked for.
 """
 
 import logging
 import queue
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -18,9 +20,13 @@ from pliant.control.board.allocations import Allocations
 from pliant.control.board.fairness import Audit
 from pliant.control.board.publisher import Publisher
 from pliant.control.board.view import Board
+from pliant.control.decider.core import Inline
+from pliant.control.decider.dialogue import Dialogue
+from pliant.control.decider.port import Decider, Question
 from pliant.control.errors import Refused, Unavailable
+from pliant.control.orders import Orders
 from pliant.control.ports import Clock, Engine, Halt, StaleEpoch, Store
-from pliant.control.recording import Cycled, Nothing, Recorder
+from pliant.control.recording import Nothing, Recorder
 from pliant.control.state.accounting import Accounting
 from pliant.control.state.contradictions import Contradictions
 from pliant.control.state.draft import Draft
@@ -28,10 +34,9 @@ from pliant.control.state.facts import FactBook
 from pliant.control.state.record import record_plan
 from pliant.control.state.state import State
 from pliant.model.fact import AttemptStarted, Fact, NodeLost, NodeSeen
-from pliant.model.order import Order, Resize, Start, Stop
-from pliant.model.workload import Attempt, TaskPhase, Workload
-from pliant.sched.actions.intents import unconfirmed
-from pliant.sched.cycle import decide
+from pliant.model.order import Order
+from pliant.model.reason import EnvironmentLost
+from pliant.model.workload import Attempt
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
@@ -39,6 +44,15 @@ from pliant.sched.world.state import World
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+PROMPT = 0.02
+"""Seconds for which a cycle waits for the plan; on a small cluster rows and plan are one transaction."""
+
+FIRST = 10.0
+"""Seconds for which a server that starts waits for its first plan."""
+
+PATIENCE = 60.0
+"""Seconds for which a question may wait and be worked on."""
 
 SETTLING = 50
 """Cycles that may follow one another without news; more means that plans undo each other."""
@@ -73,6 +87,7 @@ class Loop:
         clock: Clock,
         settings: Settings | None = None,
         *,
+        decider: Decider | None = None,
         recorder: Recorder | None = None,
         halt: Halt = lambda point: None,
         fatal: Callable[[BaseException], None] = lambda error: None,
@@ -82,11 +97,13 @@ class Loop:
         self.clock = clock
         self.recorder: Recorder = recorder or Nothing()
         self.state = State(settings or Settings())
-        self.plan = Plan()  # of the last cycle
+        self.plan = Plan()  # the last one that was made
+        self._dialogue = Dialogue(self.state, decider or Inline())
         self.failure: BaseException | None = None  # what ended the loop
         self._facts = FactBook(self.state)
         self._publisher = Publisher(self.state)
-        self.allocations = Allocations(self.state, self._engine)
+        self._orders = Orders(self.state, engines)
+        self.allocations = Allocations(self.state, self._orders.engine)
         self._accounting = Accounting(self.state)
         self._contradictions = Contradictions(self.state)
         self._halt = halt
@@ -106,8 +123,9 @@ class Loop:
         saved = self.store.load()
         self.state.rebuild(saved)
         self.audit.restore(saved.settings, self.clock.now())
+        self.decider.open(self._arrived)
         for engine in self.engines.values():
-            known = [row for row in saved.of(Attempt) if self._engine(row.placement.node) is engine]
+            known = [row for row in saved.of(Attempt) if self._orders.engine(row.placement.node) is engine]
             engine.open(self.post, known, self.state.epoch)
         news = self._wait(0)
         seen = {fact.node.name for fact in news if isinstance(fact, NodeSeen)}
@@ -117,10 +135,22 @@ class Loop:
             row.placement.node for row in self.state.attempts.values() if row.id in alive
         }
         lost = [NodeLost(name) for name in sorted(gone - self._facts.leaving)]
-        self.cycle([*news, *lost])
-        self._repeat_orders()
+        self.cycle([Command(self._hold, Future()), *news, *lost], FIRST)
+        for engine in self.engines.values():
+            engine.retain(self.world.workloads)
+        self._orders.repeat()
         for workload in self.store.ended():
-            self._forget(workload)
+            self._orders.forget(workload)
+
+    def _hold(self, draft: Draft) -> None:
+        """Workloads whose environment did not come along with the store's rows are not started."""
+        engine = next(iter(self.engines.values()))
+        for workload in self.world.workloads.values():
+            if not (workload.sealed or workload.held):
+                continue
+            held = "" if engine.sealed(workload.id) else EnvironmentLost.code
+            if held != workload.held:
+                draft.put(replace(workload, held=held))
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="pliant-loop", daemon=True)
@@ -132,7 +162,12 @@ class Loop:
         self._inbox.put(None)
         if self._thread is not None:
             self._thread.join(timeout=30)
+        self.decider.close()
         self.recorder.close()
+
+    @property
+    def decider(self) -> Decider:
+        return self._dialogue.decider
 
     # -- for any thread ----------------------------------------------------------------------------
 
@@ -168,8 +203,20 @@ class Loop:
         answer: T = look.answer.result(timeout)
         return answer
 
+    def question(self, work: Question[T], patience: float = PATIENCE) -> T:
+        """What `work` says of the world with all that is recorded by now; it is worked on beside the loop."""
+        if self._thread is None and self.state.news:
+            self.cycle()
+        after = self.look(lambda state: self._dialogue.after)
+        return self.decider.question(work, after, patience)
+
     def wake(self) -> None:
         """Have a cycle now."""
+        self._dialogue.due = True
+        self._inbox.put(None)
+
+    def _arrived(self) -> None:
+        """There is an answer of the decider."""
         self._inbox.put(None)
 
     # -- the loop ----------------------------------------------------------------------------------
@@ -178,15 +225,23 @@ class Loop:
     def world(self) -> World:
         return self.state.world
 
+    @property
+    def due(self) -> bool:
+        """True if something is to be decided, and the decider can be asked."""
+        return self._dialogue.due and not self._dialogue.busy
+
     def _run(self) -> None:
         settling = 0
         try:
             while not self._closing:
-                news = self._wait(0.0 if 0 < settling < SETTLING else self._idle_seconds())
-                if self._looked and not news:
+                due = self.due and settling < SETTLING
+                news = self._wait(0.0 if due else self._idle_seconds())
+                if self._looked and not news and not due:
                     continue  # somebody had a look: no reason to decide anything
+                before = self.plan
                 self.cycle(news)
-                settling = 0 if self.plan.empty else 1 if news else settling + 1
+                if self.plan is not before:
+                    settling = 0 if self.plan.empty else 1 if news else settling + 1
                 if settling == SETTLING:
                     log.error("plans keep changing an unchanged world; the last one: %s", self.plan)
         except BaseException as error:  # whatever ends the loop must end the server, loudly
@@ -199,8 +254,9 @@ class Loop:
         """How long nothing can happen by itself."""
         if self._kept:
             return 1.0
-        wakes = [wake for wake in (self.plan.wake, self._facts.wake) if wake is not None]
-        return max(0.001, (min(wakes) - self.clock.now()) / 1000) if wakes else 3600.0
+        wakes = [self._facts.wake, None if self._dialogue.busy else self.plan.wake]
+        times = [wake for wake in wakes if wake is not None]
+        return max(0.001, (min(times) - self.clock.now()) / 1000) if times else 3600.0
 
     def _wait(self, timeout: float) -> list[News]:
         """All that has arrived, after waiting for the first of it."""
@@ -227,32 +283,30 @@ class Loop:
         except Exception as error:  # noqa: BLE001 - it is the asker's
             look.answer.set_exception(error)
 
-    def cycle(self, news: list[News] | None = None) -> None:
-        """One turn: take in, decide, record, answer, act, publish."""
+    def cycle(self, news: list[News] | None = None, patience: float = PROMPT) -> None:
+        """One turn: take in, decide (a plan has `patience` seconds), record, answer, act, publish."""
         news = self._wait(0) if news is None else news
+        decided = self._dialogue.answer(0)
         facts = [*self._kept, *(item for item in news if not isinstance(item, Command))]
         self._kept = []
         state = self.state
+        state.turns += 1
         draft = Draft(self.clock.now())
-        for fact in facts:
-            self._facts.take(fact, draft)
         answers: list[tuple[Future[Any], Any]] = []
-        for item in news:
-            if isinstance(item, Command):
-                self._execute(item, draft, answers)
-        self._facts.leave(draft)
-        self._facts.timers(draft)
-        state.settle(draft)
-        self._contradictions.look(draft)
-        self._accounting.keep(draft)
-        began = time.perf_counter_ns()
-        self.plan = decide(state.world, draft.now, state.settings)
-        took = (time.perf_counter_ns() - began) // 1000
-        state.cycles += 1
-        self._record(draft.now, took)
-        orders = record_plan(state, self.plan, draft)
+        self._take_in(facts, [item for item in news if isinstance(item, Command)], draft, answers)
+        if decided is None and not self._dialogue.busy:
+            self._dialogue.ask(draft.now, whole=self.recorder.due)
+            decided = self._dialogue.answer(patience)
+        else:
+            self._dialogue.due |= bool(state.news)  # of which that plan knows nothing
+        orders: list[Order] = []
+        if decided is not None:
+            self.recorder.take(decided)
+            if self._dialogue.fits(decided):
+                self.plan = decided.plan
+                orders = record_plan(state, decided.plan, draft, decided.cycle)
         for conclude in draft.when_decided:
-            conclude(draft, self.plan)
+            conclude(draft, self.plan if decided is not None else Plan())
         state.settle(draft)
         gone = state.bury(draft)
         self.audit.save(draft)
@@ -265,27 +319,35 @@ class Loop:
         except Exception as error:  # noqa: BLE001 - whatever it was, memory must be as the disk is
             self._not_recorded(error, facts, answers)
             return
-        for kind in sorted({self._kind(order) for order in orders}):
+        for kind in sorted({self._orders.kind(order) for order in orders}):
             self._halt(f"recorded:{kind}")
         self.allocations.write(draft.now)
-        self._publisher.publish(draft.now, took)
+        self._publisher.publish(draft.now, decided.took if decided is not None else self.board.cycle_us)
         self.audit.seen(self.board, draft.now)
         for answer, result in answers:
             answer.set_result(result)
         for order in orders:
-            self._send(order)
+            self._orders.send(order)
         for workload in gone:
-            self._forget(workload)
+            self._orders.forget(workload)
 
-    def _record(self, now: int, took: int) -> None:
-        """Before the plan changes anything: what it was made of, and what it is."""
-        state = self.state
-        whole = state.rebuilt or self.recorder.due
-        news, state.news, state.rebuilt = state.news, [], False
-        base = [*state.world.rows()] if whole and not isinstance(self.recorder, Nothing) else None
-        self.recorder.take(
-            Cycled(state.epoch, state.cycles, now, state.settings, news, self.plan, base, took)
-        )
+    def _take_in(
+        self,
+        facts: Sequence[Fact],
+        commands: Sequence[Command],
+        draft: Draft,
+        answers: list[tuple[Future[Any], Any]],
+    ) -> None:
+        """What was observed and asked for, and what follows from it, as rows."""
+        for fact in facts:
+            self._facts.take(fact, draft)
+        for command in commands:
+            self._execute(command, draft, answers)
+        self._facts.leave(draft)
+        self._facts.timers(draft)
+        self.state.settle(draft)
+        self._contradictions.look(draft)
+        self._accounting.keep(draft)
 
     def _execute(self, command: Command, draft: Draft, answers: list[tuple[Future[Any], Any]]) -> None:
         own = Draft(draft.now)
@@ -312,59 +374,8 @@ class Loop:
             answer.set_exception(Unavailable(f"It could not be recorded: {error}.", "Nothing was changed."))
         self._kept = facts
         self.plan = Plan()
+        self._dialogue.drop()
         self.state.rebuild(self.store.load())
-
-    # -- orders ------------------------------------------------------------------------------------
-
-    def _kind(self, order: Order) -> str:
-        """start, stop or resize; a stop of a task that keeps claims is the first half of a resize."""
-        if isinstance(order, Start):
-            return "start"
-        task = self.world.tasks.get((order.attempt.workload, order.attempt.task))
-        kept = task is not None and task.claims is not None
-        return "resize" if kept or isinstance(order, Resize) else "stop"
-
-    def _engine(self, node: str) -> Engine:
-        row = self.state.node(node)
-        return self.engines.get(row.engine if row else "") or next(iter(self.engines.values()))
-
-    def _send(self, order: Order) -> None:
-        match order:
-            case Start():
-                self._engine(order.placement.node).start(order)
-            case Stop():
-                self._engine(order.node).stop(order)
-            case Resize():
-                self._engine(order.placement.node).resize(order)
-
-    def _repeat_orders(self) -> None:
-        """After a restart: send again what was recorded and never confirmed. Engines take repetitions."""
-        for attempt in sorted(self.state.attempts.values(), key=lambda row: row.id):
-            order = self._outstanding(attempt)
-            if order is not None:
-                self._send(order)
-
-    def _outstanding(self, attempt: Attempt) -> Order | None:
-        workload = self.world.workloads.get(attempt.id.workload)
-        task = self.world.tasks.get((attempt.id.workload, attempt.id.task))
-        if workload is None or task is None or task.attempt != attempt.id.number:
-            return None
-        epoch, node = self.state.epoch, attempt.placement.node
-        if attempt.stop_ordered is not None:
-            return Stop(attempt.id, node, workload.launch.grace, attempt.stop_cause, epoch)
-        if task.phase is TaskPhase.ORDERED:
-            return Start(attempt.id, attempt.placement, workload, attempt.cause, epoch)
-        target = unconfirmed(workload, task)
-        if target is not None:
-            return Resize(attempt.id, target, workload.launch.grace, attempt.cause, epoch)
-        return None
-
-    def _forget(self, workload: Workload) -> None:
-        for engine in self.engines.values():
-            try:
-                engine.forget(workload.id)
-            except (OSError, ValueError) as error:  # the next server tries again
-                log.warning("what %s left on disk stays there for now: %s", workload.name, error)
 
     # -- the end -----------------------------------------------------------------------------------
 

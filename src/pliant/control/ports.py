@@ -1,11 +1,13 @@
 """What the loop needs of the outside, and nothing of how it is done."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from pliant.control.errors import BadRequest
 from pliant.control.fractions import TaskUse
+from pliant.control.submit.variables import Sealed, Variables
 from pliant.model.event import Event
 from pliant.model.fact import Fact
 from pliant.model.machine import Cluster, Node
@@ -35,6 +37,27 @@ class Remembered:
     status: int
     body: str  # JSON
     at: int  # ms
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where a workload's files are on its node."""
+
+    working_dir: str  # in which its tasks start
+    job: str
+    logs: str  # of all tasks and attempts
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Files of a deleted workload, as long as they can be brought back."""
+
+    workload: str  # id
+    name: str
+    project: str  # name
+    deleted: int  # ms
+    size: int  # bytes of its job folder
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +158,23 @@ class Engine(Protocol):
     def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
         """The job says that it has left these devices: look now. It only ever shortens the wait."""
 
-    def refuse(self, launch: Launch) -> str | None:
-        """Why this engine could never run that, for people; None if it could."""
+    def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
+        """Why this engine could never run that; None if it could."""
+
+    def seal(self, workload: str, sealed: Sealed) -> None:
+        """Keep the values of a workload's environment variables, durably, until it is forgotten. OSError.
+
+        With nothing, what was kept is dropped.
+        """
+
+    def sealed(self, workload: str) -> bool:
+        """True if it still has what `seal` was given for that workload."""
+
+    def retain(self, workloads: Container[str]) -> None:
+        """Drop what was sealed for any other workload: its submission was never recorded."""
+
+    def unseen(self, launch: Launch) -> bool:
+        """True if a task should start in `launch.seen` and would find another folder there, or none."""
 
     def notice(self, launch: Launch) -> str | None:
         """What the submitter should know before it runs, e.g. that an image is unknown here."""
@@ -156,8 +194,28 @@ class Engine(Protocol):
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         """What living tasks use of their shares of GPUs, as it was seen last."""
 
-    def forget(self, workload: str) -> None:
-        """Delete what was kept of a workload of which nothing lives: logs, checkpoints."""
+    def forget(self, workload: Workload) -> None:
+        """Move files and logs of a workload of which nothing lives to the trash; if it is to be purged,
+        remove them.
+
+        Raises ValueError if something of it lives, and OSError; may be repeated.
+        """
+
+    def folders(self, workload: Workload) -> Folders | None:
+        """None: its tasks have no folders."""
+
+    def leaves(self, workload: Workload) -> Kept | None:
+        """What `forget` would keep of it; None: it has no files."""
+
+    def trash(self) -> Sequence[Kept]:
+        """Oldest first."""
+
+    def restore(self, kept: Kept) -> str:
+        """Bring files and logs back; the folder in which they are from now on. Raises OSError."""
+
+    def sweep(self, before: int, room: int) -> Sequence[Kept]:
+        """Remove for good what was deleted before that time (ms), and the oldest of the trash while less than
+        `room` thousandths of its disk are free; what went."""
 
     def close(self) -> None:
         """Let go; what runs goes on running."""

@@ -4,18 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pliant.control.decider.port import News
 from pliant.control.errors import NotFound
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
 from pliant.sched.world.rows import Row
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """Rows that were put into the world, and (`gone`) taken out of it, since the cycle before, in order."""
-
-    row: Row
-    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import Literal
 
 from pliant.devices.ledger import LedgerError, announce
 
-FIXED = Path("/etc/pliant/gpu.conf")
 GRAIN = 2 << 20  # bytes: what drivers hand out at least
 MAX_GPUS = 8  # that one workload may have shares of
 Policy = Literal["none", "fair", "strict"]

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pliant.model.reason import Named
+
 
 class EventKind(StrEnum):
     SUBMITTED = "Submitted"
@@ -43,3 +45,4 @@ class Event:
     numbers: tuple[tuple[str, int | str], ...] = ()  # the reason's numbers
     decision: str = ""  # id of the decision behind it
     attempt: str = ""
+    names: tuple[tuple[str, Named], ...] = ()  # whom the reason names, by its field

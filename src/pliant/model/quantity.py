@@ -1,6 +1,7 @@
 """Amounts as integers: milli-GPUs, millicores, bytes, milliseconds; as people write and read them."""
 
 import re
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import NamedTuple
@@ -105,6 +106,42 @@ def format_bytes(amount: int) -> str:
         return str(amount)
     tenths = amount * 10 // 2**20
     return f"{tenths // 10}.{tenths % 10}Mi"
+
+
+def plain(milli: int) -> str:
+    """Thousandths as prose has them, without a unit: 2000 -> '2', 2250 -> '2.25', 500 -> '0.5'."""
+    return f"{milli / 1000:.3f}".rstrip("0").rstrip(".")
+
+
+def counted(number: int, noun: str) -> str:
+    """1 -> '1 task', 2 -> '2 tasks'."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def spell_gpus(milli: int) -> str:
+    """As prose has them: '1 GPU', '2 GPUs', '0.5 GPU', '2.25 GPUs', '0 GPUs'. Tables use format_gpus()."""
+    return f"{plain(milli)} GPU{'' if 0 < milli <= GPU else 's'}"
+
+
+def spell_duration(milliseconds: int) -> str:
+    """The two largest units, as prose has them: '12s', '3m12s', '4m', '1h02m', '2d4h'; rounded up."""
+    seconds = -(-milliseconds // 1000)
+    if seconds < 60:
+        return f"{seconds}s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes}m{seconds}s" if seconds else f"{minutes}m"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours}h{minutes:02d}m" if minutes else f"{hours}h"
+    days, hours = divmod(hours, 24)
+    return f"{days}d{hours}h" if hours else f"{days}d"
+
+
+def listed(words: Iterable[str]) -> str:
+    """'a', 'a and b', 'a, b and c'."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def format_duration(milliseconds: int) -> str:

@@ -103,15 +103,31 @@ class Request:
         return Resources(gpu, self.cpu, self.memory)
 
 
+JOB_FOLDER = "@job"
+"""As a working directory: the folder that the engine keeps for the workload."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFolder:
+    """A folder as the submitter's client saw it. In a container its path may mean another one."""
+
+    path: str  # absolute
+    device: int  # st_dev
+    inode: int  # st_ino
+    boot: str  # boot id of the machine: after a restart the numbers may be others
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How a task is started. The scheduler never looks inside."""
 
-    image: str
+    image: str  # empty: none, the command is a program of the node
     command: tuple[str, ...] = ()  # replaces the image's entry point
     args: tuple[str, ...] = ()  # appended to the entry point or the command
-    env: tuple[tuple[str, str], ...] = ()
-    working_dir: str = ""
+    variables: tuple[str, ...] = ()  # names of its environment variables; the engine has the values
+    captured: tuple[str, ...] = ()  # names of those that come from the submitter's own environment
+    working_dir: str = ""  # asked for: absolute, or JOB_FOLDER; empty: the image's, `seen`, or the job folder
+    seen: SeenFolder | None = None  # where it was submitted, or `working_dir`, as the client saw it
     tty: bool = False
     stdin: bool = False
     grace: int = 30_000  # ms between SIGTERM and SIGKILL
@@ -178,6 +194,7 @@ class Workload:
     node_type: str = ""  # value of the label run.ai/type; empty: any
     backoff_limit: int = 6  # failed attempts per task before the workload fails
     restart: bool = False  # start again also after exit 0
+    backoff_exact: bool = False  # the limit was asked for: a crash that recurs is retried as well
     terminate_after_preemption: bool = False
     grow_doubling: bool = False  # elastic by the 2021 rule: allocation doubles or halves
     framework: str = ""  # of a distributed workload: PyTorch | MPI | TF | XGBoost | JAX | ElasticDL
@@ -203,6 +220,8 @@ class Workload:
     labels: tuple[tuple[str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     desired: Desired = Desired.RUNNING
+    purge: bool = False  # once deleted, its files are removed at once instead of being kept for a while
+    held: str = ""  # code of a reason for which it is not started (reason.HOLDS); empty: none
     phase: Phase = Phase.CREATING
     phase_since: int = 0  # ms
     phase_message: str = ""
@@ -212,6 +231,12 @@ class Workload:
     cancelled_by: str = ""  # who ended it for good; `desired` is then STOPPED, and its last phase FAILED
     pending_ms: int = 0  # sums over all finished stays in the phase
     running_ms: int = 0
+
+    @property
+    def sealed(self) -> bool:
+        """True if its engine keeps values of environment variables for it."""
+        launches = (self.launch, *(group.launch for group in self.groups if group.launch is not None))
+        return any(launch.variables or launch.captured for launch in launches)
 
     def group(self, name: str) -> TaskGroup:
         return next(group for group in self.groups if group.name == name)
@@ -261,6 +286,8 @@ class Task:
     started: int | None = None  # ms; when the present attempt was seen to run
     first_started: int | None = None
     failures: int = 0  # failed attempts since the last success of the workload's owner to change it
+    last_code: int | None = None  # exit code with which the attempt before failed; None: it did not
+    ooms: int = 0  # how many of `failures` were for want of memory
     retry_at: int | None = None  # ms; not started again before
     resizes: tuple[int, ...] = ()  # ms of the restarts for growth within the last 10 minutes
 
@@ -282,6 +309,8 @@ class Task:
             started=None,
             first_started=self.first_started,
             failures=self.failures,
+            last_code=self.last_code,
+            ooms=self.ooms,
             retry_at=self.retry_at,
             resizes=self.resizes,
         )

@@ -20,6 +20,7 @@ from pliant.sched.explain.verdicts import verdicts
 from pliant.sched.plan import Decision, Plan, Verb
 from pliant.sched.preemption.victims import fresh
 from pliant.sched.settings import Settings
+from pliant.sched.shares.protection import protections
 from pliant.sched.world.state import World
 
 ACTIONS: dict[str, Callable[[Cycle], None]] = {
@@ -93,6 +94,8 @@ def _plan(cycle: Cycle) -> Plan:
         verdicts(cycle, outcome),
         cycle.wake,
         cycle.churn.rows(cycle.decisions),
+        tuple(cycle.standings()),
+        tuple(protections(world)),
     )
 
 

@@ -8,6 +8,7 @@ from pliant.model.ledger import Disruptions
 from pliant.model.machine import Placement
 from pliant.model.reason import Reason
 from pliant.model.workload import AttemptId, Task
+from pliant.sched.shares.protection import Protection
 
 
 class Verb(StrEnum):
@@ -67,6 +68,15 @@ class Verdict(NamedTuple):
     position: int  # in the order in which this cycle looked at them, from 1
 
 
+class QueueStanding(NamedTuple):
+    """What one queue deserved of one pool when this was decided; milli-GPUs."""
+
+    queue: str  # key in the queue tree
+    pool: str
+    quota: int  # derived ones worked out; -1: unlimited
+    fair_share: int
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     decisions: tuple[Decision, ...] = ()
@@ -77,6 +87,8 @@ class Plan:
     verdicts: tuple[Verdict, ...] = ()
     wake: int | None = None  # ms: when time alone may change the outcome (back-off, minimum run time, growth)
     disruptions: tuple[Disruptions, ...] = ()  # rows that count what it disrupts, to be stored with it
+    standings: tuple[QueueStanding, ...] = ()  # of every queue in every pool
+    protections: tuple[Protection, ...] = ()  # of every project and pool where a minimum runtime is set
 
     @property
     def empty(self) -> bool:

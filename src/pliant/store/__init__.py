@@ -8,5 +8,6 @@ from pliant.store.archive import restore
 from pliant.store.codec import CodecError
 from pliant.store.database import Database, open_store
 from pliant.store.errors import StoreBusy, StoreError
+from pliant.store.schema import UNSEALED
 
-__all__ = ["CodecError", "Database", "StoreBusy", "StoreError", "open_store", "restore"]
+__all__ = ["UNSEALED", "CodecError", "Database", "StoreBusy", "StoreError", "open_store", "restore"]

@@ -38,6 +38,11 @@ class StateFolder:
         return self.path / "server.log"
 
     @property
+    def socket(self) -> Path:
+        """Where the server's own account reaches it without a token."""
+        return self.path / "sock"
+
+    @property
     def record_file(self) -> Path:
         return self.path / "server.json"
 

@@ -21,7 +21,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast, get_args
 
-VERSION = 2
+VERSION = 3
 """Of the form of the lines and of what the checksum of a plan is made of; others cannot be compared."""
 
 
@@ -197,17 +197,23 @@ def _shown(entry: Mapping[str, Any], plan: Any, told: str) -> dict[str, Any]:
                 "workload": it.workload,
                 "gpuBefore": it.gpu_before,
                 "gpuAfter": it.gpu_after,
-                "reason": it.reason.text,
+                "reason": _said(it.reason, entry["now"]),
             }
             for it in plan.decisions
         ],
         "verdicts": [
-            {"position": it.position, "workload": it.workload, "reason": it.reason.text}
+            {"position": it.position, "workload": it.workload, "reason": _said(it.reason, entry["now"])}
             for it in plan.verdicts
         ],
         "starts": [str(it.attempt) for it in plan.starts],
         "stops": [str(it.attempt) for it in plan.stops],
     }
+
+
+def _said(reason: Any, now: int) -> str:
+    """In the words of the version that decides: older ones have no time in them."""
+    text = reason.text
+    return str(text(now) if callable(text) else text)
 
 
 def main(argv: list[str] | None = None) -> int:

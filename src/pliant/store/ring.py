@@ -31,7 +31,7 @@ FLUSH_EVERY = 1_000
 EVERY = 1_000
 """Cycles after which a whole world is due, at the latest once as much news came as the world is large."""
 
-SECRETS: Mapping[str, Any] = {"launch": {"image": ""}, "annotations": None, "env": None}
+SECRETS: Mapping[str, Any] = {"launch": {"image": ""}, "annotations": None}
 """Fields that the core never reads, and what is written for them; None: nothing."""
 
 

@@ -21,10 +21,13 @@ from sqlalchemy import (
 from pliant.control.state.kinds import STORED_ROWS
 from pliant.sched.world.rows import RowKind
 
-HEAD = "0004"
+HEAD = "0005"
 """Schema version that this program writes; versions are four digits and grow."""
 
 TABLE_OF_VERSION = "alembic_version"
+
+UNSEALED = "unsealed"
+"""Setting: values of environment variables that a migration took out of rows, as JSON, until sealed."""
 
 metadata = MetaData(
     naming_convention={

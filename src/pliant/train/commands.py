@@ -26,12 +26,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pliant.train", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     run = verbs.add_parser("run", help="train with several workers on this machine")
-    run.add_argument("--workers", default="2", metavar="N", help="how many worker processes (2)")
-    run.add_argument("--dir", type=Path, help="folder of the job (a temporary one)")
-    run.add_argument("--port", type=int, default=0, help="of the master (any that is free)")
-    run.add_argument("--grace-ms", type=int, default=30_000, help="from SIGTERM to SIGKILL (30000)")
+    run.add_argument("--workers", default="2", metavar="N", help="number of worker processes (default: 2)")
+    run.add_argument("--dir", type=Path, help="folder of the job (default: a temporary one)")
+    run.add_argument("--port", type=int, default=0, help="port of the master (default: any free one)")
+    run.add_argument(
+        "--grace-ms", type=int, default=30_000, help="time from SIGTERM to SIGKILL (default: 30000)"
+    )
     run.add_argument("script", nargs=argparse.REMAINDER, help="script.py and its arguments")
-    master = verbs.add_parser("master", help="the master of a job")
+    master = verbs.add_parser("master", help="run the master of a job (started by its agent)")
     master.add_argument("--dir", type=Path, required=True)
     master.add_argument("--job", required=True)
     master.add_argument("--host", default="127.0.0.1")
@@ -40,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     master.add_argument("--min-workers", type=int, default=1)
     master.add_argument("--silence-ms", type=int, default=10_000)
     master.add_argument("--join-window-ms", type=int, default=1_000)
-    status = verbs.add_parser("status", help="how a job stands, as JSON")
+    status = verbs.add_parser("status", help="print the job's status as JSON")
     status.add_argument("--dir", type=Path, required=True)
     export = verbs.add_parser("export", help="write the model's state_dict as a file for torch.load")
     export.add_argument("folder", type=Path, metavar="DIR", help="the job's checkpoint folder, or one in it")
@@ -59,7 +61,7 @@ def _bounds(text: str) -> tuple[int, int]:
         raise TrainError(f"--workers takes a number or MIN:MAX, not {text!r}")
     low, high = int(least), int(most) if colon else int(least)
     if low < 1 or low > high:
-        raise TrainError(f"--workers {text}: at least one worker, and the minimum not over the maximum")
+        raise TrainError(f"--workers {text}: the minimum must be at least 1 and at most the maximum")
     return low, high
 
 
@@ -67,9 +69,9 @@ def _run(given: Any) -> int:
     low, high = _bounds(given.workers)
     script = [word for word in given.script if word != "--"][:1]
     if not script:
-        raise TrainError("Name the script that is to be run: python -m pliant.train run --workers 4 train.py")
+        raise TrainError("Name the script to run: python -m pliant.train run --workers 4 train.py")
     if not Path(script[0]).is_file():
-        raise TrainError(f"There is no script {script[0]}")
+        raise TrainError(f"Script {script[0]} not found")
     folder = given.dir or Path(tempfile.mkdtemp(prefix="pliant-train-"))
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

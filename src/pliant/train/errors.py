@@ -4,6 +4,11 @@ PROTOCOL = 1  # of the messages to the master; parties of another version are re
 EX_TEMPFAIL = 75  # exit code of a worker that the job dropped
 
 
+def count(number: int, what: str) -> str:
+    """`1 worker`, `2 workers`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 class TrainError(Exception):
     """Any error of the library; the message names the cure."""
 

@@ -26,6 +26,23 @@ class GpuItem(TypedDict):
     workloads: list[str]
 
 
+class GpuInfo(TypedDict):
+    gpuType: str  # models, separated by commas
+    gpuCount: int
+
+
+class Condition(TypedDict):
+    type: str
+    reason: str
+    message: str
+
+
+class NodeTaint(TypedDict):
+    key: str
+    value: str
+    effect: str
+
+
 class NodeItem(TypedDict):
     """An entry of GET /api/v1/nodes."""
 
@@ -36,9 +53,9 @@ class NodeItem(TypedDict):
     clusterUuid: str
     createdAt: str
     updatedAt: str
-    gpuInfo: dict[str, Any] | None  # gpuType, gpuCount
-    conditions: list[dict[str, Any]]
-    taints: list[dict[str, Any]]
+    gpuInfo: GpuInfo | None  # null: it has none
+    conditions: list[Condition]
+    taints: list[NodeTaint]
     # ours
     labels: dict[str, str]
     simulated: bool

@@ -98,15 +98,26 @@ class Quantities(TypedDict):
     memory: float  # MB
 
 
-class QuotaStatus(TypedDict):
-    nodePoolName: str
+class QuotaUse(TypedDict):
     allocated: Quantities
     allocatedNonPreemptible: Quantities
     requested: Quantities
+
+
+class QuotaStatus(QuotaUse):
+    nodePoolName: str
+    nodePoolId: str
     # ours
     fairShareGpus: float
     pastUseGpuHours: float  # older use counting less
     pastUseShare: float  # of what the pool had in the same time
+
+
+class UnitStatus(TypedDict):
+    phase: str
+    namespace: str | None  # of a project
+    nodePoolQuotaStatuses: list[QuotaStatus]
+    quotaStatus: QuotaUse
 
 
 class OrgUnitItem(TypedDict):
@@ -122,7 +133,7 @@ class OrgUnitItem(TypedDict):
     schedulingRules: dict[str, int | None]
     defaultNodePools: list[str]
     nodeTypes: dict[str, Any]
-    status: dict[str, Any]  # phase, namespace, nodePoolQuotaStatuses, quotaStatus
+    status: UnitStatus
     totalResources: dict[str, Any]
     # ours
     departmentName: str

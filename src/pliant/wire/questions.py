@@ -6,13 +6,32 @@ from pliant.wire.limits import exact
 from pliant.wire.workload import EventItem, Reason
 
 
+class PlacementItem(TypedDict):
+    pod: str
+    node: str
+    gpu: float
+    gpus: list[str]  # uuids
+
+
+class Disruption(TypedDict):
+    """What another workload would lose, or where it would be moved."""
+
+    id: str
+    name: str
+    project: str
+    verb: str  # shrink | move | evict
+    gpuBefore: float
+    gpuAfter: float
+    reason: Reason | None
+
+
 class Verdict(TypedDict):
     """Answer to a submission with ?dryRun=true."""
 
     verdict: Literal["starts", "waits", "never"]
     reason: Reason | None
-    placements: list[dict[str, Any]]
-    disrupted: list[dict[str, Any]]
+    placements: list[PlacementItem]
+    disrupted: list[Disruption]
     notices: list[str]
 
 

@@ -1,6 +1,6 @@
 """The server itself: errors, who one is, tokens, health, doctor."""
 
-from typing import Annotated, Literal, Required, TypedDict
+from typing import Annotated, Literal, NotRequired, Required, TypedDict
 
 from pliant.wire.limits import Length
 
@@ -84,8 +84,13 @@ class VersionItem(TypedDict):
     api: str
 
 
+TROUBLE = "Pliant-Trouble"
+"""Header of every answer while something keeps the server from scheduling: what it is, for people."""
+
+
 class Health(TypedDict):
-    status: str
+    status: str  # ok | degraded | stopping
+    detail: NotRequired[str]  # why it is degraded
 
 
 class ShutdownRequest(TypedDict, total=False):

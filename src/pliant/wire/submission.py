@@ -94,6 +94,24 @@ class Nearness(TypedDict, total=False):
     preferredPlacement: Word
 
 
+@exact
+class SeenFolder(TypedDict):
+    """A folder as the client sees it: in a container its path may mean another one."""
+
+    path: Annotated[str, Length(4096, least=1)]  # absolute
+    device: int  # st_dev
+    inode: int  # st_ino
+    bootId: Word  # of the client's machine
+
+
+@exact
+class Captured(TypedDict, total=False):
+    """Variables of the submitter's own environment."""
+
+    variables: Required[Annotated[dict[str, Text], Length(10_000)]]
+    whole: bool  # it is all of it: the job gets nothing of the server's environment
+
+
 class Spec(TypedDict, total=False):
     """How each task is started, what it asks for, and where and how long it may run."""
 
@@ -125,6 +143,8 @@ class Spec(TypedDict, total=False):
     tolerations: Annotated[list[Toleration], Length(100)]
     podAffinity: PodAffinity
     # ours
+    submittedFrom: SeenFolder  # `workingDir`, or where the job starts without one
+    capturedEnvironment: Captured
     nodeAffinityPreferred: Annotated[list[Preferred], Length(100)]
     podAntiAffinity: PodAffinity  # Required: no two of its tasks on nodes of equal label
     topology: Nearness
@@ -223,14 +243,6 @@ class Inference(Identity, total=False):
 
 
 AnySubmission = Submission | Distributed | Inference
-
-PATHS = {
-    "Training": "trainings",
-    "Workspace": "workspaces",
-    "Distributed": "distributed",
-    "Inference": "inferences",
-}
-"""Kinds of workload and what follows /api/v1/workloads/ in their paths."""
 
 
 class Submitted(TypedDict):

@@ -13,10 +13,20 @@ class Counted(TypedDict):
     count: int
 
 
+class NamedItem(TypedDict):
+    """Whom a reason names; left out for those who may not know."""
+
+    field: str  # of the reason's numbers
+    kind: Literal["workload", "project", "department"]
+    id: str
+    name: str
+
+
 class Reason(TypedDict):
     code: str
     message: str
     numbers: dict[str, Any]
+    names: list[NamedItem]
 
 
 class AmountPair(TypedDict):
@@ -99,6 +109,21 @@ class ProgressHistory(TypedDict):
     points: list[ProgressPoint]
 
 
+class Protected(TypedDict):
+    """Until when a minimum runtime protects a workload, and whose setting that is."""
+
+    endsAt: str
+    level: Literal["pool", "project", "department"]
+    name: str
+
+
+class Protection(TypedDict):
+    """From whom: other projects, and higher priorities of its own."""
+
+    reclaim: Protected | None
+    preemption: Protected | None
+
+
 class WorkloadItem(TypedDict):
     """An entry of GET /api/v1/workloads and the body of GET /api/v1/workloads/{id}."""
 
@@ -140,10 +165,11 @@ class WorkloadItem(TypedDict):
     labels: dict[str, str]
     totalPendingTimeSeconds: int
     totalRunningTimeSeconds: int
-    guaranteedRuntimeEndsAt: str | None
+    guaranteedRuntimeEndsAt: str | None  # until then no other workload may evict it
     actionsSupport: dict[str, bool]
     distributedFramework: str | None
     # ours
+    protection: Protection | None
     status: str  # v1 word: Pending, ContainerCreating, Running, Terminating, Succeeded, Failed, Suspended ...
     jobType: str  # v1 word: Train, Interactive, Interactive-Preemptible, Inference
     pendingPods: int
@@ -236,6 +262,7 @@ class EventItem(TypedDict):
     who: str
     code: str  # code of the typed reason
     numbers: dict[str, Any]
+    names: list[NamedItem]
     decision: str
     attempt: str
 

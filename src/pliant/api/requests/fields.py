@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pliant.model.workload import Launch, Workload
+from pliant.model.workload import Launch, SeenFolder, Workload
 from pliant.wire import submission as wire
 
 
@@ -27,6 +27,16 @@ def _told_pairs(pairs: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in pairs]
 
 
+def _seen(folder: wire.SeenFolder) -> SeenFolder:
+    return SeenFolder(folder["path"], folder["device"], folder["inode"], folder["bootId"])
+
+
+def _told_seen(folder: SeenFolder | None) -> wire.SeenFolder | None:
+    if folder is None:
+        return None
+    return {"path": folder.path, "device": folder.device, "inode": folder.inode, "bootId": folder.boot}
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """What is checked about its value beyond its type on the wire is checked by the service."""
@@ -39,6 +49,7 @@ class Field:
 
 OF_LAUNCH = (
     Field("workingDir", "working_dir"),
+    Field("submittedFrom", "seen", _seen, _told_seen),
     Field("stdin", "stdin"),
     Field("tty", "tty"),
     Field("terminationGracePeriodSeconds", "grace", ms, _seconds),

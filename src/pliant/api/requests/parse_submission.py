@@ -9,10 +9,12 @@ from typing import Any, cast, get_type_hints
 from pliant.api.models import unknown
 from pliant.api.requests.fields import OF_LAUNCH, OF_WORKLOAD, taken
 from pliant.api.requests.placement import placing_of
+from pliant.api.responses.spec import MASKED
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.submit.placing import named_within
 from pliant.control.submit.submission import Distribution, GroupAsk, Submission
+from pliant.control.submit.variables import Variables
 from pliant.model.quantity import parse_bytes
 from pliant.model.workload import Kind, Launch, Port, SubGroup
 from pliant.wire import submission as wire
@@ -20,7 +22,7 @@ from pliant.wire import submission as wire
 WITHOUT_EFFECT = frozenset(
     {"spec.compute.cpuCoreLimit", "spec.compute.cpuMemoryLimit", "spec.compute.largeShmRequest"}
 )
-QUIET = frozenset({"imagePullPolicy", "createHomeDir", "templateId"})
+QUIET = frozenset({"imagePullPolicy", "createHomeDir", "templateId", "capturedVariables"})
 """Fields that do nothing here and of which nobody has to be told."""
 
 _WHAT_RUNS = ("command", "commandArgv", "args", "argsArgv")
@@ -43,6 +45,7 @@ def parse_submission(body: wire.AnySubmission, kind: Kind, board: Board) -> tupl
     asked = Submission(
         project=project,
         launch=_launch(spec),
+        variables=_variables(spec),
         kind=kind,
         name=None if prefixed else name,
         name_base=base or name if prefixed else None,
@@ -176,7 +179,13 @@ def _leader(workers: wire.DistributedSpec, own: wire.Spec, framework: str) -> Su
         whole = {name: value for name, value in whole.items() if name not in _WHAT_RUNS}
     launch: wire.Spec = {**whole, **own}  # type: ignore[typeddict-item]  # both are of that type
     compute = own.get("compute") or ({} if framework == "MPI" else workers.get("compute", {}))
-    lead = Submission("", _launch(launch), priority=own.get("priorityClass") or None, placing=placing_of(own))
+    lead = Submission(
+        "",
+        _launch(launch),
+        variables=_variables(launch),
+        priority=own.get("priorityClass") or None,
+        placing=placing_of(own),
+    )
     return _needing(lead, compute)
 
 
@@ -252,7 +261,6 @@ def _launch(spec: wire.Spec) -> Launch:
         image=spec.get("image", ""),
         command=_words(spec.get("commandArgv"), spec.get("command"), "command"),
         args=_words(spec.get("argsArgv"), spec.get("args"), "args"),
-        env=_variables(spec.get("environmentVariables", ())),
         **taken(OF_LAUNCH, spec),
     )
 
@@ -269,9 +277,9 @@ def _words(exact: Sequence[str] | None, text: str | None, field: str) -> tuple[s
         ) from error
 
 
-def _variables(given: Sequence[wire.Pair]) -> tuple[tuple[str, str], ...]:
+def _variables(spec: wire.Spec) -> Variables:
     found: dict[str, str] = {}
-    for entry in given:
+    for entry in spec.get("environmentVariables", ()):
         if entry.get("exclude"):
             continue
         if "value" not in entry:
@@ -279,8 +287,16 @@ def _variables(given: Sequence[wire.Pair]) -> tuple[tuple[str, str], ...]:
                 f"The environment variable {entry['name']!r} has no value.",
                 "Only plain values can be given: secrets, config maps and fields cannot be read here.",
             )
+        if entry["value"] == MASKED:
+            raise BadRequest(
+                f"The value of the environment variable {entry['name']!r} is hidden ({MASKED}).",
+                "Give the value itself: no output of Pliant shows it.",
+            )
         found[entry["name"]] = entry["value"]
-    return tuple(found.items())
+    captured = spec.get("capturedEnvironment")
+    if captured is None:
+        return Variables(tuple(found.items()))
+    return Variables(tuple(found.items()), tuple(captured["variables"].items()), captured.get("whole", False))
 
 
 def _pool(key: str, board: Board) -> str:

@@ -6,13 +6,14 @@ from typing import Any
 from pliant.control.board.view import WorkloadView
 from pliant.control.fractions import How, TaskUse
 from pliant.model.workload import AttemptId
+from pliant.wire.workload import GpuShare
 
 Item = dict[str, Any]
 Uses = Mapping[AttemptId, TaskUse]
 
 
-def shares_of(view: WorkloadView, uses: Uses) -> list[Item]:
-    """The wire.GpuShares of a workload's living tasks, as the node saw them last."""
+def shares_of(view: WorkloadView, uses: Uses) -> list[GpuShare]:
+    """Those of a workload's living tasks, as the node saw them last."""
     return [
         {
             "workload": view.workload.name,

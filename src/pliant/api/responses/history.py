@@ -1,11 +1,16 @@
 """From what happened to what travels: events and history records of one workload."""
 
+from dataclasses import replace
+
 from pliant.api.responses.times import stamp
-from pliant.api.responses.workloads import Item, numbers_of
+from pliant.api.responses.workloads import Item, names_of, numbers_of
 from pliant.control.board.outcome import Outcome
 from pliant.control.board.view import WorkloadView
 from pliant.model.event import Event, EventKind
+from pliant.model.reason import MayRead
+from pliant.model.reason.told import again
 from pliant.model.workload import Phase
+from pliant.wire import workload as wire
 
 MILLI_GPU_HOUR = 1000 * 3_600_000
 """Milli-GPU-ms of one GPU-hour."""
@@ -32,8 +37,10 @@ _PHASES = {
 """Kinds of events that say which phase a workload has come to."""
 
 
-def event_item(view: WorkloadView, number: int, event: Event) -> Item:
-    """A wire.EventItem; `number` is its place in all history."""
+def event_item(
+    view: WorkloadView, number: int, event: Event, may_read: MayRead | None = None
+) -> wire.EventItem:
+    """Without what this reader may not be told; `number` is its place in all history."""
     workload = view.workload
     involved = {
         "uid": workload.id,
@@ -41,16 +48,33 @@ def event_item(view: WorkloadView, number: int, event: Event) -> Item:
         "name": workload.name,
         "namespace": view.project.namespace,
     }
-    return _item(number, event, involved)
+    return _item(number, event if may_read is None else seen(event, may_read), involved)
 
 
-def happening(number: int, event: Event) -> Item:
-    """A wire.EventItem about something that is no workload."""
+def seen(event: Event, may_read: MayRead) -> Event:
+    """The same without names that a reader may not be told.
+
+    Its reason is made again, without them, and put into words again. Where this version cannot do that (the
+    event is of another one), its numbers and its message are left out.
+    """
+    if not event.reason:
+        return event
+    reason = again(event.reason, event.numbers, event.names)
+    if reason is None:
+        return replace(event, message=f"Details are not available to this user ({event.reason}).", numbers=())
+    less = reason.seen_by(may_read)
+    if less == reason:
+        return event
+    return replace(event, message=less.text(event.at), numbers=less.numbers, names=less.names)
+
+
+def happening(number: int, event: Event) -> wire.EventItem:
+    """About something that is no workload."""
     kind, _, identity = event.subject.partition("/")
     return _item(number, event, {"kind": kind.capitalize(), "name": identity or kind})
 
 
-def _item(number: int, event: Event, involved: dict[str, str]) -> Item:
+def _item(number: int, event: Event, involved: dict[str, str]) -> wire.EventItem:
     return {
         "createdAt": stamp(event.at),
         "type": "Warning" if event.kind in _WARNINGS else "Normal",
@@ -62,6 +86,7 @@ def _item(number: int, event: Event, involved: dict[str, str]) -> Item:
         "who": event.who,
         "code": event.reason,
         "numbers": numbers_of(event.numbers),
+        "names": names_of(event.names),
         "decision": event.decision,
         "attempt": event.attempt,
     }
@@ -78,8 +103,7 @@ def record_item(view: WorkloadView, number: int, event: Event) -> Item:
     return {"meta": {"creationTimestamp": stamp(event.at), "type": kind}, "spec": spec}
 
 
-def outcome_item(outcome: Outcome) -> Item:
-    """A wire.Outcome."""
+def outcome_item(outcome: Outcome) -> wire.Outcome:
     return {
         "phase": outcome.phase.value,
         "exitCode": outcome.exit_code,

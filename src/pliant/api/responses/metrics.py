@@ -56,7 +56,7 @@ class _Reading(Collector):
     def _past_use(self) -> Metric:
         family = GaugeMetricFamily(
             "pliant_project_past_use_gpu_hours",
-            "What a project used of late, older use counting less, as of the last cycle.",
+            "Past use of a project, weighted by age, as of the last cycle.",
             labels=["project", "pool"],
         )
         board = self._board

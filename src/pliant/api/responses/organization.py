@@ -8,9 +8,12 @@ from pliant.api.responses.times import stamp
 from pliant.api.responses.workloads import Item
 from pliant.control.board.view import Board, NodeView, PoolUse, QueueView
 from pliant.control.state.accounting import sum_of
+from pliant.model.affinity import Taint
 from pliant.model.machine import DEFAULT_POOL, NodePool
 from pliant.model.quantity import Resources, format_duration
 from pliant.model.tenancy import UNLIMITED, Department, Project, Queue, Quota, TimeLimits
+from pliant.wire.cluster import ClusterItem, NodeItem, NodePoolItem, NodeTaint
+from pliant.wire.organization import OrgUnitItem, PoolQuota, Quantities, QuotaStatus, QuotaUse, UnitStatus
 
 RANKS = {
     "Very Low": 25,
@@ -62,8 +65,7 @@ class UnitRenderer:
         self._pools = {pool.name: pool.id for pool in board.pools}
         self._cluster = board.cluster.uuid if board.cluster is not None else ""
 
-    def unit(self, view: QueueView) -> Item:
-        """A wire.OrgUnitItem."""
+    def unit(self, view: QueueView) -> OrgUnitItem:
         queue = view.queue
         project = queue if isinstance(queue, Project) else None
         parent = self._board.departments.get(parent_of(queue))
@@ -91,8 +93,8 @@ class UnitRenderer:
             "quotaDerived": queue.derived,
         }
 
-    def resources(self, view: QueueView, use: PoolUse) -> Item:
-        """A wire.PoolQuota; the quota of GPUs is what it deserves now, where it follows from others."""
+    def resources(self, view: QueueView, use: PoolUse) -> PoolQuota:
+        """The quota of GPUs is what it deserves now, where it follows from others."""
         quota = view.queue.quota(use.pool)
         return {
             "nodePool": {"id": self._pools.get(use.pool, ""), "name": use.pool},
@@ -117,31 +119,30 @@ class UnitRenderer:
             "preemptMinRuntimeSeconds": _seconds(quota.preempt_min_runtime),
         }
 
-    def _past_use(self, use: PoolUse) -> Item:
-        """Of a project; departments and pools that were never used have none."""
+    def _past_use(self, use: PoolUse) -> tuple[float, float]:
+        """(GPU hours, part of what the pool had): of a project; departments have none."""
         now, settings = self._now, self._board.settings
         used = sum_of(use.past, use.allocated.gpu, now, settings)
         had = sum_of(use.past_whole, use.capacity, now, settings)
+        return round(used / _GPU_HOUR, 3), round(used / had, 3) if had else 0.0
+
+    def _quota_status(self, use: PoolUse) -> QuotaStatus:
+        hours, share = self._past_use(use)
         return {
-            "pastUseGpuHours": round(used / _GPU_HOUR, 3),
-            "pastUseShare": round(used / had, 3) if had else 0.0,
+            "nodePoolName": use.pool,
+            "nodePoolId": self._pools.get(use.pool, ""),
+            "fairShareGpus": gpus(use.fair_share),
+            "pastUseGpuHours": hours,
+            "pastUseShare": share,
+            **_quota_use([use]),
         }
 
-    def _status(self, view: QueueView, namespace: str | None) -> Item:
+    def _status(self, view: QueueView, namespace: str | None) -> UnitStatus:
         return {
             "phase": "Ready",
             "namespace": namespace,
-            "nodePoolQuotaStatuses": [
-                {
-                    "nodePoolName": use.pool,
-                    "nodePoolId": self._pools.get(use.pool, ""),
-                    "fairShareGpus": gpus(use.fair_share),
-                    **self._past_use(use),
-                    **_quota_status([use]),
-                }
-                for use in view.uses
-            ],
-            "quotaStatus": _quota_status(view.uses),
+            "nodePoolQuotaStatuses": [self._quota_status(use) for use in view.uses],
+            "quotaStatus": _quota_use(view.uses),
         }
 
 
@@ -166,8 +167,8 @@ def _totals(view: QueueView) -> Item:
     }
 
 
-def _quantities(amounts: Sequence[Resources]) -> Item:
-    """A wire.Quantities: GPUs, millicores, MB."""
+def _quantities(amounts: Sequence[Resources]) -> Quantities:
+    """GPUs, millicores, MB."""
     return {
         "gpu": gpus(sum(amount.gpu for amount in amounts)),
         "cpu": float(sum(amount.cpu for amount in amounts)),
@@ -175,7 +176,7 @@ def _quantities(amounts: Sequence[Resources]) -> Item:
     }
 
 
-def _quota_status(uses: Sequence[PoolUse]) -> Item:
+def _quota_use(uses: Sequence[PoolUse]) -> QuotaUse:
     return {
         "allocated": _quantities([use.allocated for use in uses]),
         "allocatedNonPreemptible": _quantities([use.non_preemptible for use in uses]),
@@ -183,8 +184,14 @@ def _quota_status(uses: Sequence[PoolUse]) -> Item:
     }
 
 
-def node_item(view: NodeView, board: Board) -> Item:
-    """A wire.NodeItem."""
+CORDONED = Taint("pliant/cordoned")
+
+
+def _taint(row: Taint) -> NodeTaint:
+    return {"key": row.key, "value": row.value, "effect": row.effect.value}
+
+
+def node_item(view: NodeView, board: Board) -> NodeItem:
     node, cluster = view.node, board.cluster
     uid = cluster.uuid if cluster is not None else ""
     models = sorted({gpu.model for gpu in node.gpus})
@@ -205,10 +212,7 @@ def node_item(view: NodeView, board: Board) -> Item:
                 "message": "It takes no new work." if node.draining else "",
             }
         ],
-        "taints": [
-            *([{"key": "pliant/cordoned", "value": "", "effect": "NoSchedule"}] if node.draining else []),
-            *({"key": it.key, "value": it.value, "effect": it.effect.value} for it in node.taints),
-        ],
+        "taints": [_taint(it) for it in ((CORDONED,) if node.draining else ()) + node.taints],
         "labels": dict(node.labels),
         "simulated": node.simulated,
         "draining": node.draining,
@@ -236,8 +240,7 @@ def node_item(view: NodeView, board: Board) -> Item:
     }
 
 
-def pool_item(pool: NodePool, board: Board) -> Item:
-    """A wire.NodePoolItem."""
+def pool_item(pool: NodePool, board: Board) -> NodePoolItem:
     strategy = {
         "cpu": pool.cpu_strategy.value,
         "gpu": pool.gpu_strategy.value,
@@ -260,8 +263,7 @@ def pool_item(pool: NodePool, board: Board) -> Item:
     }
 
 
-def cluster_item(board: Board) -> Item:
-    """A wire.ClusterItem."""
+def cluster_item(board: Board) -> ClusterItem:
     cluster = board.cluster
     return {
         "uuid": cluster.uuid if cluster is not None else "",

@@ -1,13 +1,11 @@
 """From what jobs report to what travels."""
 
-from typing import Any
-
 from pliant.api.responses.times import stamp
 from pliant.model.progress import Point, Progress
+from pliant.wire import workload as wire
 
 
-def progress(said: Progress | None) -> dict[str, Any] | None:
-    """A wire.Progress."""
+def progress(said: Progress | None) -> wire.Progress | None:
     if said is None:
         return None
     return {
@@ -22,12 +20,11 @@ def progress(said: Progress | None) -> dict[str, Any] | None:
     }
 
 
-def points(said: Progress | None) -> dict[str, Any]:
-    """A wire.ProgressHistory."""
+def points(said: Progress | None) -> wire.ProgressHistory:
     return {"points": [_point(point) for point in said.history] if said is not None else []}
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _point(point: Point) -> wire.ProgressPoint:
     return {
         "at": stamp(point.at),
         "step": point.step,

@@ -10,6 +10,9 @@ from pliant.model.workload import Kind, TaskGroup, Workload
 
 Item = dict[str, Any]
 
+MASKED = "***"
+"""Shown for the value of every environment variable: only the running task has it."""
+
 
 def spec_of(workload: Workload) -> Item:
     """What was asked for, in the words in which it can be asked for again."""
@@ -61,7 +64,8 @@ def spec_of(workload: Workload) -> Item:
         "commandArgv": list(launch.command),
         "argsArgv": list(launch.args),
         "compute": compute,
-        "environmentVariables": [{"name": name, "value": value} for name, value in launch.env],
+        "environmentVariables": [{"name": name, "value": MASKED} for name in launch.variables],
+        "capturedVariables": list(launch.captured),
         "nodePools": list(workload.pools),
         "priorityClass": workload.priority_class,
         "preemptibility": "preemptible" if workload.preemptible else "non-preemptible",

@@ -2,19 +2,19 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, cast
 
 from pliant.api.responses.amounts import gpus, quantity
 from pliant.api.responses.fractions import Uses, fraction_of, shares_of
 from pliant.api.responses.progress import progress
-from pliant.api.responses.spec import spec_of
+from pliant.api.responses.spec import MASKED, spec_of
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.control.board.pods import pod_names
 from pliant.control.board.view import Board, WorkloadView
-from pliant.control.state.transitions import describe_exit
+from pliant.control.state.retries import describe_exit
 from pliant.model.machine import DEFAULT_POOL, Placement
 from pliant.model.quantity import format_bytes
-from pliant.model.reason import Reason
+from pliant.model.reason import MayRead, Named, Reason
 from pliant.model.tenancy import Project
 from pliant.model.workload import (
     Attempt,
@@ -27,8 +27,12 @@ from pliant.model.workload import (
     TaskPhase,
     Workload,
 )
+from pliant.sched.shares.protection import Guarantee
+from pliant.wire import workload as wire
+from pliant.wire.submission import Submitted
 
 Item = dict[str, Any]
+Kinds = Literal["workload", "project", "department"]  # of what a reason names
 
 _STATUS = {
     Phase.CREATING: "Pending",
@@ -83,10 +87,26 @@ def job_type(workload: Workload) -> str:
     return "Inference" if workload.kind is Kind.INFERENCE else "Train"
 
 
-def reason_item(reason: Reason | None) -> Item | None:
+def reason_item(reason: Reason | None, now: int, may_read: MayRead | None = None) -> wire.Reason | None:
+    """As of `now` (ms), without what this reader may not be told; None: all may be told."""
     if reason is None:
         return None
-    return {"code": reason.code, "message": reason.text, "numbers": numbers_of(reason.numbers)}
+    seen = reason if may_read is None else reason.seen_by(may_read)
+    return {
+        "code": seen.code,
+        "message": seen.text(now),
+        "numbers": numbers_of(seen.numbers),
+        "names": names_of(seen.names),
+    }
+
+
+def names_of(names: Iterable[tuple[str, Named]]) -> list[wire.NamedItem]:
+    """Whom a reason names, with their keys."""
+    return [
+        {"field": field, "kind": cast("Kinds", it.kind), "id": it.id, "name": it.name}
+        for field, it in names
+        if it.name
+    ]
 
 
 def numbers_of(pairs: Iterable[tuple[str, Any]]) -> Item:
@@ -145,14 +165,16 @@ class Renderer:
         self.now = now
         self.cluster = board.cluster.uuid if board.cluster is not None else ""
         self._over = over_quota(board)
+        self._places = {identity: at for at, identity in enumerate(board.queue, 1)}
 
-    def workload(self, view: WorkloadView) -> Item:
-        """A wire.WorkloadItem."""
+    def workload(self, view: WorkloadView) -> wire.WorkloadItem:
         workload, project, department = view.workload, view.project, view.department
         requests = [(group.request, group.at_once or group.wanted) for group in workload.groups]
         final = workload.phase.final or workload.desired is Desired.DELETED
-        safe = view.safe_until if view.safe_until is not None and view.safe_until > self.now else None
-        message = workload.phase_message or (view.reason_text if view.waiting else "")
+        protection = self.board.protection(view)
+        least = self._ends(view, protection.least) if protection is not None else None
+        waits = view.reason is not None and view.waiting
+        message = workload.phase_message or (view.reason.text(self.now) if view.reason and waits else "")
         return {
             "id": workload.id,
             "name": workload.name,
@@ -184,8 +206,7 @@ class Renderer:
             "allocatedResources": allocated(view.occupied),
             "requestedNodePools": list(workload.pools or project.default_pools or (DEFAULT_POOL,)),
             "currentNodePools": [view.pool] if view.pool else [],
-            "images": list(dict.fromkeys(workload.launch_of(task.name).image for task in view.tasks))
-            or [workload.launch.image],
+            "images": images(view),
             "urls": [
                 f"http://localhost:{port.container + task.index}"
                 for port in workload.ports
@@ -194,7 +215,7 @@ class Renderer:
             ],
             "command": shlex.join(workload.launch.command),
             "arguments": shlex.join(workload.launch.args),
-            "environmentVariables": dict(workload.launch.env),
+            "environmentVariables": dict.fromkeys(workload.launch.variables, MASKED),
             "labels": dict(workload.labels),
             "totalPendingTimeSeconds": self._spent(
                 workload, workload.pending_ms, (Phase.CREATING, Phase.PENDING, Phase.INITIALIZING)
@@ -202,7 +223,13 @@ class Renderer:
             "totalRunningTimeSeconds": self._spent(
                 workload, workload.running_ms, (Phase.RUNNING, Phase.UPDATING, Phase.DEGRADED)
             ),
-            "guaranteedRuntimeEndsAt": stamp_or_none(safe),
+            "guaranteedRuntimeEndsAt": least["endsAt"] if least is not None else None,
+            "protection": {
+                "reclaim": self._ends(view, protection.reclaim),
+                "preemption": self._ends(view, protection.preemption),
+            }
+            if protection is not None
+            else None,
             "actionsSupport": {"delete": workload.desired is not Desired.DELETED, "suspend": not final},
             "distributedFramework": workload.framework or None,
             "status": status_of(view, self.now),
@@ -214,12 +241,22 @@ class Renderer:
             "node": view.nodes[0] if len(view.nodes) == 1 else "<multiple>" if view.nodes else "",
             "nodes": list(view.nodes),
             "nodeType": workload.node_type,
-            "reason": reason_item(view.reason),
-            "queuePosition": view.position,
+            "reason": reason_item(view.reason, self.now),
+            "queuePosition": self._places.get(workload.id),
             "fraction": fraction_of(view, self._uses),
             "gpuShares": shares_of(view, self._uses),
             "overQuotaGpus": gpus(self._over.get(workload.id, 0)),
             "progress": progress(view.progress),
+        }
+
+    def _ends(self, view: WorkloadView, guarantee: Guarantee | None) -> wire.Protected | None:
+        """Until when it is protected, and by whose setting; None once it is not."""
+        if guarantee is None or view.started is None or view.started + guarantee.runtime <= self.now:
+            return None
+        return {
+            "endsAt": stamp(view.started + guarantee.runtime),
+            "level": guarantee.level,
+            "name": guarantee.owner.name if guarantee.owner is not None else view.pool,
         }
 
     def _spent(self, workload: Workload, before: int, phases: Sequence[Phase]) -> int:
@@ -227,8 +264,8 @@ class Renderer:
         present = max(0, self.now - workload.phase_since) if workload.phase in phases else 0
         return (before + present) // 1000
 
-    def pods(self, view: WorkloadView, attempts: Iterable[Attempt]) -> list[Item]:
-        """Its wire.PodItems: every task that has ever been started, or was asked for and may still be."""
+    def pods(self, view: WorkloadView, attempts: Iterable[Attempt]) -> list[wire.PodItem]:
+        """Every task that has ever been started, or was asked for and may still be."""
         rows = sorted(attempts, key=lambda row: row.id.number)
         newest = {row.id.task: row for row in rows}
         names = pod_names(view.workload, view.tasks, rows)
@@ -239,7 +276,7 @@ class Renderer:
             if task.attempt or (task.index < wanted[task.group] and not view.workload.phase.final)
         ]
 
-    def _pod(self, workload: Workload, task: Task, attempt: Attempt | None, name: str) -> Item:
+    def _pod(self, workload: Workload, task: Task, attempt: Attempt | None, name: str) -> wire.PodItem:
         end = attempt.exit if attempt is not None else None
         begun = attempt.ordered if attempt is not None else None
         placed = task.carries or task.claims
@@ -268,10 +305,16 @@ class Renderer:
         }
 
 
+def images(view: WorkloadView) -> list[str]:
+    """Each that a task of it runs; none where all run programs of the machine."""
+    workload = view.workload
+    found = [workload.launch_of(task.name).image for task in view.tasks] or [workload.launch.image]
+    return [image for image in dict.fromkeys(found) if image]
+
+
 def submitted(
     workload: Workload, board: Board, notices: Sequence[str] = (), asked: str | None = None
-) -> Item:
-    """A wire.Submitted."""
+) -> Submitted:
     project = board.projects.get(workload.project)
     return {
         "name": workload.name,
@@ -288,7 +331,7 @@ def submitted(
     }
 
 
-def _pods_asked(groups: Sequence[TaskGroup]) -> Item:
+def _pods_asked(groups: Sequence[TaskGroup]) -> wire.RequestedPods:
     at_once = sum(group.at_once or group.wanted for group in groups)
     independent = any(group.at_once for group in groups)
     return {
@@ -300,8 +343,8 @@ def _pods_asked(groups: Sequence[TaskGroup]) -> Item:
     }
 
 
-def requested(requests: Sequence[tuple[Request, int]]) -> Item:
-    """A wire.RequestedResources of so many tasks with each request."""
+def requested(requests: Sequence[tuple[Request, int]]) -> wire.RequestedResources:
+    """Of so many tasks with each request."""
     by_memory = any(request.gpu_memory for request, _ in requests)
     devices = any(request.devices for request, _ in requests)
     memory = sum(request.gpu_memory * request.devices * count for request, count in requests)
@@ -325,8 +368,8 @@ def requested(requests: Sequence[tuple[Request, int]]) -> Item:
     }
 
 
-def allocated(placements: Sequence[Placement]) -> Item:
-    """A wire.AllocatedResources: what these really occupy."""
+def allocated(placements: Sequence[Placement]) -> wire.AllocatedResources:
+    """What these really occupy."""
     memory = sum(share.memory for placement in placements for share in placement.shares)
     return {
         "gpu": gpus(sum(placement.gpu for placement in placements)),

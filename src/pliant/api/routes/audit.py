@@ -9,7 +9,7 @@ from pliant.api.context import Here
 from pliant.api.redaction import shown, sight
 from pliant.api.responses.encoding import answer, answers
 from pliant.control.board.fairness import DEFINITIONS, HOUR, SLOTS, jain
-from pliant.sched.explain.remedies import Named
+from pliant.model.reason import Named
 from pliant.wire.questions import Fairness
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
@@ -33,7 +33,7 @@ def fairness(here: Here, caller: Caller, window: Window = 86_400) -> Response:
         it = sums[identity]
         rows.append(
             {
-                "project": shown(Named(name, identity), sees).name,
+                "project": shown(Named("project", identity, name, identity), sees)[0],
                 **{part: round(getattr(it, part) / 1000 / HOUR, 4) for part in _AMOUNTS},
                 "violatedSeconds": it.violated // 1000,
                 "seenSeconds": it.seen // 1000,

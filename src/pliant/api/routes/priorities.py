@@ -9,7 +9,6 @@ from pliant.api.context import Here
 from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
-from pliant.api.responses.workloads import Item
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest
 from pliant.model.priority import PriorityClass
@@ -77,12 +76,11 @@ def _row(body: PriorityClassRequest) -> PriorityClass:
     return PriorityClass(body["name"], body["value"], body.get("description", ""))
 
 
-def _items(board: Board) -> list[Item]:
+def _items(board: Board) -> list[PriorityClassItem]:
     return [_item(row) for row in board.priorities]
 
 
-def _item(row: PriorityClass) -> Item:
-    """A wire.PriorityClassItem."""
+def _item(row: PriorityClass) -> PriorityClassItem:
     return {
         "name": row.name,
         "value": row.value,

@@ -11,7 +11,6 @@ from pliant.api.listing import Listing, Window, cut, window
 from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.history import happening
-from pliant.api.responses.workloads import Item
 from pliant.control.board.view import CLUSTER, Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.state.setting import SETTINGS, read
@@ -51,7 +50,7 @@ def _text(name: str, value: str | int | float) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _settings(board: Board) -> Item:
+def _settings(board: Board) -> SettingList:
     default = Settings()
     return {
         "settings": [
@@ -145,8 +144,7 @@ def _find(key: str, here: Context) -> Topology:
     )
 
 
-def _topology(row: Topology, board: Board) -> Item:
-    """A wire.TopologyItem."""
+def _topology(row: Topology, board: Board) -> TopologyItem:
     labelled = [
         view for view in board.nodes if all(view.node.label(level) is not None for level in row.levels)
     ]

@@ -46,9 +46,10 @@ _UNSAID = dict.fromkeys(get_type_hints(TokenRequest), "")
 
 
 @public.get("/healthz", **answers(200, Health))
-async def healthz() -> Response:
-    """It answers."""
-    return answer({"status": "ok"})
+async def healthz(here: Here) -> Response:
+    """It answers; `degraded` while nothing can be scheduled."""
+    trouble = here.service.trouble
+    return answer({"status": "degraded", "detail": trouble} if trouble else {"status": "ok"})
 
 
 @public.get("/readyz", **answers(200, Health))

@@ -15,7 +15,7 @@ from pliant.api.models import Received, answer_type
 from pliant.api.requests.parse_submission import parse_submission
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers, encode
-from pliant.api.responses.workloads import Item, reason_item, submitted
+from pliant.api.responses.workloads import reason_item, submitted
 from pliant.control.board.view import Board
 from pliant.control.errors import Conflict
 from pliant.control.explain.rehearsal import Rehearsal
@@ -87,7 +87,7 @@ def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, k
     def render(accepted: Accepted) -> bytes:
         notices = [*checked.notices, *vain]
         if accepted.reason is not None and accepted.reason.code == NEVER:
-            notices.append(accepted.reason.text)
+            notices.append(accepted.reason.text(service.now()))
         return encode(submitted(accepted.workload, service.board, notices, body.get("name")))
 
     user = (body.get("submittedBy") if caller.owner else "") or caller.user
@@ -101,15 +101,15 @@ def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, k
 def rehearse(here: Context, body: AnySubmission, kind: Kind) -> Response:
     asked, vain = parse_submission(body, kind, here.service.board)
     checked = here.service.check(asked)
-    return answer(verdict(here.service.rehearse(checked), here.service.board, [*checked.notices, *vain]))
+    result = here.service.rehearse(checked)
+    return answer(verdict(result, here.service.board, [*checked.notices, *vain], here.service.now()))
 
 
-def verdict(result: Rehearsal, board: Board, notices: Sequence[str]) -> Item:
-    """A wire.Verdict."""
+def verdict(result: Rehearsal, board: Board, notices: Sequence[str], now: int) -> Verdict:
     never = result.reason is not None and result.reason.code == NEVER
     return {
         "verdict": "starts" if result.placements else "never" if never else "waits",
-        "reason": reason_item(result.reason),
+        "reason": reason_item(result.reason, now),
         "placements": [
             {
                 "pod": f"{result.workload.name}-{task}",
@@ -127,7 +127,7 @@ def verdict(result: Rehearsal, board: Board, notices: Sequence[str]) -> Item:
                 "verb": decision.verb.value,
                 "gpuBefore": gpus(decision.gpu_before),
                 "gpuAfter": gpus(decision.gpu_after),
-                "reason": reason_item(decision.reason),
+                "reason": reason_item(decision.reason, now),
             }
             for decision in result.disrupted
             if (view := board.workloads.get(decision.workload)) is not None
@@ -140,46 +140,26 @@ Key = Annotated[str, Header(alias="Idempotency-Key", max_length=255, pattern=r"^
 DryRun = Annotated[bool, Query(alias="dryRun", description="Only say what the scheduler would do.")]
 
 
-def _posting(kind: Kind) -> Callable[..., Response]:
-    def post(
-        body: Received[Submission], here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False
-    ) -> Response:
-        """Answers 202 once the workload is on disk. The same Idempotency-Key makes the same workload."""
+def _posting(kind: Kind, sent: Any, about: str) -> Callable[..., Response]:
+    def post(body: Any, here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False) -> Response:
         return rehearse(here, body, kind) if dry_run else accept(here, body, kind, caller, key)
 
+    received: Any = Received
+    post.__annotations__["body"] = received[sent]
+    post.__doc__ = about
     return post
 
 
-def _posting_distributed(kind: Kind) -> Callable[..., Response]:
-    plain = _posting(kind)
-
-    def post(
-        body: Received[Distributed], here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False
-    ) -> Response:
-        """The same for several tasks that work together: all of its core start at once, or none."""
-        return plain(body, here, caller, key, dry_run)
-
-    return post
-
-
-def _posting_inference(kind: Kind) -> Callable[..., Response]:
-    plain = _posting(kind)
-
-    def post(
-        body: Received[Inference], here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False
-    ) -> Response:
-        """The same for a service of equal replicas. There is no autoscaling yet."""
-        return plain(body, here, caller, key, dry_run)
-
-    return post
-
-
-for _plural, _kind, _make in (
-    ("trainings", Kind.TRAINING, _posting),
-    ("workspaces", Kind.WORKSPACE, _posting),
-    ("distributed", Kind.DISTRIBUTED, _posting_distributed),
-    ("inferences", Kind.INFERENCE, _posting_inference),
+_ONE = "Answers 202 once the workload is on disk. The same Idempotency-Key makes the same workload."
+_SEVERAL = "The same for several tasks that work together: all of its core start at once, or none."
+_SERVICE = "The same for a service of equal replicas. There is no autoscaling yet."
+for _plural, _kind, _sent, _about in (
+    ("trainings", Kind.TRAINING, Submission, _ONE),
+    ("workspaces", Kind.WORKSPACE, Submission, _ONE),
+    ("distributed", Kind.DISTRIBUTED, Distributed, _SEVERAL),
+    ("inferences", Kind.INFERENCE, Inference, _SERVICE),
 ):
     _told: dict[str, Any] = answers(202, Submitted)
     _told["responses"][200] = {"model": answer_type(Verdict), "description": "With dryRun=true"}
-    router.post(f"/{_plural}", name=f"create_{_kind.value.lower()}", **_told)(_make(_kind))
+    _made = _posting(_kind, _sent, _about)
+    router.post(f"/{_plural}", name=f"create_{_kind.value.lower()}", **_told)(_made)

@@ -1,7 +1,6 @@
 """What would unblock, what-if, draining nodes: questions that are worked on beside the loop."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -9,14 +8,15 @@ from fastapi import APIRouter, Query, Response
 from pliant.api.auth import Caller, Principal
 from pliant.api.context import Context, Here
 from pliant.api.models import Received
-from pliant.api.redaction import Sees, shown, sight
+from pliant.api.redaction import own_too, shown, sight
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.times import stamp
+from pliant.api.responses.workloads import reason_item
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.explain.questions import Drained, Supposed, Unblocked
+from pliant.control.explain.questions import Cures, Drained, Supposed, Unblocked
 from pliant.control.explain.supposing import LABELS
-from pliant.sched.explain.remedies import Remedy
+from pliant.model.reason import MayRead, sentence
 from pliant.sched.explain.what_if import Difference
 from pliant.wire.questions import Drain, DrainItem, DrainSome, Supposition, WhatIfItem
 
@@ -29,8 +29,9 @@ DryRun = Annotated[bool, Query(alias="dryRun", description="Only say what would 
 @router.post("/what-if", **answers(200, WhatIfItem))
 def what_if(body: Received[Supposition], here: Here, caller: Caller) -> Response:
     """What would be different once all has settled. Nothing is changed."""
-    sees = sight(here.service.board, caller)
-    return answer(_supposed(here.service.questions.what_if(body["changes"]), sees))
+    may_read = sight(here.service.board, caller)
+    found = here.service.questions.what_if(body["changes"])
+    return answer(_supposed(found, here.service.now(), may_read))
 
 
 @router.post("/nodes/{name}/drain", **answers(200, DrainItem))
@@ -52,7 +53,7 @@ def drain_some(body: Received[DrainSome], here: Here, caller: Caller, dry_run: D
     names = body.get("nodes", [])
     if bool(label) == bool(names):
         raise BadRequest(
-            "Name either nodes or a label.", 'Send {"nodes": [...]} or {"label": ..., "value": ...}.'
+            "Specify either nodes or a label.", 'Send {"nodes": [...]} or {"label": ..., "value": ...}.'
         )
     if label:
         views = here.service.board.nodes
@@ -71,30 +72,31 @@ def _emptied(names: Sequence[str], stop: bool, dry_run: bool, here: Context, cal
     return answer(_drained(found, dry_run, sight(here.service.board, caller)))
 
 
-def unblock_item(found: Unblocked | None, sees: Sees) -> dict[str, Any] | None:
+def unblock_item(found: Unblocked | None, may_read: MayRead) -> dict[str, Any] | None:
     """What would let a workload start, and when it will; None if it does not wait."""
     if found is None:
         return None
     when = found.estimate
     return {
         "never": found.never,
-        "remedies": [remedy_item(remedy, sees) for remedy in found.remedies],
+        "remedies": [remedy_item(remedy, may_read) for remedy in found.remedies],
         "complete": found.complete,
         "start": {
             "earliest": None if when.earliest is None else stamp(when.earliest),
             "latest": None if when.latest is None else stamp(when.latest),
             "basis": when.basis,
-            "unknown": when.unknown,
+            "unknown": when.unknown_text,
+            "unknownCode": when.unknown,
         },
     }
 
 
-def remedy_item(remedy: Remedy, sees: Sees) -> dict[str, Any]:
-    steps = tuple(_censored(step, sees) for step in remedy.steps)
-    told = replace(steps[-1], after=steps[:-1])
+def remedy_item(cures: Cures, may_read: MayRead) -> dict[str, Any]:
+    """Changes that are needed together, the last of which gives it its kind."""
+    steps = tuple(step.seen_by(may_read) for step in cures)
     return {
-        "kind": remedy.kind,
-        "text": told.text,
+        "kind": steps[-1].kind,
+        "text": sentence(steps),
         "steps": [
             {
                 "kind": step.kind,
@@ -103,21 +105,23 @@ def remedy_item(remedy: Remedy, sees: Sees) -> dict[str, Any]:
                 "before": step.before,
                 "resource": step.resource,
                 "where": step.where,
-                "whom": [{"name": it.name, "project": it.project_name} for it in step.whom],
+                "nodes": list(step.nodes),
+                "whom": [
+                    {"kind": it.kind, "id": it.id, "name": it.name, "project": it.project_name}
+                    for it in step.whom
+                ],
+                "taints": list(step.taints),
+                "needs": dict(step.needs),
             }
             for step in steps
         ],
     }
 
 
-def _censored(step: Remedy, sees: Sees) -> Remedy:
-    return replace(step, whom=tuple(shown(name, sees) for name in step.whom), after=())
-
-
-def _supposed(found: Supposed, sees: Sees) -> Mapping[str, Any]:
+def _supposed(found: Supposed, now: int, may_read: MayRead) -> Mapping[str, Any]:
     it = found.found
     return {
-        "differences": [_difference(one, found, sees) for one in it.differences],
+        "differences": [_difference(one, found, now, may_read) for one in it.differences],
         "gpusBefore": gpus(it.gpus_before),
         "gpusAfter": gpus(it.gpus_after),
         "waitingBefore": it.waiting_before,
@@ -125,23 +129,25 @@ def _supposed(found: Supposed, sees: Sees) -> Mapping[str, Any]:
     }
 
 
-def _difference(one: Difference, found: Supposed, sees: Sees) -> dict[str, Any]:
-    name = shown(found.names[one.workload], sees)
+def _difference(one: Difference, found: Supposed, now: int, may_read: MayRead) -> dict[str, Any]:
+    named = found.names[one.workload]
+    name, project = shown(named, may_read)
+    told = reason_item(one.reason, now, own_too(may_read, named.project)) if one.reason is not None else None
     return {
-        "name": name.name,
-        "project": name.project_name,
+        "name": name,
+        "project": project,
         "what": one.what,
         "before": [{"node": node, "gpus": gpus(milli), "tasks": tasks} for node, milli, tasks in one.before],
         "after": [{"node": node, "gpus": gpus(milli), "tasks": tasks} for node, milli, tasks in one.after],
-        "reason": one.reason if sees(found.names[one.workload].project) else "",
-        "code": one.code,
+        "reason": told["message"] if told is not None and may_read(named.project) else "",
+        "code": one.reason.code if one.reason is not None else "",
     }
 
 
-def _drained(found: Drained, dry_run: bool, sees: Sees) -> dict[str, Any]:
-    told = [(shown(name, sees), what) for name, what in found.workloads]
+def _drained(found: Drained, dry_run: bool, may_read: MayRead) -> dict[str, Any]:
+    told = [(*shown(name, may_read), what) for name, what in found.workloads]
     return {
         "nodes": list(found.nodes),
-        "workloads": [{"name": name.name, "project": name.project_name, "what": what} for name, what in told],
+        "workloads": [{"name": name, "project": project, "what": what} for name, project, what in told],
         "dryRun": dry_run,
     }

@@ -1,38 +1,42 @@
 """Workloads as they are: lists, one, its pods and history, why it waits; suspend, resume, delete."""
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from pliant.api.auth import Caller, Principal
+from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.errors import STATUS
 from pliant.api.listing import Listing, Window, cut, window
 from pliant.api.models import Received
-from pliant.api.redaction import Sees, censored, shown, sight
+from pliant.api.redaction import own_too, shown, sight
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.history import event_item, outcome_item, record_item
 from pliant.api.responses.progress import points
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.api.responses.workloads import Item, ended_view, job_type, reason_item, status_of, submitted
+from pliant.api.routes.trash import kept_item
 from pliant.api.routes.whatif import remedy_item, unblock_item
 from pliant.control.board.view import Board, WorkloadView
-from pliant.control.errors import NotFound, Refused
+from pliant.control.errors import NotFound, Refused, Unavailable
+from pliant.control.explain.questions import Unblocked
 from pliant.model.event import Event
-from pliant.model.workload import Desired, Kind
-from pliant.sched.explain.remedies import Named
+from pliant.model.reason import MayRead, Named
+from pliant.model.workload import Kind
 from pliant.wire.questions import Queue, WhyItem
 from pliant.wire.server import Health
 from pliant.wire.submission import Submitted
+from pliant.wire.trash import Deleting, FolderItem
 from pliant.wire.workload import (
     Batch,
     BatchDone,
     Counted,
     EventList,
     Outcome,
+    PodItem,
     PodList,
     ProgressHistory,
     RecordList,
@@ -140,7 +144,7 @@ def batch(body: Received[Batch], here: Here, caller: Caller) -> Response:
     return answer({"id": str(uuid.uuid4()), "succeeded": succeeded, "failed": failed})
 
 
-def _actions(here: Context) -> dict[str, Callable[[str, str], None]]:
+def _actions(here: Context) -> dict[str, Callable[[str, str], object]]:
     def cancel(identity: str, user: str) -> None:
         here.service.cancel(identity, user)
 
@@ -157,11 +161,17 @@ def get_workload(identity: str, here: Here) -> Response:
     return answer(here.renderer().workload(find(here, identity)))
 
 
-@router.delete("/{identity}", **answers(202, Health))
-def delete_workload(identity: str, here: Here, caller: Caller) -> Response:
-    """End it; its name is free at once."""
-    here.service.delete(identity, caller.user)
-    return answer({"status": "deleting"}, 202)
+Purge = Annotated[bool, Query(description="Remove its files at once instead of keeping them for a while.")]
+
+
+@router.delete("/{identity}", **answers(202, Deleting))
+def delete_workload(identity: str, here: Here, caller: Caller, purge: Purge = False) -> Response:
+    """End it; its name is free at once. `kept` says where its files are from then on, and until when."""
+    files = here.service.files
+    gone = here.service.delete(identity, caller.user, purge=purge)
+    kept = None if purge else files.of(gone)
+    item = kept_item(kept, files.keep) if kept is not None else None
+    return answer({"status": "deleting", "kept": item}, 202)
 
 
 Now = Annotated[bool, Query(description="Kill its processes without a grace period.")]
@@ -182,18 +192,31 @@ def outcome(identity: str, here: Here) -> Response:
     return answer(outcome_item(here.service.outcome(identity)))
 
 
+@router.get("/{identity}/folders", **answers(200, FolderItem))
+def folders(identity: str, here: Here) -> Response:
+    """Where its tasks start and where its files are, on its node."""
+    found = here.service.files.folders(find(here, identity).workload)
+    return answer(
+        {
+            "workingDir": found.working_dir if found is not None else None,
+            "jobFolder": found.job if found is not None else None,
+            "logFolder": found.logs if found is not None else None,
+        }
+    )
+
+
 @router.get("/{identity}/pods", **answers(200, PodList))
 def pods(identity: str, here: Here, asked: Asked) -> Response:
     view = find(here, identity)
     items = here.renderer().pods(view, here.service.attempts(identity))
-    listing: Listing[Item] = Listing(
+    listing: Listing[PodItem] = Listing(
         {name: _member(name) for name in ("name", "status", "nodeName", "createdAt")}
     )
     return answer(listing.page("pods", items, asked, lambda item: item))
 
 
-def _member(name: str) -> Callable[[Item], Any]:
-    return lambda item: item[name]
+def _member(name: str) -> Callable[[PodItem], Any]:
+    return lambda item: item[name]  # type: ignore[literal-required]  # one of those in `pods`
 
 
 def _history(here: Context, identity: str) -> list[tuple[int, Event]]:
@@ -250,28 +273,37 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
     Names of projects in which the caller has nothing are left out; numbers are not.
     """
     board = here.service.board
-    view, waiting, sees = find(here, identity), _queue(board), sight(board, caller)
+    view, waiting = find(here, identity), _queue(board)
+    others = sight(board, caller)
+    may_read = own_too(others, view.project.id)
     place = next((at for at, other in enumerate(waiting) if other.workload.id == identity), None)
-    waits = identity in board.workloads and (place is not None or identity in board.queue)
-    told = [event_item(view, *entry) for entry in _history(here, identity)[-LATEST:]]
+    told = [event_item(view, *entry, may_read) for entry in _history(here, identity)[-LATEST:]]
     before = waiting[: place or 0]
-    ahead = [(_named(other, sees), _missing(other)) for other in before[:AHEAD]]
-    reason = reason_item(view.reason)
-    found = here.service.questions.unblock(identity, full=full) if waits else None
+    ahead = [(*_named(other, others), _missing(other)) for other in before[:AHEAD]]
+    found = _unblocked(here, identity, full) if view.lacks else None
     return answer(
         {
-            "reason": _seen(reason, board, caller, sees, view.project.id),
+            "reason": reason_item(view.reason, here.service.now(), may_read),
             "position": None if place is None else place + 1,
             "ahead": [
-                {"name": name.name, "project": name.project_name, "gpus": gpus(lacks)}
-                for name, lacks in ahead
+                {"name": name, "project": project, "gpus": gpus(lacks)} for name, project, lacks in ahead
             ],
             "aheadCount": len(before),
-            "aheadGpus": gpus(found.ahead if found is not None else 0),
-            "history": [censored(item, board, sees, view.project.id) for item in told],
-            "unblock": unblock_item(found, sees),
+            "aheadGpus": gpus(found.ahead if found is not None and before else 0),
+            "history": told,
+            "unblock": unblock_item(found, others),
         }
     )
+
+
+def _unblocked(here: Context, identity: str, full: bool) -> Unblocked | None:
+    """None while the scheduler does not answer: every answer says so, and the rest of this one is known."""
+    try:
+        return here.service.questions.unblock(identity, full=full)
+    except Unavailable:
+        if here.service.trouble:
+            return None
+        raise
 
 
 Remedies = Annotated[bool, Query(description="Also what would let each start, one change for each kind.")]
@@ -284,23 +316,25 @@ def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
     Names of projects in which the caller has nothing are left out; numbers are not.
     """
     board = here.service.board
-    sees, waiting = sight(board, caller), _queue(board)
+    may_read, waiting, now = sight(board, caller), _queue(board), here.service.now()
     found = here.service.questions.suggest() if remedies else ()
     tried = {it.first: it.remedy for it in found if it.remedy is not None}
     like = {wid: it.first for it in found for wid in it.like}
-    names = {view.workload.id: _named(view, sees) for view in waiting}
+    names = {view.workload.id: _named(view, may_read) for view in waiting}
     return answer(
         {
             "entries": [
                 {
                     "position": at,
-                    "name": names[view.workload.id].name,
-                    "project": names[view.workload.id].project_name,
+                    "name": names[view.workload.id][0],
+                    "project": names[view.workload.id][1],
                     "gpus": gpus(_missing(view)),
-                    "reason": _seen(reason_item(view.reason), board, caller, sees, view.project.id),
+                    "reason": reason_item(view.reason, now, own_too(may_read, view.project.id)),
                     "since": stamp(view.workload.phase_since),
-                    "remedy": None if (it := tried.get(view.workload.id)) is None else remedy_item(it, sees),
-                    "like": names[first].name if (first := like.get(view.workload.id)) in names else None,
+                    "remedy": None
+                    if (it := tried.get(view.workload.id)) is None
+                    else remedy_item(it, may_read),
+                    "like": names[first][0] if (first := like.get(view.workload.id)) in names else None,
                 }
                 for at, view in enumerate(waiting, 1)
             ]
@@ -308,20 +342,14 @@ def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
     )
 
 
-def _seen(
-    reason: Item | None, board: Board, caller: Principal, sees: Sees, own: str
-) -> dict[str, Any] | None:
-    return reason if reason is None or caller.admin else censored(reason, board, sees, own)
-
-
-def _named(view: WorkloadView, sees: Sees) -> Named:
-    return shown(Named(view.workload.name, view.project.id, view.project.name), sees)
+def _named(view: WorkloadView, may_read: MayRead) -> tuple[str, str]:
+    row, project = view.workload, view.project
+    return shown(Named("workload", row.id, row.name, project.id, project.name), may_read)
 
 
 def _queue(board: Board) -> list[WorkloadView]:
-    """Those that have a verdict and whose owner wants them to run."""
-    views: Iterable[WorkloadView | None] = (board.workloads.get(identity) for identity in board.queue)
-    return [view for view in views if view is not None and view.workload.desired is Desired.RUNNING]
+    """Those that are pending, in the order of the last cycle."""
+    return [board.workloads[identity] for identity in board.queue]
 
 
 def _missing(view: WorkloadView) -> int:
@@ -349,10 +377,9 @@ def _routes(plural: str, kind: Kind) -> None:
     def read(identity: str, here: Here) -> Response:
         return answer(submitted(_typed(here, identity, kind).workload, here.service.board))
 
-    def delete(identity: str, here: Here, caller: Caller) -> Response:
+    def delete(identity: str, here: Here, caller: Caller, purge: Purge = False) -> Response:
         _typed(here, identity, kind)
-        here.service.delete(identity, caller.user)
-        return answer({"status": "deleting"}, 202)
+        return delete_workload(identity, here, caller, purge)
 
     def suspend(identity: str, here: Here, caller: Caller) -> Response:
         """Stop it and keep it: its GPUs go to others until it is resumed."""
@@ -367,7 +394,7 @@ def _routes(plural: str, kind: Kind) -> None:
 
     path = f"/{plural}/{{identity}}"
     router.get(path, name=f"get_{word}", **answers(200, Submitted))(read)
-    router.delete(path, name=f"delete_{word}", **answers(202, Health))(delete)
+    router.delete(path, name=f"delete_{word}", **answers(202, Deleting))(delete)
     router.post(f"{path}/suspend", name=f"suspend_{word}", **answers(202, Health))(suspend)
     router.post(f"{path}/resume", name=f"resume_{word}", **answers(202, Health))(resume)
 

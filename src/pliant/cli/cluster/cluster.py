@@ -78,11 +78,20 @@ def list_clusters(session: Session) -> None:
 
 
 @click.command("set", cls=Command)
-@click.argument("name")
+@click.argument("name", required=False)
+@click.option(
+    "--keep-deleted", metavar="TIME", help="Keep files of deleted jobs for so long: 12h, 30d (default 7d)."
+)
 @pass_session
-def set_cluster(session: Session, name: str) -> None:
-    """Choose a cluster by name or UUID."""
-    choose(session, name)
+def set_cluster(session: Session, name: str | None, keep_deleted: str | None) -> None:
+    """Choose a cluster by name or UUID, or change what is set for all of it."""
+    if name is None and keep_deleted is None:
+        raise click.UsageError("Specify the name of a cluster or --keep-deleted TIME.")
+    if name is not None:
+        choose(session, name)
+    if keep_deleted is not None:
+        session.client.set_settings({"keep-deleted": keep_deleted})
+        click.echo(f"Files of deleted jobs are kept for {keep_deleted}.")
 
 
 def choose(session: Session, name: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pliant.cli.lazy import Command, LazyGroup
-from pliant.cli.output.amounts import checked_name, duration, pair, show_duration, whole
+from pliant.cli.output.amounts import duration, pair, show_duration, whole
 from pliant.cli.output.formats import output_options, show, structured
 from pliant.cli.output.tables import table
 from pliant.cli.session import Session, pass_session
@@ -107,9 +107,7 @@ def create(session: Session, name: str, **given: Any) -> None:
     """Create a node pool."""
     if not given["label"]:
         raise click.UsageError("--label K=V is missing: the label of the pool's nodes.")
-    pool = session.client.create_node_pool(
-        {"name": checked_name(name, "name for a node pool"), **_body(given)}
-    )
+    pool = session.client.create_node_pool({"name": name, **_body(given)})
     if not structured(session, pool):
         click.echo(f"Node pool {pool['name']} created.")
 

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from pliant.cli.lazy import Command, LazyGroup
-from pliant.cli.output.amounts import checked_name
 from pliant.cli.output.formats import output_options, show, structured
 from pliant.cli.output.tables import table
 from pliant.cli.session import Session, pass_session
@@ -63,7 +62,7 @@ def list_topologies(session: Session) -> None:
 @pass_session
 def create(session: Session, name: str, levels: tuple[str, ...]) -> None:
     """Create a topology."""
-    body = {"name": checked_name(name, "name for a topology"), "levels": _levels(levels)}
+    body = {"name": name, "levels": _levels(levels)}
     made = session.client.create_topology(body)
     if not structured(session, made):
         click.echo(f"Topology {made['name']} created.")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pliant.cli.elasticdl.flags import FLAGS, PREDICT, REFUSED, TRAIN, VERBS, WEIGHTS, WITHOUT_EFFECT, Flag
 from pliant.cli.lazy import Command, remember
 from pliant.cli.main import program
-from pliant.cli.output.amounts import checked_name, whole
 from pliant.cli.session import Session, pass_session
 from pliant.cli.submit import submission
+from pliant.cli.submit.options import amount, pairs
 from pliant.client.errors import Conflict
+
+if TYPE_CHECKING:
+    from pliant.wire.submission import Compute, Distributed, DistributedSpec, Spec
 
 IMAGE = "elasticdl"
 
@@ -95,14 +99,14 @@ def without_effect(said: Mapping[str, str]) -> str:
     return "; ".join(parts)
 
 
-def request(verb: str, said: Mapping[str, str]) -> dict[str, Any]:
+def request(verb: str, said: Mapping[str, str]) -> Distributed:
     """The body of the submission. Raises UsageError for what cannot be; asks no server."""
     if "job_name" not in said:
         raise click.UsageError("--job_name must be set.")
     for flag, instead in REFUSED.items():
         if flag in said and (verb == TRAIN or flag != WEIGHTS):
             raise click.UsageError(f"--{flag} is not taken here: {instead}.")
-    name = checked_name(said["job_name"], "name for a job")
+    name = said["job_name"]
     passed = {flag.key: _checked(flag, said[flag.key]) for flag in FLAGS if flag.passed and flag.key in said}
     passed |= _model(said) | _shard(said)
     if _NEEDS[verb] not in passed:
@@ -113,9 +117,11 @@ def request(verb: str, said: Mapping[str, str]) -> dict[str, Any]:
         raise click.UsageError("--output must be set: the folder that predictions are written to.")
     workers = int(passed.setdefault("num_workers", "1"))
     flags = [f"--{key}={value}" for key, value in {"job_name": name, "mode": verb, **passed}.items()]
-    spec: dict[str, Any] = {
+    worker_args = ["worker", *flags]
+    spec: DistributedSpec = {
         "image": IMAGE,
-        **submission.argv(args=["worker", *flags]),
+        "args": shlex.join(worker_args),
+        "argsArgv": worker_args,
         "distributedFramework": "ElasticDL",
         "numWorkers": workers,
         "compute": _compute("worker", said),
@@ -125,9 +131,9 @@ def request(verb: str, said: Mapping[str, str]) -> dict[str, Any]:
             {"name": "elasticdl-job-name", "value": name},
         ],
     }
-    master = {**submission.argv(args=["master", *flags]), "compute": _compute("master", said)}
+    master: Spec = {**submission.argv(args=["master", *flags]), "compute": _compute("master", said)}
     if envs := said.get("envs"):
-        spec["environmentVariables"] = submission.pairs([e for e in envs.split(",") if e], "--envs")
+        spec["environmentVariables"] = pairs([e for e in envs.split(",") if e], "--envs")
     for part, key in ((spec, "worker_pod_priority"), (master, "master_pod_priority")):
         if key in said:
             part["priorityClass"] = _class(key, said[key])
@@ -224,7 +230,7 @@ def _shard(said: Mapping[str, str]) -> dict[str, str]:
     return {"records_per_task": str(count * int(_checked(size, said[size.key])))}
 
 
-def _compute(role: str, said: Mapping[str, str]) -> dict[str, Any]:
+def _compute(role: str, said: Mapping[str, str]) -> Compute:
     """What a task of that role asks for, in the words of either spelling."""
     flag = f"{role}_resource_request"
     asked: dict[str, tuple[str, str]] = {}  # resource -> (value, the flag that says so)
@@ -244,17 +250,17 @@ def _compute(role: str, said: Mapping[str, str]) -> dict[str, Any]:
     cores = submission.cpu(*asked["cpu"])
     if cores <= 0:
         raise click.UsageError(f"{asked['cpu'][1]} {asked['cpu'][0]}: more than 0 cores.")
-    made = {"cpuCoreRequest": cores, "cpuMemoryRequest": submission.main_memory(*asked["memory"])}
+    made: Compute = {"cpuCoreRequest": cores, "cpuMemoryRequest": amount(*asked["memory"])}
     if "gpu" in asked:
         text, named = asked["gpu"]
         if not text.isdecimal():
             raise click.UsageError(f"{named} {text}: whole GPUs only.")
         if int(text):
-            made["gpuDevicesRequest"] = whole(int(text))
+            made["gpuDevicesRequest"] = int(text)
     return made
 
 
-def _send(session: Session, body: dict[str, Any], *, wait: bool, dry_run: bool) -> int | None:
+def _send(session: Session, body: Distributed, *, wait: bool, dry_run: bool) -> int | None:
     try:
         answer = submission.accepted(session, "Distributed", body, dry_run=dry_run)
     except Conflict as error:

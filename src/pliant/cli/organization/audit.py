@@ -15,7 +15,7 @@ from pliant.cli.session import Session, pass_session
 audit = LazyGroup(
     {"Commands": {"fairness": "pliant.cli.organization.audit:fairness"}},
     name="audit",
-    help="What was, over some time.",
+    help="Report usage and fairness over a period.",
 )
 
 
@@ -27,7 +27,7 @@ def fairness(session: Session, window: str) -> None:
     """What each project was entitled to, got, borrowed and lent, in GPU hours, and how fair that was."""
     seconds = round(duration(window, "--window"))
     if seconds < 60:
-        raise click.UsageError(f"--window {window}: a minute at least.")
+        raise click.UsageError(f"--window {window}: the shortest period is 1m.")
     query: list[tuple[str, str | int | bool | None]] = [("windowSeconds", seconds)]
     answer: Any = session.client.call("GET", "/api/v1/audit/fairness", query=query)
     if structured(session, answer):
@@ -41,9 +41,9 @@ def fairness(session: Session, window: str) -> None:
         for one in answer["projects"]
     ]
     header = ("PROJECT", "ENTITLED", "RECEIVED", "BORROWED", "LENT", "GIVEN BACK LATE", "VIOLATED")
-    click.echo(table(header, rows, headers=session.headers) if rows else "Nothing has been seen yet.")
+    click.echo(table(header, rows, headers=session.headers) if rows else "No usage in this period.")
     index = answer["jain"]
-    click.echo(f"Jain index: {'nobody was entitled to anything' if index is None else f'{index:.3f}'}")
+    click.echo(f"Jain index: {'none, no project was entitled to GPUs' if index is None else f'{index:.3f}'}")
     if session.headers:
         click.echo("\nIn GPU hours over the window (whole hours, the present one included):")
         for word, meaning in answer["definitions"].items():

@@ -8,7 +8,7 @@ import click
 
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.organization import quotas
-from pliant.cli.output.amounts import checked_name, show_gpus
+from pliant.cli.output.amounts import show_gpus
 from pliant.cli.output.formats import output_options, show, structured
 from pliant.cli.output.tables import table
 from pliant.cli.session import Session, pass_session
@@ -72,7 +72,7 @@ def _body(given: dict[str, Any]) -> dict[str, Any]:
 @pass_session
 def create(session: Session, name: str, **given: Any) -> None:
     """Create a department."""
-    body = {"name": checked_name(name, "name for a department"), **_body(given)}
+    body = {"name": name, **_body(given)}
     unit = session.client.create_unit("departments", body)
     if not structured(session, unit):
         click.echo(f"Department {unit['name']} created.")

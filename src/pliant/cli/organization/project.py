@@ -9,7 +9,7 @@ import click
 
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.organization import quotas
-from pliant.cli.output.amounts import checked_name, show_duration, show_gpus
+from pliant.cli.output.amounts import show_duration, show_gpus
 from pliant.cli.output.formats import output_options, show, structured
 from pliant.cli.output.tables import table
 from pliant.cli.session import Session, pass_session
@@ -164,7 +164,7 @@ def _names(text: str) -> list[str]:
 @pass_session
 def create(session: Session, name: str, **given: Any) -> None:
     """Create a project."""
-    body = {"name": checked_name(name, "name for a project"), **_body(given)}
+    body = {"name": name, **_body(given)}
     body.setdefault("resources", [{"nodePool": {"name": quotas.DEFAULT_POOL}, "gpu": {"deserved": 0}}])
     unit = session.client.create_unit("projects", body)
     if not structured(session, unit):

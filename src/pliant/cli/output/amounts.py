@@ -8,7 +8,6 @@ import click
 _UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 
 
 def number(text: str, flag: str, example: str) -> float:
@@ -44,16 +43,6 @@ def duration(text: str, flag: str) -> float:
     return sum(float(amount) * _SECONDS[unit] for amount, unit in parts)
 
 
-def checked_name(text: str, what: str = "name") -> str:
-    """A DNS-1035 label, as Kubernetes wants names."""
-    if not re.fullmatch(_NAME, text):
-        raise click.UsageError(
-            f"{text!r} is no {what}: it starts with a letter, goes on with lower-case letters, digits and -, "
-            "ends with a letter or digit, and has at most 63 characters."
-        )
-    return text
-
-
 def pair(text: str, flag: str) -> tuple[str, str]:
     """'K=V' -> (K, V)."""
     key, equals, value = text.partition("=")
@@ -70,8 +59,13 @@ def show_gpus(value: float | None) -> str:
 
 
 def counted_gpus(value: float) -> str:
-    """In prose: 1 GPU, 2 GPUs, 0.5 GPU, 2.25 GPUs, 0 GPUs."""
-    return f"{value:.3g} {'GPU' if 0 < value <= 1 else 'GPUs'}"
+    """As prose has them: '1 GPU', '2 GPUs', '0.5 GPU', '0 GPUs'. Tables use show_gpus()."""
+    return f"{f'{value:.3f}'.rstrip('0').rstrip('.')} GPU{'' if 0 < value <= 1 else 's'}"
+
+
+def counted(number: int, noun: str) -> str:
+    """1 -> '1 job', 2 -> '2 jobs'."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def show_bytes(value: float | None) -> str:
@@ -97,6 +91,13 @@ def moment(text: str) -> float:
 
     when = datetime.fromisoformat(text)
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+
+def show_moment(when: float) -> str:
+    """Seconds since the epoch in local time with its offset: '2026-11-22 09:05:00+01:00'."""
+    from datetime import datetime
+
+    return datetime.fromtimestamp(when).astimezone().isoformat(" ", "seconds")
 
 
 def show_age(since: str | None, now: float | None = None) -> str:

@@ -47,7 +47,7 @@ def job_row(item: WorkloadItem, now: float | None = None) -> list[str]:
         item["status"],
         show_age(item["createdAt"], time.time() if now is None else now),
         item.get("node") or "",
-        ", ".join(item.get("images") or []),
+        ", ".join(item.get("images") or ["-"]),
         item.get("jobType") or "",
         item["projectName"],
         item.get("submittedBy") or "",

@@ -15,7 +15,19 @@ from pliant.client.errors import Conflict, PliantError, Refused, Unauthorized, U
 from pliant.client.locate import server_record
 
 START_LIMIT = 60.0  # seconds until a new server must answer; a busy machine may need a while
-_KINDS: dict[int, type[PliantError]] = {4: Unauthorized, 5: Conflict, 6: Refused, 8: Unreachable}
+
+
+class PortTaken(Conflict):
+    """The server cannot have the port that was asked for."""
+
+
+_KINDS: dict[int, type[PliantError]] = {
+    4: Unauthorized,
+    5: Conflict,
+    6: Refused,
+    8: Unreachable,
+    10: PortTaken,
+}
 
 
 def arguments(
@@ -142,7 +154,7 @@ def _failure(code: int, log: str, start_at: int) -> PliantError:
     if not lines:
         return kind(f"The server ended with code {code} and said nothing.", f"Its log: {log}")
     reason = lines[-1].removeprefix("Error: ").removeprefix("pliant: ")
-    if code in (1, 2, 3, 4, 5, 6, 7, 8):
+    if code in (1, 2, 3, 7, *_KINDS):
         return kind(reason)
     return PliantError(f"The server ended with code {code}.", "\n".join(lines[-5:]))
 

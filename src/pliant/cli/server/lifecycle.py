@@ -16,7 +16,7 @@ from pliant.cli.output.formats import output_options, structured
 from pliant.cli.server import daemon
 from pliant.cli.session import Session, client_for, pass_session
 from pliant.client.errors import Conflict, PliantError, Unreachable
-from pliant.client.locate import server_record, state_folder
+from pliant.client.locate import locate, server_record, state_folder
 
 STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
 
@@ -97,8 +97,8 @@ def restart(session: Session) -> None:
     # The same address, so that running jobs and logins find it again; unless somebody else has taken it.
     try:
         started = daemon.start(daemon.arguments(state, **_options(record), port=port_of(record)), state)
-    except PliantError as error:
-        if record is None or not error.message.startswith("Port "):
+    except daemon.PortTaken:
+        if record is None:
             raise
         started = daemon.start(daemon.arguments(state, **_options(record)), state)
     _announce(session, started, state)
@@ -158,7 +158,8 @@ def _state_in_use(session: Session) -> str | None:
 
 def _announce(session: Session, record: dict[str, Any], state: str) -> None:
     """The address, and what there is to share."""
-    client = client_for(record["url"], _token(state))
+    endpoint = locate(state=state)
+    client = client_for(record["url"], endpoint.token, endpoint.socket)
     try:
         nodes = list(client.nodes())
     finally:
@@ -167,9 +168,9 @@ def _announce(session: Session, record: dict[str, Any], state: str) -> None:
     if record.get("notice"):
         session.note(f"Note: {record['notice']}")
     for node in nodes:
-        gpus = node.get("gpus") or []
+        gpus, info = node["gpus"], node["gpuInfo"]
         kind = "simulated " if node.get("simulated") else ""
-        name = (node.get("gpuInfo") or {}).get("gpuType") or ""
+        name = info["gpuType"] if info is not None else ""
         text = f"{len(gpus)} {kind}GPUs" if len(gpus) != 1 else f"1 {kind}GPU"
         if gpus:
             text += f" of {show_bytes(gpus[0]['memoryBytes'])}{f' ({name})' if name and not kind else ''}"
@@ -194,12 +195,6 @@ def _tasks(count: int) -> str:
 
 def _uptime(server: Any) -> float:
     return float(server.get("uptime") or 0.0)
-
-
-def _token(state: str) -> str | None:
-    from pliant.client.locate import locate
-
-    return locate(state=state).token
 
 
 def port_of(record: dict[str, Any] | None) -> int | None:

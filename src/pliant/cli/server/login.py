@@ -10,7 +10,7 @@ from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.output.formats import output_options, structured
 from pliant.cli.session import Session, client_for, pass_session
 from pliant.client.errors import Unauthorized, Unreachable
-from pliant.client.locate import server_record, state_folder
+from pliant.client.locate import local_token, server_record, state_folder
 
 auth = LazyGroup(
     {"Commands": {"get-token": "pliant.cli.server.login:get_token"}},
@@ -112,7 +112,8 @@ def whoami(session: Session) -> None:
 @pass_session
 def get_token(session: Session) -> None:
     """Print an access token for the REST API."""
-    secret = session.endpoint.token
+    endpoint = session.endpoint
+    secret = local_token(endpoint.state) if endpoint.socket and endpoint.state else endpoint.token
     if not secret:
         raise Unauthorized("Not logged in.", f"`{session.program} login --server URL` first.")
     body = {"grantType": "client_credentials", "clientID": "", "clientSecret": secret}

@@ -1,4 +1,4 @@
-"""sim: what the scheduler does with a trace. The simulator runs as a process of its own: docs/adr/0019."""
+"""sim: what the scheduler does with a trace. The simulator runs as a process of its own: docs/adr/0022."""
 
 from __future__ import annotations
 

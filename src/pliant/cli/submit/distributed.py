@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from pliant.cli.lazy import LazyGroup, TailCommand, tail
 from pliant.cli.session import Session, pass_session
 from pliant.cli.submit import submission, v1, v2
+from pliant.cli.submit.options import Option, decorated, read
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from pliant.wire.submission import AnySubmission, Distributed, Spec
 
 _COUNT = click.IntRange(1)
 _COMPUTE = (
@@ -25,95 +27,56 @@ _COMPUTE = (
     "cpu_core_request",
     "cpu_memory_request",
 )
-"""Options of which typed_submit makes what a task asks for."""
+"""Options of which v2 makes what a task asks for."""
 
-
-def _decorated(function: _Function, *decorators: Callable[[Any], Any]) -> _Function:
-    for decorate in reversed(decorators):
-        function = decorate(function)
-    return function
-
-
-def _all(decorators: Sequence[Callable[[Any], Any]]) -> Callable[[_Function], _Function]:
-    return lambda function: _decorated(function, *decorators)
-
-
-def _workers(function: _Function) -> _Function:
-    policies = click.Choice(["Running", "All", "None"], case_sensitive=False)
-    return _decorated(
-        function,
-        click.option("--workers", type=_COUNT, metavar="N", help="Workers beside the master; 1 if not said."),
-        click.option(
-            "--clean-pod-policy", type=policies, help="Accepted; what still runs at the end is stopped."
-        ),
-    )
-
-
-def _bounds(function: _Function) -> _Function:
-    return _decorated(
-        function,
-        click.option(
-            "--min-replicas", type=_COUNT, metavar="N", help="Workers without which it does not run."
-        ),
-        click.option(
-            "--max-replicas", type=_COUNT, metavar="N", help="Workers it may have while GPUs are idle."
-        ),
-    )
-
-
-_no_master = click.option("--no-master", is_flag=True, help="Workers only.")
-_slots = click.option(
-    "--slots-per-worker", type=_COUNT, metavar="N", help="Ranks in each worker; 1 if not said."
+_WORKERS = Option("numWorkers", ("--workers",), "N", "Workers beside the master; 1 if not said.", type=_COUNT)
+_PROCESSES = Option(
+    "numWorkers", ("--processes",), "N", "Workers with one process each; 1 if not said.", type=_COUNT
+)
+_CLEAN = Option(
+    "cleanPodPolicy",
+    ("--clean-pod-policy",),
+    None,
+    "Accepted; what still runs at the end is stopped.",
+    type=click.Choice(["Running", "All", "None"], case_sensitive=False),
+)
+_LEAST = Option(
+    "minReplicas", ("--min-replicas",), "N", "Workers without which it does not run.", type=_COUNT
+)
+_MOST = Option(
+    "maxReplicas", ("--max-replicas",), "N", "Workers it may have while GPUs are idle.", type=_COUNT
+)
+_SLOTS = Option(
+    "slotsPerWorker", ("--slots-per-worker",), "N", "Ranks in each worker; 1 if not said.", type=_COUNT
+)
+_NO_MASTER = click.option("--no-master", is_flag=True, help="Workers only.")
+_MASTER = (
+    _NO_MASTER,
+    *(
+        click.option(f"--master-{name}", metavar=metavar, help=about)
+        for name, metavar, about in (
+            ("command", "TEXT", "The master's command, if another than the workers'."),
+            ("args", "TEXT", "The master's arguments."),
+            ("priority", "NAME", "Its priority, if another than the workers'."),
+            ("gpu-devices-request", "N", "The master's GPUs."),
+            ("gpu-portion-request", "PART", "Part of each of them."),
+            ("gpu-memory-request", "AMOUNT", "Memory of each of them."),
+            ("cpu-core-request", "CORES", "The master's CPU cores."),
+            ("cpu-memory-request", "AMOUNT", "The master's main memory."),
+        )
+    ),
 )
 
 
-def _master(function: _Function) -> _Function:
-    return _decorated(
-        function,
-        _no_master,
-        click.option(
-            "--master-command", metavar="TEXT", help="The master's command, if another than the workers'."
-        ),
-        click.option("--master-args", metavar="TEXT", help="The master's arguments."),
-        click.option("--master-priority", metavar="NAME", help="Its priority, if another than the workers'."),
-        click.option("--master-gpu-devices-request", metavar="N", help="The master's GPUs."),
-        click.option("--master-gpu-portion-request", metavar="PART", help="Part of each of them."),
-        click.option("--master-gpu-memory-request", metavar="AMOUNT", help="Memory of each of them."),
-        click.option("--master-cpu-core-request", metavar="CORES", help="The master's CPU cores."),
-        click.option("--master-cpu-memory-request", metavar="AMOUNT", help="The master's main memory."),
-    )
+def _distributed(
+    body: AnySubmission, framework: str, more: Sequence[Any], given: Mapping[str, Any]
+) -> Distributed:
+    """The submission of one task made one of several."""
+    spec = {**body["spec"], "distributedFramework": framework, "numWorkers": 1, **read(more, given)}
+    return cast("Distributed", {**body, "spec": spec, **_master_spec(given)})
 
 
-def _distribution(framework: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the spec that say how many."""
-    workers, least, most = given.get("workers"), given.get("min_replicas"), given.get("max_replicas")
-    spec: dict[str, Any] = {
-        "distributedFramework": framework,
-        "numWorkers": workers or given.get("processes") or 1,
-    }
-    asked = spec["numWorkers"]
-    if least is not None and least > asked:
-        raise click.UsageError(f"--min-replicas {least} is more than --workers {asked}.")
-    if most is not None and most < asked:
-        raise click.UsageError(f"--max-replicas {most} is less than --workers {asked}.")
-    if given["elastic"]:
-        raise click.UsageError(
-            "--elastic is for a single task; let the number of workers vary: --min-replicas, --max-replicas."
-            if framework == "PyTorch"
-            else f"--elastic is for a single task, and the number of {framework} workers cannot vary."
-        )
-    for field, value in (
-        ("minReplicas", least),
-        ("maxReplicas", most),
-        ("slotsPerWorker", given.get("slots_per_worker")),
-        ("cleanPodPolicy", given.get("clean_pod_policy")),
-    ):
-        if value is not None:
-            spec[field] = value
-    return spec
-
-
-def _master_spec(given: Mapping[str, Any]) -> dict[str, Any]:
+def _master_spec(given: Mapping[str, Any]) -> Distributed:
     """The parts of the body that describe the master; empty: it is like the workers."""
     prefix = "master_"
     said = {
@@ -125,7 +88,7 @@ def _master_spec(given: Mapping[str, Any]) -> dict[str, Any]:
         return {"masterSpecSameAsWorker": False}
     if not said:
         return {}
-    spec: dict[str, Any] = {}
+    spec: Spec = {}
     if priority := said.pop("priority", None):
         spec["priorityClass"] = priority
     for key in ("command", "args"):
@@ -140,59 +103,55 @@ def _master_spec(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"masterSpecSameAsWorker": False, "masterSpec": spec}
 
 
-def _second(framework: str, *more: Callable[[Any], Any]) -> click.Command:
+def _second(framework: str, *more: Any) -> click.Command:
     """`training FRAMEWORK submit`."""
 
     @click.command("submit", cls=TailCommand, short_help=f"Submit a {framework} workload.")
     @v2.options
-    @_all(more)
+    @_with(more)
     @click.pass_context
     @pass_session
     def command(session: Session, ctx: click.Context, **given: Any) -> int | None:
         """Submit a workload of several tasks: its core starts at once or not at all. Words after `--` are its
         arguments, with -c its command."""
-        distribution = _distribution(framework, given)
-        body = v2.request(given, tail(ctx), "Distributed")
-        body["spec"] |= distribution
-        return submission.finish(session, "Distributed", body | _master_spec(given), given)
+        body = _distributed(v2.request(session, given, tail(ctx)), framework, more, given)
+        return submission.finish(session, "Distributed", body, given)
 
     return command
 
 
-def _first(name: str, framework: str, *more: Callable[[Any], Any]) -> click.Command:
+def _first(name: str, framework: str, *more: Any) -> click.Command:
     """`submit-dist FRAMEWORK`, `submit-mpi`."""
 
     @click.command(name, cls=v1.SubmitCommand, short_help=f"Submit a {framework} job.", epilog=v1.EPILOG)
     @v1.options
-    @_all(more)
+    @_with(more)
     @click.pass_context
     @pass_session
     def command(session: Session, ctx: click.Context, **given: Any) -> int | None:
         """Submit a job of several tasks: its core starts at once or not at all."""
-        distribution = _distribution(framework, given)
-        body, _ = v1.request(given, tail(ctx))
+        body, _ = v1.request(session, given, tail(ctx))
         v1.note_spelling(session, ctx, given, body)
-        body["spec"] |= distribution
-        return v1.finish(session, "Distributed", body | _master_spec(given), given)
+        return v1.finish(session, "Distributed", _distributed(body, framework, more, given), given)
 
     return command
 
 
-_processes = click.option(
-    "--processes", type=_COUNT, metavar="N", help="Workers with one process each; 1 if not said."
-)
+def _with(more: Sequence[Any]) -> Callable[[Any], Any]:
+    return lambda function: decorated(function, more)
 
-pytorch = _second("PyTorch", _workers, _bounds, _master)
-tensorflow = _second("TF", _workers, _master)
-xgboost = _second("XGBoost", _workers, _master)
-jax = _second("JAX", _workers)
-mpi = _second("MPI", _workers, _slots)
 
-submit_mpi = _first("submit-mpi", "MPI", _processes, _slots)
-dist_mpi = _first("mpi", "MPI", _processes, _slots)
-dist_pytorch = _first("pytorch", "PyTorch", _workers, _bounds, _no_master)
-dist_tf = _first("tf", "TF", _workers, _no_master)
-dist_xgboost = _first("xgboost", "XGBoost", _workers, _no_master)
+pytorch = _second("PyTorch", _WORKERS, _CLEAN, _LEAST, _MOST, *_MASTER)
+tensorflow = _second("TF", _WORKERS, _CLEAN, *_MASTER)
+xgboost = _second("XGBoost", _WORKERS, _CLEAN, *_MASTER)
+jax = _second("JAX", _WORKERS, _CLEAN)
+mpi = _second("MPI", _WORKERS, _CLEAN, _SLOTS)
+
+submit_mpi = _first("submit-mpi", "MPI", _PROCESSES, _SLOTS)
+dist_mpi = _first("mpi", "MPI", _PROCESSES, _SLOTS)
+dist_pytorch = _first("pytorch", "PyTorch", _WORKERS, _CLEAN, _LEAST, _MOST, _NO_MASTER)
+dist_tf = _first("tf", "TF", _WORKERS, _CLEAN, _NO_MASTER)
+dist_xgboost = _first("xgboost", "XGBoost", _WORKERS, _CLEAN, _NO_MASTER)
 
 submit_dist = LazyGroup(
     {

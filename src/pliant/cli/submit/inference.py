@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from pliant.cli.lazy import TailCommand, tail
 from pliant.cli.session import Session, pass_session
 from pliant.cli.submit import submission, v2
+
+if TYPE_CHECKING:
+    from pliant.wire.submission import Inference
 
 
 @click.command("submit", cls=TailCommand, short_help="Submit an inference.")
@@ -22,15 +25,14 @@ from pliant.cli.submit import submission, v2
 @pass_session
 def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     """Submit a service. Words after `--` are its arguments, with -c its command."""
-    if given["elastic"]:
-        raise click.UsageError("--elastic is for trainings: a service keeps the GPUs it has.")
     few, many = given["min_replicas"], given["max_replicas"]
     if few is not None and many is not None and few > many:
         raise click.UsageError(f"--min-replicas {few} is more than --max-replicas {many}.")
-    body = v2.request(given, tail(ctx), "Inference")
-    scaling = {"minReplicas": few, "maxReplicas": many}
-    if said := {field: number for field, number in scaling.items() if number is not None}:
-        body["spec"]["autoscaling"] = said
+    body = cast("Inference", v2.request(session, given, tail(ctx)))
+    if few is not None:
+        body["spec"].setdefault("autoscaling", {})["minReplicas"] = few
+    if many is not None:
+        body["spec"].setdefault("autoscaling", {})["maxReplicas"] = many
     if given["serving_port"]:
         body["spec"]["servingPort"] = submission.serving_port(given["serving_port"])
     return submission.finish(session, "Inference", body, given)

@@ -1,14 +1,17 @@
-"""Options of all submits about where work may run, how its tasks lie, and how long it waits and runs."""
+"""Options of all submits about where work may run and how its tasks lie: several of them make one field."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from pliant.cli.output.amounts import duration, whole
+from pliant.cli.submit.options import decorated
+
+if TYPE_CHECKING:
+    from pliant.wire.submission import Spec
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -17,12 +20,12 @@ _SET = re.compile(r"(\S+)\s+(in|notin)\s*\((.*)\)")
 _COMPARED = re.compile(r"([^=!<>\s]+)\s*(==|=|!=|>|<)\s*(.*)")
 _OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt", "in": "In", "notin": "NotIn"}
 _TOLERATION = ("operator", "key", "value", "effect", "seconds")
-_EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 
 
 def options(function: _Function) -> _Function:
-    for decorate in reversed(
-        (
+    return decorated(
+        function,
+        [
             click.option(
                 "--node-affinity",
                 multiple=True,
@@ -62,25 +65,12 @@ def options(function: _Function) -> _Function:
                 metavar="LEVEL",
                 help="The same, if it can be.",
             ),
-            click.option(
-                "--preemption-delay", metavar="TIME", help="Wait so long before others lose something for it."
-            ),
-            click.option(
-                "--max-runtime", metavar="TIME", help="It runs no longer: it may go before a reservation."
-            ),
-            click.option(
-                "--stale-grace",
-                metavar="TIME",
-                help="Keep its rest so long after a task of its core was lost; never.",
-            ),
-        )
-    ):
-        function = decorate(function)
-    return function
+        ],
+    )
 
 
-def spec(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of a spec that those options make; a UsageError for what cannot be."""
+def spec(given: Mapping[str, Any]) -> Spec:
+    """The fields that those options make; a UsageError for what cannot be read."""
     made: dict[str, Any] = {}
     terms = [term for text in given["node_affinity"] for term in expressions(text, "--node-affinity")]
     if given["exclude_node"]:
@@ -99,20 +89,9 @@ def spec(given: Mapping[str, Any]) -> dict[str, Any]:
         "requiredPlacement": given["required_topology"],
         "preferredPlacement": given["preferred_topology"],
     }
-    if given["topology"] and not (given["required_topology"] or given["preferred_topology"]):
-        raise click.UsageError("--topology needs --required-topology or --preferred-topology.")
     if said := {field: value for field, value in near.items() if value is not None}:
         made["topology"] = said
-    for field, key in (
-        ("preemptionDelaySeconds", "preemption_delay"),
-        ("maxRuntimeSeconds", "max_runtime"),
-        ("staleGraceSeconds", "stale_grace"),
-    ):
-        if (text := given[key]) is not None:
-            never = key == "stale_grace" and text in ("never", "-1")
-            flag = f"--{key.replace('_', '-')}"
-            made[field] = -1 if never else whole(duration(text, flag))
-    return made
+    return cast("Spec", made)
 
 
 def expressions(text: str, flag: str) -> list[dict[str, Any]]:
@@ -140,8 +119,6 @@ def _preference(text: str) -> dict[str, Any]:
     weight, colon, rest = text.partition(":")
     if not (colon and weight.strip().isdecimal()):
         weight, rest = "1", text
-    if not 1 <= int(weight) <= 100:
-        raise click.UsageError(f"--prefer-node {text}: a weight is 1 to 100.")
     return {"weight": int(weight), "matchExpressions": expressions(rest, "--prefer-node")}
 
 
@@ -154,20 +131,9 @@ def toleration(text: str) -> dict[str, Any]:
             said = ", ".join(_TOLERATION)
             raise click.UsageError(f"--toleration {text}: {part.strip()!r} is wrong; the words are {said}.")
         fields[name] = value
-    _one_of(
-        fields.setdefault("operator", "Equal" if "value" in fields else "Exists"), ("Equal", "Exists"), text
-    )
-    if "effect" in fields:
-        _one_of(fields["effect"], (*_EFFECTS, "Any"), text)
+    fields.setdefault("operator", "Equal" if "value" in fields else "Exists")
     if "seconds" in fields:
         if not fields["seconds"].isdecimal():
             raise click.UsageError(f"--toleration {text}: seconds is a whole number.")
         fields["seconds"] = int(fields["seconds"])
-    if not fields.get("key") and fields["operator"] != "Exists":
-        raise click.UsageError(f"--toleration {text}: key is missing.")
     return fields
-
-
-def _one_of(value: str, known: Sequence[str], text: str) -> None:
-    if value not in known:
-        raise click.UsageError(f"--toleration {text}: {value!r} is none of {', '.join(known)}.")

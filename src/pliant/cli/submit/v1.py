@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 
 from pliant.cli.lazy import JobCommand, TailCommand, tail
-from pliant.cli.output.amounts import checked_name, number
+from pliant.cli.output.amounts import number, whole
 from pliant.cli.output.formats import output_options, project_option
 from pliant.cli.session import Session, pass_session
 from pliant.cli.submit import submission
+from pliant.cli.submit.options import RUNS, Option, amount, decorated, read, runs, whole_seconds
+
+if TYPE_CHECKING:
+    from pliant.wire.submission import AnySubmission, Compute, Inference, InferenceSpec, PortItem, Spec
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -35,58 +39,56 @@ class RunCommand(JobCommand, SubmitCommand):
     """The same for `run`, which returns the job's exit code."""
 
 
+OPTIONS = (
+    click.argument("positional", metavar="[NAME]", required=False),
+    click.option("--name", metavar="NAME", help="Its name; else one is generated."),
+    click.option("--job-name-prefix", metavar="PREFIX", help="Generate PREFIX-0, PREFIX-1, ..."),
+    click.option("-i", "--image", metavar="IMAGE", help="Image to run."),
+    click.option("-g", "--gpu", metavar="N", help="GPUs: 1, 2, ... or a part of one such as 0.5."),
+    click.option("--gpu-memory", metavar="AMOUNT", help="Memory of one GPU instead: 5G, 500M, 5Gi."),
+    click.option("--cpu", metavar="CORES", help="CPU cores: 2, 0.5, 500m."),
+    click.option("--memory", metavar="AMOUNT", help="Main memory: 4G, 4Gi."),
+    Option("priorityClass", ("--priority",), "NAME", "very-low ... very-high, or a class of one's own."),
+    click.option(
+        "-e",
+        "--environment",
+        "environmentVariables",
+        multiple=True,
+        metavar="K[=V]",
+        help="Environment variable; K alone takes its value from this shell.",
+    ),
+    click.option(
+        "--command", multiple=True, metavar="WORD", help="With `--`: the words after it are the command."
+    ),
+    click.option("--command-follows", is_flag=True, hidden=True),
+    click.option("--args", multiple=True, metavar="WORD", help="Argument; without `--` only."),
+    click.option(
+        "-s",
+        "--service-type",
+        type=click.Choice(["portforward", "loadbalancer", "nodeport", "ingress"]),
+        help="How its ports are reached.",
+    ),
+    click.option("--port", "ports", multiple=True, metavar="[LOCAL:]PORT", help="8080:80 (repeatable)."),
+    Option(
+        "autoDeletionTimeAfterCompletionSeconds",
+        ("--ttl-after-finish",),
+        "TIME",
+        "Delete it this long after its end: 5s, 2m.",
+        whole_seconds,
+    ),
+)
+"""Those that all jobs of the first edition have."""
+
+
 def options(function: _Function) -> _Function:
-    """Those that all jobs of the first edition have."""
-    for decorate in reversed(
-        (
-            click.argument("positional", metavar="[NAME]", required=False),
-            click.option("--name", metavar="NAME", help="Its name; else one is generated."),
-            click.option("--job-name-prefix", metavar="PREFIX", help="Generate PREFIX-0, PREFIX-1, ..."),
-            click.option("-i", "--image", metavar="IMAGE", help="Image to run."),
-            click.option("-g", "--gpu", metavar="N", help="GPUs: 1, 2, ... or a part of one such as 0.5."),
-            click.option("--gpu-memory", metavar="AMOUNT", help="Memory of one GPU instead: 5G, 500M, 5Gi."),
-            click.option("--cpu", metavar="CORES", help="CPU cores: 2, 0.5, 500m."),
-            click.option("--memory", metavar="AMOUNT", help="Main memory: 4G, 4Gi."),
-            click.option(
-                "--priority", metavar="NAME", help="very-low ... very-high, or one of the first edition's."
-            ),
-            click.option(
-                "-e", "--environment", multiple=True, metavar="K=V", help="Environment variable (repeatable)."
-            ),
-            click.option(
-                "--command",
-                multiple=True,
-                metavar="WORD",
-                help="With `--`: the words after it are the command.",
-            ),
-            click.option("--command-follows", is_flag=True, hidden=True),
-            click.option("--args", multiple=True, metavar="WORD", help="Argument; without `--` only."),
-            click.option(
-                "-s",
-                "--service-type",
-                type=click.Choice(["portforward", "loadbalancer", "nodeport", "ingress"]),
-                help="How its ports are reached.",
-            ),
-            click.option(
-                "--port", "ports", multiple=True, metavar="[LOCAL:]PORT", help="8080:80 (repeatable)."
-            ),
-            click.option(
-                "--ttl-after-finish", metavar="TIME", help="Delete it so long after its end: 5s, 2m, 3h."
-            ),
-        )
-    ):
-        function = decorate(function)
-    return submission.spec_options(project_option(output_options(function)))
+    return decorated(submission.common_options(project_option(output_options(function))), OPTIONS)
 
 
 @click.command("submit", cls=SubmitCommand, short_help="Submit a job.", epilog=EPILOG)
 @options
 @click.option("--inference", is_flag=True, help="A service: replicas that are kept running.")
 @click.option("--replicas", type=click.IntRange(1), metavar="N", help="With --inference: how many.")
-@click.option(
-    "--completions", type=click.IntRange(1), metavar="N", help="Runs that must succeed, each by itself."
-)
-@click.option("--parallelism", type=click.IntRange(1), metavar="M", help="Of these at most so many at once.")
+@runs
 @click.option("--jupyter", is_flag=True, help="A notebook for people at work, with its address and token.")
 @click.option(
     "--interactive", is_flag=True, help="For people at work: runs inside the quota, is not stopped."
@@ -97,7 +99,7 @@ def options(function: _Function) -> _Function:
 def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     """Submit a job: a training, or with --interactive a workspace."""
     token = _notebook(given) if given["jupyter"] else ""
-    body, kind = request(given, tail(ctx))
+    body, kind = request(session, given, tail(ctx))
     note_spelling(session, ctx, given, body)
     if given["preemptible"]:
         session.note("Note: a preemptible job may be stopped at any time when others claim its GPUs.")
@@ -117,12 +119,12 @@ def _notebook(given: dict[str, Any]) -> str:
         "image": given["image"] or NOTEBOOK_IMAGE,
         "service_type": "ingress",
         "ports": (str(NOTEBOOK_PORT),),
-        "environment": (*given["environment"], f"JUPYTER_TOKEN={token}"),
+        "environmentVariables": (*given["environmentVariables"], f"JUPYTER_TOKEN={token}"),
     }
     return token
 
 
-def finish(session: Session, kind: str, body: dict[str, Any], given: dict[str, Any]) -> int | None:
+def finish(session: Session, kind: str, body: AnySubmission, given: dict[str, Any]) -> int | None:
     """Submit it, and forward its ports if that was asked for."""
     if given["service_type"] != "portforward" or given["dry_run"]:
         return submission.finish(session, kind, body, given)
@@ -135,57 +137,57 @@ def finish(session: Session, kind: str, body: dict[str, Any], given: dict[str, A
     return forward(session, answer["workloadId"], answer["name"], [mapping(text) for text in given["ports"]])
 
 
-def note_spelling(session: Session, ctx: click.Context, given: dict[str, Any], body: dict[str, Any]) -> None:
+def note_spelling(session: Session, ctx: click.Context, given: dict[str, Any], body: AnySubmission) -> None:
     if given["command"] and tail(ctx) is None:
         words = body["spec"]["command"]
         session.note(f"Note: `--command WORD --args WORD` is the old spelling of `--command -- {words}`.")
 
 
-def request(given: dict[str, Any], words: list[str] | None) -> tuple[dict[str, Any], str]:
-    """The body to send and the kind of workload; a UsageError for what cannot be."""
-    body: dict[str, Any] = {}
-    if name := submission.named(given["positional"], given["name"]):
+def request(session: Session, given: dict[str, Any], words: list[str] | None) -> tuple[AnySubmission, str]:
+    """The body to send and the kind of workload; a UsageError for options that exclude each other."""
+    body: Inference = {}
+    if (name := submission.named(given["positional"], given["name"])) is not None:
         body["name"] = name
     else:
-        prefix = given["job_name_prefix"]
-        body |= {"nameBase": checked_name(prefix, "prefix") if prefix else "job", "nameStyle": "index"}
+        body["nameBase"], body["nameStyle"] = given["job_name_prefix"] or "job", "index"
     workspace = given.get("interactive", False)
     if given.get("preemptible") and not workspace:
         raise click.UsageError(
             "--preemptible goes with --interactive only: a training is preemptible anyway."
         )
-    compute = _gpus(given["gpu"], given["gpu_memory"])
-    if given["cpu"]:
-        compute["cpuCoreRequest"] = submission.cpu(given["cpu"], "--cpu")
-    if given["memory"]:
-        compute["cpuMemoryRequest"] = submission.main_memory(given["memory"], "--memory")
-    spec = submission.spec(given, compute, workspace=workspace) | _command(given, words)
+    made: Spec = {
+        **submission.spec(session, given, _compute(given)),
+        **read(OPTIONS, given),
+        **read(RUNS, given),
+        **_command(given, words),
+        **_ports(given),
+    }
+    spec = cast("InferenceSpec", made)
     if given.get("preemptible"):
         spec["preemptibility"] = "preemptible"
         spec.setdefault("priorityClass", "interactive-preemptible")
     if workspace:
         spec.setdefault("backoffLimit", 0)
-    spec |= submission.runs(given.get("completions"), given.get("parallelism"), given)
-    spec |= _ports(given)
-    if given["ttl_after_finish"]:
-        ttl = submission.seconds(given["ttl_after_finish"], "--ttl-after-finish")
-        spec["autoDeletionTimeAfterCompletionSeconds"] = ttl
     body["spec"] = spec
     if not given.get("inference"):
         if given.get("replicas"):
             raise click.UsageError("--replicas goes with --inference only.")
         return body, "Workspace" if workspace else "Training"
-    if workspace or given["elastic"] or spec.get("completions", 1) > 1:
-        raise click.UsageError("--inference does not go with --interactive, --elastic or --completions.")
+    if workspace:
+        raise click.UsageError("--inference does not go with --interactive.")
     if replicas := given["replicas"]:
         spec["autoscaling"] = {"minReplicas": replicas, "maxReplicas": replicas}
     return body, "Inference"
 
 
-_SERVICES = {"portforward": "ClusterIP", "loadbalancer": "LoadBalancer", "nodeport": "NodePort"}
+_SERVICES: dict[str, Literal["NodePort", "LoadBalancer", "ClusterIP"]] = {
+    "portforward": "ClusterIP",
+    "loadbalancer": "LoadBalancer",
+    "nodeport": "NodePort",
+}
 
 
-def _ports(given: dict[str, Any]) -> dict[str, Any]:
+def _ports(given: dict[str, Any]) -> Spec:
     """The ports, in the words of the second edition; an ingress is a page to open."""
     kind = given["service_type"]
     if not given["ports"]:
@@ -199,35 +201,37 @@ def _ports(given: dict[str, Any]) -> dict[str, Any]:
     pairs = [mapping(text) for text in given["ports"]]
     if kind == "ingress":
         return {"exposedUrls": [{"container": target} for _, target in pairs]}
-    entries: list[dict[str, Any]] = []
+    entries: list[PortItem] = []
     for local, target in pairs:
-        entry: dict[str, Any] = {"container": target, "serviceType": _SERVICES[kind]}
+        entry: PortItem = {"container": target, "serviceType": _SERVICES[kind]}
         if local != target and kind != "portforward":
             entry["external"] = local
         entries.append(entry)
     return {"ports": entries}
 
 
-def _gpus(gpu: str | None, gpu_memory: str | None) -> dict[str, Any]:
-    if gpu is not None and gpu_memory is not None:
+def _compute(given: Mapping[str, Any]) -> Compute:
+    """What one task asks for."""
+    gpu, memory = given["gpu"], given["gpu_memory"]
+    compute: Compute = {}
+    if gpu is not None and memory is not None:
         raise click.UsageError("-g and --gpu-memory exclude each other: GPUs, or memory of one GPU.")
-    if gpu_memory is not None:
-        amount = submission.gpu_memory(gpu_memory, "--gpu-memory")
-        return {"gpuRequestType": "memory", "gpuMemoryRequest": amount, "gpuDevicesRequest": 1}
-    if gpu is None:
-        return {}
-    value = number(gpu, "-g", "1, 2 or 0.5")
-    if value == 0:
-        raise click.UsageError(f"-g {gpu}: more than 0; leave -g out for a job without GPUs.")
-    if value >= 1:
-        if value != int(value):
-            raise click.UsageError(f"-g {gpu}: whole GPUs (1, 2, ...) or a part of one (0.5).")
-        return {"gpuDevicesRequest": int(value)}
-    part = submission.portion(gpu, "-g")
-    return {"gpuRequestType": "portion", "gpuPortionRequest": part, "gpuDevicesRequest": 1}
+    if memory is not None:
+        compute["gpuRequestType"], compute["gpuMemoryRequest"] = "memory", amount(memory, "--gpu-memory")
+        compute["gpuDevicesRequest"] = 1
+    elif gpu is not None:
+        value = number(gpu, "-g", "1, 2 or 0.5")
+        if 0 < value < 1:
+            compute["gpuRequestType"], compute["gpuPortionRequest"] = "portion", value
+        compute["gpuDevicesRequest"] = 1 if 0 < value < 1 else whole(value)
+    if given["cpu"]:
+        compute["cpuCoreRequest"] = submission.cpu(given["cpu"], "--cpu")
+    if given["memory"]:
+        compute["cpuMemoryRequest"] = amount(given["memory"], "--memory")
+    return compute
 
 
-def _command(given: dict[str, Any], words: list[str] | None) -> dict[str, Any]:
+def _command(given: dict[str, Any], words: list[str] | None) -> Spec:
     """What runs, by the rules of the first edition."""
     if words is not None:
         if given["args"]:

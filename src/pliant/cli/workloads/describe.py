@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -128,6 +128,12 @@ def show_job(session: Session, name: str) -> None:
         return
     for label, value in _labels(item, pods):
         click.echo(f"{label}: {value}".rstrip())
+    if variables := item.get("environmentVariables"):
+        click.echo(f"ENVIRONMENT: {' '.join(f'{name}={value}' for name, value in variables.items())}")
+    folders: Mapping[str, Any] = session.client.folders(item["id"])
+    for label, key in _FOLDERS.items():
+        if folders[key]:
+            click.echo(f"{label}: {folders[key]}")
     if progress := item.get("progress"):
         click.echo("\nTraining:")
         for label, value in labels(progress):
@@ -143,6 +149,9 @@ def show_job(session: Session, name: str) -> None:
         click.echo(f"\nGPU Shares:\n{shares_table(shares, headers=session.headers)}")
     click.echo("\nEvents:")
     click.echo(events_table(events, headers=session.headers))
+
+
+_FOLDERS = {"WORKING DIRECTORY": "workingDir", "JOB FOLDER": "jobFolder", "LOG": "logFolder"}
 
 
 def gathered(session: Session, name: str) -> tuple[WorkloadItem, list[PodItem], list[EventItem]]:
@@ -189,12 +198,17 @@ def _labels(item: WorkloadItem, pods: Sequence[PodItem]) -> list[tuple[str, str]
 
 
 def explained(item: WorkloadItem) -> list[tuple[str, str]]:
-    """How a fraction is held, why it waits, where it stands in the queue: only what there is."""
+    """How a fraction is held, why it is pending, what protects it, its place in the queue, if any."""
     labels = []
     if fraction := item.get("fraction"):
         labels.append(("GPU FRACTION", fraction))
     if reason := item.get("reason"):
         labels.append(("REASON", f"[{reason['code']}] {reason['message']}"))
+    if protection := item.get("protection"):
+        for what, until in (("RECLAIM", protection["reclaim"]), ("PREEMPTION", protection["preemption"])):
+            if until:
+                value = f"{until['endsAt']} (minimum runtime of {until['level']} {until['name']})"
+                labels.append((f"PROTECTED FROM {what} UNTIL", value))
     if position := item.get("queuePosition"):
         labels.append(("QUEUE POSITION", str(position)))
     return labels

@@ -93,6 +93,8 @@ def attach(
 ) -> int:
     """Wait until a workload runs and follow what it prints; Ctrl-C ends the following only."""
     item = session.find(name)
+    if no_tty:
+        session.note("Note: --no-tty has no effect: attach never uses a terminal.")
     if sys.stdin.isatty() and not no_stdin:
         session.note(f"Note: input is not sent; for a shell beside it: `{session.program} bash {name}`.")
     return attach_to(session, item["id"], name, pod=pod, limit=pod_running_timeout)

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+_STATUS = {"ContainerCreating": "starting", "Terminating": "stopping", "Error": "waiting for a retry"}
+"""Words of the status column that mean nothing to who never saw a container."""
+
+
 class Follower:
     """The output of one task of one workload, by default of the first that has started."""
 
@@ -116,7 +120,8 @@ class Follower:
         if item["phase"] in ("Completed", "Failed"):
             return
         reason = (item.get("reason") or {}).get("message") or ""
-        said = f"{self.name} is {item['status'].lower()}{f': {reason}' if reason else '.'}"
+        status = _STATUS.get(item["status"], item["status"].lower())
+        said = f"{self.name} is {status}{f': {reason}' if reason else '.'}"
         if item["runningPods"]:
             gpus = item["allocatedResources"]["gpu"]
             said = f"{self.name} started on {item['node']}{f' ({counted_gpus(gpus)})' if gpus else ''}."

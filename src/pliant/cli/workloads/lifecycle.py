@@ -12,6 +12,7 @@ import click
 from pliant.cli.completion import workload_names
 from pliant.cli.exits import code_of
 from pliant.cli.lazy import Command
+from pliant.cli.output.amounts import show_bytes
 from pliant.cli.output.formats import project_option
 from pliant.cli.session import Session, pass_session
 from pliant.cli.workloads.outcomes import ending
@@ -21,22 +22,43 @@ _names = click.argument("names", nargs=-1, metavar="NAME...", shell_complete=wor
 _all = click.option("-A", "--all", "everything", is_flag=True, help="All of the project.")
 _uuid = click.option("-u", "--uuid", "ids", multiple=True, metavar="ID", help="By id instead of by name.")
 _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+_purge = click.option("--purge", is_flag=True, help="Remove its files now; else they are kept for a while.")
+
+
+class _Said(NamedTuple):
+    """What one of the names leads to besides that it is done."""
+
+    line: str = ""  # printed instead of that
+    note: str = ""  # for the reader, after it
 
 
 class _Verb(NamedTuple):
-    act: Callable[[Session, Any], str | None]  # returns the line to print; None: that it was `done`
+    act: Callable[[Session, Any], _Said | None]  # None: that it was `done`, and nothing more
     done: str
     infinitive: str
     missing: str
 
 
+def _delete(session: Session, item: Any) -> _Said | None:
+    kept = session.client.delete(item["id"]).get("kept")
+    if kept is None:
+        return None
+    until = kept["keptUntil"][:10]
+    return _Said(note=f"Its folder ({show_bytes(kept['bytes'])}) is kept until {until} in {kept['path']}.")
+
+
+def _remove(session: Session, item: Any) -> None:
+    session.client.delete(item["id"], purge=True)
+
+
 _DELETE = _Verb(
-    lambda session, item: session.client.delete(item["id"]),
+    _delete,
     "deleted",
     "delete",
     "{noun} {name} does not exist in project {project}. "
     "If the job exists in a different project, use -p <project-name>.",
 )
+_PURGE = _DELETE._replace(act=_remove)
 _SUSPEND = _Verb(
     lambda session, item: session.client.suspend(item), "suspended", "suspend", "{noun} {name} not found"
 )
@@ -54,11 +76,11 @@ _RESUME = _Verb(
 def cancel(session: Session, names: tuple[str, ...], everything: bool, now: bool) -> int:
     """End jobs for good. Their records, logs and files stay; `delete` removes them."""
 
-    def act(session: Session, item: Any) -> str:
+    def act(session: Session, item: Any) -> _Said:
         before = session.client.cancel(item["id"], now=now)
         if before["exitCode"] is None:
-            return f"{item['name']} is being cancelled."
-        return f"{item['name']} had already {_ENDED.get(ending(before), ending(before))}."
+            return _Said(f"{item['name']} is being cancelled.")
+        return _Said(f"{item['name']} had already {_ENDED.get(ending(before), ending(before))}.")
 
     return _each(session, _Verb(act, "", "cancel", "{noun} {name} not found"), names, (), everything)
 
@@ -69,24 +91,39 @@ _ENDED = {"was cancelled": "been cancelled", "was deleted": "been deleted"}
 @click.command("delete", cls=Command, short_help="Delete jobs; never asks.")
 @_names
 @_all
+@_purge
+@_yes
 @project_option
 @pass_session
-def delete(session: Session, names: tuple[str, ...], everything: bool) -> int:
-    """Delete jobs. Their names are free at once."""
+def delete(session: Session, names: tuple[str, ...], everything: bool, purge: bool, yes: bool) -> int:
+    """Delete jobs. Their names are free at once.
+
+    Job folders and logs are kept for a while, and `restore-files` brings them back. With --purge they are
+    removed at once.
+    """
     if len(names) > 1 and names[0] in ("job", "jobs"):
         names = names[1:]
-    return _each(session, _DELETE, names, (), everything)
+    if purge and not yes and sys.stdin.isatty() and (names or everything):
+        what = ", ".join(names) or f"every job of project {session.current_project}"
+        session.confirm(f"Remove {what} with all files of its job folder?")
+    return _each(session, _PURGE if purge else _DELETE, names, (), everything)
 
 
 @click.command("delete", cls=Command)
 @_names
 @_all
 @_uuid
+@_purge
 @_yes
 @project_option
 @pass_session
 def typed_delete(
-    session: Session, names: tuple[str, ...], everything: bool, ids: tuple[str, ...], yes: bool
+    session: Session,
+    names: tuple[str, ...],
+    everything: bool,
+    ids: tuple[str, ...],
+    purge: bool,
+    yes: bool,
 ) -> int:
     """Delete workloads; asks on a terminal unless -y is given."""
     if not yes and (names or ids or everything):
@@ -94,7 +131,7 @@ def typed_delete(
             raise click.UsageError("Without a terminal to ask on, delete needs -y.")
         what = ", ".join([*names, *ids]) or f"every {session.noun} of project {session.current_project}"
         session.confirm(f"Delete {what}?")
-    return _each(session, _DELETE, names, ids, everything)
+    return _each(session, _PURGE if purge else _DELETE, names, ids, everything)
 
 
 @click.command("suspend", cls=Command, short_help="Stop jobs and keep them.")
@@ -138,7 +175,10 @@ def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str
             click.echo(f"Failed to {verb.infinitive} {noun.lower()} {name}: {error.message}", err=True)
             worst = worst or code_of(error)
         else:
-            click.echo(said or f"{noun} {name} {verb.done} successfully.")
+            line = said.line if said is not None else ""
+            click.echo(line or f"{noun} {name} {verb.done} successfully.")
+            if said is not None and said.note:
+                session.note(said.note)
     return worst
 
 

@@ -20,10 +20,14 @@ from pliant.cli.submit import submission
 from pliant.cli.submit.v1 import RunCommand, options, request
 from pliant.cli.workloads.follow import Follower
 from pliant.cli.workloads.outcomes import summary
-from pliant.client.errors import PliantError
+from pliant.client.errors import BadRequest, PliantError
 
 TWICE_WITHIN = 2.0
 """Seconds between two Ctrl-C that cancel the job."""
+
+
+NOT_STARTABLE = {"command-not-found": 127, "not-executable": 126}
+"""Exit codes, as of a shell, for the server's reasons to refuse a command."""
 
 
 @click.command("run", cls=RunCommand, short_help="Run a job and wait for it; return its exit code.")
@@ -38,10 +42,16 @@ def run(session: Session, ctx: click.Context, **given: Any) -> int:
     words = tail(ctx)
     if given["job_name_prefix"] is None:
         given["job_name_prefix"] = "run"
-    if given["backoff_limit"] is None:
-        given["backoff_limit"] = 0
-    body, kind = request(given, words)
-    answer = submission.accepted(session, kind, body, dry_run=given["dry_run"])
+    if given["backoffLimit"] is None:
+        given["backoffLimit"] = 0
+    body, kind = request(session, given, words)
+    try:
+        answer = submission.accepted(session, kind, body, dry_run=given["dry_run"])
+    except BadRequest as error:
+        if error.reason not in NOT_STARTABLE:
+            raise
+        click.echo(f"Error: {error.message}", err=True)
+        return NOT_STARTABLE[error.reason]
     if answer is None:
         return 0
     return wait_for(session, answer["workloadId"], answer["name"])

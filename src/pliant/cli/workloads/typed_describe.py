@@ -47,7 +47,7 @@ def describe(session: Session, name: str) -> None:
         ("Priority", item.get("priorityClassName") or str(item.get("priority", ""))),
         ("Preemptible", "Yes" if item.get("preemptible") else "No"),
         ("Elastic", "Yes" if item.get("elastic") else "No"),
-        ("Image", ", ".join(item.get("images") or [])),
+        ("Image", ", ".join(item.get("images") or ["-"])),
         ("Command", command_line(item)),
         ("Running time", show_duration(item.get("totalRunningTimeSeconds"))),
         ("Pending time", show_duration(item.get("totalPendingTimeSeconds"))),

@@ -1,4 +1,4 @@
-"""what-if: what would be different; node drain: empty a node, after a look at what that does."""
+"""what-if: what changes would do; node drain: move work off nodes, after a preview."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pliant.cli.lazy import Command
-from pliant.cli.output.amounts import number, show_gpus, whole
+from pliant.cli.output.amounts import counted, counted_gpus, number, show_gpus, whole
 from pliant.cli.output.formats import output_options, structured
 from pliant.cli.output.tables import table
 from pliant.cli.session import Session, pass_session
@@ -18,32 +18,34 @@ from pliant.client.transport import segment
 Entry = dict[str, Any]
 
 
-@click.command("what-if", cls=Command, short_help="What would be different?")
+@click.command("what-if", cls=Command, short_help="Show what changes would do, without making them.")
 @click.option(
     "--submit", multiple=True, metavar="SPEC", help="name=x,project=p,gpus=2[,tasks=4][,priority=80]"
 )
-@click.option("--end", multiple=True, metavar="[PROJECT/]NAME", help="A workload ends.")
+@click.option("--end", multiple=True, metavar="[PROJECT/]NAME", help="End a workload.")
 @click.option("--add-nodes", multiple=True, metavar="SPEC", help="count=2,gpus=8[,pool=fast]")
 @click.option(
     "--drain",
     multiple=True,
     metavar="NODE|LABEL=VALUE",
-    help="A node, or all of a label, is emptied; what cannot move stops.",
+    help="Drain a node, or all nodes with a label; what cannot move is stopped.",
 )
-@click.option("--remove", multiple=True, metavar="NODE|LABEL=VALUE", help="Likewise gone, with all there.")
-@click.option("--fail", multiple=True, metavar="LABEL=VALUE", help="All nodes of that label are gone.")
-@click.option("--quota", multiple=True, metavar="PROJECT=GPUS", help="The quota of a project is.")
-@click.option("--limit", multiple=True, metavar="PROJECT=GPUS", help="Its limit is.")
-@click.option("--weight", multiple=True, metavar="PROJECT=N", help="Its weight over quota is.")
-@click.option("--priority", multiple=True, metavar="[PROJECT/]NAME=N", help="The priority of a workload is.")
-@click.option("-f", "--file", type=click.File(), help="A JSON list of changes, as the API takes them.")
+@click.option(
+    "--remove", multiple=True, metavar="NODE|LABEL=VALUE", help="Remove these nodes and everything on them."
+)
+@click.option("--fail", multiple=True, metavar="LABEL=VALUE", help="Fail all nodes with this label.")
+@click.option("--quota", multiple=True, metavar="PROJECT=GPUS", help="Set the quota of a project.")
+@click.option("--limit", multiple=True, metavar="PROJECT=GPUS", help="Set the limit of a project.")
+@click.option("--weight", multiple=True, metavar="PROJECT=N", help="Set the over-quota weight of a project.")
+@click.option("--priority", multiple=True, metavar="[PROJECT/]NAME=N", help="Set the priority of a workload.")
+@click.option("-f", "--file", type=click.File(), help="Read changes from a JSON file, as the API takes them.")
 @output_options
 @pass_session
 def what_if(session: Session, file: Any, **given: tuple[str, ...]) -> None:
-    """What would be different once all has settled, if all of that were so. Nothing is changed.
+    """Show which workloads would start, stop, move or change size after these changes. Nothing is changed.
 
-    Each option may be given several times. PROJECT of --quota, --limit and --weight may be
-    department:NAME. Everything is looked at together.
+    Options can be repeated; all changes apply together. PROJECT of --quota, --limit and --weight can be
+    department:NAME.
     """
     changes = suppositions(given)
     if file is not None:
@@ -52,7 +54,7 @@ def what_if(session: Session, file: Any, **given: tuple[str, ...]) -> None:
         except (ValueError, TypeError) as error:
             raise click.UsageError(f"--file: {error}") from error
     if not changes:
-        raise click.UsageError("Nothing is supposed: give one change at least, such as --drain NODE.")
+        raise click.UsageError("Specify at least one change, for example --drain NODE.")
     answer: Any = session.client.call("POST", "/api/v1/what-if", body={"changes": changes})
     if structured(session, answer):
         return
@@ -71,10 +73,10 @@ def what_if(session: Session, file: Any, **given: tuple[str, ...]) -> None:
         header = ("NAME", "PROJECT", "WHAT", "BEFORE", "AFTER", "WHY")
         click.echo(table(header, rows, headers=session.headers))
     else:
-        click.echo("Nothing would be different.")
+        click.echo("No workload would change.")
     click.echo(
-        f"GPUs in use: {show_gpus(answer['gpusBefore'])} -> {show_gpus(answer['gpusAfter'])};"
-        f" waiting: {answer['waitingBefore']} -> {answer['waitingAfter']}"
+        f"In use: {counted_gpus(answer['gpusBefore'])} -> {counted_gpus(answer['gpusAfter'])};"
+        f" pending: {counted(answer['waitingBefore'], 'job')} -> {counted(answer['waitingAfter'], 'job')}"
     )
 
 
@@ -149,7 +151,7 @@ def _fields(text: str, flag: str, numbers: Sequence[str]) -> Entry:
 
 
 def _seats(seats: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{seat['node']} ({show_gpus(seat['gpus'])})" for seat in seats) or "waits"
+    return ", ".join(f"{seat['node']} ({show_gpus(seat['gpus'])})" for seat in seats) or "pending"
 
 
 @click.command("drain", cls=Command)
@@ -175,17 +177,19 @@ def drain(session: Session, names: tuple[str, ...], stop: bool, dry_run: bool, y
             continue
         stopped = sum(one["what"] == "stops" for one in before["workloads"])
         if stopped and not yes:
-            session.confirm(f"{stopped} workloads on {name} will be stopped. Go on?")
+            session.confirm(f"{counted(stopped, 'workload')} on {name} will be stopped. Continue?")
         done: Any = session.client.call("POST", path, body=body)
         if not structured(session, done):
             there = (
-                f"{len(done['nodes'])} nodes of {name} drain" if "label" in which else f"Node {name} drains"
+                f"{counted(len(done['nodes']), 'node')} with {name} drained"
+                if "label" in which
+                else f"Node {name} drained"
             )
-            click.echo(f"{there}: nothing new is placed there.")
+            click.echo(f"{there}: no new work is placed there. Undo: {session.program} node uncordon {name}")
 
 
 def _preview(session: Session, name: str, answer: Mapping[str, Any]) -> str:
     rows = [[one["name"], one["project"], one["what"]] for one in answer["workloads"]]
     if not rows:
-        return f"Nothing runs on {name}."
+        return f"No workloads run on {name}."
     return table(("NAME", "PROJECT", "WHAT"), rows, headers=session.headers)

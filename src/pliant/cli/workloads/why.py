@@ -1,33 +1,39 @@
-"""why, queue: what a workload waits for, who is before it, what happened to it."""
+"""why, queue: what a job waits for, what is before it, what would let it start, what happened to it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from pliant.cli.completion import workload_names
 from pliant.cli.lazy import Command
-from pliant.cli.output.amounts import show_age, show_gpus
+from pliant.cli.output.amounts import counted_gpus, moment, show_age, show_gpus, show_moment
 from pliant.cli.output.formats import output_options, project_option, show, structured
 from pliant.cli.output.tables import table
-from pliant.cli.output.workload_tables import gpus
+from pliant.cli.output.workload_tables import allocated
 from pliant.cli.session import Session, pass_session
 
 
-@click.command("why", cls=Command, short_help="Why is a workload where it is?")
+@click.command("why", cls=Command, short_help="Explain the status of a workload and what would change it.")
 @click.argument("name", required=False, shell_complete=workload_names)
-@click.option("--all", "everything", is_flag=True, help="All that wait, each with its reason.")
-@click.option("--quick", is_flag=True, help="Do not look for every way to start it.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="All pending workloads, each with its reason and one change that would let it start.",
+)
+@click.option("--quick", is_flag=True, help="Answer at once; look for one change only.")
 @project_option
 @output_options
 @pass_session
 def why(session: Session, name: str | None, everything: bool, quick: bool) -> None:
-    """Why a workload waits, with numbers; who is ahead; what would let it start; when it will start."""
+    """Explain the status of a workload: the reason with its numbers, its place in the queue, the changes that
+    would let it start, and the estimated start.
+    """
     if everything == (name is not None):
-        raise click.UsageError("Name one workload, or say --all.")
+        raise click.UsageError("Specify one workload name or --all.")
     if name is None:
         _all(session, remedies=True)
         return
@@ -35,7 +41,8 @@ def why(session: Session, name: str | None, everything: bool, quick: bool) -> No
     answer: Any = session.client.why(item["id"], full=not quick)
     if structured(session, answer):
         return
-    click.echo(f"{name} (project {item['projectName']}): {item['status']}, GPUs {gpus(item)}")
+    has = f", {counted_gpus(allocated(item))} allocated" if allocated(item) else ""
+    click.echo(f"{name} (project {item['projectName']}): {item['status']}{has}")
     if text := _text(answer.get("reason")) or item.get("phaseMessage"):
         click.echo(f"Reason: {text}")
     if until := _until(answer.get("reason")):
@@ -43,7 +50,7 @@ def why(session: Session, name: str | None, everything: bool, quick: bool) -> No
     if position := answer.get("position"):
         _ahead(position, answer)
     if unblock := answer.get("unblock"):
-        _unblock(unblock)
+        _unblock(unblock, session.program, f"{name} -p {item['projectName']}")
     if history := answer.get("history") or []:
         click.echo("\nHistory:")
         rows = [[event["createdAt"], event.get("reason", ""), event.get("message", "")] for event in history]
@@ -51,38 +58,66 @@ def why(session: Session, name: str | None, everything: bool, quick: bool) -> No
 
 
 FEW = 5
-"""Of those ahead so many are named; the others are counted."""
+"""How many of the jobs ahead are named; the others are counted."""
 
 
 def _ahead(position: int, answer: Mapping[str, Any]) -> None:
     ahead = answer.get("ahead") or []
-    named = [f"{one['name']} ({one['project']}, {show_gpus(one['gpus'])})" for one in ahead[:FEW]]
+    named = [f"{one['name']} ({one['project']}, {counted_gpus(one['gpus'])})" for one in ahead[:FEW]]
     if (more := answer["aheadCount"] - FEW) > 0:
         rest = answer["aheadGpus"] - sum(one["gpus"] for one in ahead[:FEW])
-        named.append(f"{more} more ({show_gpus(rest)} GPUs)")
+        named.append(f"{more} more ({counted_gpus(rest)})")
     click.echo(f"Position {position} in the queue" + (f", after {', '.join(named)}" if named else ""))
 
 
-def _unblock(answer: Mapping[str, Any]) -> None:
+def _unblock(answer: Mapping[str, Any], program: str, job: str) -> None:
     if answer["never"]:
-        click.echo("Never on this cluster as it is: its nodes could not hold it even if they were empty.")
+        click.echo("It cannot start on this cluster, even with every node empty.")
     remedies = answer["remedies"]
     if remedies:
-        click.echo("It would start if")
+        click.echo("To let it start, one of these is enough:")
         for remedy in remedies:
             click.echo(f"  - {remedy['text']}")
+            for command in (line for step in remedy["steps"] for line in commands(step, job)):
+                click.echo(f"      {program} {command}")
     else:
-        click.echo("No single change is known with which it would start.")
+        click.echo("No change was found that would let it start.")
     if not answer["complete"]:
-        click.echo("  (not everything was tried)")
+        click.echo("  (the search ended at its time limit; there may be others)")
     start = answer["start"]
     if start["earliest"]:
-        basis = {"declared": "declared run times", "past": "past run times"}.get(
-            start["basis"], start["basis"]
-        )
-        click.echo(f"Estimated start: {start['earliest']} to {start['latest']} (from {basis})")
+        first, last = (show_moment(moment(start[end])) for end in ("earliest", "latest"))
+        click.echo(f"Estimated start: {first} to {last} ({_BASIS[start['basis']]})")
     else:
-        click.echo(f"Estimated start: unknown. {start['unknown']}")
+        click.echo(f"Estimated start: unknown; {start['unknown']}")
+
+
+def commands(step: Mapping[str, Any], job: str) -> list[str]:
+    """What to type for one step of a remedy; nothing where no command does it, or its names are hidden."""
+    match step["kind"]:
+        case "quota" | "fair-share" | "limit" if step["resource"] == "gpu" and step["where"] == "default":
+            flag = "--limit" if step["kind"] == "limit" else "--quota"
+            known = all(queue["name"] for queue in step["whom"]) and len(step["whom"]) == 1
+            amount = f"{(step['before'] + step['count']) / 1000:g}"
+            return [f"{it['kind']} update {it['name']} {flag} {amount}" for it in step["whom"] if known]
+        case "uncordon":
+            return [f"node uncordon {step['where']}"]
+        case "taint":  # key=value:Effect, or key:Effect
+            gone = (
+                f"{it.partition(':')[0].partition('=')[0]}:{it.rpartition(':')[2]}-" for it in step["taints"]
+            )
+            return [f"node taint {step['where']} {' '.join(gone)}"]
+        case "resume":
+            return [f"resume {job}"]
+    return []
+
+
+_BASIS = {
+    "declared": "from --max-runtime of the running jobs",
+    "past": "from the runtimes of similar jobs",
+    "wait": "after the time to wait",
+}
+"""What an estimate is made of, in words."""
 
 
 def _all(session: Session, *, remedies: bool = False) -> None:
@@ -90,11 +125,11 @@ def _all(session: Session, *, remedies: bool = False) -> None:
     show(session, entries, lambda: _queue_table(session, entries, remedies))
 
 
-@click.command("queue", cls=Command, short_help="Who waits, in which order, for what?")
+@click.command("queue", cls=Command, short_help="List pending workloads in scheduling order.")
 @output_options
 @pass_session
 def queue(session: Session) -> None:
-    """All waiting workloads in the order in which they will be tried."""
+    """List pending workloads in the order in which the scheduler tries them, with their reasons."""
     _all(session)
 
 
@@ -112,7 +147,7 @@ def _queue_table(session: Session, entries: list[Any], remedies: bool) -> str:
         for entry in entries
     ]
     if not lines:
-        return "Nothing waits." if session.headers else ""
+        return "No pending jobs." if session.headers else ""
     header = (
         "POSITION",
         "NAME",
@@ -120,22 +155,22 @@ def _queue_table(session: Session, entries: list[Any], remedies: bool) -> str:
         "GPUS",
         "WAITING",
         "REASON",
-        *(("STARTS IF",) if remedies else ()),
+        *(("TO START IT",) if remedies else ()),
     )
     return table(header, lines, headers=session.headers)
 
 
 def _remedy(entry: Mapping[str, Any]) -> str:
-    """What was found for it, or behind whom it waits for the same."""
+    """A change that would let it start, or the job before it that waits for the same."""
     if entry.get("remedy"):
         return str(entry["remedy"]["text"])
     return f"after {entry['like']}" if entry.get("like") else ""
 
 
 def _until(reason: Any) -> str:
-    """When what it waits for is over, where the reason knows that."""
+    """The time until which the reason holds at most, if it has one."""
     until = (reason.get("numbers") or {}).get("until") if isinstance(reason, Mapping) else None
-    return f"{datetime.fromtimestamp(until / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}" if until else ""
+    return show_moment(until / 1000) if until else ""
 
 
 def _text(reason: Any) -> str:

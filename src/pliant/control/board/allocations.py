@@ -91,7 +91,7 @@ class Allocations:
     @property
     def _version(self) -> int:
         """Rises with every change, under every later server too."""
-        return self._state.epoch * 10**9 + self._state.cycles
+        return self._state.epoch * 10**9 + self._state.turns
 
     def _note_drains(self, identity: str, workload: Workload | None, tasks: list[Task], now: int) -> None:
         """Which devices living attempts have to leave, since when and until when."""

@@ -17,8 +17,8 @@ from pliant.control.state.state import State
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Desired
-from pliant.sched.shares.fair_share import Standing
-from pliant.sched.shares.standings import pending, standings
+from pliant.sched.plan import QueueStanding
+from pliant.sched.shares.standings import pending
 from pliant.sched.world.queue_tree import NOTHING, department_key
 from pliant.sched.world.state import World
 
@@ -39,10 +39,11 @@ class Publisher:
         if not (state.touched or state.told or state.moved):
             self.board = replace(old, cycles=state.cycles, cycle_us=took, at=now)
             return
+        world.settle()
         workloads = dict(old.workloads)
         for identity in sorted(state.told - state.touched):
             if identity in workloads:
-                workloads[identity] = self._told_anew(workloads[identity])
+                workloads[identity] = self._told_again(workloads[identity])
         for identity in sorted(state.touched):
             view = self._workload(identity)
             if view is None:
@@ -55,12 +56,8 @@ class Publisher:
             else:
                 self._nodes.pop(name, None)
         pools = tuple(world.pools[name] for name in sorted(world.pools))
-        asked = pending(world)
-        past_use = self._state.settings.past_use
-        standing = {
-            pool.name: standings(world, pool.name, asked.get(pool.name, {}), past_use) for pool in pools
-        }
-        lacking = _lacking(world, asked if len(pools) == 1 else pending(world, first=True))
+        standing = {(it.queue, it.pool): it for it in state.standings}
+        lacking = _lacking(world, pending(world, first=True))
         board = Board(
             version=old.version + 1,
             cluster=state.cluster,
@@ -77,7 +74,8 @@ class Publisher:
             priorities=tuple(state.priorities[name] for name in sorted(state.priorities)),
             settings=state.settings,
             faults=tuple(state.faults),
-            queue=tuple(state.verdicts),
+            queue=tuple(wid for wid in state.verdicts if waits(workloads.get(wid))),
+            protections={(it.project, it.pool): it for it in state.protections},
             cycles=state.cycles,
             cycle_us=took,
             at=now,
@@ -118,27 +116,22 @@ class Publisher:
         placed = next((task.carries or task.claims for task in tasks if task.carries or task.claims), None)
         node = known.world.nodes.get(placed.node) if placed is not None else None
         pool = known.world.pool_of(node.row) if node is not None else ""
-        safe = None
-        row = known.world.pools.get(pool)
-        starts = [task.started for task in tasks if task.started is not None]
-        if row is not None and row.min_runtime and starts and workload.preemptible:
-            safe = max(starts) + row.min_runtime
         return WorkloadView(
             workload=workload,
             project=project,
             department=known.world.departments.get(project.department),
             tasks=tuple(tasks),
             reason=reason,
-            position=verdict.position if verdict is not None else None,
             pool=pool,
-            safe_until=safe,
+            lacks=verdict is not None,
+            started=max((task.started for task in tasks if task.started is not None), default=None),
             progress=known.progress.get(identity),
         )
 
-    def _told_anew(self, view: WorkloadView) -> WorkloadView:
+    def _told_again(self, view: WorkloadView) -> WorkloadView:
         """The view with the newest verdict; nothing else of it has changed."""
         verdict = self._state.verdicts[view.workload.id]
-        return replace(view, reason=verdict.reason, position=verdict.position)
+        return replace(view, reason=verdict.reason)
 
     def _node(self, name: str) -> NodeView:
         world = self._state.world
@@ -162,22 +155,25 @@ class Publisher:
     def _queue(
         self,
         row: Department | Project,
-        standing: Mapping[str, Mapping[str, Standing]],
+        standing: Mapping[tuple[str, str], QueueStanding],
         lacking: Mapping[tuple[str, str], Resources],
     ) -> QueueView:
         world = self._state.world
         key = row.id if isinstance(row, Project) else department_key(row.id)
         uses = []
         for pool in sorted(world.pools):
+            due = standing.get((key, pool))
+            if due is None:  # newer than the newest plan
+                due = QueueStanding(key, pool, world.deserved(row.id, pool).gpu, 0)
             allocated, fixed = world.use(key, pool)
             uses.append(
                 PoolUse(
                     pool=pool,
-                    quota=world.deserved(row.id, pool).gpu,
+                    quota=due.quota,
                     allocated=allocated,
                     non_preemptible=fixed,
                     requested=allocated.plus(lacking.get((key, pool), NOTHING)),
-                    fair_share=standing[pool][key].fair.gpu,
+                    fair_share=due.fair_share,
                     past=world.past_uses.get((row.id, pool)) if isinstance(row, Project) else None,
                     past_whole=world.past_uses.get((WHOLE, pool)),
                     capacity=world.capacity.get(pool, NOTHING).gpu,
@@ -196,6 +192,11 @@ def _lacking(
             for key in world.path(project):
                 found[key, pool] = found.get((key, pool), NOTHING).plus(lacks)
     return found
+
+
+def waits(view: WorkloadView | None) -> bool:
+    """True for what is pending: nothing of it runs, and its owner wants it to."""
+    return view is not None and view.workload.desired is Desired.RUNNING and not view.running
 
 
 def alive(view: WorkloadView) -> bool:

@@ -13,6 +13,7 @@ from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology
 from pliant.model.workload import Phase, Task, TaskPhase, Workload
 from pliant.sched.settings import Settings
+from pliant.sched.shares.protection import Protection
 
 CLUSTER = "cluster"
 """Subject of events that concern all: changed settings, rows that contradict the rest."""
@@ -27,15 +28,10 @@ class WorkloadView:
     department: Department | None
     tasks: tuple[Task, ...]
     reason: Reason | None = None  # of the newest verdict, or of the last change while it runs
-    position: int | None = None  # in the queue, from 1, while it waits
     pool: str = ""  # node pool it is in
-    safe_until: int | None = None  # ms; end of its minimum run time
+    lacks: bool = False  # it has not all that it asked for: the reason is a verdict of the last cycle
+    started: int | None = None  # ms; when the newest of its live attempts started
     progress: Progress | None = None  # what its job reported last
-
-    @property
-    def reason_text(self) -> str:
-        """The reason in words; of what is over, the last ones about it."""
-        return self.reason.text if self.reason is not None else self.workload.phase_message
 
     @property
     def occupied(self) -> tuple[Placement, ...]:
@@ -126,10 +122,17 @@ class Board:
     priorities: tuple[PriorityClass, ...] = ()  # by name
     settings: Settings = field(default_factory=Settings)
     faults: tuple[str, ...] = ()  # rows that contradict the rest, a sentence each
-    queue: tuple[str, ...] = ()  # ids of waiting workloads in the order of the last cycle
+    queue: tuple[str, ...] = ()  # ids of pending workloads in the order of the last cycle
+    protections: Mapping[tuple[str, str], Protection] = field(default_factory=dict)  # by project and pool
     cycles: int = 0
     cycle_us: int = 0  # duration of the last cycle's decision, microseconds
     at: int = 0  # ms
+
+    def protection(self, view: WorkloadView) -> Protection | None:
+        """What keeps others from evicting it for some time after its start; None: nothing."""
+        if not view.workload.preemptible or view.started is None:
+            return None
+        return self.protections.get((view.project.id, view.pool))
 
     def named(self, project: str, name: str) -> WorkloadView | None:
         """The workload of that name in that project (id)."""

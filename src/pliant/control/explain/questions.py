@@ -3,29 +3,30 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pliant.control.board.fairness import Audit
+from pliant.control.decider.pieces import lean
+from pliant.control.decider.port import Known
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.explain.aside import aside
 from pliant.control.explain.lasting import PastRuns, known_for
 from pliant.control.explain.supposing import suppose
 from pliant.control.recording import Recorder
 from pliant.control.state.draft import Draft
-from pliant.control.state.state import State
 from pliant.model.event import EventKind
-from pliant.model.machine import Node
+from pliant.model.quantity import listed
+from pliant.model.reason import Cure, Estimate, Named
 from pliant.model.workload import Desired, Phase, Task, Workload
 from pliant.sched.explain.drain import Draining, drained
-from pliant.sched.explain.eta_model import Estimate, estimate
+from pliant.sched.explain.eta_model import estimate
 from pliant.sched.explain.eta_replay import foretell
 from pliant.sched.explain.never import never
-from pliant.sched.explain.remedies import Named, Remedy
-from pliant.sched.explain.trial import Change, Trial, narrowed
+from pliant.sched.explain.trial import Trial, narrowed
 from pliant.sched.explain.unblock import Unblocking
 from pliant.sched.explain.what_if import WhatIf, what_if
 from pliant.sched.plan import Verdict
-from pliant.sched.world.state import World
+from pliant.sched.shares.naming import workload_named
 
 if TYPE_CHECKING:
     from pliant.control.loop import Loop
@@ -49,10 +50,14 @@ ALL = 0.4
 """Seconds for the remedies of all that waits together."""
 
 REMEMBERED = 10_000
-"""Ms after which it is asked for anew what ran in the past."""
+"""Ms after which the past runs are read again."""
 
 LARGE = 3_000
 """Workloads beyond which nothing is played forward by the core."""
+
+
+Cures = tuple[Cure, ...]
+"""What must be done together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ class Unblocked:
     """What is said of one workload that waits, besides its reason."""
 
     never: bool  # the machines could not hold it even if they were empty
-    remedies: tuple[Remedy, ...]
+    remedies: tuple[Cures, ...]
     estimate: Estimate
     complete: bool  # False: the time was up before all kinds of remedy were looked at
     ahead: int = 0  # milli-GPUs that those before it in the queue wait for
@@ -72,7 +77,7 @@ class Suggested:
 
     first: str  # id
     like: tuple[str, ...]  # ids of those that wait behind it for the same
-    remedy: Remedy | None  # None: none was found in the time there is
+    remedy: Cures | None  # None: none was found in the time there is
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,79 +119,83 @@ class Questions:
         now = self._loop.clock.now()
         if not 0 <= now - self._past[0] < REMEMBERED:
             self._past = now, self._loop.store.ended()
-        ended = self._past[1]
-        return aside(self._loop, lambda state: _unblock(state, now, identity, ended, cost, full))
+        ended = [lean(row) for row in self._past[1]]
+        work = partial(_unblock, now=now, identity=identity, ended=ended, cost=cost, full=full)
+        return self._loop.question(work)
 
     def suggest(self) -> tuple[Suggested, ...]:
         """One remedy for each kind of what waits, in the order of the queue, as far as `ALL` goes."""
-        now = self._loop.clock.now()
-        return aside(self._loop, lambda state: _suggested(state, now))
+        return self._loop.question(partial(_suggested, now=self._loop.clock.now()))
 
     def what_if(self, said: Sequence[Mapping[str, Any]]) -> Supposed:
         """What would be different if all of that were so; see control.supposing for the words."""
         if not said:
-            raise BadRequest("Nothing is supposed.", "Name one change at least.")
-        now = self._loop.clock.now()
-        return aside(self._loop, lambda state: _what_if(state, now, said))
+            raise BadRequest("No change was given.", "Specify at least one change.")
+        return self._loop.question(partial(_what_if, now=self._loop.clock.now(), said=list(said)))
 
     def preview(self, nodes: Sequence[str], *, stop: bool) -> Drained:
         """What becomes of the work on nodes that are drained."""
-        now = self._loop.clock.now()
-        return aside(self._loop, lambda state: _drained(state, now, nodes, stop)[0])
+        return self._draining(nodes, stop)[0]
 
     def drain(self, nodes: Sequence[str], user: str, *, stop: bool) -> Drained:
         """Drain them: move what can move, let the rest run to its end or stop it."""
+        told, plan = self._draining(nodes, stop)
 
         def run(draft: Draft) -> Drained:
-            told, plan = _drained(self._loop.state, draft.now, nodes, stop)
-            for row in plan.change.puts:
-                if isinstance(row, Node | Task):
-                    draft.put(row)
+            world = self._loop.world
             for name in nodes:
-                what = f"{user} drains {name}: {len(plan.moves)} move, {len(plan.waits) or 'none'} stay"
-                draft.event(f"node/{name}", EventKind.UPDATED, f"{what}, {len(plan.stops)} stop.", who=user)
+                if name not in world.nodes:  # it went away meanwhile
+                    raise NotFound(f"There is no node {name!r}.", "See them with: pliant node list")
+                draft.put(replace(world.nodes[name].row, draining=True))
+                counts = f"{len(plan.moves)} move, {len(plan.waits)} run to their end, {len(plan.stops)} stop"
+                draft.event(f"node/{name}", EventKind.UPDATED, f"Drained by {user}: {counts}.", who=user)
+            for row in plan.change.puts:
+                task = world.tasks.get(row.key) if isinstance(row, Task) else None
+                if task is not None and task.claims is not None and task.claims.node in nodes:
+                    draft.put(replace(task, claims=None))
             for wid in (*plan.moves, *plan.stops):
-                text = f"Leaves {', '.join(nodes)}, which {user} drains."
+                text = f"Evicted from {listed(nodes)}: drained by {user}."
                 draft.event(wid, EventKind.STOPPING, text, who=user)
             return told
 
         return self._loop.call(run)
 
+    def _draining(self, nodes: Sequence[str], stop: bool) -> tuple[Drained, Draining]:
+        return self._loop.question(
+            partial(_drained, now=self._loop.clock.now(), nodes=tuple(nodes), stop=stop)
+        )
 
-def _drained(state: State, now: int, nodes: Sequence[str], stop: bool) -> tuple[Drained, Draining]:
+
+def _drained(state: Known, now: int, nodes: Sequence[str], stop: bool) -> tuple[Drained, Draining]:
     world = state.world
     for name in nodes:
         if name not in world.nodes:
             raise NotFound(f"There is no node {name!r}.", "See them with: pliant node list")
     plan = drained(world, now, state.settings, nodes, stop=stop)
     told = tuple(
-        (named(world, wid), what)
+        (workload_named(world, wid), what)
         for what, wids in (("moves", plan.moves), ("waits", plan.waits), ("stops", plan.stops))
         for wid in wids
     )
     return Drained(tuple(nodes), told), plan
 
 
-def _what_if(state: State, now: int, said: Sequence[Mapping[str, Any]]) -> Supposed:
+def _what_if(state: Known, now: int, said: Sequence[Mapping[str, Any]]) -> Supposed:
     world = state.world
     change = suppose(world, now, state.settings, said)
     found = what_if(world, now, state.settings, change)
-    ended = {row.id: named(world, row.id) for row in change.drops if isinstance(row, Workload)}
+    ended = {row.id: workload_named(world, row.id) for row in change.drops if isinstance(row, Workload)}
     Trial(world, now, state.settings).apply(change)  # so that what is new has its name
     names = {
-        it.workload: named(world, it.workload) for it in found.differences if it.workload in world.workloads
+        it.workload: workload_named(world, it.workload)
+        for it in found.differences
+        if it.workload in world.workloads
     }
     return Supposed(found, {**ended, **names})
 
 
-def named(world: World, wid: str) -> Named:
-    row = world.workloads[wid]
-    project = world.projects.get(row.project)
-    return Named(row.name, row.project, project.name if project is not None else row.project)
-
-
 def _unblock(
-    state: State, now: int, identity: str, ended: Sequence[Workload], cost: int, full: bool
+    state: Known, now: int, identity: str, ended: Sequence[Workload], cost: int, full: bool
 ) -> Unblocked | None:
     row = state.world.workloads.get(identity)
     if row is None or row.desired is Desired.DELETED:
@@ -203,23 +212,24 @@ def _unblock(
         world, now, state.settings, identity, tries=tries, enough=20 if full else KINDS, deep=deep
     )
     found = search.run(verdict.reason)
-    remedies = tuple(_told(remedy) for remedy in found)
+    remedies = tuple(remedy.steps for remedy in found)
     known = known_for(state.world, PastRuns([*state.world.workloads.values(), *ended]))
     when: Estimate | None = None
-    waits = next((remedy.count for remedy in found if remedy.kind == "wait"), None)
+    waits = next((remedy.cure.count for remedy in found if remedy.kind == "wait"), None)
     if waits is not None:
-        when = Estimate(now + waits, now + waits + 60_000, "time that must pass")
+        when = Estimate(now + waits, now + waits + 60_000, "wait")
     elif full and len(state.world.workloads) <= LARGE:
         when = foretell(state.world, now, state.settings, identity, known, PLAYED // cost)
     if when is None:
         when = estimate(state.world, now, identity, known)
     impossible = never(state.world, now, state.settings, identity)
     before = (wid for wid, other in state.verdicts.items() if other.position < verdict.position)
-    ahead = sum(state.world.need(wid).lacks.gpu for wid in before if wid in state.world.wanting)
+    needs = [state.world.need(wid) for wid in before if wid in state.world.wanting]
+    ahead = sum(need.lacks.gpu for need in needs if not need.holds)
     return Unblocked(impossible, remedies, when, search.trial.tries > 0, ahead)
 
 
-def _suggested(state: State, now: int) -> tuple[Suggested, ...]:
+def _suggested(state: Known, now: int) -> tuple[Suggested, ...]:
     """Those that wait for the same share one search, which is about the first of them."""
     until = time.monotonic() + ALL
     world, verdicts = state.world, state.verdicts
@@ -234,17 +244,11 @@ def _suggested(state: State, now: int) -> tuple[Suggested, ...]:
         world = narrowed(world, [wids[0] for wids in kinds])
     found: list[Suggested] = []
     for wids in kinds:
-        remedy: Remedy | None = None
+        remedy: Cures | None = None
         if time.monotonic() < until:
             verdict = verdicts[wids[0]]
             deep = verdict.position > DEEP
             search = Unblocking(world, now, state.settings, wids[0], tries=4, enough=1, deep=deep)
-            remedy = next((_told(it) for it in search.run(verdict.reason)), None)
+            remedy = next((it.steps for it in search.run(verdict.reason)), None)
         found.append(Suggested(wids[0], tuple(wids[1:]), remedy))
     return tuple(found)
-
-
-def _told(remedy: Remedy) -> Remedy:
-    """The same without the rows that were tried: they are of no use to anybody else."""
-    after = tuple(replace(step, change=Change(), less=()) for step in remedy.after)
-    return replace(remedy, change=Change(), less=(), after=after)

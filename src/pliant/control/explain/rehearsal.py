@@ -1,9 +1,9 @@
 """What the scheduler would do with a workload that nobody has submitted."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from pliant.control.state.state import State
+from pliant.control.decider.port import Known
 from pliant.model.machine import Placement
 from pliant.model.reason import Reason
 from pliant.model.workload import Task, Workload
@@ -21,20 +21,12 @@ class Rehearsal:
     disrupted: tuple[Decision, ...]  # what others would lose or be moved for it
 
 
-def rehearse(state: State, guest: Workload, tasks: Sequence[Task], now: int) -> Rehearsal:
-    """Decide with `guest` in the world for a moment. The world, the loop thread's own, is left as it was."""
-    guest = replace(guest, serial=state.serial + 1)
-    world = state.world
-    world.put(guest)
-    try:
-        for task in tasks:
-            world.put(task)
-        plan = decide(world, now, state.settings)
-    finally:
-        for task in tasks:
-            if task.key in world.tasks:
-                world.drop(task)
-        world.drop(guest)
+def rehearse(known: Known, guest: Workload, tasks: Sequence[Task], now: int) -> Rehearsal:
+    """Decide with `guest` in the world, which is a copy."""
+    known.world.put(guest)
+    for task in tasks:
+        known.world.put(task)
+    plan = decide(known.world, now, known.settings)
     placements = tuple(
         (task.name, task.claims)
         for task in plan.tasks

@@ -70,7 +70,7 @@ def _one(world: World, now: int, settings: Settings, entry: Mapping[str, Any], n
             row = _workload(world, entry)
             return Change((replace(row, priority=_count(entry, "to")),))
         case _:
-            raise BadRequest(f"{kind!r} cannot be supposed.", f"Choose one of {', '.join(KINDS)}.")
+            raise BadRequest(f"Unknown change {kind!r}.", f"Choose one of {', '.join(KINDS)}.")
 
 
 def _count(entry: Mapping[str, Any], field: str, default: int | None = None, unit: int = 1) -> int:
@@ -130,7 +130,9 @@ def _submit(world: World, now: int, entry: Mapping[str, Any], number: int) -> Ch
     project = _project(world, str(entry.get("project", "")))
     gpus = _count(entry, "gpus", 0, 1000)
     if gpus > 1000 and gpus % 1000:
-        raise BadRequest(f"submit: {gpus / 1000:g} GPUs cannot be had.", "Ask for whole ones or less than 1.")
+        raise BadRequest(
+            f"Invalid number of GPUs {gpus / 1000:g}.", "Request whole GPUs, or a part of one below 1."
+        )
     devices, portion = (gpus // 1000, 1000) if gpus >= 1000 or not gpus else (1, gpus)
     tasks = max(1, _count(entry, "tasks", 1))
     priority = _count(entry, "priority", PRIORITIES["low"])

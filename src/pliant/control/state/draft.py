@@ -57,6 +57,7 @@ class Draft:
                 reason.numbers if reason else (),
                 decision,
                 attempt,
+                reason.names if reason else (),
             )
         )
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from pliant.control.state.draft import Draft
 from pliant.control.state.marks import Marks
+from pliant.control.state.retries import describe_exit, task_ended
 from pliant.control.state.state import State
-from pliant.control.state.transitions import describe_exit, task_ended, time_limit
+from pliant.control.state.transitions import time_limit
 from pliant.model.event import EventKind
 from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, Fact, NodeLost, NodeSeen
 from pliant.model.machine import Placement
@@ -88,10 +89,10 @@ class FactBook:
             self._state.put(draft, replace(row, exit=end))
         if task is None or workload is None:
             return
+        after, what_follows = task_ended(task, workload, end, self._state.settings)
         words = f"{attempt.task} {describe_exit(end)}"
-        after = task_ended(task, workload, end, self._state.settings)
-        if after.retry_at is not None:
-            words += f"; next try in {format_duration(after.retry_at - end.at)}"
+        if what_follows:
+            words += f"; {what_follows}"
         if not end.stopped:
             self._state.last_words[attempt.workload] = words + "."
         self._state.put(draft, after)
@@ -128,21 +129,19 @@ class FactBook:
                     reason = PlaceLost(name)
                     self._state.put(draft, replace(task, claims=None))
                     self._state.reasons[task.workload] = reason
-                    draft.event(task.workload, EventKind.STOPPING, reason.text, reason=reason)
+                    draft.event(task.workload, EventKind.STOPPING, reason.text(draft.now), reason=reason)
 
     def timers(self, draft: Draft) -> None:
         """What is due because time has passed: limits on running time, deletion after the end."""
         due: list[int] = []
-        for workload in list(self._state.world.workloads.values()):
-            if workload.phase is not Phase.RUNNING and workload.ttl is None:
-                continue  # most of them, in a long history
+        for workload in [self._state.world.workloads[identity] for identity in sorted(self._state.timed)]:
             if workload.desired is Desired.DELETED:
                 continue
             if workload.phase.final and workload.ttl is not None and workload.completed is not None:
                 at = workload.completed + workload.ttl
                 if at <= draft.now:
                     self._state.put(draft, replace(workload, desired=Desired.DELETED))
-                    why = f"Deleted {format_duration(workload.ttl)} after its end, as submitted."
+                    why = f"Deleted {format_duration(workload.ttl)} after its end, as requested at submit."
                     draft.event(workload.id, EventKind.DELETED, why, who="server")
                 else:
                     due.append(at)
@@ -156,7 +155,7 @@ class FactBook:
             at = workload.phase_since + limit - workload.running_ms
             if at <= draft.now:
                 self._state.put(draft, replace(workload, desired=Desired.STOPPED))
-                why = f"Stopped after the {format_duration(limit)} that {owner} allows."
+                why = f"Suspended after {format_duration(limit)}: the time limit of {owner}."
                 draft.event(workload.id, EventKind.SUSPENDED, why, who="server")
             else:
                 due.append(at)

@@ -8,7 +8,7 @@ from pliant.model.event import EventKind
 from pliant.model.order import Order, Resize, Start, Stop
 from pliant.model.reason import Preempted
 from pliant.model.workload import Attempt
-from pliant.sched.plan import Decision, Plan, Verb
+from pliant.sched.plan import Decision, Plan, Verb, Verdict
 
 _KINDS = {
     Verb.PLACE: EventKind.STARTED,
@@ -39,15 +39,20 @@ def _preempted(decision: Decision, plan: Plan) -> tuple[str, ...]:
     return tuple(name for name in decision.tasks if name in gone)
 
 
-def record_plan(state: State, plan: Plan, draft: Draft) -> list[Order]:
-    """Put the plan's rows and history into the draft; the orders to send after the commit."""
-    prefix = f"{state.epoch}.{state.cycles}"
+def record_plan(state: State, plan: Plan, draft: Draft, number: int) -> list[Order]:
+    """Put the plan's rows and history into the draft; the orders to send after the commit.
+
+    `number` is that of the ask which it answers.
+    """
+    prefix = f"{state.epoch}.{number}"
+    if (plan.standings, plan.protections) != (state.standings, state.protections):
+        state.standings, state.protections, state.moved = plan.standings, plan.protections, True
 
     def cause(index: int) -> str:
         return f"{prefix}.{index}" if index >= 0 else prefix
 
     for index, decision in enumerate(plan.decisions):
-        lost, words = _preempted(decision, plan), decision.reason.text
+        lost, words = _preempted(decision, plan), decision.reason.text(draft.now)
         draft.event(
             decision.workload,
             EventKind.PREEMPTED if lost else event_kind(decision),
@@ -83,16 +88,27 @@ def record_plan(state: State, plan: Plan, draft: Draft) -> list[Order]:
 
 
 def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
-    """Keep the newest verdict of each waiting workload; history gets a line when its kind changes."""
-    before = state.verdicts
-    state.verdicts = {verdict.workload: verdict for verdict in plan.verdicts}
-    for identity, verdict in state.verdicts.items():
+    """Keep the newest verdict of each waiting workload; history gets a line when its kind changes.
+
+    Thousands wait for the same few reasons: each pair of reasons is compared once.
+    """
+    before, after, there = state.verdicts, dict[str, Verdict](), state.world.workloads
+    alike: dict[tuple[int, int], bool] = {}
+    for verdict in plan.verdicts:
+        identity, reason, position = verdict
+        if identity not in there:
+            continue  # it has gone since the plan was asked for
+        after[identity] = verdict
         old = before.get(identity)
-        if old is None or old.reason.code != verdict.reason.code:
-            draft.event(identity, EventKind.PENDING, verdict.reason.text, reason=verdict.reason)
+        if old is None or old.reason.code != reason.code:
+            draft.event(identity, EventKind.PENDING, reason.text(draft.now), reason=reason)
             state.touched.add(identity)
-        elif old != verdict:
+            continue
+        pair = id(old.reason), id(reason)
+        same = alike.get(pair)
+        if same is None:
+            same = alike[pair] = old.reason == reason
+        if not same or old.position != position:
             state.told.add(identity)
-    for identity in before:
-        if identity not in state.verdicts:
-            state.touched.add(identity)
+    state.verdicts = after
+    state.touched.update(identity for identity in before if identity not in after)

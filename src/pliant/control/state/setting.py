@@ -99,16 +99,16 @@ SETTINGS = (
     Setting(
         "consolidation_victims",
         "consolidation",
-        "most workloads that are moved to make room for one",
+        "most workloads that are moved to place one",
         Unit.COUNT,
         least=-1,
         special="no bound",
     ),
-    Setting("victims", "victims", "who loses first", Unit.WORD, words=("least", "youngest")),
+    Setting("victims", "victims", "which victims are chosen first", Unit.WORD, words=("least", "youngest")),
     Setting(
         "stale_grace",
         "stale-grace",
-        "how long the rest of a broken gang is kept",
+        "grace period for the remaining tasks of a broken gang",
         Unit.TIME,
         least=-1,
         most=YEAR,
@@ -117,7 +117,7 @@ SETTINGS = (
     Setting(
         "past_use",
         "past-use",
-        "how strongly past use lowers the share over quota",
+        "how much past use lowers the share over quota",
         Unit.FACTOR,
         most=1_000_000,
         special="off",
@@ -133,7 +133,7 @@ SETTINGS = (
     Setting(
         "past_use_half_life",
         "past-use-half-life",
-        "use so long ago counts half",
+        "age after which past use counts half",
         Unit.TIME,
         most=YEAR,
         special="all alike",
@@ -141,7 +141,7 @@ SETTINGS = (
     Setting(
         "ageing",
         "ageing",
-        "waiting so long counts as one step of priority in the project's order",
+        "pending time that counts as one step of priority within the project",
         Unit.TIME,
         most=YEAR,
         special="off",
@@ -150,7 +150,7 @@ SETTINGS = (
     Setting(
         "reservation",
         "reservation",
-        "a waiting gang of so many GPUs reserves what gets free",
+        "size from which a pending gang reserves GPUs that get free",
         Unit.GPUS,
         special="off",
     ),
@@ -162,14 +162,25 @@ SETTINGS = (
         least=-1,
         special="no bound",
     ),
-    Setting("churn_window", "churn-window", "of the churn budget", Unit.TIME, least=1000, most=YEAR),
-    Setting("grow_every", "grow-every", "between two growths that need a restart", Unit.TIME, most=YEAR),
-    Setting("grow_window", "grow-window", "resizes within this double that wait", Unit.TIME, most=YEAR),
-    Setting("grow_wait_max", "grow-wait-max", "up to this", Unit.TIME, most=YEAR),
+    Setting("churn_window", "churn-window", "period of the churn budget", Unit.TIME, least=1000, most=YEAR),
     Setting(
-        "retry_base", "retry-base", "pause after the first failed start; doubles", Unit.TIME, 100, most=YEAR
+        "grow_every", "grow-every", "least time between two growths that need a restart", Unit.TIME, most=YEAR
     ),
-    Setting("retry_max", "retry-max", "longest pause after failed starts", Unit.TIME, 100, most=YEAR),
+    Setting(
+        "grow_window", "grow-window", "period in which each resize doubles that time", Unit.TIME, most=YEAR
+    ),
+    Setting(
+        "grow_wait_max",
+        "grow-wait-max",
+        "longest time between two growths that need a restart",
+        Unit.TIME,
+        most=YEAR,
+    ),
+    Setting(
+        "retry_base", "retry-base", "backoff after the first failure; doubles", Unit.TIME, 100, most=YEAR
+    ),
+    Setting("retry_max", "retry-max", "longest backoff after failures", Unit.TIME, 100, most=YEAR),
+    Setting("keep_deleted", "keep-deleted", "how long files of deleted jobs are kept", Unit.TIME, most=YEAR),
 )
 BY_FIELD = {setting.field: setting for setting in SETTINGS}
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from pliant.control.decider.port import News
 from pliant.control.ports import Remembered, Row, Saved
-from pliant.control.recording import News
 from pliant.control.state.draft import Draft
 from pliant.control.state.marks import Marks
 from pliant.control.state.marks import restored as restored_marks
@@ -16,8 +16,9 @@ from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
 from pliant.model.reason import Reason
 from pliant.model.workload import Attempt, AttemptId, Desired, Phase, Task, Workload
-from pliant.sched.plan import Verdict
+from pliant.sched.plan import QueueStanding, Verdict
 from pliant.sched.settings import Settings
+from pliant.sched.shares.protection import Protection
 from pliant.sched.world.rows import of_world
 from pliant.sched.world.state import World
 
@@ -33,15 +34,21 @@ class State:
         self.attempts: dict[AttemptId, Attempt] = {}  # those not known to have ended
         self.reasons: dict[str, Reason] = {}  # workload id -> reason of the last decision about it
         self.verdicts: dict[str, Verdict] = {}  # workload id -> why it waits, by the last cycle
+        self.standings: tuple[QueueStanding, ...] = ()  # of the last plan
+        self.protections: tuple[Protection, ...] = ()  # likewise
         self.last_words: dict[str, str] = {}  # workload id -> how its last attempt ended
         self.progress: dict[str, Progress] = {}  # workload id -> what its job reported last
         self.priorities: dict[str, PriorityClass] = {}  # by name
         self.marks: dict[str, Marks] = {}  # what people set on nodes, also on those that are away
         self.faults: list[str] = []  # rows that contradict the rest, as far as that has been told
         self.epoch = 0
-        self.cycles = 0
+        self.turns = 0  # of the loop
+        self.cycles = 0  # asks of the decider
         self.serial = 0  # of the newest workload
         self.touched: set[str] = set()  # workloads of which something changed in this cycle
+        self.timed: set[str] = (
+            set()
+        )  # workloads with which time alone does something: they run, or have a ttl
         self.told: set[str] = set()  # waiting workloads whose verdict changed in place or numbers only
         self.vacated: set[tuple[AttemptId, str]] = set()  # devices that attempts left alive, since last told
         self.shaken: set[str] = set()  # nodes, also gone ones, of which something changed in this cycle
@@ -63,6 +70,7 @@ class State:
         self.marks = restored_marks(saved.settings)
         self.serial = max(self.serial, int(saved.settings.get("serial", "0")))
         self.touched = set(self.world.workloads)
+        self.timed = {row.id for row in self.world.workloads.values() if _timed(row)}
         self.shaken |= set(self.world.nodes)
         self.moved = True
 
@@ -93,6 +101,7 @@ class State:
                     self.attempts[row.id] = row
             case Workload():
                 self.touched.add(row.id)
+                (self.timed.add if not gone and _timed(row) else self.timed.discard)(row.id)
             case Task():
                 self.touched.add(row.workload)
                 self._shake(row)
@@ -170,3 +179,7 @@ class State:
                 memory.pop(identity, None)
             gone.append(workload)
         return gone
+
+
+def _timed(row: Workload) -> bool:
+    return row.phase is Phase.RUNNING or row.ttl is not None

@@ -3,56 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pliant.model.workload import ELASTICDL, Desired, Exit, Kind, Phase, Task, TaskGroup, TaskPhase, Workload
-from pliant.sched.settings import Settings
+from pliant.model.workload import Desired, Kind, Phase, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched.world.subgroups import Level, tree
-
-NOT_STARTABLE = (126, 127)
-"""Exit codes by which a supervisor says that a command cannot be run: trying again is no use."""
-
-SIGKILL = 9
-
-SHORT_LIFE = 10_000
-"""An attempt that was lost sooner than this (ms) waits a tenth of `retry_base` before the next one."""
-
-
-def task_ended(task: Task, workload: Workload, end: Exit, settings: Settings) -> Task:
-    """The task after its present attempt ended. Claims stay where the scheduler wants it to go on."""
-    idle = replace(task, carries=None, started=None, phase=TaskPhase.WAITING)
-    if end.stopped or workload.desired is not Desired.RUNNING:
-        return idle
-    if end.lost or _relaunched(workload, end):
-        lived = end.at - task.started if task.started is not None else 0
-        return replace(idle, retry_at=None if lived >= SHORT_LIFE else end.at + settings.retry_base // 10)
-    if end.succeeded:
-        if workload.restart:
-            return idle
-        return replace(idle, phase=TaskPhase.SUCCEEDED, claims=None, retry_at=None)
-    failures = task.failures + 1
-    hopeless = (end.error and end.code in NOT_STARTABLE) or (end.oom and workload.framework == ELASTICDL)
-    if failures > workload.backoff_limit or hopeless:
-        return replace(idle, phase=TaskPhase.FAILED, claims=None, failures=failures, retry_at=None)
-    wait = min(settings.retry_base << min(failures - 1, 20), settings.retry_max)
-    return replace(idle, claims=None, failures=failures, retry_at=end.at + wait)
-
-
-def _relaunched(workload: Workload, end: Exit) -> bool:
-    """ElasticDL's rule: who was killed from outside comes back; an error and want of memory would recur."""
-    killed = end.signal == SIGKILL or end.code == 128 + SIGKILL
-    return workload.framework == ELASTICDL and killed and not end.oom
-
-
-def describe_exit(end: Exit) -> str:
-    """One clause for people: how an attempt ended."""
-    if end.error:
-        return f"could not be started: {end.error}"
-    if end.lost:
-        return "was lost: nothing of it lives and nobody saw it end"
-    how = f"by signal {end.signal}" if end.signal is not None else f"with exit code {end.code}"
-    if end.oom:
-        return f"was killed by the kernel, which was out of memory (it ended {how})"
-    said = f" ({end.note})" if end.note else ""
-    return f"stopped as told, ended {how}" if end.stopped else f"ended {how}{said}"
 
 
 def phase_of(workload: Workload, tasks: Sequence[Task]) -> Phase:

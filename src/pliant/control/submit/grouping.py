@@ -8,8 +8,8 @@ from pliant.control.submit.submission import (
     Distribution,
     GroupAsk,
     Submission,
-    check_image,
     check_name,
+    launch_of,
     priority_of,
     request_of,
 )
@@ -37,8 +37,9 @@ def _group(ask: GroupAsk) -> TaskGroup:
     most = ask.tasks if ask.most is None else ask.most
     if not 0 <= least <= ask.tasks <= most <= MOST_TASKS or most < 1:
         raise BadRequest(
-            f"At least {least}, asked for {ask.tasks}, at most {most} tasks of {ask.name}: that cannot be.",
-            f"minReplicas is not above replicas, maxReplicas not below, up to {MOST_TASKS}.",
+            f"Task counts of {ask.name} must satisfy min ≤ requested ≤ max; "
+            f"got {least}, {ask.tasks}, {most}.",
+            f"These are minReplicas, replicas and maxReplicas, at most {MOST_TASKS}.",
         )
     group = TaskGroup(
         ask.name,
@@ -46,7 +47,7 @@ def _group(ask: GroupAsk) -> TaskGroup:
         min=least,
         wanted=ask.tasks,
         max=most,
-        launch=check_image(ask.each.launch),
+        launch=launch_of(ask.each),
         parent=ask.parent,
         within=named_within(ask.each.placing),
     )

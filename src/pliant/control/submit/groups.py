@@ -9,9 +9,10 @@ from pliant.control.submit.submission import (
     MEMORY_ALONE,
     Distribution,
     Submission,
-    check_image,
+    launch_of,
     request_of,
 )
+from pliant.control.submit.variables import Sealed
 from pliant.model.workload import ELASTICDL, Kind, Request, TaskGroup
 
 LEADERS = {"PyTorch": "master", "TF": "master", "XGBoost": "master", "MPI": "launcher", "JAX": ""}
@@ -44,6 +45,16 @@ def leader_of(ask: Submission) -> str:
     return LEADERS[chosen.framework]
 
 
+def variables_of(ask: Submission) -> Sealed:
+    """The values of its variables by task group; under "" those of all groups that have none of their own."""
+    found = {"": ask.variables}
+    if (chosen := ask.distribution) is not None:
+        found |= {group.name: group.each.variables for group in chosen.groups}
+        if chosen.leader is not None:
+            found[leader_of(ask)] = chosen.leader.variables
+    return found
+
+
 def _check_elastic(ask: Submission, request: Request) -> None:
     if ask.distribution is not None:
         raise BadRequest(
@@ -68,7 +79,7 @@ def _runs(ask: Submission, request: Request) -> TaskGroup | None:
     runs, at_once = 1 if ask.runs is None else ask.runs, 1 if ask.at_once is None else ask.at_once
     if not 1 <= runs <= MOST_TASKS or at_once < 1:
         raise BadRequest(
-            f"{runs} runs, {at_once} at once: that cannot be.", f"Ask for 1 or more, {MOST_TASKS} at most."
+            f"Invalid number of runs {runs}, {at_once} at once.", f"Request 1 to {MOST_TASKS} of each."
         )
     if at_once > runs:
         raise BadRequest(
@@ -124,7 +135,7 @@ def _distributed(ask: Submission, chosen: Distribution, request: Request) -> tup
     if chosen.framework == "MPI":
         lead = Request(cpu=CPU_ALONE, memory=MEMORY_ALONE)
     if chosen.leader is not None:
-        lead, launch = request_of(chosen.leader), check_image(chosen.leader.launch)
+        lead, launch = request_of(chosen.leader), launch_of(chosen.leader)
         own = of_its_own(own, chosen.leader)
     return (replace(own, request=lead, launch=launch), workers)
 
@@ -145,7 +156,7 @@ def _bounds(chosen: Distribution) -> tuple[int, int]:
         )
     if not (0 if alone else 1) <= least <= chosen.workers <= most <= MOST_TASKS:
         raise BadRequest(
-            f"At least {least}, asked for {chosen.workers}, at most {most} workers: that cannot be.",
-            f"minReplicas is 1 or more and not above the workers, maxReplicas not below, up to {MOST_TASKS}.",
+            f"Worker counts must satisfy min ≤ requested ≤ max; got {least}, {chosen.workers}, {most}.",
+            f"These are minReplicas (1 or more), workers and maxReplicas, at most {MOST_TASKS}.",
         )
     return least, most

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pliant.control.errors import BadRequest
+from pliant.control.state.retries import ENDLESS
 from pliant.control.submit.placing import Placing
+from pliant.control.submit.variables import Variables, check_variables
 from pliant.model.quantity import GPU, format_bytes, format_gpus
 from pliant.model.reason import Reason
 from pliant.model.workload import (
@@ -98,6 +100,7 @@ class Submission:
     category: str = ""
     source: str = "CLI"
     fields: Mapping[str, Any] = field(default_factory=dict)  # attributes of the Workload, as they are
+    variables: Variables = field(default_factory=Variables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ def request_of(ask: Submission) -> Request:
     if ask.gpus is not None:
         if ask.gpus < 0 or (ask.gpus == 0 and ask.portion is None and ask.gpu_memory is None):
             raise BadRequest(
-                f"{format_gpus(ask.gpus)} is no number of GPUs to ask for.",
+                f"A job cannot ask for {ask.gpus // GPU} GPUs.",
                 "Ask for 1 or more, for a fraction such as 0.5, or leave it out for a workload without GPUs.",
             )
         if ask.gpus < GPU:
@@ -162,6 +165,11 @@ def request_of(ask: Submission) -> Request:
                 "Ask for at least 100M.",
             )
         devices = max(devices, 1)
+        if devices > 1:
+            raise BadRequest(
+                "Several GPUs can be shared by portion only.",
+                "Ask for a portion of each, or for memory of one GPU.",
+            )
     for limit, least, what in (
         (ask.portion_limit, portion, "portion"),
         (ask.gpu_memory_limit, ask.gpu_memory or 0, "GPU memory"),
@@ -210,7 +218,7 @@ def backoff_of(ask: Submission) -> int:
         return ask.backoff_limit
     if ask.distribution is not None and ask.distribution.framework == ELASTICDL:
         return 0
-    return {Kind.WORKSPACE: 0, Kind.INFERENCE: 2**31}.get(ask.kind, 6)
+    return {Kind.WORKSPACE: 0, Kind.INFERENCE: ENDLESS}.get(ask.kind, 6)
 
 
 def check_times(row: Workload) -> None:
@@ -223,13 +231,18 @@ def check_times(row: Workload) -> None:
         raise BadRequest("The longest run time is below a second.", "Say how long it runs at most.")
 
 
-def check_image(launch: Launch) -> Launch:
-    if not launch.image.strip():
-        raise BadRequest("-i, --image must be set.", "Name the image to run.")
-    for key, _ in launch.env:
-        if not key or "=" in key or "\0" in key:
-            raise BadRequest(f"{key!r} cannot be the name of an environment variable.", "Use NAME=value.")
-    return replace(launch, image=launch.image.strip())
+def launch_of(ask: Submission) -> Launch:
+    """How each task is started, checked, with the names of its variables."""
+    launch = ask.launch
+    if not (launch.image.strip() or launch.command or launch.args):
+        raise BadRequest("-i, --image must be set.", "Name an image, or a command: submit NAME -- COMMAND...")
+    check_variables(ask.variables)
+    return replace(
+        launch,
+        image=launch.image.strip(),
+        variables=tuple(name for name, _ in ask.variables.given),
+        captured=tuple(name for name, _ in ask.variables.captured),
+    )
 
 
 def check_ports(ask: Submission) -> tuple[Port, ...]:

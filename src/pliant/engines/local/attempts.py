@@ -10,22 +10,26 @@ from typing import Any
 
 from pliant.control.fractions import Fractions, HandedOut, Held, How
 from pliant.control.ports import Halt
+from pliant.control.submit.variables import Variables
 from pliant.engines.local import processes
 from pliant.engines.local.distributed import files, ports_needed
-from pliant.engines.local.environment import Site, allocation, document
+from pliant.engines.local.environment import NoFolder, Site, allocation, document
 from pliant.engines.local.images.catalogue import Catalogue, CatalogueError
 from pliant.engines.local.layout import VERSION, Folder, Layout, read_json, write, write_json
 from pliant.engines.local.living import Living
 from pliant.engines.local.rendezvous import NoPort, Rendezvous
 from pliant.engines.local.resizing import Resizing
+from pliant.engines.local.sealed import EnvironmentLost, SealedFolder
 from pliant.engines.local.supervisor import spawn
+from pliant.engines.local.trash import Trash
 from pliant.model.machine import Node
 from pliant.model.order import Resize, Start, Stop
-from pliant.model.workload import AttemptId, Exit
+from pliant.model.workload import AttemptId, Exit, Workload
 
 log = logging.getLogger(__name__)
 
 FITS_SECONDS = 0.2  # between two looks whether a task has come down to what it may use
+NOT_STARTABLE = 126  # exit code of what no further attempt could start either, as of shells and supervisors
 LOCK_SECONDS = 2.0  # for another server that holds the lock of an attempt it has not claimed yet
 
 
@@ -56,6 +60,8 @@ class Attempts:
         self._closed, self._means = closed, means
         self._halt, self._clock = means.halt, means.clock
         self.rendezvous = Rendezvous(layout)
+        self.sealed = SealedFolder(layout.state)
+        self.trash = Trash(layout)
         self.resizing = Resizing(layout, living)
 
     def start(self, order: Start) -> None:
@@ -68,10 +74,13 @@ class Attempts:
                 self._settle(attempt, folder)
                 return
             self._end_earlier(attempt)
-            what = self._prepare(order, folder)
+            what, env = self._prepare(order, folder)
             self._halt("ordered")
             lock = self._take_lock(folder)
-        except (CatalogueError, NoPort) as error:
+        except (CatalogueError, EnvironmentLost, NoFolder) as error:
+            self._refuse(attempt, str(error), NOT_STARTABLE)
+            return
+        except NoPort as error:
             self._refuse(attempt, str(error))
             return
         except (OSError, ValueError) as error:
@@ -88,7 +97,7 @@ class Attempts:
             claimed = folder.claim(self._claim(attempt))
             if claimed:
                 self._halt("claimed")
-                answer = self._spawn(attempt, folder, what, lock)
+                answer = self._spawn(attempt, folder, what, env, lock)
                 self._halt("forked")
         except (OSError, ValueError) as error:
             trouble = (
@@ -187,8 +196,10 @@ class Attempts:
 
     # ---- steps of a start ----
 
-    def _prepare(self, order: Start, folder: Folder) -> dict[str, Any]:
+    def _prepare(self, order: Start, folder: Folder) -> tuple[dict[str, Any], dict[str, str]]:
+        project = self.project_of(order.workload)
         self._layout.checkpoint_folder(order.workload.id).mkdir(exist_ok=True, mode=0o700)
+        self.trash.link(order.workload, project)
         attempt = order.attempt
         token = self._means.token(attempt)
         if token is not None:
@@ -203,19 +214,30 @@ class Attempts:
             write(folder / name, text.encode())
             os.chmod(folder / name, mode)
         handed = self._hand_out(order, folder)
-        what = document(
+        what, env = document(
             order,
             self._means.site(),
             self._catalogue,
-            project=self._means.project_name(order.workload.project),
+            self._variables(order),
+            project=project,
             at=self._clock(),
             token=token is not None,
             present=present,
             port=self._port(order),
             handed=handed,
         )
+        self.sealed.keep(attempt, env)
         write_json(folder / "order.json", what, durable=True)
-        return what
+        return what, env
+
+    def project_of(self, workload: Workload) -> str:
+        return self._means.project_name(workload.project)
+
+    def _variables(self, order: Start) -> Variables:
+        """What its launch brought along. Raises EnvironmentLost."""
+        if not order.workload.sealed:
+            return Variables()
+        return self.sealed.variables(order.workload.id, order.attempt.task.rpartition("-")[0])
 
     def _hand_out(self, order: Start, folder: Folder) -> HandedOut:
         """Raises OSError, ValueError."""
@@ -241,10 +263,12 @@ class Attempts:
                 break
         return None
 
-    def _spawn(self, attempt: AttemptId, folder: Folder, what: dict[str, Any], lock: int) -> int:
+    def _spawn(
+        self, attempt: AttemptId, folder: Folder, what: dict[str, Any], env: dict[str, str], lock: int
+    ) -> int:
         """The descriptor to read the supervisor's answer from. Raises OSError, ValueError."""
         means = self._means
-        pid, answer = spawn(means.program, folder, what, lock, means.log_max, means.log_keep)
+        pid, answer = spawn(means.program, folder, what, env, lock, means.log_max, means.log_keep)
         self._living.add(attempt, pid)
         return answer
 
@@ -273,8 +297,8 @@ class Attempts:
     def _claim(self, attempt: AttemptId) -> dict[str, Any]:
         return {"version": VERSION, "attempt": str(attempt), "pid": os.getpid(), "at": self._clock()}
 
-    def _refuse(self, attempt: AttemptId, error: str) -> None:
-        self._close_off(attempt, Exit(at=self._clock(), error=error))
+    def _refuse(self, attempt: AttemptId, error: str, code: int | None = None) -> None:
+        self._close_off(attempt, Exit(at=self._clock(), code=code, error=error))
 
     def _close_off(self, attempt: AttemptId, exit: Exit) -> None:
         """End an attempt that has not begun: claimed by us it never will. Unless it was claimed meanwhile."""

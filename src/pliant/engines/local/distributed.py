@@ -126,7 +126,9 @@ def files(workload: Workload, task: str, present: Sequence[str], folder: Path) -
         return {}
     workers = [f"{workload.name}-{name}" for name in present if name.startswith(f"{WORKER}-")]
     agent = Path(__file__).with_name("mpi_agent.py")
-    words = [sys.executable, "-S", "-E", str(agent), str(folder.parent.parent), workload.name]
+    attempts = folder.parent.parent
+    sealed = attempts.parent.parent / "sealed" / attempts.name
+    words = [sys.executable, "-S", "-E", str(agent), str(attempts), str(sealed), workload.name]
     return {
         "hostfile": ("".join(f"{name} slots={workload.slots}\n" for name in workers), 0o600),
         "hostfile.hydra": ("".join(f"{name}:{workload.slots}\n" for name in workers), 0o600),

@@ -5,20 +5,31 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
+from pliant.control.errors import BadRequest
 from pliant.control.fractions import Fractions, TaskUse, Unheld
-from pliant.control.ports import Devices, Halt, Sink
+from pliant.control.ports import Devices, Folders, Halt, Kept, Sink
+from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.local import logs, processes
 from pliant.engines.local.attempts import Attempts, Means
+from pliant.engines.local.commands import problem
 from pliant.engines.local.confinement import inside, writable
-from pliant.engines.local.environment import Site, inherited
-from pliant.engines.local.images.catalogue import Catalogue, CatalogueError
-from pliant.engines.local.layout import Layout, read_json, write_json
+from pliant.engines.local.environment import (
+    NoFolder,
+    Site,
+    check_folder,
+    environment,
+    inherited,
+    same_folder,
+    working_dir,
+)
+from pliant.engines.local.images.catalogue import Catalogue, CatalogueError, Entry
+from pliant.engines.local.layout import Layout, boot_id, read_json, write_json
 from pliant.engines.local.living import Living
 from pliant.engines.local.resizing import Resizing, Seen
 from pliant.engines.local.session import LocalSession
@@ -27,7 +38,7 @@ from pliant.engines.local.watch import Strands, Watcher
 from pliant.model.fact import AttemptResized, NodeSeen
 from pliant.model.machine import Node
 from pliant.model.order import Resize, Start, Stop
-from pliant.model.workload import Attempt, AttemptId, Launch
+from pliant.model.workload import Attempt, AttemptId, Launch, Workload
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +102,7 @@ class LocalEngine:
                 self._layout, inherited(os.environ if environ is None else environ), url(), reporter_url
             )
 
+        self._site = site
         self._program = program
         self._fractions = fractions or Unheld("this server was given nothing to enforce it with")
         means = Means(
@@ -151,12 +163,39 @@ class LocalEngine:
     def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
         self._strands.submit(attempt[:2], partial(self._resizing.acknowledge, attempt, tuple(gpus)))
 
-    def refuse(self, launch: Launch) -> str | None:
+    def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         try:
-            self._catalogue.resolve(launch)
+            entry, argv = self._catalogue.resolve(launch)
+            cwd = working_dir(launch, entry, self._layout.state)
+            if not Path(cwd).is_absolute():
+                return BadRequest(f"working directory {cwd} is not an absolute path.")
+            check_folder(launch, cwd)
         except CatalogueError as error:
-            return str(error)
-        return None
+            return BadRequest(str(error))
+        except NoFolder as error:
+            return BadRequest(f"{error}.")
+        if not launch.command and argv[:1] != launch.args[:1]:
+            return None  # the image's own program
+        return problem(argv[0], environment(entry, variables, self._site()), cwd)
+
+    def seal(self, workload: str, sealed: Sealed) -> None:
+        self._attempts.sealed.seal(workload, sealed)
+
+    def sealed(self, workload: str) -> bool:
+        return self._attempts.sealed.has(workload)
+
+    def retain(self, workloads: Container[str]) -> None:
+        self._attempts.sealed.retain(workloads)
+
+    def unseen(self, launch: Launch) -> bool:
+        seen = launch.seen
+        if seen is None or (seen.boot == boot_id() and same_folder(seen)):
+            return False
+        try:
+            entry, _ = self._catalogue.resolve(launch)
+        except CatalogueError:
+            return False  # it is refused for that
+        return working_dir(launch, entry, self._layout.state) == seen.path
 
     def notice(self, launch: Launch) -> str | None:
         return self._catalogue.notice(launch)
@@ -189,7 +228,9 @@ class LocalEngine:
         with self._living.living(attempt) as lives:
             if not lives or order is None:
                 raise ValueError(f"{attempt} is not running: commands run only inside a running task")
-            env = {"TERM": "xterm-256color", **order["env"]} if tty else order["env"]
+            env = self._attempts.sealed.of_attempt(attempt) or order.get("env", {})  # version 1 had it there
+            if tty:
+                env = {"TERM": "xterm-256color", **env}
             words = inside(self._program, order.get("read_only"), argv) if argv else argv
             session = LocalSession(words, env, order["cwd"], tty=tty, stdin=stdin, rows=rows, columns=columns)
         if session.pid is not None:
@@ -202,13 +243,41 @@ class LocalEngine:
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         return self._fractions.uses()
 
-    def forget(self, workload: str) -> None:
-        """Raises ValueError if something of it lives."""
-        if self._living.lives(workload):
-            raise ValueError(f"something of workload {workload} still runs: stop it first")
-        self._attempts.rendezvous.forget(workload)
-        for folder in self._layout.discard(workload):
+    def forget(self, workload: Workload) -> None:
+        """Raises ValueError if something of it lives, OSError."""
+        if self._living.lives(workload.id):
+            raise ValueError(f"something of workload {workload.name} still runs: stop it first")
+        self._attempts.rendezvous.forget(workload.id)
+        self._attempts.sealed.forget(workload.id)
+        project = self._attempts.project_of(workload)
+        if not workload.purge:
+            self._attempts.trash.put(workload, project, self._clock())
+            return
+        self._attempts.trash.unlink(workload, project)
+        for folder in self._layout.discard(workload.id):
             self._strands.submit("forget", partial(shutil.rmtree, folder, ignore_errors=True))
+
+    def folders(self, workload: Workload) -> Folders | None:
+        job = self._layout.checkpoint_folder(workload.id)
+        try:
+            entry, _ = self._catalogue.resolve(workload.launch)
+        except CatalogueError:  # its image was taken out of the catalogue meanwhile
+            entry = Entry()
+        cwd = working_dir(workload.launch, entry, job)
+        return Folders(cwd, str(job), str(self._layout.attempts / workload.id))
+
+    def leaves(self, workload: Workload) -> Kept | None:
+        project = self._attempts.project_of(workload)
+        return self._attempts.trash.preview(workload, project, self._clock())
+
+    def trash(self) -> Sequence[Kept]:
+        return self._attempts.trash.entries()
+
+    def restore(self, kept: Kept) -> str:
+        return self._attempts.trash.restore(kept)
+
+    def sweep(self, before: int, room: int) -> Sequence[Kept]:
+        return self._attempts.trash.sweep(before, room)
 
     def close(self) -> None:
         if self._closed.is_set():

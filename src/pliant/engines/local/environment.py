@@ -1,19 +1,24 @@
-"""From a start order to what is executed: argv, working folder and environment of a task."""
+"""From a start order to what is executed: argv, working directory and environment of a task."""
 
 import os
+import pwd
+import stat
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pliant.control.fractions import HandedOut
-from pliant.engines.local.distributed import variables
-from pliant.engines.local.images.catalogue import Catalogue
-from pliant.engines.local.layout import VERSION, Layout
+from pliant.control.submit.variables import Variables
+from pliant.engines.local import distributed
+from pliant.engines.local.images.catalogue import Catalogue, Entry
+from pliant.engines.local.layout import Layout, boot_id
 from pliant.model.order import Start
 from pliant.model.quantity import GPU, format_gpus
+from pliant.model.workload import JOB_FOLDER, Launch, SeenFolder
 
 # What a job gets of the server's environment: it must not depend on the terminal that started the server.
 _INHERITED = {
@@ -21,6 +26,9 @@ _INHERITED = {
     "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LOGNAME", "NO_PROXY", "PATH", "PYTHONPATH", "REQUESTS_CA_BUNDLE",
     "SHELL", "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR", "TZ", "USER", "VIRTUAL_ENV", "XDG_CACHE_HOME",
 }  # fmt: skip
+ORDER_VERSION = 2
+"""Of order.json. Version 1 had the whole environment in it; version 2 has the names."""
+
 _PODS = uuid.UUID("b2c1f0a4-53a7-5a57-9d53-1b0f6d2e7c44")  # any constant: makes our version-5 UUIDs ours
 
 
@@ -35,18 +43,93 @@ class Site:
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of the server's environment that its jobs see. Pliant's own Python is found last of all."""
-    kept = {
+    """The part of the server's environment that its jobs see."""
+    return {
         name: value for name, value in environ.items() if name.upper() in _INHERITED or name.startswith("LC_")
     }
-    kept["PATH"] = os.pathsep.join((kept.get("PATH") or os.defpath, str(Path(sys.executable).parent)))
-    return kept
+
+
+class NoFolder(Exception):
+    """The working directory cannot be used; the message says which and why."""
+
+
+def working_dir(launch: Launch, entry: Entry, job_folder: Path) -> str:
+    """Where a task starts: what was asked for, the image's, where it was submitted, else the job folder."""
+    said = launch.working_dir or entry.workdir or (launch.seen.path if launch.seen else JOB_FOLDER)
+    return str(job_folder) if said == JOB_FOLDER else said
+
+
+def check_folder(launch: Launch, cwd: str) -> None:
+    """Raise NoFolder unless a task can start there, and it is the folder that the submitter saw."""
+    try:
+        found = os.stat(cwd)
+    except FileNotFoundError:
+        raise NoFolder(f"working directory {cwd} does not exist") from None
+    except OSError as error:
+        raise NoFolder(f"working directory {cwd} is not accessible: {error.strerror}") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise NoFolder(f"working directory {cwd} is not a directory")
+    if not os.access(cwd, os.X_OK):
+        raise NoFolder(f"working directory {cwd} is not accessible to user {_account()}")
+    seen = launch.seen
+    if seen is not None and seen.path == cwd and seen.boot == boot_id() and not same_folder(seen):
+        raise NoFolder(f"working directory {cwd} is another folder than when the workload was submitted")
+
+
+def same_folder(seen: SeenFolder) -> bool:
+    """True if that path is, for this process, the folder that the submitter saw."""
+    try:
+        found = os.stat(seen.path)
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == (seen.device, seen.inode)
+
+
+def _account() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def environment(
+    entry: Entry,
+    variables: Variables,
+    site: Site,
+    *,
+    described: Mapping[str, str] = MappingProxyType({}),
+    ours: Mapping[str, str] = MappingProxyType({}),
+    front: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
+    """The whole environment of a task: of two values for a name the later one counts.
+
+    `described` tells the task who and where it is; `ours` is what nobody may replace; `front` goes before
+    what else the variable holds. A program of Pliant's own does not get the submitter's environment.
+    """
+    env: dict[str, str] = {}
+    if entry.own or not variables.whole:
+        env |= site.inherited
+    if not entry.own:
+        env |= dict(variables.captured)
+    env |= described
+    env |= dict(entry.env)
+    env |= {name: value for name, value in variables.given if not name.startswith("PLIANT_")}
+    env |= ours
+    for name, value in front.items():
+        env[name] = f"{value}:{env[name]}" if env.get(name) else value
+    # Pliant's own Python is found last of all.
+    env["PATH"] = os.pathsep.join((env.get("PATH") or os.defpath, str(Path(sys.executable).parent)))
+    env.setdefault("PYTHONUNBUFFERED", "1")  # a line that a job prints is in its log at once
+    if site.reporter_url:
+        env.setdefault("reporterGatewayURL", site.reporter_url)
+    return env
 
 
 def document(
     order: Start,
     site: Site,
     catalogue: Catalogue,
+    variables: Variables,
     *,
     project: str,
     at: int,
@@ -54,8 +137,8 @@ def document(
     present: Sequence[str] = (),
     port: int = 0,
     handed: HandedOut = HandedOut(),  # noqa: B008 - frozen
-) -> dict[str, Any]:
-    """order.json: all that a start needs. Raises CatalogueError, ValueError.
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """(order.json, the environment): all that a start needs. Raises CatalogueError, NoFolder, ValueError.
 
     `token`: it has a token file. `present`: names of the workload's tasks that have places, for a distributed
     one; `port`: the first of the ports that these agreed on, 0 if they need none. `handed`: how it is held to
@@ -63,7 +146,8 @@ def document(
     """
     launch = order.workload.launch_of(order.attempt.task)
     entry, argv = catalogue.resolve(launch)
-    checkpoints = site.layout.checkpoint_folder(order.workload.id)
+    cwd = working_dir(launch, entry, site.layout.checkpoint_folder(order.workload.id))
+    check_folder(launch, cwd)
     group, _, index = order.attempt.task.rpartition("-")
     meeting: dict[str, str] = {}
     if any(one.name == group and one.at_once for one in order.workload.groups):
@@ -72,22 +156,17 @@ def document(
         meeting["PORT"] = str(order.workload.ports[0].container + int(index))
     if order.workload.framework:
         own = site.layout.folder(order.attempt).path
-        meeting = variables(order.workload, order.attempt.task, present, port, own)
-    env = {
-        **site.inherited,
-        **_described(order, project),
-        **meeting,
-        **dict(entry.env),
-        **{name: value for name, value in launch.env if not name.startswith("PLIANT_")},
-        **_ours(order, site, token),
-        **handed.env,
-    }
-    for name, value in handed.front.items():
-        env[name] = f"{value}:{env[name]}" if env.get(name) else value
-    if site.reporter_url:
-        env.setdefault("reporterGatewayURL", site.reporter_url)
+        meeting = distributed.variables(order.workload, order.attempt.task, present, port, own)
+    env = environment(
+        entry,
+        variables,
+        site,
+        described=_described(order, project) | meeting,
+        ours=_ours(order, site, token) | dict(handed.env),
+        front=handed.front,
+    )
     return {
-        "version": VERSION,
+        "version": ORDER_VERSION,
         "attempt": str(order.attempt),
         "epoch": order.epoch,
         "cause": order.cause,
@@ -100,14 +179,14 @@ def document(
         ],
         "image": launch.image,
         "argv": list(argv),
-        "cwd": launch.working_dir or entry.workdir or str(checkpoints),
+        "cwd": cwd,
         "grace_ms": launch.grace,
         "tty": launch.tty,
         "stdin": launch.stdin,
-        "env": env,
+        "variables": sorted(env),
         "enforcement": {"how": handed.held.how.value, "why": handed.held.why} if handed.held else None,
         "read_only": str(handed.read_only) if handed.read_only else None,
-    }
+    }, env
 
 
 def _described(order: Start, project: str) -> dict[str, str]:
@@ -132,10 +211,12 @@ def _described(order: Start, project: str) -> dict[str, str]:
 def _ours(order: Start, site: Site, token: bool) -> dict[str, str]:
     """By the first two the processes of an attempt are found: nobody may set them otherwise."""
     folder = site.layout.folder(order.attempt)
+    job_folder = str(site.layout.checkpoint_folder(order.workload.id))
     env = {
         "PLIANT_ATTEMPT": str(order.attempt),
         "PLIANT_ATTEMPT_DIR": str(folder.path),
-        "PLIANT_CHECKPOINT_DIR": str(site.layout.checkpoint_folder(order.workload.id)),
+        "PLIANT_JOB_DIR": job_folder,
+        "PLIANT_CHECKPOINT_DIR": job_folder,
     }
     if site.url:
         env["PLIANT_URL"] = site.url

@@ -125,7 +125,8 @@ class Layout:
     def __init__(self, state: Path) -> None:
         self.state = state.resolve()  # jobs carry these paths in their environment
         self.attempts = self.state / "attempts"
-        self.checkpoints = self.state / "checkpoints"
+        self.checkpoints = self.state / "checkpoints"  # job folders, by workload
+        self.jobs = self.state / "jobs"  # the same by project and name, as links
 
     def prepare(self) -> None:
         """Make the folders, or raise LayoutError if a newer release made them."""
@@ -187,7 +188,7 @@ class Layout:
 
     def rebooted(self) -> bool:
         """True if the machine was started anew since the last call: what ran is gone, pids mean others."""
-        boot = BOOT_ID.read_text().strip()
+        boot = boot_id()
         path = self.state / "boot_id"
         before = path.read_text().strip() if path.exists() else ""
         if boot != before:
@@ -206,6 +207,10 @@ class Layout:
                 (kind / workload).rename(target)
                 moved.append(target)
         return moved
+
+
+def boot_id() -> str:
+    return BOOT_ID.read_text().strip()
 
 
 def write(path: Path, data: bytes, *, durable: bool = False) -> None:

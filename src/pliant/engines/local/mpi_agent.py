@@ -1,9 +1,10 @@
 """What mpirun calls instead of ssh: starts a command inside a worker of the same workload, on this machine.
 
-Usage: python -S -E mpi_agent.py FOLDER NAME [ssh options] HOST COMMAND...
+Usage: python -S -E mpi_agent.py FOLDER SEALED NAME [ssh options] HOST COMMAND...
 
-FOLDER is <state>/attempts/<workload id>; HOST is NAME-<task>. The command gets the environment of that task:
-it sees the task's GPUs, belongs to its attempt and ends with it. Standard library only.
+FOLDER is <state>/attempts/<workload id>, SEALED <state>/sealed/<workload id>; HOST is NAME-<task>. The
+command gets the environment of that task: it sees the task's GPUs, belongs to its attempt and ends with it.
+Standard library only.
 """
 
 import json
@@ -13,19 +14,19 @@ import sys
 from pathlib import Path
 
 
-def order_of(folder: Path, task: str) -> dict[str, object]:
-    """order.json of the task's living attempt. Raises LookupError."""
+def order_of(folder: Path, sealed: Path, task: str) -> tuple[dict[str, str], str]:
+    """(environment, working directory) of the task's living attempt. Raises LookupError."""
     found = [path for path in folder.glob(f"{task}/*") if path.name.isdigit()]
     newest = max(found, key=lambda path: int(path.name), default=None)
     if newest is None or not (newest / "claim").exists() or (newest / "exit.json").exists():
         raise LookupError(f"{task} does not run")
-    document: dict[str, object] = json.loads((newest / "order.json").read_text())
-    return document
+    env: dict[str, str] = json.loads((sealed / f"{task}.{newest.name}").read_text())
+    return env, json.loads((newest / "order.json").read_text())["cwd"]
 
 
 def main(words: list[str]) -> int:
     """Becomes the command; returns an exit status only if it cannot."""
-    folder, name, *rest = words
+    folder, sealed, name, *rest = words
     while rest and rest[0].startswith("-"):
         rest = rest[2:] if re.fullmatch("-[bceFiIlmopRSw]", rest[0]) else rest[1:]
     if len(rest) < 2:
@@ -33,12 +34,10 @@ def main(words: list[str]) -> int:
         return 255
     host, *command = rest
     try:
-        order = order_of(Path(folder), host.removeprefix(f"{name}-"))
+        env, cwd = order_of(Path(folder), Path(sealed), host.removeprefix(f"{name}-"))
     except (LookupError, OSError, ValueError) as error:
         print(f"mpi_agent: {host}: {error}", file=sys.stderr)
         return 255  # as ssh says that there is no connection
-    env, cwd = order["env"], order["cwd"]
-    assert isinstance(env, dict) and isinstance(cwd, str)
     os.chdir(cwd)
     os.execve("/bin/sh", ["sh", "-c", " ".join(command)], env)
 

@@ -28,9 +28,18 @@ def command() -> tuple[tuple[str, ...], str]:
 
 
 def spawn(
-    program: Sequence[str], folder: Folder, order: Mapping[str, Any], lock: int, log_max: int, log_keep: int
+    program: Sequence[str],
+    folder: Folder,
+    order: Mapping[str, Any],
+    env: Mapping[str, str],
+    lock: int,
+    log_max: int,
+    log_keep: int,
 ) -> tuple[int, int]:
-    """(pid, descriptor to read its answer from). It shares our hold on the lock. OSError, ValueError."""
+    """(pid, descriptor to read its answer from). It shares our hold on the lock. OSError, ValueError.
+
+    The environment goes from this process to the supervisor's memory, and is never part of an argument.
+    """
     answer, said = os.pipe()
     argv = [
         *program,
@@ -50,7 +59,7 @@ def spawn(
     try:
         process = subprocess.Popen(
             argv,
-            env=order["env"],
+            env=dict(env),
             cwd=folder.path,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -1,13 +1,15 @@
 """The virtual engine: tasks that take the time they declare, on a clock that others move."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
+from pliant.control.errors import BadRequest
 from pliant.control.fractions import TaskUse
-from pliant.control.ports import Session, Sink, StaleEpoch
+from pliant.control.ports import Folders, Kept, Session, Sink, StaleEpoch
+from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.virtual.machines import Machines
 from pliant.model.fact import AttemptEnded, AttemptStarted, NodeSeen
 from pliant.model.order import Resize, Start, Stop
-from pliant.model.workload import Attempt, AttemptId, Launch
+from pliant.model.workload import Attempt, AttemptId, Launch, Workload
 
 
 class VirtualEngine:
@@ -53,8 +55,24 @@ class VirtualEngine:
     def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
         """Virtual jobs take the time they declare."""
 
-    def refuse(self, launch: Launch) -> str | None:
+    def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         return None
+
+    def seal(self, workload: str, sealed: Sealed) -> None:
+        if sealed:
+            self.machines.sealed[workload] = sealed
+        else:
+            self.machines.sealed.pop(workload, None)
+
+    def sealed(self, workload: str) -> bool:
+        return workload in self.machines.sealed
+
+    def retain(self, workloads: Container[str]) -> None:
+        for workload in [each for each in self.machines.sealed if each not in workloads]:
+            del self.machines.sealed[workload]
+
+    def unseen(self, launch: Launch) -> bool:
+        return False
 
     def notice(self, launch: Launch) -> str | None:
         return None
@@ -87,14 +105,31 @@ class VirtualEngine:
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         return {}
 
-    def forget(self, workload: str) -> None:
-        """Raises ValueError if something of it lives."""
-        mine = [attempt for attempt in self.machines.runs if attempt.workload == workload]
+    def forget(self, workload: Workload) -> None:
+        """Raises ValueError if something of it lives. There are no files."""
+        mine = [attempt for attempt in self.machines.runs if attempt.workload == workload.id]
         if any(self.machines.runs[attempt].exit is None for attempt in mine):
-            raise ValueError(f"something of workload {workload} still runs: stop it first")
+            raise ValueError(f"something of workload {workload.name} still runs: stop it first")
+        self.machines.sealed.pop(workload.id, None)
         for attempt in mine:
             del self.machines.runs[attempt]
             self.machines.allocations.pop(attempt, None)
+
+    def folders(self, workload: Workload) -> Folders | None:
+        return None
+
+    def leaves(self, workload: Workload) -> Kept | None:
+        return None
+
+    def trash(self) -> Sequence[Kept]:
+        return ()
+
+    def restore(self, kept: Kept) -> str:
+        """Always raises OSError."""
+        raise FileNotFoundError(f"{kept.name} left no files")
+
+    def sweep(self, before: int, room: int) -> Sequence[Kept]:
+        return ()
 
     def close(self) -> None:
         self.machines.sink = None

@@ -1,10 +1,11 @@
 """What runs in virtual time. It outlives the engine, as processes outlive a server."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
 from pliant.control.ports import Sink
+from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.virtual.timeline import Timeline
 from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, NodeLost, NodeSeen
 from pliant.model.machine import Node, Share
@@ -23,13 +24,12 @@ class Behaviour:
     error: str = ""  # why it cannot be started at all
 
 
-def declared(order: Start) -> Behaviour:
+def declared(order: Start, env: Mapping[str, str]) -> Behaviour:
     """What the workload says of itself, in its environment:
 
     PLIANT_VIRTUAL_SECONDS (forever when missing), PLIANT_VIRTUAL_EXIT, PLIANT_VIRTUAL_STOP_SECONDS,
     PLIANT_VIRTUAL_OUTPUT.
     """
-    env = dict(order.workload.launch_of(order.attempt.task).env)
     seconds = env.get("PLIANT_VIRTUAL_SECONDS")
     return Behaviour(
         duration=None if seconds is None else int(Decimal(seconds) * 1000),
@@ -64,7 +64,7 @@ class Machines:
         timeline: Timeline,
         nodes: Iterable[Node],
         *,
-        behaviour: Callable[[Start], Behaviour] = declared,
+        behaviour: Callable[[Start, Mapping[str, str]], Behaviour] = declared,
         start_latency: int = 0,
         stop_latency: int = 0,
     ) -> None:
@@ -72,6 +72,7 @@ class Machines:
         self.timeline = timeline
         self.nodes = {node.name: node for node in nodes}
         self.runs: dict[AttemptId, Run] = {}  # claimed attempts: none of them ever starts again
+        self.sealed: dict[str, Sealed] = {}  # by workload: what a node keeps of its environment
         self.allocations: dict[AttemptId, dict[str, object]] = {}
         self.epoch = 0  # the highest one seen; orders of a lower one change nothing
         self.sink: Sink | None = None  # of the engine that is open; without one nobody hears of what happens
@@ -88,9 +89,15 @@ class Machines:
             self._answer_end(run)
             return
         placement = order.placement
-        run = Run(order.attempt, placement.node, self._behaviour(order), placement.shares)
+        behaviour = self._behaviour(order, self._variables(order))
+        run = Run(order.attempt, placement.node, behaviour, placement.shares)
         self.runs[order.attempt] = run
         self.timeline.after(self._start_latency, lambda: self._begin(run))
+
+    def _variables(self, order: Start) -> dict[str, str]:
+        kept = self.sealed.get(order.workload.id, {})
+        found = kept.get(order.attempt.task.rpartition("-")[0], kept.get("", Variables()))
+        return dict(found.captured) | dict(found.given)
 
     def stop(self, order: Stop) -> None:
         if order.epoch < self.epoch:

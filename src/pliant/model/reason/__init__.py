@@ -1,9 +1,11 @@
-"""Why: the closed set of reasons, each with its numbers, made where the decision is made.
+"""Why: the closed set of reasons and cures, made where the decision is made, and their words.
 
-GPU amounts are milli-GPUs, instants ms since the epoch. Names are those for people, not ids.
+They carry keys and numbers: GPU amounts are milli-GPUs, instants ms since the epoch. For a reader who may not
+know a project, its names and keys are left out first (`seen_by`), then the rest is put into words. No other
+code makes a sentence of a reason, and none reads one.
 """
 
-from pliant.model.reason.base import Reason
+from pliant.model.reason.base import MayRead, Named, Reason
 from pliant.model.reason.change import (
     ByOwner,
     Ended,
@@ -20,7 +22,18 @@ from pliant.model.reason.change import (
     StaleGang,
     Tainted,
 )
-from pliant.model.reason.held import ChurnBudget, NotApart, Outwaited, PreemptionDelay, Reserved, Unsuited
+from pliant.model.reason.cure import Cure, sentence
+from pliant.model.reason.held import (
+    HOLDS,
+    ChurnBudget,
+    EnvironmentLost,
+    NotApart,
+    Outwaited,
+    PreemptionDelay,
+    Reserved,
+    Unsuited,
+)
+from pliant.model.reason.start import Estimate
 from pliant.model.reason.waiting import (
     BackOff,
     MinRuntime,
@@ -39,15 +52,21 @@ from pliant.model.reason.waiting import (
 )
 
 __all__ = [
+    "HOLDS",
     "BackOff",
     "ByOwner",
     "ChurnBudget",
+    "Cure",
     "Ended",
+    "EnvironmentLost",
+    "Estimate",
     "Grown",
     "Hastened",
     "Incomplete",
+    "MayRead",
     "MinRuntime",
     "Moved",
+    "Named",
     "NeverFits",
     "NoCapacity",
     "NoDomain",
@@ -74,4 +93,5 @@ __all__ = [
     "Unsuited",
     "WaitingForGang",
     "WaitingForRelease",
+    "sentence",
 ]

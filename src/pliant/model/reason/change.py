@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pliant.model.quantity import format_gpus
-from pliant.model.reason.base import Reason, amount
+from pliant.model.quantity import plain, spell_gpus
+from pliant.model.reason.base import Named, Reason, amount, bare
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,35 +12,32 @@ class Placed(Reason):
     code: ClassVar[str] = "placed"
     node: str  # names, comma-separated
     gpus: int
-    project: str
+    project: Named
     allocated: int  # by the project, this included
     quota: int  # -1: unlimited
 
-    @property
-    def text(self) -> str:
+    def text(self, now: int) -> str:
+        what = f"Allocated {spell_gpus(self.gpus)}" if self.gpus else "Placed"
         over = self.allocated - self.quota
         if self.quota < 0 or over <= 0:
-            where = "inside its quota"
-        else:
-            where = f"over its quota of {format_gpus(self.quota)} by {format_gpus(over)}, on idle GPUs"
-        what = f"{format_gpus(self.gpus)} GPUs" if self.gpus else "a place"
-        return f"Gets {what} on {self.node}; project {self.project} is {where}."
+            return f"{what} on {self.node}, within the quota of {self.project}."
+        above = f"{spell_gpus(over)} over its quota of {plain(self.quota)}"
+        return f"{what} on {self.node}; {self.project} is {above}."
 
 
 @dataclass(frozen=True, slots=True)
 class Grown(Reason):
-    """Idle GPUs that nobody waits for are lent to an elastic workload."""
+    """An elastic workload gets idle GPUs for which no workload waits."""
 
     code: ClassVar[str] = "grown"
     gpus: int  # added
     node: str
     asked: int  # what it was submitted with; more than that is lent
 
-    @property
-    def text(self) -> str:
+    def text(self, now: int) -> str:
         if not self.gpus:
-            return f"Gets one more place on {self.node} that was free."
-        return f"Grows by {format_gpus(self.gpus)} GPUs on {self.node} that were free."
+            return f"Grew by one task on {self.node}, which had room."
+        return f"Grew by {spell_gpus(self.gpus)} on {self.node}, which had idle GPUs."
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,61 +46,54 @@ class Shrunk(Reason):
 
     code: ClassVar[str] = "shrunk"
     gpus: int  # given back
-    beneficiary: str
-    project: str  # of the beneficiary
+    beneficiary: Named
+    project: Named  # of the beneficiary
 
-    @property
-    def text(self) -> str:
-        return (
-            f"Gives back {format_gpus(self.gpus)} GPUs that it held beyond its request, "
-            f"for {self.beneficiary} of project {self.project}."
-        )
+    def text(self, now: int) -> str:
+        what = spell_gpus(self.gpus) if self.gpus else "one task"
+        return f"Shrank by {what} above its request, for {self.beneficiary.full}."
 
 
 @dataclass(frozen=True, slots=True)
 class Reclaimed(Reason):
     code: ClassVar[str] = "reclaimed"
     gpus: int  # taken
-    beneficiary: str
-    project: str  # of the beneficiary
+    beneficiary: Named
+    project: Named  # the queue that takes: its project, or a department above it
     rule: str  # quota: it was below its quota; fair-share: it was below its fair share
-    allocated: int  # by the beneficiary's queue, before
+    allocated: int  # by the queue that takes, before
     due: int  # its quota or fair share; -1: without bound
-    from_project: str
-    from_allocated: int  # by the queue that gives, before
+    from_project: Named  # the queue that gives, beside it
+    from_allocated: int  # before
     from_due: int
     resource: str = "gpu"  # of which the last five numbers are: gpu, cpu or memory
 
-    @property
-    def text(self) -> str:
-        due = "quota" if self.rule == "quota" else "fair share"
-        what = f"{format_gpus(self.gpus)} GPUs go to" if self.resource == "gpu" else "It makes room for"
+    def text(self, now: int) -> str:
+        what = f"Reclaimed {spell_gpus(self.gpus)}" if self.gpus else "Evicted"
         return (
-            f"{what} {self.beneficiary}: project {self.project} had {self._said(self.allocated)} of its "
-            f"{due} of {self._said(self.due)}, project {self.from_project} "
-            f"{self._said(self.from_allocated)} of {self._said(self.from_due)}."
+            f"{what} for {self.beneficiary}: {self.project} had {self._of(self.allocated, self.due)}, "
+            f"{self.from_project} had {self._of(self.from_allocated, self.from_due)}."
         )
 
-    def _said(self, value: int) -> str:
-        """An amount of the resource; GPUs without their name, which the sentence has."""
-        if value < 0:
-            return "any amount"
-        return format_gpus(value) if self.resource == "gpu" else amount(self.resource, value)
+    def _of(self, allocated: int, due: int) -> str:
+        of = "quota" if self.rule == "quota" else "fair share"
+        if due < 0:
+            return f"{amount(self.resource, allocated)} of an unlimited {of}"
+        return f"{bare(self.resource, allocated)} of its {of} of {amount(self.resource, due)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Preempted(Reason):
     code: ClassVar[str] = "preempted"
     gpus: int
-    beneficiary: str
+    beneficiary: Named
     priority: int  # of the beneficiary
     own_priority: int
 
-    @property
-    def text(self) -> str:
-        what = f"{format_gpus(self.gpus)} GPUs go to" if self.gpus else "It makes room for"
+    def text(self, now: int) -> str:
+        what = f"Released {spell_gpus(self.gpus)} to" if self.gpus else "Made room for"
         return (
-            f"{what} {self.beneficiary} of the same project, whose priority {self.priority} is above "
+            f"{what} {self.beneficiary} of the same project: priority {self.priority} is higher than "
             f"{self.own_priority}."
         )
 
@@ -111,32 +101,26 @@ class Preempted(Reason):
 @dataclass(frozen=True, slots=True)
 class Moved(Reason):
     code: ClassVar[str] = "moved"
-    beneficiary: str
+    beneficiary: Named
     source: str  # node names, comma-separated
     target: str
     gpus: int = 0  # given back on the way, of what it held beyond its request
 
-    @property
-    def text(self) -> str:
-        rest = (
-            f"gives back {format_gpus(self.gpus)} GPUs beyond its request"
-            if self.gpus
-            else "keeps all it has"
-        )
-        return f"Moves from {self.source} to {self.target} so that {self.beneficiary} fits; it {rest}."
+    def text(self, now: int) -> str:
+        rest = f"; it gave up {spell_gpus(self.gpus)} above its request" if self.gpus else ""
+        return f"Moved from {self.source} to {self.target} to make room for {self.beneficiary}{rest}."
 
 
 @dataclass(frozen=True, slots=True)
 class Hastened(Reason):
-    """Its place was still being given back; another became free before."""
+    """Its place was still being released; another became free before."""
 
     code: ClassVar[str] = "hastened"
     source: str  # node names, comma-separated
     target: str
 
-    @property
-    def text(self) -> str:
-        return f"Starts on {self.target} at once: its place on {self.source} was still being given back."
+    def text(self, now: int) -> str:
+        return f"Starts on {self.target}: its place on {self.source} is still being released."
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +128,8 @@ class NodeLost(Reason):
     code: ClassVar[str] = "node-lost"
     node: str
 
-    @property
-    def text(self) -> str:
-        return f"Its place on node {self.node} is gone: the node or its GPU does not take work any more."
+    def text(self, now: int) -> str:
+        return f"Evicted from node {self.node}: the node or its GPU is no longer schedulable."
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +140,10 @@ class Tainted(Reason):
     node: str
     taint: str  # `key=value:Effect`; empty: the node's labels changed before it was started
 
-    @property
-    def text(self) -> str:
+    def text(self, now: int) -> str:
         if not self.taint:
-            return f"Its place on node {self.node} is gone: the node no longer has the labels it asks for."
-        return f"It leaves node {self.node}, whose taint {self.taint} it does not tolerate."
+            return f"Evicted from node {self.node}: the node no longer matches its node affinity."
+        return f"Evicted from node {self.node}: it does not tolerate the taint {self.taint}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +153,10 @@ class StaleGang(Reason):
     tasks: int  # that still had a place
     needed: int
 
-    @property
-    def text(self) -> str:
+    def text(self, now: int) -> str:
         return (
-            f"Only {self.tasks} of the {self.needed} tasks it needs were left for too long; it starts over."
+            f"Evicted: only {self.tasks} of {self.needed} required tasks remained at the end of the grace "
+            f"period; the gang starts again together."
         )
 
 
@@ -186,9 +168,11 @@ class Incomplete(Reason):
     tasks: int  # that had a place
     needed: int
 
-    @property
-    def text(self) -> str:
-        return f"Only {self.tasks} of the {self.needed} tasks it needs had a place; it gets all together."
+    def text(self, now: int) -> str:
+        return (
+            f"Released: only {self.tasks} of {self.needed} required tasks had a place; the gang is placed "
+            f"together."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +180,8 @@ class ByOwner(Reason):
     code: ClassVar[str] = "by-owner"
     desired: str  # Stopped or Deleted
 
-    @property
-    def text(self) -> str:
-        return "Its owner deleted it." if self.desired == "Deleted" else "Its owner suspended it."
+    def text(self, now: int) -> str:
+        return "Deleted by its owner." if self.desired == "Deleted" else "Suspended by its owner."
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +189,8 @@ class Ended(Reason):
     code: ClassVar[str] = "ended"
     phase: str
 
-    @property
-    def text(self) -> str:
-        return f"The workload is {self.phase}; what is left of it is stopped."
+    def text(self, now: int) -> str:
+        return f"Stopped: the workload is {self.phase.lower()}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +201,5 @@ class Restarted(Reason):
     node: str
     gpus: int
 
-    @property
-    def text(self) -> str:
-        return f"Restarts on {self.node} with {format_gpus(self.gpus)} GPUs."
+    def text(self, now: int) -> str:
+        return f"Restarts on {self.node} with {spell_gpus(self.gpus)}."

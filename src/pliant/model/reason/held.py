@@ -3,24 +3,40 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pliant.model.quantity import format_duration, format_gpus
-from pliant.model.reason.base import Reason
+from pliant.model.quantity import counted, spell_duration, spell_gpus
+from pliant.model.reason.base import Named, Reason, victim
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentLost(Reason):
+    """It was restored without the sealed values of its environment variables."""
+
+    code: ClassVar[str] = "environment-lost"
+
+    def text(self, now: int) -> str:
+        return (
+            "Held: the values of its environment variables are not on this machine, as after a restore. "
+            "Delete the job and submit it again."
+        )
+
+
+HOLDS = {kind.code: kind for kind in (EnvironmentLost,)}
+"""Reasons for which a workload is not started, by the code that its row has."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionDelay(Reason):
-    """It may take from others, but has not waited for long enough."""
+    """It may take from others, but has not been pending for long enough."""
 
     code: ClassVar[str] = "preemption-delay"
     asked: int
     delay: int  # ms
     until: int
 
-    @property
-    def text(self) -> str:
+    def text(self, now: int) -> str:
         return (
-            f"It waits for {format_gpus(self.asked)} GPUs: it may take them from others once it has waited "
-            f"for {format_duration(self.delay)}, its preemption delay."
+            f"Needs {spell_gpus(self.asked)}; it may preempt or reclaim after its preemption delay of "
+            f"{spell_duration(self.delay)}{left(self.until, now)}."
         )
 
 
@@ -29,38 +45,35 @@ class Outwaited(Reason):
     """Its priority is higher, but what it would take had waited for long before it ran."""
 
     code: ClassVar[str] = "outwaited"
-    holder: str  # name of the workload
+    holder: Named
     holder_priority: int
     aged: int  # that priority with what waiting has added
     priority: int  # its own
     asked: int
 
-    @property
-    def text(self) -> str:
+    def text(self, now: int) -> str:
         return (
-            f"It waits for {format_gpus(self.asked)} GPUs: {self.holder}, whose priority is "
-            f"{self.holder_priority}, had waited for so long that it counts as {self.aged}; this has "
-            f"{self.priority}."
+            f"Needs {spell_gpus(self.asked)}; {victim(self.holder)} has priority {self.aged} "
+            f"({self.holder_priority}, raised while it was pending), this job has {self.priority}."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ChurnBudget(Reason):
-    """Work of a project was disturbed as often as it may be."""
+    """Work of a project was disrupted as often as it may be."""
 
     code: ClassVar[str] = "churn-budget"
     asked: int
-    project: str  # whose work would be disturbed
+    project: Named  # whose work would be disrupted
     budget: int  # decisions against it in `window`
     window: int  # ms
     until: int  # when the first of them no longer counts
 
-    @property
-    def text(self) -> str:
-        times = "once" if self.budget == 1 else f"{self.budget} times"
+    def text(self, now: int) -> str:
+        times = "once" if self.budget == 1 else counted(self.budget, "time")
         return (
-            f"It waits for {format_gpus(self.asked)} GPUs: project {self.project} was disturbed {times} "
-            f"within {format_duration(self.window)}, which is all that is allowed."
+            f"Needs {spell_gpus(self.asked)}; {self.project} was disrupted {times} within "
+            f"{spell_duration(self.window)}, the most that is allowed{left(self.until, now)}."
         )
 
 
@@ -70,25 +83,22 @@ class Reserved(Reason):
 
     code: ClassVar[str] = "reserved"
     asked: int
-    gang: str  # name of the workload for which it is kept
+    gang: Named  # the workload for which it is reserved
     gpus: int  # that the gang waits for
-    until: int | None  # ms; when the gang is expected to start; None: nobody knows
+    until: int | None  # ms; when the gang is expected to start; None: not known
     runtime: int | None  # ms that this says it runs at most; None: it says nothing
 
-    @property
-    def text(self) -> str:
-        if self.until is None:
-            cure = "when that starts is not known"
-        elif self.runtime is None:
-            cure = "it could run before that if it declared a maximal run time that ends in time"
-        else:
-            cure = (
-                f"its declared run time of {format_duration(self.runtime)} would not end before that starts"
-            )
-        return (
-            f"It waits for {format_gpus(self.asked)} GPUs: what is free is kept for {self.gang}, "
-            f"which waits for {format_gpus(self.gpus)}; {cure}."
+    def text(self, now: int) -> str:
+        said = (
+            f"Needs {spell_gpus(self.asked)}; the free GPUs are reserved for {self.gang}, which needs "
+            f"{spell_gpus(self.gpus)}"
         )
+        if self.until is None:
+            return f"{said} and has no estimated start."
+        start = f"before the gang starts in {spell_duration(max(0, self.until - now))}"
+        if self.runtime is None:
+            return f"{said}. Set --max-runtime to let it end {start}."
+        return f"{said}. Its maximum runtime of {spell_duration(self.runtime)} does not end {start}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +112,11 @@ class NotApart(Reason):
     room: int  # of those, how many could take one of its tasks now
     ever: bool = True  # False: there are fewer domains than tasks
 
-    @property
-    def text(self) -> str:
-        must = f"Each of its tasks needs another {self.key}, and {self.tasks} have none yet"
+    def text(self, now: int) -> str:
+        must = f"Needs a different {self.key} for each task, {self.tasks} still to be placed"
         if not self.ever:
-            return f"{must}: its nodes have only {self.domains}."
-        return f"{must}: of {self.domains} only {self.room} have room for one now."
+            return f"{must}; its nodes have only {self.domains}."
+        return f"{must}; only {self.room} of {self.domains} can take one now."
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +130,16 @@ class Unsuited(Reason):
     tainted: int  # the others: with a taint that it does not tolerate
     taint: str  # one such taint, `key=value:Effect`; empty without any
 
-    @property
-    def text(self) -> str:
+    def text(self, now: int) -> str:
         parts = []
         if self.unlike:
-            parts.append(f"{self.unlike} do not have the labels that it asks for")
+            parts.append(f"{self.unlike} {'does' if self.unlike == 1 else 'do'} not match its node affinity")
         if self.tainted:
-            parts.append(f"{self.tainted} have a taint that it does not tolerate ({self.taint})")
-        return f"None of the {self.nodes} nodes of pool {self.pool} can take it: {', '.join(parts)}."
+            has = "has" if self.tainted == 1 else "have"
+            parts.append(f"{self.tainted} {has} a taint that it does not tolerate ({self.taint})")
+        return f"No eligible node among {self.nodes} in node pool {self.pool}: {', '.join(parts)}."
+
+
+def left(until: int, now: int) -> str:
+    """' (4m left)'; nothing once it is over."""
+    return f" ({spell_duration(until - now)} left)" if until > now else ""

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pliant.model.quantity import format_gpus
-from pliant.model.reason.base import Reason, amount
+from pliant.model.quantity import counted, listed, plain, spell_duration, spell_gpus
+from pliant.model.reason.base import Named, Reason, amount, are, bare, together, victim
+from pliant.model.reason.held import left
 
 
 @dataclass(frozen=True, slots=True)
 class NoCapacity(Reason):
-    """Its queue may have it, but it is not free and nobody has to give it up."""
+    """Its queue may have it, but it is not free and no workload has to give it up."""
 
     code: ClassVar[str] = "no-capacity"
     asked: int  # of all its tasks that must start together
@@ -18,16 +19,17 @@ class NoCapacity(Reason):
     free_all: int  # on all nodes that it could use
     nodes: int  # that it could use
     short_of: str = "gpu"  # the resource that is short: gpu, cpu or memory
+    only: str = ""  # name of the node, if it could use no other
 
-    @property
-    def text(self) -> str:
-        what = amount(self.short_of, self.asked)
-        best, all_ = amount(self.short_of, self.free_best), amount(self.short_of, self.free_all)
-        if self.nodes == 1:
-            return f"It waits for {what}: the only node that it can use has {best} free."
+    def text(self, now: int) -> str:
+        needs = f"Needs {amount(self.short_of, self.asked)}"
+        if self.only:
+            has = amount(self.short_of, self.free_best)
+            return f"{needs}; the only eligible node, {self.only}, has {has} free."
+        where = "on one node" if self.tasks == 1 else f"for {self.tasks} tasks"
         return (
-            f"It waits for {what}: of the {self.nodes} nodes that it can use the best has {best} free, "
-            f"all together {all_}."
+            f"{needs} {where}; {are(self.short_of, self.free_all, 'free')} on {self.nodes} eligible nodes, "
+            f"at most {bare(self.short_of, self.free_best)} on a single node."
         )
 
 
@@ -39,17 +41,14 @@ class NeverFits(Reason):
     asked: int  # of one node
     largest: int  # what the largest node that it could use has
     nodes: int
-    short_of: str = "gpu"
+    short_of: str = "gpu"  # gpu, cpu, memory or GPU memory
     tasks: int = 1  # over 1: every task fits, but not all of them together
 
-    @property
-    def text(self) -> str:
-        asked, largest = amount(self.short_of, self.asked), amount(self.short_of, self.largest)
+    def text(self, now: int) -> str:
+        asked, largest = amount(self.short_of, self.asked), bare(self.short_of, self.largest)
         if self.tasks > 1:
-            return f"Its {self.tasks} tasks start together and ask for {asked}; its nodes have {largest}."
-        return (
-            f"No node can ever hold it: it asks for {asked}, and the largest that it can use has {largest}."
-        )
+            return f"Never fits: its {self.tasks} tasks request {asked}, the eligible nodes have {largest}."
+        return f"Never fits: it requests {asked}, the largest eligible node has {largest}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,33 +60,32 @@ class NoMatchingNode(Reason):
     node_types: str  # allowed values of run.ai/type, comma-separated; empty: any
     nodes: int  # in the pool, whatever their type or state
 
-    @property
-    def text(self) -> str:
+    def text(self, now: int) -> str:
         kind = f" of type {self.node_types}" if self.node_types else ""
-        return f"Node pool {self.pool} has no node{kind} that takes work ({self.nodes} nodes in all)."
+        return (
+            f"Node pool {self.pool} has no schedulable node{kind} ({counted(self.nodes, 'node')} in total)."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class NoDomain(Reason):
-    """It must lie in one domain of a topology, and none has room for all of it."""
+    """All of it must be in one domain of a topology, and none has room for that."""
 
     code: ClassVar[str] = "no-domain"
     level: str  # label key of the required level
-    tasks: int  # that must lie together
+    tasks: int  # that must be there together
     room: int  # for so many of them the best domain has room
     best: str  # its name: the value of the label; empty without any domain
     domains: int  # that it could use
     ever: bool = True  # False: no domain could hold it even if it were empty
 
-    @property
-    def text(self) -> str:
-        what = "It" if self.tasks == 1 else f"Its {self.tasks} tasks"
-        must = f"{what} must lie in one domain of {self.level}"
+    def text(self, now: int) -> str:
+        needs = f"Needs one topology domain ({self.level}) for {counted(self.tasks, 'task')}"
         if not self.domains:
-            return f"{must}, but no node that it can use has this label in its topology."
+            return f"{needs}; no eligible node has this label."
         if not self.ever:
-            return f"{must}: none of the {self.domains} could hold that even if it were empty."
-        return f"{must}: of {self.domains} the best, {self.best}, has room for {self.room}."
+            return f"{needs}; none of {self.domains} is large enough, even if it were empty."
+        return f"{needs}; the best of {self.domains}, {self.best}, has room for {self.room}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +93,18 @@ class NonPreemptibleOverQuota(Reason):
     code: ClassVar[str] = "non-preemptible-over-quota"
     api_code: ClassVar[str] = "NonPreemptibleOverQuota"
     level: str  # project or department
-    queue: str
+    queue: Named
     pool: str
     resource: str
     quota: int
     used: int  # by non-preemptible workloads
     asked: int
 
-    @property
-    def text(self) -> str:
+    def text(self, now: int) -> str:
         return (
-            f"Non-preemptible work runs only inside quota: {self.level} {self.queue} has "
-            f"{amount(self.resource, self.quota)}, and such work uses {amount(self.resource, self.used)}; "
-            f"this asks for {amount(self.resource, self.asked)}."
+            f"Non-preemptible jobs run only within quota: {self.queue} has a quota of "
+            f"{amount(self.resource, self.quota)}, its non-preemptible jobs use "
+            f"{bare(self.resource, self.used)}, this one requests {bare(self.resource, self.asked)}."
         )
 
 
@@ -116,18 +113,18 @@ class OverLimit(Reason):
     code: ClassVar[str] = "over-limit"
     api_code: ClassVar[str] = "OverLimit"
     level: str
-    queue: str
+    queue: Named
     pool: str
     resource: str
     limit: int
     used: int
     asked: int
 
-    @property
-    def text(self) -> str:
+    def text(self, now: int) -> str:
+        said = str(self.queue)
         return (
-            f"{self.level.capitalize()} {self.queue} may use {amount(self.resource, self.limit)} at most; it"
-            f" uses {amount(self.resource, self.used)}; this asks for {amount(self.resource, self.asked)}."
+            f"{said[0].upper()}{said[1:]} has a limit of {amount(self.resource, self.limit)} and uses "
+            f"{bare(self.resource, self.used)}; this job requests {bare(self.resource, self.asked)}."
         )
 
 
@@ -136,7 +133,7 @@ class NotEntitled(Reason):
     """Others hold what it asks for, and its project has all it is due."""
 
     code: ClassVar[str] = "not-entitled"
-    project: str
+    project: Named
     pool: str
     asked: int
     allocated: int
@@ -144,16 +141,16 @@ class NotEntitled(Reason):
     quota: int  # -1: unlimited
     free_best: int
     free_all: int
-    past_use: int | None = None  # thousandths of the pool that it used of late; None: that does not count
+    past_use: int | None = None  # thousandths of the pool that it used recently; None: that does not count
 
-    @property
-    def text(self) -> str:
-        past = "" if self.past_use is None else f", with {self.past_use / 10:g} % of the pool used of late,"
+    def text(self, now: int) -> str:
+        past = f" after using {plain(self.past_use * 100)}% of the pool," if self.past_use is not None else ""
+        who = str(self.project)
         return (
-            f"It waits for {format_gpus(self.asked)} GPUs ({format_gpus(self.free_all)} are free, at most "
-            f"{format_gpus(self.free_best)} on one node): project {self.project} has "
-            f"{format_gpus(self.allocated)} of a fair share of {format_gpus(self.fair_share)}"
-            f"{past} and cannot take that much from others."
+            f"Needs {spell_gpus(self.asked)}; {are('gpu', self.free_all, 'free')}, at most "
+            f"{plain(self.free_best)} on a single node. {who[0].upper()}{who[1:]} has "
+            f"{plain(self.allocated)} of its fair share of {spell_gpus(self.fair_share)},{past} so it cannot "
+            f"reclaim {plain(self.asked)} more."
         )
 
 
@@ -164,12 +161,15 @@ class WaitingForRelease(Reason):
     code: ClassVar[str] = "waiting-for-release"
     node: str
     gpus: int
-    holders: str  # names, comma-separated
+    holders: tuple[Named, ...]
+    grace: int = 0  # ms that the slowest of them may take to stop; 0: not known
 
-    @property
-    def text(self) -> str:
-        whom = f" by {self.holders}" if self.holders else ""
-        return f"Its place on node {self.node} ({format_gpus(self.gpus)} GPUs) is being given back{whom}."
+    def text(self, now: int) -> str:
+        grace = f" (grace period, up to {spell_duration(self.grace)})" if self.grace else ""
+        what = f"{spell_gpus(self.gpus)} on {self.node}" if self.gpus else self.node
+        if not self.holders:
+            return f"Waiting for the release of {what}{grace}."
+        return f"Waiting for {together(self.holders)} to release {what}{grace}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +178,11 @@ class WaitingForGang(Reason):
 
     code: ClassVar[str] = "waiting-for-gang"
     task: str  # one that could start
-    others: str  # names of those that cannot yet, comma-separated
+    others: tuple[str, ...]  # names of those that cannot yet
 
-    @property
-    def text(self) -> str:
-        return f"Its task {self.task} has a place and starts together with {self.others or 'the others'}."
+    def text(self, now: int) -> str:
+        others = listed(self.others) if self.others else "the other tasks"
+        return f"Gang: {self.task} is placed, waiting for {others}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,29 +192,30 @@ class BackOff(Reason):
     until: int
     failures: int
 
-    @property
-    def text(self) -> str:
-        if not self.failures:
-            return f"Its task {self.task} was lost; it is started again after a pause."
-        times = "once" if self.failures == 1 else f"{self.failures} times"
-        return f"Its task {self.task} failed {times}; it is tried again after a pause."
+    def text(self, now: int) -> str:
+        times = "once" if self.failures == 1 else counted(self.failures, "time")
+        how = f"failed {times}" if self.failures else "was lost"
+        when = f"in {spell_duration(self.until - now)}" if self.until > now else "now"
+        return f"{self.task} {how}; next attempt {when} (backoff)."
 
 
 @dataclass(frozen=True, slots=True)
 class MinRuntime(Reason):
-    """It is entitled to what another holds, who may run a while yet."""
+    """It is entitled to what another holds, which is still within its minimum runtime."""
 
     code: ClassVar[str] = "min-runtime"
-    protected: str  # name of the workload
+    protected: Named
     pool: str
     until: int
     asked: int
+    level: str = "pool"  # whose setting it is: pool, project or department
+    owner: Named | None = None  # that project or department; None: the pool
 
-    @property
-    def text(self) -> str:
+    def text(self, now: int) -> str:
+        whose = f"pool {self.pool}" if self.owner is None else str(self.owner)
         return (
-            f"It waits for {format_gpus(self.asked)} GPUs: {self.protected} has not yet run for the minimum "
-            f"that node pool {self.pool} guarantees."
+            f"Needs {spell_gpus(self.asked)}; {victim(self.protected)} is within the minimum runtime of "
+            f"{whose}{left(self.until, now)}."
         )
 
 
@@ -222,9 +223,8 @@ class MinRuntime(Reason):
 class Suspended(Reason):
     code: ClassVar[str] = "suspended"
 
-    @property
-    def text(self) -> str:
-        return "It was suspended; resume it to let it run."
+    def text(self, now: int) -> str:
+        return "Suspended. Resume it to let it run."
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +232,37 @@ class SetAside(Reason):
     """Its own numbers contradict each other: nothing is decided about it."""
 
     code: ClassVar[str] = "set-aside"
-    flaw: str
+    flaw: str  # no-groups | same-names | negative-tasks | task-counts | negative-request | portion
+    group: str = ""  # of tasks
+    resource: str = ""  # devices, gpu_memory, cpu or memory; of a negative request
+    value: int = 0  # what is wrong: a count, an amount, thousandths of a GPU
+    most: int = 0  # tasks, where their counts contradict each other
 
     @property
-    def text(self) -> str:
-        return f"It is set aside, for {self.flaw}; submit it anew with other numbers."
+    def clause(self) -> str:
+        """The flaw alone."""
+        match self.flaw:
+            case "no-groups":
+                return "it has no task group"
+            case "same-names":
+                return "two of its task groups have the same name"
+            case "negative-tasks":
+                return f"the task count of {self.group} is negative ({self.value})"
+            case "task-counts":
+                return f"task counts of {self.group} must satisfy min ≤ max; got {self.value} and {self.most}"
+            case "negative-request":
+                what = {"devices": "GPUs", "gpu_memory": "GPU memory", "cpu": "CPU"}.get(
+                    self.resource, "memory"
+                )
+                return f"{self.group} requests a negative amount of {what} ({self.value})"
+            case "portion":
+                return (
+                    f"{self.group} requests {plain(self.value)} of each GPU; a portion is above 0, at most 1"
+                )
+        raise ValueError(f"no words for the flaw {self.flaw!r}")
+
+    def text(self, now: int) -> str:
+        return f"Not scheduled: {self.clause}. Correct it and submit the job again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +270,5 @@ class UnknownProject(Reason):
     code: ClassVar[str] = "unknown-project"
     project: str  # id
 
-    @property
-    def text(self) -> str:
-        return f"Its project {self.project} does not exist."
+    def text(self, now: int) -> str:
+        return f"Project {self.project} does not exist."

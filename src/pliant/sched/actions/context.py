@@ -11,12 +11,14 @@ from pliant.sched.actions.reservation import Reserving
 from pliant.sched.placement import eligibility, fit
 from pliant.sched.placement.equivalence import Destinations, Kin
 from pliant.sched.placement.staying import stay
-from pliant.sched.plan import Decision, Verb
+from pliant.sched.plan import Decision, QueueStanding, Verb
 from pliant.sched.preemption.churn import Churn
 from pliant.sched.settings import Settings
 from pliant.sched.shares.admission import Refusal, asked, exceeded, refuse
 from pliant.sched.shares.ageing import aged
 from pliant.sched.shares.fair_share import INFINITE, Standing
+from pliant.sched.shares.naming import queue_named
+from pliant.sched.shares.protection import Guarantee
 from pliant.sched.shares.queue_order import Order, Row, job_key
 from pliant.sched.shares.standings import pending, standings
 from pliant.sched.world.node_classes import spec_of
@@ -55,9 +57,10 @@ class Cycle(Destinations):
         # What each lane could not give: kin -> workload -> what it asked for.
         self.failures: dict[Lane, dict[Kin, dict[str, Chunk]]] = {}
         self.resting: dict[str, TaskKey] = {}  # workload -> its task in back-off for which its chunk waits
-        self.protected: dict[Kin, tuple[str, int]] = {}  # a victim's name, and until when (ms) it is safe
+        # A victim, until when (ms) it is safe, and whose setting says so.
+        self.protected: dict[Kin, tuple[str, int, Guarantee]] = {}
         self.delays: dict[str, int] = {}  # workload -> when (ms) it may take from others
-        self.outwaited: dict[Kin, tuple[str, int, int]] = {}  # a victim's name, priority and aged priority
+        self.outwaited: dict[Kin, tuple[str, int, int]] = {}  # a victim, its priority and aged priority
         self.churn = Churn(world, now, settings)
         self.withheld: dict[Kin, str] = {}  # project whose budget keeps its work from being disturbed
         self.reserving = Reserving(self)
@@ -127,9 +130,7 @@ class Cycle(Destinations):
     def standing(self, pool: str) -> Mapping[str, Standing]:
         """Fair shares of a pool, computed once a cycle from what was claimed and pending at its start."""
         if pool not in self._standing:
-            if self._pending is None:
-                self._pending = pending(self.world, now=self.now)
-            asked = self._pending.get(pool, {})
+            asked = self._asked(pool)
             self._standing[pool] = bare = self._shares(pool, asked)
             less = dict(asked)
             for wid in self.world.stretched:
@@ -143,6 +144,20 @@ class Cycle(Destinations):
             self._bare[pool, False] = bare
             self._bare[pool, True] = self._shares(pool, less, lend=True) if weightless else bare
         return self._standing[pool]
+
+    def standings(self) -> Iterator[QueueStanding]:
+        """Of all queues in all pools: the numbers with which this cycle decides."""
+        for pool in self.pools:
+            standing = self._standing.get(pool) or self._shares(pool, self._asked(pool))
+            for key, it in standing.items():
+                quota = it.deserved.gpu
+                yield QueueStanding(key, pool, -1 if quota >= INFINITE else quota, it.fair.gpu)
+
+    def _asked(self, pool: str) -> Mapping[str, Resources]:
+        """What the workloads of each project still ask for in a pool."""
+        if self._pending is None:
+            self._pending = pending(self.world, now=self.now)
+        return self._pending.get(pool, {})
 
     def _shares(
         self, pool: str, asked: Mapping[str, Resources], lend: bool = False
@@ -304,7 +319,7 @@ class Cycle(Destinations):
             reason = Placed(
                 ", ".join(nodes),
                 after - before,
-                world.projects[workload.project].name,
+                queue_named(world.projects[workload.project]),
                 world.tally(workload.project, pool).gpu,
                 -1 if quota >= INFINITE else quota,
             )

@@ -7,7 +7,8 @@ from pliant.sched.actions.context import Cycle
 from pliant.sched.actions.take import serve
 from pliant.sched.preemption.victims import Rules
 from pliant.sched.shares.admission import RESOURCES, Refusal
-from pliant.sched.shares.standings import queue_of
+from pliant.sched.shares.naming import workload_named
+from pliant.sched.shares.protection import Guarantee, from_preemption
 from pliant.sched.world.portions import Chunk, Step, core_priority
 
 
@@ -64,19 +65,15 @@ class LowerPriority(Rules):
         if aged < self.chunk.priority:
             return False
         kin = self.cycle.kin(self.chunk, self.pool)
-        self.cycle.outwaited.setdefault(kin, (victim.name, priority, aged))
+        self.cycle.outwaited.setdefault(kin, (victim.id, priority, aged))
         return True
 
-    def min_runtime(self, victim: Workload) -> int:
-        """The nearest that is set, from the project up."""
-        for key in self.world.path(victim.project):
-            quota = queue_of(self.world, key).quota(self.pool)
-            if quota.preempt_min_runtime is not None:
-                return quota.preempt_min_runtime
-        return super().min_runtime(victim)
+    def guarantee(self, victim: Workload) -> Guarantee:
+        return from_preemption(self.world, victim.project, self.pool)
 
     def reason(self, victim: Workload, gpu: int, priority: int) -> Reason:
-        return Preempted(gpu, self.chunk.workload.name, self.chunk.priority, priority)
+        winner = workload_named(self.world, self.chunk.workload.id)
+        return Preempted(gpu, winner, self.chunk.priority, priority)
 
 
 def preempt(cycle: Cycle) -> None:

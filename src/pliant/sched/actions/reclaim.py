@@ -10,7 +10,8 @@ from pliant.sched.actions.take import serve
 from pliant.sched.preemption.victims import Before, Rules, Unit
 from pliant.sched.shares.admission import RESOURCES
 from pliant.sched.shares.fair_share import INFINITE
-from pliant.sched.shares.standings import queue_of
+from pliant.sched.shares.naming import named_at, workload_named
+from pliant.sched.shares.protection import Guarantee, from_reclaim
 from pliant.sched.world.portions import Chunk, Step, core_priority
 from pliant.sched.world.queue_tree import NOTHING
 
@@ -74,14 +75,8 @@ class BelowDue(Rules):
             return None
         return mine, theirs, have
 
-    def min_runtime(self, victim: Workload) -> int:
-        """The nearest that is set, from the queue beside ours up."""
-        path = self.world.path(victim.project)
-        for key in path[path.index(self._level(victim.project)[1]) :]:
-            quota = queue_of(self.world, key).quota(self.pool)
-            if quota.reclaim_min_runtime is not None:
-                return quota.reclaim_min_runtime
-        return super().min_runtime(victim)
+    def guarantee(self, victim: Workload) -> Guarantee:
+        return from_reclaim(self.world, self._level(victim.project)[1], self.pool)
 
     def within_reach(self) -> bool:
         """What is free, all bonus, and of every queue beside ours what it has above its due."""
@@ -171,12 +166,12 @@ class BelowDue(Rules):
         its = (their_due.deserved if quota else their_due.fair)[at]
         return Reclaimed(
             gpu,
-            self.chunk.workload.name,
-            queue_of(self.world, mine).name,
+            workload_named(self.world, self.chunk.workload.id),
+            named_at(self.world, mine),
             "quota" if quota else "fair-share",
             self._own[mine][at],
             -1 if ours >= INFINITE else ours,
-            queue_of(self.world, theirs).name,
+            named_at(self.world, theirs),
             before[at],
             -1 if its >= INFINITE else its,
             RESOURCES[at],

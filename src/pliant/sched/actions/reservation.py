@@ -10,6 +10,7 @@ from pliant.model.reason.held import Reserved
 from pliant.model.workload import TaskPhase, Workload
 from pliant.sched.placement import fit
 from pliant.sched.shares.admission import Refusal
+from pliant.sched.shares.naming import workload_named
 from pliant.sched.world.nodes import NodeClass, TaskKey
 from pliant.sched.world.portions import Chunk, Step
 from pliant.sched.world.queue_tree import NOTHING
@@ -216,5 +217,5 @@ class Reserving:
         self._world.undo(mark)
         if not fits:
             return None
-        name, said = made.chunk.workload.name, chunk.workload.max_runtime
-        return Reserved(adding.gpu, name, made.gpus, made.begins, said)
+        gang = workload_named(self._world, made.chunk.workload.id)
+        return Reserved(adding.gpu, gang, made.gpus, made.begins, chunk.workload.max_runtime)

@@ -11,6 +11,7 @@ from heapq import heapify, heappop, heappush
 from math import isqrt
 
 from pliant.model.quantity import GPU
+from pliant.model.reason import Estimate
 from pliant.model.workload import Request, TaskPhase
 from pliant.sched.placement import eligibility, fraction
 from pliant.sched.shares.fair_share import INFINITE
@@ -39,20 +40,6 @@ class Lasting:
     basis: str  # declared | past
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """When it will start, in ms since the epoch, or why nobody knows."""
-
-    earliest: int | None = None
-    latest: int | None = None
-    basis: str = ""  # declared | past | minimum run time
-    unknown: str = ""  # why there is no range; empty if there is one
-
-    @property
-    def known(self) -> bool:
-        return self.earliest is not None
-
-
 Known = Callable[[str], Lasting | None]
 """How long a workload runs from its start; None if nothing is known of it."""
 
@@ -61,19 +48,19 @@ def estimate(world: World, now: int, workload: str, lasting: Known) -> Estimate:
     """Play the cluster forward twice, with the shorter and with the longer run times."""
     world.settle()
     if world.need(workload).chunk is None:
-        return Estimate(unknown="It has all that it asked for, or does not wait for a place.")
+        return Estimate(unknown="not-waiting")
     running = [wid for holders in world.holders.values() for wid in holders if wid != workload]
     known = {wid: it for wid in running if (it := lasting(wid)) is not None}
     if not known:
-        return Estimate(unknown="It is not known how long anything that runs will go on running.")
+        return Estimate(unknown="no-run-times")
     short = _play(world, now, workload, lambda wid: None if (it := lasting(wid)) is None else it.short, [])
     lately_ = lately(world, now)
     long = _play(world, now, workload, lambda wid: None if (it := lasting(wid)) is None else it.long, lately_)
     if short is None or long is None:
         lacking = len(running) - len(known)
         if lacking:
-            return Estimate(unknown=f"It is not known how long {lacking} of those that run will go on.")
-        return Estimate(unknown="It does not start when those that run now end: something else must change.")
+            return Estimate(unknown="some-run-times", undeclared=lacking)
+        return Estimate(unknown="stuck")
     middle = isqrt((short - now) * (long - now))  # between nothing new and as much as lately
     latest = now + max(middle, short - now) * LATE // 1000 + SLACK
     return Estimate(now + (short - now) * EARLY // 1000, latest, basis_of(known.values()))

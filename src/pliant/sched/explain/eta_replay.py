@@ -6,9 +6,10 @@ Slower than the model in estimate.py by far, and as good as the run times and su
 
 from heapq import heappop, heappush
 
+from pliant.model.reason import Estimate
 from pliant.model.workload import Task, TaskPhase
 from pliant.sched.cycle import decide
-from pliant.sched.explain.eta_model import SLACK, Estimate, Known, Lasting, basis_of
+from pliant.sched.explain.eta_model import SLACK, Known, Lasting, basis_of
 from pliant.sched.explain.foresee import obeyed
 from pliant.sched.explain.trial import Trial, gone
 from pliant.sched.settings import Settings

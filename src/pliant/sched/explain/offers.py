@@ -1,18 +1,19 @@
 """What a waiting workload itself, its quotas or the machines could be like, so that it would start."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pliant.model.affinity import Taint
 from pliant.model.quantity import GPU
-from pliant.model.reason.base import amount
+from pliant.model.reason import Cure
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Request, Workload
 from pliant.sched.explain.changes import machine, raised, sizes, with_group
-from pliant.sched.explain.remedies import Named, Remedy, named, sized
+from pliant.sched.explain.remedies import Remedy, cures, sized
 from pliant.sched.explain.remedy_search import Search
 from pliant.sched.explain.trial import Change
 from pliant.sched.placement import affinity, eligibility
+from pliant.sched.shares.naming import queue_named
 from pliant.sched.shares.standings import queue_of
 from pliant.sched.world import node_affinity
 from pliant.sched.world.portions import Chunk, whole
@@ -26,7 +27,7 @@ def elastic(search: Search, row: Workload, chunk: Chunk) -> None:
         return
     change = Change((replace(row, groups=(replace(group, elastic=True),)),))
     if search.works(change):
-        search.add(Remedy("elastic", change=change))
+        search.add(Remedy(Cure("elastic"), change))
 
 
 def tasks(search: Search, row: Workload, chunk: Chunk) -> None:
@@ -41,7 +42,7 @@ def tasks(search: Search, row: Workload, chunk: Chunk) -> None:
 
     count = search.least(group.min - 1, fewer)
     if count:
-        search.add(Remedy("tasks", count, before=group.min, **sized(fewer, count)))
+        search.add(Remedy(Cure("tasks", count, before=group.min), **sized(fewer, count)))
 
 
 def request(search: Search, row: Workload, chunk: Chunk) -> None:
@@ -59,7 +60,7 @@ def request(search: Search, row: Workload, chunk: Chunk) -> None:
 
         count = search.least((have - 1) // unit, less)
         if count:
-            search.add(Remedy("request", count * unit, unit, have, resource, **sized(less, count)))
+            search.add(Remedy(Cure("request", count * unit, unit, have, resource), **sized(less, count)))
             return
 
 
@@ -69,28 +70,28 @@ def _size(row: Workload, at: int) -> tuple[int, int]:
 
 
 def placement(search: Search, row: Workload, chunk: Chunk) -> None:
-    choices = [(f"node type {row.node_type}", replace(row, node_type=""))] if row.node_type else []
+    choices = [(Cure("node-type", where=row.node_type), replace(row, node_type=""))] if row.node_type else []
     if row.pools:
-        choices.append((f"node pool {', '.join(row.pools)}", replace(row, pools=())))
+        choices.append((Cure("node-pool", where=", ".join(row.pools)), replace(row, pools=())))
     if row.affinity is not None:
-        choices.append(("the labels of nodes that it names", replace(row, affinity=None)))
+        choices.append((Cure("node-affinity"), replace(row, affinity=None)))
     if row.within is not None or any(group.within for group in row.groups):
         groups = tuple(replace(group, within=None) for group in row.groups)
-        choices.append(("lying close together", replace(row, within=None, groups=groups)))
-    for what, other in choices:
+        choices.append((Cure("topology"), replace(row, within=None, groups=groups)))
+    for cure, other in choices:
         if search.works(Change((other,))):
-            search.add(Remedy("placement", where=what, change=Change((other,))))
+            search.add(Remedy(cure, Change((other,))))
             return
 
 
 def preemptible(search: Search, row: Workload, chunk: Chunk | None = None) -> None:
     change = Change((replace(row, preemptible=True),))
     if not row.preemptible and search.works(change):
-        search.add(Remedy("preemptible", change=change))
+        search.add(Remedy(Cure("preemptible"), change))
 
 
-def quota(search: Search, row: Workload, chunk: Chunk) -> None:
-    """Of its project; with it of the departments above, where they have too little for that."""
+def fair_share(search: Search, row: Workload, chunk: Chunk) -> None:
+    """The quota of its project; with it of the departments above, where they have too little for that."""
     world = search.world
     adding = chunk.resources.gpu or GPU
     unit = search.unit("gpu")
@@ -115,8 +116,9 @@ def quota(search: Search, row: Workload, chunk: Chunk) -> None:
             change = raised(world, queues, pool, "quota", "gpu", unit)
             count = search.least(max(guess, 16 * GPU // unit), change, guess)
         if count:
-            whom = tuple(named(queue) for queue in queues)
-            search.add(Remedy("quota", count * unit, unit, due, "gpu", pool, whom, **sized(change, count)))
+            whom = tuple(queue_named(queue) for queue in queues)
+            cure = Cure("fair-share", count * unit, unit, due, "gpu", pool, whom=whom)
+            search.add(Remedy(cure, **sized(change, count)))
             return
 
 
@@ -134,7 +136,7 @@ def priority(search: Search, row: Workload, chunk: Chunk) -> None:
 
     count = search.least(max(1, highest + 1 - row.priority), higher)
     if count:
-        search.add(Remedy("priority", count, before=row.priority, **sized(higher, count)))
+        search.add(Remedy(Cure("priority", count, before=row.priority), **sized(higher, count)))
 
 
 def reopened(search: Search, row: Workload, chunk: Chunk) -> None:
@@ -143,7 +145,7 @@ def reopened(search: Search, row: Workload, chunk: Chunk) -> None:
     for node in sorted(shut, key=lambda node: (not node.ready, node.name))[:4]:
         change = Change((replace(node, ready=True, draining=False),))
         if search.works(change):
-            search.add(Remedy("open", where=node.name, change=change))
+            search.add(Remedy(Cure("uncordon" if node.ready else "node-ready", where=node.name), change))
             return
 
 
@@ -162,10 +164,10 @@ def untainted(search: Search, row: Workload, chunk: Chunk) -> None:
             continue
         tried += 1
         if search.works(Change((clean,))):
-            whom = tuple(Named(node_affinity.text_of(taint)) for taint in gone)
+            taints = tuple(node_affinity.text_of(taint) for taint in gone)
             back = [replace(clean, taints=(*clean.taints, taint)) for taint in gone] if gone[1:] else []
             less = tuple(Change((node,)) for node in back)
-            search.add(Remedy("taint", where=clean.name, whom=whom, change=Change((clean,)), less=less))
+            search.add(Remedy(Cure("taint", where=clean.name, taints=taints), Change((clean,)), less))
             return
 
 
@@ -179,27 +181,46 @@ def machines(search: Search, row: Workload, chunk: Chunk) -> None:
 
         count = search.least(max(16, 2 * asked), more, asked)
         if count:
-            beyond = _beyond(search, chunk)
-            search.add(Remedy("machines", count * GPU, GPU, where=pool, whom=beyond, **sized(more, count)))
+            cure = Cure("machines", count * GPU, GPU, where=pool, needs=_beyond(search, chunk))
+            search.add(Remedy(cure, **sized(more, count)))
             return
 
 
-def _beyond(search: Search, chunk: Chunk) -> tuple[Named, ...]:
-    """What a task asks for that no node has today, so that a node like them would not do."""
+def _beyond(search: Search, chunk: Chunk) -> tuple[tuple[str, int], ...]:
+    """(resource, amount) that a task asks for and no node has today: a node like them would not do."""
     nodes = [state.row for state in search.world.nodes.values()]
     found = []
     card = max((part.request.gpu_memory for part in chunk.parts), default=0)
     if card > max((gpu.memory for node in nodes for gpu in node.gpus), default=card):
-        found.append(f"{amount('memory', card)} on each")
+        found.append(("GPU memory", card))
     for resource in ("cpu", "memory"):
         asked = max((getattr(part.request, resource) for part in chunk.parts), default=0)
         if asked > max((getattr(node, resource) for node in nodes), default=asked):
-            found.append(amount(resource, asked))
-    return tuple(map(Named, found))
+            found.append((resource, asked))
+    return tuple(found)
 
 
-OFFERS = (placement, elastic, tasks, request, quota, priority, preemptible, reopened, untainted, machines)
-"""In the order in which they are looked at: first what the owner of the workload can do alone."""
+Offer = Callable[[Search, Workload, Chunk], None]
 
-DEEP = (placement, priority, quota, machines, elastic, tasks, request, preemptible, reopened, untainted)
-"""The order for what stands far behind in the queue: what brings it before the others."""
+OFFERS: Mapping[str, Offer] = {
+    "node-type": placement,
+    "elastic": elastic,
+    "tasks": tasks,
+    "request": request,
+    "fair-share": fair_share,
+    "priority": priority,
+    "preemptible": preemptible,
+    "uncordon": reopened,
+    "taint": untainted,
+    "machines": machines,
+}
+"""By kind of cure, in the order in which they are tried: first what the owner of the job can do alone."""
+
+DEEP = ("node-type", "priority", "fair-share", "machines", *OFFERS)
+"""The order for what is far behind in the queue: first what brings it before the others."""
+
+
+def fitting(code: str, deep: bool) -> list[Offer]:
+    """Those whose cures fit a reason."""
+    kinds = cures(code)
+    return [OFFERS[kind] for kind in dict.fromkeys(DEEP if deep else OFFERS) if kind in kinds]

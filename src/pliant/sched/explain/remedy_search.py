@@ -81,7 +81,7 @@ class Search:
             if not self._needed(remedy):
                 return
             remedy = replace(remedy, change=first.and_then(remedy.change), less=less, after=self.after)
-        if all(remedy.text != other.text for other in self.found):  # two ways may lead to one answer
+        if all(remedy.steps != other.steps for other in self.found):  # two ways may lead to one answer
             self.found.append(remedy)
 
     def _needed(self, remedy: Remedy) -> bool:

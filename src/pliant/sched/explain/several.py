@@ -4,11 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pliant.model.quantity import GPU
+from pliant.model.reason import Cure
 from pliant.model.tenancy import Department, Project
 from pliant.sched.explain.changes import amount_of, machine, raised
-from pliant.sched.explain.remedies import Remedy, named
+from pliant.sched.explain.remedies import Remedy
 from pliant.sched.explain.trial import Change, Trial, started, together
 from pliant.sched.placement import eligibility
+from pliant.sched.shares.naming import queue_named
 from pliant.sched.shares.standings import queue_of
 
 
@@ -18,7 +20,7 @@ class Dial:
 
     most: int
     change: Callable[[int], Change]  # of so many steps, made for the world as it is when it is called
-    remedy: Remedy  # for one step
+    cure: Cure  # of one step
 
 
 def at_once(trial: Trial, workload: str, unit: int) -> Remedy | None:
@@ -45,7 +47,7 @@ def at_once(trial: Trial, workload: str, unit: int) -> Remedy | None:
         if trial.tries <= 0 or any(_works(trial, workload, dials, fewer) for fewer in less):
             return None
         steps = [
-            replace(dial.remedy, count=count * dial.remedy.unit)
+            Remedy(replace(dial.cure, count=count * dial.cure.unit))
             for dial, count in zip(dials, counts, strict=True)
             if count
         ]
@@ -71,13 +73,13 @@ def _dials(trial: Trial, workload: str, pool: str, unit: int) -> list[Dial]:
             before = amount_of(world, queue, pool, kind, "gpu")
             if before < 0 or (kind == "quota" and isinstance(queue, Department) and queue.derived):
                 continue
-            remedy = Remedy(kind, unit, unit, before, "gpu", pool, (named(queue),))
-            found.append(Dial(much * GPU // unit, _raised(trial, key, pool, kind, unit), remedy))
+            cure = Cure(kind, unit, unit, before, "gpu", pool, whom=(queue_named(queue),))
+            found.append(Dial(much * GPU // unit, _raised(trial, key, pool, kind, unit), cure))
 
     def more(count: int) -> Change:
         return Change((machine(world, row, chunk, pool, count),) if count else ())
 
-    return [*found, Dial(much, more, Remedy("machines", GPU, GPU, where=pool))]
+    return [*found, Dial(much, more, Cure("machines", GPU, GPU, where=pool))]
 
 
 def _raised(trial: Trial, key: str, pool: str, kind: str, unit: int) -> Callable[[int], Change]:

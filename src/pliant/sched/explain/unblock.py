@@ -8,18 +8,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pliant.model.quantity import GPU
-from pliant.model.reason import Reason
-from pliant.model.tenancy import Department, Project
+from pliant.model.reason import Cure, NonPreemptibleOverQuota, OverLimit, Reason
 from pliant.model.workload import Desired, TaskPhase, Workload
 from pliant.sched.explain import offers
 from pliant.sched.explain.changes import amount_of, raised
-from pliant.sched.explain.remedies import Named, Remedy, Tried, named, sized
+from pliant.sched.explain.remedies import Remedy, Tried, sized
 from pliant.sched.explain.remedy_search import Search
 from pliant.sched.explain.several import at_once
 from pliant.sched.explain.trial import Change, gone, together
 from pliant.sched.placement import eligibility
 from pliant.sched.plan import Plan
-from pliant.sched.shares.standings import queue_of
+from pliant.sched.shares.naming import queue_named, workload_named
 from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.portions import Chunk
 
@@ -44,7 +43,7 @@ class Unblocking(Search):
     def _run(self, reason: Reason | None, wake: int | None) -> None:
         row = self.world.workloads[self.wid]
         if row.desired is not Desired.RUNNING:
-            resume = Remedy("resume", change=Change((replace(row, desired=Desired.RUNNING),)))
+            resume = Remedy(Cure("resume"), Change((replace(row, desired=Desired.RUNNING),)))
             if self.works(resume.change):
                 self.found.append(resume)
                 return
@@ -52,14 +51,14 @@ class Unblocking(Search):
             reason = self._reason(self.trial.decide(Change()))
         if any(self.world.claim_of(key) for key in self.world.keys_of(self.wid)):
             self._release()
-        until = dict(reason.numbers).get("until") if reason is not None else None
+        until = getattr(reason, "until", None)
         for instant in dict.fromkeys((until, wake)):
             if isinstance(instant, int) and instant > self.trial.now and not self.done:
                 self._wait(instant)
         if row.project not in self.world.projects:
             return
-        self._refusals(reason)
-        looks = [self._look(offer) for offer in (offers.OFFERS if not self.deep else offers.DEEP)]
+        reason = self._refusals(reason)
+        looks = [self._look(offer) for offer in offers.fitting(reason.code if reason else "", self.deep)]
         for look in [*looks, self._end] if self.deep else [self._end, *looks]:
             row, chunk = self.world.workloads[self.wid], self.world.need(self.wid).chunk
             if self.done or chunk is None:
@@ -83,7 +82,7 @@ class Unblocking(Search):
             else:
                 early = middle
         if self.trial.tries > 0 and all(other.kind != "wait" for other in self.found):
-            self.add(Remedy("wait", late - self.trial.now))
+            self.add(Remedy(Cure("wait", late - self.trial.now)))
 
     def _release(self) -> None:
         """Those that are being stopped where it has its places."""
@@ -94,44 +93,42 @@ class Unblocking(Search):
                 parts[task.workload] = parts.get(task.workload, Change()).and_then(ended)
         chosen = self._irreducible(parts, list(parts))
         if chosen is not None:
-            whom = tuple(self._named(wid) for wid in chosen)
-            self.add(Remedy("release", whom=whom, **_without_one(parts, chosen)))
+            whom = tuple(workload_named(self.world, wid) for wid in chosen)
+            self.add(Remedy(Cure("release", whom=whom), **_without_one(parts, chosen)))
 
     # ------------------------------------------------------------------ bounds that it would break
-    def _refusals(self, reason: Reason | None) -> None:
-        """Raise them, one after another, before anything else can help."""
+    def _refusals(self, reason: Reason | None) -> Reason | None:
+        """Raise them, one after another, before anything else can help; what keeps it after that."""
         for _ in range(8):
-            if self.done or reason is None or reason.code not in ("over-limit", "non-preemptible-over-quota"):
-                return
-            numbers = dict(reason.numbers)
-            kind = "limit" if reason.code == "over-limit" else "quota"
-            resource, pool = str(numbers["resource"]), str(numbers["pool"])
+            if self.done or not isinstance(reason, OverLimit | NonPreemptibleOverQuota):
+                return reason
+            kind, bound = (
+                ("limit", reason.limit) if isinstance(reason, OverLimit) else ("quota", reason.quota)
+            )
+            resource, pool = reason.resource, reason.pool
             unit = self.unit(resource)
-            short = int(numbers["used"]) + int(numbers["asked"]) - int(numbers[kind])
-            queue = self._queue(str(numbers["level"]), str(numbers["queue"]))
+            short = reason.used + reason.asked - bound
+            at = reason.queue.id
+            queue = (
+                self.world.projects.get(at) if reason.level == "project" else self.world.departments.get(at)
+            )
             if queue is None or short <= 0:
-                return
+                return reason
             if kind == "quota" and not self.after:
                 offers.preemptible(self, self.world.workloads[self.wid])
             change = raised(self.world, (queue,), pool, kind, resource, unit)
             guess = -(-short // unit)
             count = self.least(guess + 16 * GPU // unit, change, guess)
             before = amount_of(self.world, queue, pool, kind, resource)
-            amount, whom = (count or guess) * unit, (named(queue),)
-            tried = sized(change, count or guess)
-            step = Remedy(kind, amount, unit, before, resource, pool, whom, **tried)
+            amount, whom = (count or guess) * unit, (queue_named(queue),)
+            cure = Cure(kind, amount, unit, before, resource, pool, whom=whom)
+            step = Remedy(cure, **sized(change, count or guess))
             if count:
                 self.add(step)
-                return
+                return reason
             self.keep(step)
             reason = self._reason(self.trial.decide(Change()))
-
-    def _queue(self, level: str, name: str) -> Project | Department | None:
-        for key in self.world.path(self.world.workloads[self.wid].project):
-            queue = queue_of(self.world, key)
-            if queue.name == name and (level == "project") == isinstance(queue, Project):
-                return queue if isinstance(queue, Project | Department) else None
-        return None
+        return reason
 
     # ------------------------------------------------------------------ others end
     def _end(self, row: Workload, chunk: Chunk) -> None:
@@ -149,11 +146,10 @@ class Unblocking(Search):
             if chosen is None:
                 continue
             claims = [self.world.claim_of(key) for wid in chosen for key in self.world.keys_of(wid)]
-            nodes = sorted({claim.node for claim in claims if claim is not None})
-            where = f"node{'' if len(nodes) == 1 else 's'} {', '.join(nodes)}"
-            whom = tuple(self._named(wid) for wid in chosen)
+            nodes = tuple(sorted({claim.node for claim in claims if claim is not None}))
+            whom = tuple(workload_named(self.world, wid) for wid in chosen)
             gpus = sum(map(self.world.gpu_of, chosen))
-            self.add(Remedy("end", gpus, where=where, whom=whom, **_without_one(parts, chosen)))
+            self.add(Remedy(Cure("end", gpus, nodes=nodes, whom=whom), **_without_one(parts, chosen)))
             return
 
     def _holders(self, row: Workload, chunk: Chunk, pool: str) -> list[str]:
@@ -187,11 +183,6 @@ class Unblocking(Search):
             if rest and self.works(together(parts[other] for other in rest)):
                 chosen = rest
         return chosen if self.trial.tries > 0 else None
-
-    def _named(self, wid: str) -> Named:
-        row = self.world.workloads[wid]
-        project = self.world.projects.get(row.project)
-        return Named(row.name, row.project, project.name if project is not None else row.project)
 
 
 def _without_one(parts: dict[str, Change], chosen: list[str]) -> Tried:

@@ -4,6 +4,7 @@ from pliant.model.quantity import GPU
 from pliant.model.reason import (
     BackOff,
     MinRuntime,
+    Named,
     NeverFits,
     NoCapacity,
     NoMatchingNode,
@@ -11,7 +12,6 @@ from pliant.model.reason import (
     NotEntitled,
     OverLimit,
     Reason,
-    SetAside,
     Suspended,
     UnknownProject,
     WaitingForGang,
@@ -26,7 +26,8 @@ from pliant.sched.placement import affinity, eligibility, topology
 from pliant.sched.placement.equivalence import Kin
 from pliant.sched.plan import Verdict
 from pliant.sched.shares.fair_share import ALL, INFINITE
-from pliant.sched.shares.standings import level_of, queue_of
+from pliant.sched.shares.naming import named_at, queue_named, workload_named
+from pliant.sched.shares.standings import level_of
 from pliant.sched.world.node_affinity import text_of
 from pliant.sched.world.nodes import NodeClass, TaskKey
 from pliant.sched.world.portions import workload_open
@@ -61,9 +62,10 @@ def verdicts(cycle: Cycle, outcome: Outcome) -> tuple[Verdict, ...]:
         workload = world.workloads[wid]
         known_project = workload.project in world.projects
         found[wid] = _unseen(cycle, workload, unseen) if known_project else UnknownProject(workload.project)
-    for wid, text in sorted(world.flaws.items()):
-        if workload_open(world.workloads[wid]):
-            found[wid] = SetAside(text)
+    for wid, reason in sorted(world.flaws.items()):
+        held = world.workloads[wid].held and any(map(world.claim_of, world.keys_of(wid)))
+        if workload_open(world.workloads[wid]) and not held:  # what is held and runs may go on
+            found[wid] = reason
     for wid in sorted(world.ending):
         if world.workloads[wid].desired is Desired.STOPPED:
             found[wid] = Suspended()
@@ -82,22 +84,26 @@ def explain(cycle: Cycle, block: Block) -> Reason:
         return _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, True) or _never(cycle, block, cls)
     refusal = block.refusal
     if refusal is not None:
-        name, level = queue_of(world, refusal.key).name, level_of(world, refusal.key)
+        queue, level = named_at(world, refusal.key), level_of(world, refusal.key)
         kind = NonPreemptibleOverQuota if refusal.quota else OverLimit
-        return kind(level, name, block.pool, refusal.resource, refusal.allowed, refusal.used, refusal.asked)
+        return kind(level, queue, block.pool, refusal.resource, refusal.allowed, refusal.used, refusal.asked)
     protected = cycle.protected.get(block.kin)
     if protected is not None:
-        return MinRuntime(protected[0], block.pool, protected[1], block.adding.gpu)
+        victim, until, rule = protected
+        named = workload_named(world, victim)
+        return MinRuntime(named, block.pool, until, block.adding.gpu, rule.level, rule.owner)
     reserved = cycle.reserving.why(chunk, block.pool, block.adding)
     if reserved is not None:
         return reserved
     withheld = cycle.withheld.get(block.kin)
     if withheld is not None:
-        churn, name = cycle.churn, world.projects[withheld].name
-        return ChurnBudget(block.adding.gpu, name, churn.budget, churn.window, churn.until(withheld))
+        churn, project = cycle.churn, queue_named(world.projects[withheld])
+        return ChurnBudget(block.adding.gpu, project, churn.budget, churn.window, churn.until(withheld))
     outwaited = cycle.outwaited.get(block.kin)
     if outwaited is not None:
-        return Outwaited(*outwaited, chunk.priority, block.adding.gpu)
+        holder, priority, aged = outwaited
+        named = workload_named(world, holder)
+        return Outwaited(named, priority, aged, chunk.priority, block.adding.gpu)
     short = _short_of(block, cls)
     apart = _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, False)
     if apart is not None and getattr(block.adding, short) <= _all(cls, short):
@@ -106,7 +112,7 @@ def explain(cycle: Cycle, block: Block) -> Reason:
         standing = cycle.bare(block.pool)[workload.project]
         quota = standing.deserved.gpu
         return NotEntitled(
-            world.projects[workload.project].name,
+            queue_named(world.projects[workload.project]),
             block.pool,
             block.adding.gpu,
             world.use(workload.project, block.pool).claimed.gpu,
@@ -119,7 +125,9 @@ def explain(cycle: Cycle, block: Block) -> Reason:
     if apart is not None:
         return apart
     asked = getattr(block.adding, short)
-    return NoCapacity(asked, len(chunk.parts), _best(cls, short), _all(cls, short), len(cls.nodes), short)
+    only = next(iter(cls.nodes)) if len(cls.nodes) == 1 else ""
+    tasks, best, free = len(chunk.parts), _best(cls, short), _all(cls, short)
+    return NoCapacity(asked, tasks, best, free, len(cls.nodes), short, only)
 
 
 def _no_domain(cycle: Cycle, block: Block, cls: NodeClass) -> NoDomain | None:
@@ -245,7 +253,7 @@ def _gang(cycle: Cycle, key: TaskKey) -> Reason:
     row = cycle.world.tasks[key]
     if not away and row.retry_at is not None and row.retry_at > cycle.now:
         return BackOff(row.name, row.retry_at, row.failures)  # it waits for nobody
-    return WaitingForGang(row.name, ", ".join(away))
+    return WaitingForGang(row.name, tuple(away))
 
 
 def _release(cycle: Cycle, key: TaskKey) -> Reason:
@@ -254,7 +262,7 @@ def _release(cycle: Cycle, key: TaskKey) -> Reason:
     claim = world.claim_of(key)
     assert claim is not None
     wanted = set(claim.uuids)
-    holders: dict[str, None] = {}
+    holders: dict[str, Named] = {}
     node = world.nodes.get(claim.node)
     for other in sorted(node.tasks) if node is not None else ():
         carries = world.tasks[other].carries
@@ -264,6 +272,7 @@ def _release(cycle: Cycle, key: TaskKey) -> Reason:
             and carries.node == claim.node
             and (other[0] == key[0] or wanted & set(carries.uuids))
         ):
-            owner = world.workloads.get(other[0])
-            holders[owner.name if owner is not None else other[0]] = None
-    return WaitingForRelease(claim.node, claim.gpu, ", ".join(holders))
+            known = other[0] in world.workloads
+            holders[other[0]] = workload_named(world, other[0]) if known else Named("workload", other[0])
+    grace = max((world.workloads[wid].launch.grace for wid in holders if wid in world.workloads), default=0)
+    return WaitingForRelease(claim.node, claim.gpu, tuple(holders.values()), grace)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pliant.model.reason import Reason
 from pliant.sched.explain.foresee import Outcome, come_to_rest
 from pliant.sched.explain.trial import Change, Trial
 from pliant.sched.plan import Decision
@@ -20,8 +21,7 @@ class Difference:
     before: Seats  # empty: it waits
     after: Seats
     what: str  # starts | waits | moves | grows | shrinks | new | gone
-    reason: str  # why, in words; empty if nothing was said
-    code: str  # of the reason
+    reason: Reason | None  # None: nothing was decided about it
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +77,4 @@ def _difference(wid: str, today: Outcome, then: Outcome) -> Difference | None:
     decided: Decision | None = next((it for it in reversed(then.decisions) if it.workload == wid), None)
     verdict = next((it.reason for it in then.verdicts if it.workload == wid), None)
     reason = verdict if verdict is not None and not after else decided.reason if decided else verdict
-    text, code = (reason.text, reason.code) if reason is not None else ("", "")
-    return Difference(wid, before or (), after or (), what, text, code)
+    return Difference(wid, before or (), after or (), what, reason)

@@ -175,7 +175,7 @@ class Hunt:
             last = max(waited_for, key=lambda wid: (rules.spared[wid], wid))
             self._cycle.wake_at(min(rules.spared.values()))  # another, as good, may be free to go before
             kin = self._cycle.kin(self._chunk, rules.pool)
-            self._cycle.protected[kin] = (world.workloads[last].name, rules.spared[last])
+            self._cycle.protected[kin] = last, rules.spared[last], rules.guarantee(world.workloads[last])
             return True
         self._units = units
         for key, claim in solution.items():

@@ -11,6 +11,8 @@ from pliant.model.workload import TaskPhase, Workload
 from pliant.sched.actions.context import Cycle
 from pliant.sched.preemption.eviction_order import Walk
 from pliant.sched.shares.admission import Refusal
+from pliant.sched.shares.naming import named_at, workload_named
+from pliant.sched.shares.protection import Guarantee, of_pool
 from pliant.sched.world.nodes import TaskKey
 from pliant.sched.world.portions import Chunk, Part, Step, core_priority, priority_of, without
 from pliant.sched.world.state import World
@@ -77,7 +79,7 @@ class Rules:
         self.patient = True  # False: search as if nobody had a minimum run time
         self.ranks: dict[str, Rank] = {}  # what rank() has answered
         self.fresh: dict[str, bool] = {}  # workload -> what fresh() has answered
-        self.least: dict[str, int] = {}  # project -> what min_runtime() has answered
+        self.least: dict[str, int] = {}  # project -> the runtime that guarantee() has answered
         self.unbounded = False  # True: search as if there were no budget
         self.spare = ""  # a workload whose core the present search leaves alone
         self.relocates = False  # True: a core that may not be taken may be moved
@@ -158,22 +160,23 @@ class Rules:
 
     def shrunk(self, gpu: int) -> Reason:
         winner = self.chunk.workload
-        return Shrunk(gpu, winner.name, self.world.projects[winner.project].name)
+        project = named_at(self.world, winner.project)
+        return Shrunk(gpu, workload_named(self.world, winner.id), project)
 
     def moved(self, sources: Iterable[str], targets: Iterable[str], lost: int) -> Reason:
         """Why it moves and gives back so many milli-GPUs of its bonus on the way."""
         here, there = ", ".join(sorted(set(sources))), ", ".join(sorted(set(targets)))
-        return Moved(self.chunk.workload.name, here, there, lost)
+        return Moved(workload_named(self.world, self.chunk.workload.id), here, there, lost)
 
-    def min_runtime(self, victim: Workload) -> int:
-        """For how long (ms) a victim is safe after its start."""
-        return self.cycle.pool(self.pool).min_runtime
+    def guarantee(self, victim: Workload) -> Guarantee:
+        """For how long a victim is safe after its start, and whose setting says so."""
+        return of_pool(self.world, self.pool)
 
     def safe(self, victim: Workload) -> int:
         """For how long (ms) it is safe after its start; 0: not at all."""
         least = self.least.get(victim.project)
         if least is None:
-            least = self.least[victim.project] = self.min_runtime(victim)
+            least = self.least[victim.project] = self.guarantee(victim).runtime
         return least
 
     def unprotected(self, victim: Workload) -> bool:

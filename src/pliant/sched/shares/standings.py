@@ -1,7 +1,7 @@
 """What each queue deserves of a pool, and its fair share of it."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pliant.model.machine import DEFAULT_POOL
 from pliant.model.quantity import Resources
@@ -22,7 +22,7 @@ def queue_of(world: "World", key: str) -> Queue:
     return world.departments[key.removeprefix(department_key(""))]
 
 
-def level_of(world: "World", key: str) -> str:
+def level_of(world: "World", key: str) -> Literal["project", "department"]:
     return "project" if key in world.projects else "department"
 
 
@@ -53,6 +53,17 @@ def _left_over(world: "World", project: Project, pool: str) -> int:
     return max(free, world.use(project.id, pool).non_preemptible.gpu)
 
 
+def children(world: "World") -> dict[str | None, list[str]]:
+    """Keys of the queues right below each department (by id), or below None at the top."""
+    below: dict[str | None, list[str]] = {}
+    for pid, project in sorted(world.projects.items()):
+        department = project.department if project.department in world.departments else None
+        below.setdefault(department, []).append(pid)
+    for did in sorted(world.departments):
+        below.setdefault(parent_of(world.departments, did), []).append(department_key(did))
+    return below
+
+
 def standings(
     world: "World", pool: str, pending: Mapping[str, Resources], past_use: int = 0, lend: bool = False
 ) -> Mapping[str, Standing]:
@@ -60,13 +71,7 @@ def standings(
 
     `past_use` is the setting of that name, `lend` as in divide().
     """
-    below: dict[str | None, list[str]] = {}  # department, or None for the top -> keys of its children
-    for pid, project in sorted(world.projects.items()):
-        below.setdefault(project.department if project.department in world.departments else None, []).append(
-            pid
-        )
-    for did in sorted(world.departments):
-        below.setdefault(parent_of(world.departments, did), []).append(department_key(did))
+    below = children(world)
 
     def member(key: str) -> Member:
         if key in world.projects:

@@ -85,6 +85,11 @@ class Claims:
         state = self.nodes.get(node if isinstance(node, str) else node.name)
         return state.pool if state is not None else DEFAULT_POOL
 
+    def knows(self, placement: Placement) -> bool:
+        """True if its node and all its devices are there."""
+        node = self.nodes.get(placement.node)
+        return node is not None and node.knows(placement)
+
     def path(self, project: str) -> tuple[str, ...]:
         """Keys of the queue tree from a project to its root."""
         found = self._paths.get(project)

@@ -257,22 +257,6 @@ class NodeState:
     def knows(self, placement: Placement) -> bool:
         return all(share.gpu in self.devices for share in placement.shares)
 
-    def overfull(self) -> str:
-        """A sentence naming what is claimed beyond its size, or ''."""
-        for device in self.devices.values():
-            if device.overfull:
-                return (
-                    f"GPU {device.gpu.uuid} of node {self.row.name} is over-full: {device.claimed} of {GPU} "
-                    f"thousandths and {device.claimed_memory} of {device.gpu.memory} bytes are claimed"
-                )
-        if self.free_cpu < 0:
-            used = f"{self.claimed_cpu} of {self.row.cpu} millicores"
-            return f"node {self.row.name} is over-full: {used} are claimed"
-        if self.free_memory < 0:
-            used = f"{self.claimed_memory} of {self.row.memory} bytes"
-            return f"node {self.row.name} is over-full: {used} are claimed"
-        return ""
-
     def numbers(self) -> tuple[object, ...]:
         """Everything derived, for comparing two worlds."""
         return (

@@ -4,42 +4,40 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pliant.model.quantity import GPU
-from pliant.model.workload import Request, TaskGroup, Workload
+from pliant.model.reason import SetAside
+from pliant.model.workload import TaskGroup, Workload
 from pliant.sched.world.queue_tree import parent_of
 
 if TYPE_CHECKING:
+    from pliant.sched.world.nodes import NodeState
     from pliant.sched.world.state import World
 
 
-def flaw(workload: Workload) -> str:
-    """Why what a workload asks for makes no sense; '' if it does."""
+def flaw(workload: Workload) -> SetAside | None:
+    """Why what a workload asks for makes no sense; None if it does."""
     if not workload.groups:
-        return "it has no task group"
+        return SetAside("no-groups")
     if len(workload.groups) == 1:
         return _group_flaw(workload.groups[0])
     names = {group.name for group in workload.groups}
     if len(names) < len(workload.groups):
-        return "two of its task groups have the same name"
-    return next((text for group in workload.groups if (text := _group_flaw(group))), "")
+        return SetAside("same-names")
+    return next((found for group in workload.groups if (found := _group_flaw(group))), None)
 
 
-def _group_flaw(group: TaskGroup) -> str:
+def _group_flaw(group: TaskGroup) -> SetAside | None:
     if group.min < 0 or group.wanted < 0:
-        return f"its task group {group.name} is to have less than no tasks"
+        return SetAside("negative-tasks", group.name, value=min(group.min, group.wanted))
     if group.min > group.max:
-        return f"its task group {group.name} needs {group.min} tasks and may have {group.max}"
-    text = _request_flaw(group.request)
-    return f"each task of {group.name} asks for {text}" if text else ""
-
-
-def _request_flaw(request: Request) -> str:
+        return SetAside("task-counts", group.name, value=group.min, most=group.max)
+    request = group.request
     if min(request.devices, request.gpu_memory, request.cpu, request.memory) < 0:
         for what in ("devices", "gpu_memory", "cpu", "memory"):
             if getattr(request, what) < 0:
-                return f"{getattr(request, what)} of {what.replace('_', ' ')}"
+                return SetAside("negative-request", group.name, what, getattr(request, what))
     if request.devices and not request.gpu_memory and not 0 < request.portion <= GPU:
-        return f"{request.portion} thousandths of a GPU"
-    return ""
+        return SetAside("portion", group.name, value=request.portion)
+    return None
 
 
 def faults(world: "World") -> Iterator[str]:
@@ -54,8 +52,8 @@ def faults(world: "World") -> Iterator[str]:
     for wid, workload in sorted(world.workloads.items()):
         if workload.project not in world.projects:
             yield f"workload {wid} belongs to project {workload.project}, which is unknown"
-        if wid in world.flaws:
-            yield f"workload {wid} contradicts itself: {world.flaws[wid]}"
+        if isinstance(flaw := world.flaws.get(wid), SetAside):
+            yield f"workload {wid} contradicts itself: {flaw.clause}"
     for pid, project in sorted(world.projects.items()):
         if project.department and project.department not in world.departments:
             yield f"project {pid} belongs to department {project.department}, which is unknown"
@@ -73,5 +71,22 @@ def _device_faults(world: "World") -> Iterator[str]:
         for uuid in node.devices:
             if seen.setdefault(uuid, name) != name:
                 yield f"GPU {uuid} is on node {seen[uuid]} and on node {name}"
-        if text := node.overfull():
+        if text := overfull(node):
             yield text
+
+
+def overfull(node: "NodeState") -> str:
+    """A sentence naming what is claimed beyond its size, or ''."""
+    for device in node.devices.values():
+        if device.overfull:
+            return (
+                f"GPU {device.gpu.uuid} of node {node.row.name} is over-full: {device.claimed} of {GPU} "
+                f"thousandths and {device.claimed_memory} of {device.gpu.memory} bytes are claimed"
+            )
+    if node.free_cpu < 0:
+        used = f"{node.claimed_cpu} of {node.row.cpu} millicores"
+        return f"node {node.row.name} is over-full: {used} are claimed"
+    if node.free_memory < 0:
+        used = f"{node.claimed_memory} of {node.row.memory} bytes"
+        return f"node {node.row.name} is over-full: {used} are claimed"
+    return ""

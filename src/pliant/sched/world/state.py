@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
+from pliant.model.machine import DEFAULT_POOL, Node, NodePool
 from pliant.model.quantity import Resources
+from pliant.model.reason import HOLDS, Reason
 from pliant.model.tenancy import UNLIMITED, Department, Project, Queue
 from pliant.model.workload import Desired, Task, TaskPhase, Workload
 from pliant.sched.shares import standings
@@ -35,7 +36,7 @@ class World(Claims):
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
         self.elastic, self.holders, self.kinds = sets.elastic, sets.holders, sets.kinds
-        self.flaws: dict[str, str] = {}  # workloads that contradict themselves, and how
+        self.flaws: dict[str, Reason] = {}  # why nothing is decided about a workload: it is held, or a flaw
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
         self._needs: dict[str, Need] = {}
@@ -195,11 +196,11 @@ class World(Claims):
         self.asked.note(known, row)
         self._of_project.setdefault(row.project, {})[row.id] = None
         self._charge_workload(row.id, 1)
-        if known is None or known.groups != row.groups:
+        if known is None or known.groups != row.groups or known.held != row.held:
             self._sort_members(row.id)
             self.flaws.pop(row.id, None)
-            if text := sanity.flaw(row):
-                self.flaws[row.id] = text
+            if found := HOLDS[row.held]() if row.held else sanity.flaw(row):
+                self.flaws[row.id] = found
         self._demands[row.id] = demands_of(row)
         if row.desired is Desired.RUNNING and not row.phase.final:
             self.ending.pop(row.id, None)
@@ -274,8 +275,7 @@ class World(Claims):
             workload = self.workloads.get(wid)
             self._sets.note(wid, workload, self.need(wid) if workload is not None else None)
         self._touched.clear()
-        if not self._journal:
-            self._weigh()
+        self._weigh()
 
     @contextmanager
     def _recharged(self, projects: list[str]) -> Iterator[None]:
@@ -340,11 +340,6 @@ class World(Claims):
         else:
             self.adrift[key] = None
 
-    def knows(self, placement: Placement) -> bool:
-        """True if its node and all its devices are there."""
-        node = self.nodes.get(placement.node)
-        return node is not None and node.knows(placement)
-
     def _touches(self, key: TaskKey, node: str) -> bool:
         return any(p is not None and p.node == node for p in (self._claims.get(key), self.tasks[key].carries))
 
@@ -388,7 +383,7 @@ class World(Claims):
                 assert self._claims.get(key) == row.claims, f"{where}: a hypothesis was left behind"
         for name in sorted(self.nodes):
             culprits = ", ".join(sorted(f"{wid}/{task}" for wid, task in self.nodes[name].tasks))
-            text = self.nodes[name].overfull()
+            text = sanity.overfull(self.nodes[name])
             assert not text, f"{text} (by {culprits})"
         for (queue, pool), tally in sorted(self._tallies.items()):
             sums = tally.sums()

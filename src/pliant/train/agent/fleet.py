@@ -84,7 +84,7 @@ class MasterProcess:
         if code is None:
             return
         if code > 0 and time.monotonic() - self._started < 5:
-            raise TrainError(f"The master ended with {code} as soon as it had begun; its output says why")
+            raise TrainError(f"The master exited at once with code {code}; its output says why")
         self.process = self._start()
 
     def environment(self) -> dict[str, str]:

@@ -83,7 +83,7 @@ def _join(place: Place, stop: threading.Event) -> MasterClient:
             found = client.call("status", {}, patience_s=0.0)
             if found.get("job") not in (None, place.job):
                 client.close()
-                raise TrainError(f"At {address} answers the master of another job, {found['job']}.")
+                raise TrainError(f"The master at {address} belongs to another job, {found['job']}.")
             _bury(place, client)
             return client
         if time.monotonic() > until:

@@ -172,7 +172,9 @@ class Agent:
             return None
         if not self._closing and not set(self._held.devices) <= set(self._ended):
             if self._master is None and time.monotonic() - self._heard > AWAY_S:
-                print(f"pliant.train: the master at {self._client.address} is gone", file=sys.stderr)
+                print(
+                    f"pliant.train: Lost connection to the master at {self._client.address}", file=sys.stderr
+                )
                 return 1
             return None
         self._look(force=True)
@@ -228,7 +230,7 @@ def _serve(command: Sequence[str], stop: threading.Event, mortal: bool) -> int:
     place = Place.from_environment(os.environ)
     lead = _take_lead(place.attempt_dir)
     if lead is None:
-        raise TrainError("This task has an agent already: a second one would start its workers twice.")
+        raise TrainError("This task already has an agent; a second one would start its workers twice.")
     link.start()
     master, client = begin(place, stop)
     fleet = Fleet(

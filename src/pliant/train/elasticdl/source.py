@@ -10,7 +10,7 @@ import numpy as np
 import pliant
 from pliant.train.data.record_files import RecordFile
 from pliant.train.elasticdl.columns import Array
-from pliant.train.errors import BadData
+from pliant.train.errors import BadData, count
 
 SIDE = 28  # pixels, as MNIST has them
 SMALL = 8  # pixels of the bundled digits
@@ -70,7 +70,7 @@ def open_records(where: str, flag: str) -> Sequence[bytes] | RecordFile:
         )
     records = RecordFile(*files)
     if not len(records):
-        raise BadData(f"--{flag}={where}: {len(files)} record file(s), and no record in any of them")
+        raise BadData(f"--{flag}={where}: {count(len(files), 'record file')} without a record")
     return records
 
 

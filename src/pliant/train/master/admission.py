@@ -3,16 +3,15 @@
 import time
 from typing import Any
 
-from pliant.train.errors import PROTOCOL, Refused
+from pliant.train.errors import PROTOCOL, Refused, count
 
 
 def of_this_job(worker: str, job: str, protocol: int, mine: str) -> None:
     """Raises Refused for a worker of another version or job."""
     if protocol != PROTOCOL:
         raise Refused(
-            f"Worker {worker} speaks version {protocol}, this job's master version {PROTOCOL}: install "
-            f"the same "
-            "Pliant for all tasks of a job.",
+            f"Worker {worker} speaks version {protocol}, this job's master version {PROTOCOL}. Install the "
+            "same Pliant for all tasks of a job.",
             "version",
             409,
         )
@@ -25,9 +24,8 @@ def same_settings(worker: str, theirs: dict[str, Any], ours: dict[str, Any]) -> 
     for key in theirs.keys() | ours.keys():
         if theirs.get(key) != ours.get(key):
             raise Refused(
-                f"Worker {worker} has {key} {theirs.get(key)!r}, this job trains with "
-                f"{ours.get(key)!r}: it runs "
-                "another script, model or dataset. Start it with the job's own, or begin a new job.",
+                f"Worker {worker} has {key} {theirs.get(key)!r}, this job trains with {ours.get(key)!r}: the "
+                "script, model or dataset differs. Start the worker with the job's own, or start a new job.",
                 "settings",
                 409,
             )
@@ -37,8 +35,8 @@ def room_for(worker: str, others: int, global_batch: int | None) -> None:
     """Raises Refused for a worker that would have no record of a batch."""
     if global_batch is not None and others >= global_batch:
         raise Refused(
-            f"A global batch of {global_batch} has no record left for {worker}, {others} workers share it "
-            "already: make the batch larger, or allow fewer workers.",
+            f"global_batch={global_batch} is too small for {count(others + 1, 'worker')}: {worker} has no "
+            "records. Use a larger global_batch or fewer workers.",
             "batch",
             409,
         )
@@ -50,5 +48,5 @@ def clock_apart(worker: str, theirs_ms: int) -> str | None:
     if apart <= 5_000:
         return None
     return (
-        f"The clock of {worker} is {apart // 1000} s away from the master's: only the times in logs suffer."
+        f"The clock of {worker} differs from the master's by {apart // 1000} s; only times in logs are wrong."
     )

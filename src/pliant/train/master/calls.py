@@ -20,7 +20,7 @@ class MasterClient:
     def __init__(self, address: str, token: str, *, patience_s: float = 120.0) -> None:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
-            raise Refused(f"{address!r} is no address of a master: it looks like 127.0.0.1:29400", "address")
+            raise Refused(f"{address!r} is not a master's address; one looks like 127.0.0.1:29400", "address")
         self.address = address
         self.patience_s = patience_s
         self._host, self._port = host, int(port)

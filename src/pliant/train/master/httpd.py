@@ -129,7 +129,9 @@ class Handler(BaseHTTPRequestHandler):
         given = self.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {self.server.token}".encode()):
             raise Refused(
-                "This is another job's token, or none: a worker needs that of its own attempt", "token", 401
+                "The token is missing or belongs to another job: a worker needs the token of its own attempt",
+                "token",
+                401,
             )
         try:
             body = json.loads(payload or b"{}")
@@ -197,9 +199,8 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise Refused(
-            f"The master cannot listen on {host}:{port}: {error.strerror}. Another job may have that "
-            f"port: choose "
-            "one with --port, or 0 for any that is free.",
+            f"The master cannot listen on {host}:{port}: {error.strerror}. Choose another port with --port, "
+            "or 0 for any free one.",
             "port",
         ) from error
     listener.listen(128)

@@ -106,8 +106,8 @@ class Ledger:
                 self._db.execute(f"PRAGMA user_version={VERSION}")
         except sqlite3.DatabaseError as error:
             raise TrainError(
-                f"{self.path} cannot be read as a ledger: {error}. Move it away: the survivors or the newest "
-                "checkpoint know where the job stands."
+                f"{self.path} cannot be read as a ledger: {error}. Move it away; the job continues from "
+                "what its workers know, or from the newest checkpoint."
             ) from error
         if found > VERSION:
             raise TrainError(

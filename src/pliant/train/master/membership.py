@@ -21,7 +21,6 @@ class Times:
     broken: int = 50  # its line is down and its generation is dead
     adopt: int = 3_000  # a restarted master waits for the members that it knew
     join_window: int = 1_000  # a newcomer waits for others that are expected
-    leave_window: int = 50
     stall: int = 1_800_000  # others wait at the meeting for a member that is alive and does not come
     start: int = 20_000  # the first generation waits for everybody who was announced
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pliant.train.errors import Refused
+from pliant.train.errors import Refused, count
 from pliant.train.master.admission import clock_apart, of_this_job, room_for, same_settings
 from pliant.train.master.history import Progress, overview
 from pliant.train.master.httpd import Answer, Call, Route, Server, listen
@@ -207,7 +207,7 @@ class Master:
     def _known(self, call: Call) -> str:
         name: str = call.get("worker", str)
         if not self.members.known(name):
-            raise Refused(f"{name} is not part of this job any more: register again", "dropped", 410)
+            raise Refused(f"{name} was dropped from this job: register again", "dropped", 410)
         self.members.seen(name, self._clock())
         return name
 
@@ -323,7 +323,9 @@ class Master:
             first, trace = self.failures[0]
             self._end(
                 False,
-                f"{len(self.failures)} worker(s) failed; the first, {first}:\n{trace}" if not fatal else text,
+                f"{count(len(self.failures), 'worker')} failed; the first, {first}:\n{trace}"
+                if not fatal
+                else text,
             )
         self._settle()
 

@@ -96,11 +96,9 @@ class Inside:
         self.group = group
         self.backend = backend
         self._sockets = sockets
-        self.severed = False
 
     def sever(self) -> None:
         """Free everybody who sits in a collective of this group, here and at the peers. From any thread."""
-        self.severed = True
         for end in self._sockets:
             with contextlib.suppress(OSError):  # closed already
                 end.shutdown(socket.SHUT_RDWR)

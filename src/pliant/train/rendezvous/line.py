@@ -32,6 +32,7 @@ class Line:
         self.sever: Callable[[], None] = lambda: None
         self.told: Callable[[], dict[str, str]] = dict  # to the peers of this generation, through the master
         self._boot = ""  # of the master that knows us and all that we have told
+        self._heard: dict[str, Any] = {}  # the last watch's answer, perhaps of a generation ahead
         self._report: dict[str, Any] | None = None
         self._warnings: list[str] = []  # that were not sent yet
         self._news = threading.Event()
@@ -77,6 +78,11 @@ class Line:
             self.over.clear()
             self.boundary.clear()
             self.dropped.clear()
+            # What was heard of this generation before it was entered is not said again.
+            if self._heard.get("dead", 0) >= generation:
+                self.over.set()
+            elif self._heard.get("generation") == generation and self._heard["boundary"]:
+                self.boundary.set()
 
     def entered_step(self, step: int) -> None:
         """The state is that of this step."""
@@ -135,12 +141,14 @@ class Line:
                 continue
             after = answer["seq"]
             with self._lock:
-                mine = self.generation
+                mine, self._heard = self.generation, answer
             self.stop = answer["stop"]
             if answer["dead"] >= mine > 0 or (self.stop is not None and not self.stop["ok"]):
                 self._dead(mine)
-            elif answer["boundary"] and answer["generation"] == mine:
-                self.boundary.set()
+            elif answer["boundary"]:
+                with self._lock:
+                    if self.generation == answer["generation"]:
+                        self.boundary.set()
         self._client.close()
 
     def _dead(self, number: int) -> None:

@@ -61,7 +61,6 @@ class Runtime:
         self.history: list[dict[str, Any]] = []  # generations, as the ledger has them
         self.finished = False
         self._skipped: set[tuple[int, int]] = set()  # in a world of one
-        self.meetings = 0
         self.line: Line | None = None
         if client is not None:
             host = os.environ.get("PLIANT_TRAIN_HOST") or _own_address(client.address)
@@ -89,7 +88,6 @@ class Runtime:
         """Wait for the next generation and enter it; `finished` is set if the job is over instead.
 
         Raises Left, JobFailed, or Refused if this worker does not belong here."""
-        self.meetings += 1
         self.hooks.release()
         if self.client is None or self.line is None:
             self._alone(why)

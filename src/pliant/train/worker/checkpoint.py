@@ -106,9 +106,7 @@ class Checkpoints:
                 warnings.warn(f"{text} Using {path.name} instead.", stacklevel=2)
             return path, state, manifest
         if broken:
-            raise BadCheckpoint(
-                f"{broken[0]} There is no older one that is whole; move it away to start from step 0."
-            )
+            raise BadCheckpoint(f"{broken[0]} No older one is complete; move it away to start from step 0.")
         return None
 
 
@@ -154,7 +152,9 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         return unpack(manifest["tree"], [tensors[str(i)] for i in range(len(tensors))]), manifest
     except (KeyError, ValueError, TypeError) as error:
-        raise BadCheckpoint(f"{path} is no whole checkpoint: {type(error).__name__}: {error}.") from error
+        raise BadCheckpoint(
+            f"{path} is not a complete checkpoint: {type(error).__name__}: {error}."
+        ) from error
 
 
 def read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -166,13 +166,15 @@ def read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         if manifest["version"] > VERSION:
             raise BadCheckpoint(f"{path} was written by a newer Pliant: use that one to read it.")
         if manifest.pop("checksum") != _checksum(manifest):
-            raise BadCheckpoint(f"{path / _MANIFEST} was damaged: its checksum is not its own.")
+            raise BadCheckpoint(f"{path / _MANIFEST} is damaged: its checksum does not match.")
         known = manifest["files"][_TENSORS]
         data = (path / _TENSORS).read_bytes()
         if len(data) != known["bytes"]:
             raise BadCheckpoint(f"{path / _TENSORS} is cut off: {len(data)} of {known['bytes']} bytes.")
         if hashlib.blake2b(data).hexdigest() != known["blake2b"]:
-            raise BadCheckpoint(f"{path / _TENSORS} was damaged: its checksum is not that of the manifest.")
+            raise BadCheckpoint(f"{path / _TENSORS} is damaged: its checksum does not match the manifest.")
         return load_tensors(data), manifest
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadCheckpoint(f"{path} is no whole checkpoint: {type(error).__name__}: {error}.") from error
+        raise BadCheckpoint(
+            f"{path} is not a complete checkpoint: {type(error).__name__}: {error}."
+        ) from error

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pliant.train.errors import BadData, Left, Refused
+from pliant.train.errors import BadData, Left, Refused, count
 from pliant.train.master.calls import MasterClient
 from pliant.train.master.shards import ShardQueue
 
@@ -42,7 +42,7 @@ def work(
             skipped = int(answer["skipped"])
             if skipped > max_skipped_records:
                 raise BadData(
-                    f"{skipped} record(s) of {name!r} failed again and again and were put aside; "
+                    f"{count(skipped, 'record')} of {name!r} failed at every try and were left out; "
                     f"max_skipped_records is {max_skipped_records}. See the job's ledger for which and why."
                 )
             return skipped

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pliant.model.workload import Launch
+from pliant.model.workload import JOB_FOLDER, Launch
 
 _QUICKSTART = "pliant.engines.local.images.quickstart"
 _QUICKSTARTS = ("gcr.io/run-ai-demo/quickstart", "runai.jfrog.io/demo/quickstart")
@@ -39,8 +39,9 @@ class Entry:
 
     command: tuple[str, ...] = ()  # the entry point; empty: none
     env: tuple[tuple[str, str], ...] = ()
-    workdir: str = ""
+    workdir: str = ""  # empty: where the workload was submitted
     known: bool = True
+    own: bool = False  # one of Pliant's programs: it runs in the job folder, with the server's environment
     default: tuple[str, ...] = ()  # what runs without a command; arguments replace it, options go to it
 
 
@@ -62,8 +63,10 @@ class Catalogue:
         command = launch.command or entry.command
         if not command and (not launch.args or launch.args[0].startswith("-")):
             command = entry.default
-        if command or entry.default:
+        if command or entry.default or (launch.args and not launch.image):
             return entry, (*command, *launch.args)
+        if not launch.image:
+            raise CatalogueError("there is neither an image nor a command: pliant submit NAME -- COMMAND...")
         examples = ", ".join((*_QUICKSTARTS, "ubuntu", "python"))
         raise CatalogueError(
             f"image {launch.image} is unknown here, and without a command there is nothing to run: the local "
@@ -85,20 +88,22 @@ class Catalogue:
         )
 
     def _find(self, image: str) -> Entry:
+        if not image:
+            return Entry()
         self._reload()
         name = bare(image)
         for key in (image, name):
             if key in self._entries:
                 return self._entries[key]
         if name in _QUICKSTARTS:
-            return Entry((sys.executable, "-m", _QUICKSTART))
+            return _own(_QUICKSTART)
         place, _, last = name.rpartition("/")
         if last in _RELATIVES and f"{place}/quickstart" in _QUICKSTARTS:
             return _relative(_RELATIVES[last])
         if last == "quickstart-elastic" and f"{place}/quickstart" in _QUICKSTARTS:
-            return Entry((sys.executable, "-m", _QUICKSTART), (("QUICKSTART_LIBRARY", "auto"),))
+            return _own(_QUICKSTART, ("QUICKSTART_LIBRARY", "auto"))
         if name == "elasticdl":
-            return Entry((sys.executable, "-m", "pliant.train.elasticdl"))
+            return _own("pliant.train.elasticdl")
         if name in _NOTEBOOKS:
             return _notebook(image)
         short = name.removeprefix("docker.io/").removeprefix("library/")
@@ -127,11 +132,13 @@ class Catalogue:
         self._stamp = stamp
 
 
+def _own(module: str, *env: tuple[str, str]) -> Entry:
+    return Entry((sys.executable, "-m", module), env, workdir=JOB_FOLDER, own=True)
+
+
 def _relative(package: str) -> Entry:
     """Its scripts find what lies in the package's folder, such as `runai`."""
-    folder = Path(__file__).with_name(package)
-    command = (sys.executable, "-m", f"{__package__}.{package}")
-    return Entry(command, (("PYTHONPATH", str(folder)),))
+    return _own(f"{__package__}.{package}", ("PYTHONPATH", str(Path(__file__).with_name(package))))
 
 
 def _notebook(image: str) -> Entry:

@@ -1,0 +1,118 @@
+"""Options that become one field of a submission each: what is typed, what is sent. One line an option."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+import click
+
+from pliant.cli.output.amounts import duration, memory, pair, whole
+
+if TYPE_CHECKING:
+    from pliant.wire.submission import Pair, Spec
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def pairs(entries: Sequence[str], flag: str) -> list[Pair]:
+    """['K=V', ...] as the API takes variables, labels and annotations."""
+    return [{"name": name, "value": value} for name, value in (pair(entry, flag) for entry in entries)]
+
+
+def seconds(text: str, flag: str) -> float | int:
+    return whole(duration(text, flag))
+
+
+def whole_seconds(text: str, flag: str) -> int:
+    return round(duration(text, flag))
+
+
+def seconds_or_never(text: str, flag: str) -> float | int:
+    return -1 if text in ("never", "-1") else seconds(text, flag)
+
+
+def amount(text: str, flag: str) -> str:
+    """Memory, as it was written, once it is known to be an amount."""
+    memory(text, flag)
+    return text.strip()
+
+
+def words(entries: Sequence[str], flag: str) -> list[str]:
+    """In the order to try; separated by commas or spaces, or the option repeated."""
+    return [name for entry in entries for name in entry.replace(",", " ").split()]
+
+
+class Option(NamedTuple):
+    """An option, and the field of wire.submission.Spec that it sets."""
+
+    field: str
+    flags: tuple[str, ...]
+    metavar: str | None
+    help: str
+    read: Callable[[Any, str], Any] = lambda given, flag: given  # what is sent; a UsageError if unreadable
+    multiple: bool = False
+    type: Any = None
+
+    def decorate(self, function: _Function) -> _Function:
+        said: dict[str, Any] = {"metavar": self.metavar, "help": self.help, "type": self.type}
+        return click.option(*self.flags, self.field, multiple=self.multiple, **said)(function)
+
+
+COMMON = (
+    Option("nodeType", ("--node-type",), "TYPE", "Only nodes whose label run.ai/type is TYPE."),
+    Option("nodePools", ("--node-pools",), "POOLS", "Node pools in the order to try.", words, multiple=True),
+    Option("backoffLimit", ("--backoff-limit", "--backoffLimit"), "N", "Retries.", type=click.IntRange(0)),
+    Option("labels", ("--label", "-l"), "K=V", "Label (repeatable).", pairs, multiple=True),
+    Option("annotations", ("--annotation", "-a"), "K=V", "Annotation (repeatable).", pairs, multiple=True),
+    Option(
+        "preemptionDelaySeconds",
+        ("--preemption-delay",),
+        "TIME",
+        "Wait before taking GPUs from others.",
+        seconds,
+    ),
+    Option(
+        "maxRuntimeSeconds", ("--max-runtime",), "TIME", "Longest runtime; lets it be backfilled.", seconds
+    ),
+    Option(
+        "staleGraceSeconds",
+        ("--stale-grace",),
+        "TIME",
+        "How long the rest of a broken gang is kept; never.",
+        seconds_or_never,
+    ),
+)
+"""Those of both editions."""
+
+
+RUNS = (
+    Option(
+        "completions", ("--completions", "--runs"), "N", "Runs that must succeed.", type=click.IntRange(1)
+    ),
+    Option(
+        "parallelism", ("--parallelism",), "M", "Of these at most so many at once.", type=click.IntRange(1)
+    ),
+)
+"""Those of a training or workspace."""
+
+
+def decorated(function: _Function, decorators: Sequence[Option | Callable[[Any], Any]]) -> _Function:
+    """The command with these options, in this order in its help."""
+    for one in reversed(decorators):
+        function = one.decorate(function) if isinstance(one, Option) else one(function)
+    return function
+
+
+def runs(function: _Function) -> _Function:
+    return decorated(function, RUNS)
+
+
+def read(options: Sequence[Option | Callable[[Any], Any]], given: Mapping[str, Any]) -> Spec:
+    """The fields that were set."""
+    sent = {
+        option.field: option.read(value, option.flags[0])
+        for option in options
+        if isinstance(option, Option) and (value := given.get(option.field)) not in (None, ())
+    }
+    return cast("Spec", sent)

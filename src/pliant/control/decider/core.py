@@ -1,0 +1,84 @@
+"""A world that follows the rows it is fed, and what is decided about it; the same in every process."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from pliant.control.decider.port import Ask, Decided, Question
+from pliant.control.errors import Unavailable
+from pliant.sched.cycle import decide
+from pliant.sched.plan import Verdict
+from pliant.sched.settings import Settings
+from pliant.sched.world.state import World
+
+T = TypeVar("T")
+
+
+class Core:
+    """Belongs to one thread."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.settings = Settings()
+        self.verdicts: dict[str, Verdict] = {}  # by workload, of the last plan
+        self.number = 0  # of the last ask
+
+    def follow(self, ask: Ask) -> None:
+        """Take in what is new."""
+        if ask.base is not None:
+            self.world, self.verdicts = World(), {}
+            for row in ask.base:
+                self.world.put(row)
+        else:
+            for it in ask.news:
+                (self.world.drop if it.gone else self.world.put)(it.row)
+        self.number, self.settings = ask.number, ask.settings
+
+    def decide(self, now: int) -> Decided:
+        began = time.perf_counter_ns()
+        plan = decide(self.world, now, self.settings)
+        took = (time.perf_counter_ns() - began) // 1000
+        self.verdicts = {verdict.workload: verdict for verdict in plan.verdicts}
+        return Decided(self.number, plan, took)
+
+    def copy(self) -> "Core":
+        """Another one that knows the same."""
+        other = Core()
+        other.world, other.settings = self.world.fresh(), self.settings
+        other.verdicts, other.number = dict(self.verdicts), self.number
+        return other
+
+
+class Inline:
+    """A Decider on the asker's own thread: for tests, the simulator and benchmarks in virtual time."""
+
+    trouble = ""
+
+    def __init__(self) -> None:
+        self.core = Core()
+        self._decided: Decided | None = None
+        self._turn = threading.Condition()  # around the core: questions come on other threads
+
+    def open(self, wake: Callable[[], None]) -> None:
+        """Answers are there at once: nobody needs to be woken."""
+
+    def ask(self, ask: Ask) -> None:
+        with self._turn:
+            self.core.follow(ask)
+            self._decided = self.core.decide(ask.now)
+            self._turn.notify_all()
+
+    def answer(self, timeout: float) -> Decided | None:
+        decided, self._decided = self._decided, None
+        return decided
+
+    def question(self, work: Question[T], after: int, patience: float) -> T:
+        with self._turn:
+            if not self._turn.wait_for(lambda: self.core.number >= after, patience):
+                raise Unavailable(f"Nothing was decided within {patience:g} s.", "Ask again later.")
+            copy = self.core.copy()
+        return work(copy)
+
+    def close(self) -> None:
+        """There is nothing to close."""

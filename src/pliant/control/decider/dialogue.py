@@ -1,0 +1,108 @@
+"""The loop's side of its talk with the decider: one ask at a time, and a plan that is applied or dropped."""
+
+import logging
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
+
+from pliant.control.decider.port import Ask, Decider
+from pliant.control.recording import Cycled
+from pliant.control.state.state import State
+from pliant.sched.plan import Plan
+from pliant.sched.settings import Settings
+from pliant.sched.world.rows import WORLD_ROWS, Row
+
+log = logging.getLogger(__name__)
+
+PATIENT, REFUSALS = 2.0, 3
+"""Seconds for which it waits once so many plans in a row came too late to be applied."""
+
+BOUNDS = frozenset({"pools", "topologies", "departments", "projects"})
+"""Rows by which every decision is bounded."""
+
+
+class Dialogue:
+    """Belongs to the loop's thread, but for `due`, which any thread may set."""
+
+    def __init__(self, state: State, decider: Decider) -> None:
+        self._state = state
+        self.decider = decider
+        self._asked: Cycled | None = None  # what the decider has not answered; without its plan
+        self._refused = 0  # plans in a row that came too late
+        self.due = True  # something is to be decided that the decider was not asked about
+
+    @property
+    def busy(self) -> bool:
+        """True while an answer is awaited."""
+        return self._asked is not None
+
+    @property
+    def after(self) -> int:
+        """Number of the ask after which the decider knows everything that is recorded by now."""
+        self.due |= bool(self._state.news)
+        return self._state.cycles + bool(self._state.news)
+
+    def ask(self, now: int, *, whole: bool) -> None:
+        """Tell the decider what is new, and have it decide. `whole`: the recorder wants the whole world."""
+        state = self._state
+        state.cycles += 1
+        news, state.news = state.news, []
+        base = [*state.world.rows()] if state.rebuilt or whole else None
+        self._asked = Cycled(state.epoch, state.cycles, now, state.settings, news, Plan(), base)
+        ask = Ask(state.cycles, now, state.settings, news, base if state.rebuilt else None)
+        state.rebuilt = self.due = False
+        self.decider.ask(ask)
+
+    def answer(self, patience: float) -> Cycled | None:
+        """The ask with its plan, if that comes in time. If the decider is gone, the next one is told all."""
+        if patience and self._refused >= REFUSALS:
+            patience = max(patience, PATIENT)
+        decided = self.decider.answer(patience)
+        if decided is None:
+            return None
+        if decided.plan is None:
+            self._state.rebuilt = self.due = True
+        asked = self._asked
+        if asked is None or decided.number != asked.cycle:
+            return None
+        self._asked = None
+        return replace(asked, plan=decided.plan, took=decided.took) if decided.plan is not None else None
+
+    def fits(self, decided: Cycled) -> bool:
+        """True if the plan may be applied to what is known now; else another one is due."""
+        state = self._state
+        rows = [it.row for it in state.news]  # that came or went since it was asked for
+        why = outdated(decided.plan, rows, decided.settings, state.settings)
+        self.due |= bool(why) or not decided.plan.empty
+        self._refused = self._refused + 1 if why else 0
+        if why:
+            log.debug("a plan is dropped: %s", why)
+        return not why
+
+    def drop(self) -> None:
+        """What was asked does not count any more."""
+        self._asked = None
+
+
+def outdated(plan: Plan, changed: Iterable[Row], then: Settings, settings: Settings) -> str:
+    """Why a plan may not be applied to what is known now; empty if it may.
+
+    `changed` are the rows that came or went since it was asked for, `then` the settings at that time. What
+    ended meanwhile has left more room than the plan knew of, and only plans give room away: so a plan holds
+    while nothing has changed of what it changes, of where it places, and of what bounds it.
+    """
+    if settings is not then:
+        return "the settings have changed"
+    changes = set(map(WORLD_ROWS.identity, changed))
+    if not changes:
+        return ""
+    for slot, name in sorted(changes, key=str):
+        if slot in BOUNDS:
+            return f"{name} of {slot} has changed"
+    tasks = {task.key for task in plan.tasks}
+    for intents in (plan.starts, plan.stops, plan.resizes):
+        tasks |= {(it.attempt.workload, it.attempt.task) for it in intents}
+    about: set[tuple[str, Hashable]] = {("tasks", key) for key in tasks}
+    about |= {("workloads", workload) for workload, _ in tasks}
+    about |= {("nodes", task.claims.node) for task in plan.tasks if task.claims is not None}
+    met = about & changes
+    return f"{min(met, key=str)} has changed" if met else ""

@@ -1,0 +1,132 @@
+"""Asks and plans on the pipe between a server and its decider: pickled in pieces, none of which takes long.
+
+Only a process and its own child talk like this, over a pipe that nobody else has. A piece is small because
+Python does nothing else while one is read, and the server has requests to answer meanwhile.
+"""
+
+import io
+import pickle
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import cache, partial
+from itertools import chain
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar, cast
+
+from pliant.control.decider.port import Ask, Decided, News
+from pliant.model.workload import Launch, Workload
+from pliant.sched.plan import Plan
+from pliant.sched.world.rows import Row
+
+R = TypeVar("R", bound=Row)
+
+PIECE = 250
+"""Rows or entries of a plan that go together."""
+
+OUT_OF_MEMORY = 3
+"""Exit code of a decider that did not get the memory it needed."""
+
+BARE = Launch("")
+
+PARTS = tuple(it.name for it in fields(Plan) if it.name != "wake")
+"""Fields of a plan that are sequences."""
+
+
+class _Pickler(pickle.Pickler):
+    """Writes a dataclass as a call with its fields: quicker, and the same whether it is compiled or not."""
+
+    def reducer_override(self, value: object) -> Any:
+        if isinstance(value, type) or not is_dataclass(value):
+            return NotImplemented
+        return type(value), tuple(map(partial(getattr, value), _names(cast(Hashable, type(value)))))
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(it.name for it in fields(kind) if it.init)
+
+
+def packed(value: object) -> bytes:
+    buffer = io.BytesIO()
+    _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
+    return buffer.getvalue()
+
+
+class Sender:
+    """Writes messages. Within one of them, what was one object stays one object."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def ask(self, ask: Ask) -> None:
+        parts: Iterator[object] = (
+            ([lean(row) for row in piece] for piece in _pieces(ask.base))
+            if ask.base is not None
+            else ([News(lean(it.row), it.gone) for it in piece] for piece in _pieces(ask.news))
+        )
+        self._send((ask.number, ask.now, ask.settings, ask.base is not None), parts)
+
+    def decided(self, decided: Decided) -> None:
+        plan = decided.plan or Plan()
+        parts = ((name, piece) for name in PARTS for piece in _pieces(getattr(plan, name)))
+        self._send((decided.number, plan.wake, decided.took), parts)
+
+    def _send(self, head: object, parts: Iterable[object]) -> None:
+        buffer = io.BytesIO()
+        pickler = _Pickler(buffer, pickle.HIGHEST_PROTOCOL)
+        for part in chain((head,), parts, (None,)):
+            pickler.dump(part)
+            self._pipe.send_bytes(buffer.getvalue())
+            buffer.seek(0)
+            buffer.truncate()
+
+
+class Receiver:
+    """Reads messages. Raises EOFError when the other side is gone, TimeoutError when it says nothing."""
+
+    def __init__(self, pipe: Connection, patience: float | None = None) -> None:
+        self._pipe = pipe
+        self._patience = patience  # seconds to wait for each piece; None: for ever
+        self._piece = io.BytesIO()
+
+    def ask(self) -> Ask:
+        parts = self._parts()
+        number, now, settings, whole = next(parts)
+        rows = [row for part in parts for row in part]
+        return Ask(number, now, settings, () if whole else rows, rows if whole else None)
+
+    def decided(self) -> Decided:
+        parts = self._parts()
+        number, wake, took = next(parts)
+        found: dict[str, list[Any]] = {name: [] for name in PARTS}
+        for name, piece in parts:
+            found[name] += piece
+        return Decided(number, Plan(**{name: tuple(it) for name, it in found.items()}, wake=wake), took)
+
+    def _parts(self) -> Iterator[Any]:
+        unpickler = pickle.Unpickler(self)
+        while (part := unpickler.load()) is not None:
+            yield part
+
+    # what an Unpickler reads from; a value never goes beyond its piece
+    def read(self, size: int) -> bytes:
+        return self._piece.read(size) or self._next().read(size)
+
+    def readline(self) -> bytes:
+        return self._piece.readline() or self._next().readline()
+
+    def _next(self) -> io.BytesIO:
+        if not self._pipe.poll(self._patience):
+            raise TimeoutError
+        self._piece = io.BytesIO(self._pipe.recv_bytes())
+        return self._piece
+
+
+def lean(row: R) -> R:
+    """The row without what the core never reads: what a job runs, and the values of its variables."""
+    return replace(row, launch=BARE, annotations=()) if isinstance(row, Workload) else row
+
+
+def _pieces(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for at in range(0, len(values), PIECE):
+        yield values[at : at + PIECE]

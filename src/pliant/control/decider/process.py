@@ -1,0 +1,127 @@
+"""The decider's own process: `python -m pliant.control.decider.process PARENT PIPE QUESTIONS`.
+
+It has one thread. It takes an ask, decides, answers, and takes the next. A question is a fork of it, made
+between two asks: the fork sees the world that the last plan was made for, and copies none of it.
+"""
+
+import contextlib
+import ctypes
+import gc
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pliant.compiled  # noqa: F401 - before all that imports the core
+
+# isort: split
+from pliant.control.decider.core import Core
+from pliant.control.decider.pieces import OUT_OF_MEMORY, Receiver, Sender, packed
+from pliant.control.errors import Refused
+from pliant.control.explain import questions, rehearsal
+
+WORKS = (questions, rehearsal)
+"""What forks are asked to do: imported here, so that no fork has to."""
+
+DIE_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+
+FIRST_VICTIM = "500"
+"""oom_score_adj: when memory is short the kernel ends the decider, which is made anew, before the server."""
+
+
+class Process:
+    """The loop of the decider's process."""
+
+    def __init__(self, pipe: Connection, questions: socket.socket) -> None:
+        self._pipe = pipe
+        self._questions = questions
+        self._core = Core()
+        self._waiting: list[tuple[int, socket.socket]] = []  # (number of the ask to wait for, the asker)
+
+    def run(self) -> None:
+        """Until the server closes its end of the pipe."""
+        receiver, sender = Receiver(self._pipe), Sender(self._pipe)
+        ready = select.poll()
+        ready.register(self._pipe, select.POLLIN)
+        ready.register(self._questions, select.POLLIN)
+        while True:
+            found = {fd for fd, _ in ready.poll()}
+            if self._questions.fileno() in found:
+                self._hear()
+            if self._pipe.fileno() in found:
+                ask = receiver.ask()
+                self._core.follow(ask)
+                sender.decided(self._core.decide(ask.now))
+            for one in [it for it in self._waiting if it[0] <= self._core.number]:
+                self._waiting.remove(one)
+                self._fork(one[1])
+
+    def _hear(self) -> None:
+        head, descriptors, _, _ = socket.recv_fds(self._questions, 8, 1)
+        if not descriptors:
+            raise EOFError
+        self._waiting.append((int.from_bytes(head, "little"), socket.socket(fileno=descriptors[0])))
+
+    def _fork(self, asker: socket.socket) -> None:
+        with asker:
+            try:
+                if os.fork():
+                    return
+            except OSError as error:  # no memory, no processes: the asker sees that it is closed
+                sys.stderr.write(f"pliant: a question cannot be worked on: {error}\n")
+                return
+            try:
+                self._answer(asker)
+                os._exit(0)
+            finally:
+                os._exit(1)
+
+    def _answer(self, asker: socket.socket) -> None:
+        """In the fork: work on the question that the asker sends."""
+        gc.disable()  # a collection would touch, and so copy, every page
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        self._pipe.close()  # else a decider that is gone would seem to live
+        for other in (self._questions, *(it for _, it in self._waiting)):
+            other.close()
+        os.nice(5)
+        with asker.makefile("rwb") as stream:
+            said: tuple[str, object, str]  # the name of what it raises, the answer or what is wrong, a hint
+            try:
+                work, patience = pickle.load(stream)
+                signal.setitimer(signal.ITIMER_REAL, patience + 1)  # by then nobody listens any more
+                said = ("", work(self._core), "")
+            except Refused as error:
+                said = (type(error).__name__, error.message, error.hint)
+            except MemoryError:
+                said = ("Unavailable", "There is not enough memory to answer the question.", "Ask for less.")
+            except Exception as error:  # noqa: BLE001 - whatever it was, the asker is told
+                said = ("Unavailable", f"The question cannot be answered: {error!r}.", "Nothing was changed.")
+            stream.write(packed(said))
+
+
+def main(argv: list[str]) -> int:
+    parent, pipe, questions = map(int, argv)
+    ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:
+        return 0  # it ended before we said that we want to end with it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the server's terminal; we end when its pipe does
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks leave nothing behind
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(FIRST_VICTIM)
+    try:
+        Process(Connection(pipe), socket.socket(fileno=questions)).run()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return 0
+    except MemoryError:
+        return OUT_OF_MEMORY
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,72 @@
+"""Orders to engines: sent once what they follow from is on disk, and again after a restart."""
+
+import logging
+from collections.abc import Mapping
+
+from pliant.control.ports import Engine
+from pliant.control.state.state import State
+from pliant.model.order import Order, Resize, Start, Stop
+from pliant.model.workload import Attempt, TaskPhase, Workload
+from pliant.sched.actions.intents import unconfirmed
+
+log = logging.getLogger(__name__)
+
+
+class Orders:
+    """Belongs to the loop's thread."""
+
+    def __init__(self, state: State, engines: Mapping[str, Engine]) -> None:
+        self._state = state
+        self._engines = engines
+
+    def engine(self, node: str) -> Engine:
+        row = self._state.node(node)
+        return self._engines.get(row.engine if row else "") or next(iter(self._engines.values()))
+
+    def kind(self, order: Order) -> str:
+        """start, stop or resize; a stop of a task that keeps claims is the first half of a resize."""
+        if isinstance(order, Start):
+            return "start"
+        task = self._state.world.tasks.get((order.attempt.workload, order.attempt.task))
+        kept = task is not None and task.claims is not None
+        return "resize" if kept or isinstance(order, Resize) else "stop"
+
+    def send(self, order: Order) -> None:
+        match order:
+            case Start():
+                self.engine(order.placement.node).start(order)
+            case Stop():
+                self.engine(order.node).stop(order)
+            case Resize():
+                self.engine(order.placement.node).resize(order)
+
+    def repeat(self) -> None:
+        """After a restart: send again what was recorded and never confirmed. Engines take repetitions."""
+        for attempt in sorted(self._state.attempts.values(), key=lambda row: row.id):
+            order = self._outstanding(attempt)
+            if order is not None:
+                self.send(order)
+
+    def _outstanding(self, attempt: Attempt) -> Order | None:
+        world = self._state.world
+        workload = world.workloads.get(attempt.id.workload)
+        task = world.tasks.get((attempt.id.workload, attempt.id.task))
+        if workload is None or task is None or task.attempt != attempt.id.number:
+            return None
+        epoch, node = self._state.epoch, attempt.placement.node
+        if attempt.stop_ordered is not None:
+            return Stop(attempt.id, node, workload.launch.grace, attempt.stop_cause, epoch)
+        if task.phase is TaskPhase.ORDERED:
+            return Start(attempt.id, attempt.placement, workload, attempt.cause, epoch)
+        target = unconfirmed(workload, task)
+        if target is not None:
+            return Resize(attempt.id, target, workload.launch.grace, attempt.cause, epoch)
+        return None
+
+    def forget(self, workload: Workload) -> None:
+        """Let the engines delete what they keep of a workload of which nothing lives."""
+        for engine in self._engines.values():
+            try:
+                engine.forget(workload)
+            except (OSError, ValueError) as error:  # the next server tries again
+                log.warning("what %s left on disk stays there for now: %s", workload.name, error)

@@ -1,0 +1,36 @@
+"""Values of environment variables on their way from a submission to the engine that seals them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pliant.control.errors import BadRequest
+
+MOST_BYTES = 128 * 1024
+"""Of the variables of one launch, as `NAME=value` with a byte between: the kernel takes no longer string."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """The environment that a launch brings along. No row, answer, log or event ever holds a value of it."""
+
+    given: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # asked for by name
+    captured: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # the submitter's own environment
+    whole: bool = False  # `captured` is all of it: nothing of the server's environment lies below
+
+
+Sealed = Mapping[str, Variables]
+"""By task group; under "" those of the workload's own launch."""
+
+
+def check_variables(variables: Variables) -> None:
+    """Raise BadRequest for a name that no environment can hold, and for more than MOST_BYTES."""
+    size = 0
+    for name, value in (*variables.captured, *variables.given):
+        if not name or "=" in name or "\0" in name or "\0" in value:
+            raise BadRequest(f"{name!r} cannot be the name of an environment variable.", "Use NAME=value.")
+        size += len(name.encode()) + len(value.encode()) + 2
+    if size > MOST_BYTES:
+        raise BadRequest(
+            f"The environment is {size // 1024} KiB; at most {MOST_BYTES // 1024} KiB can be captured.",
+            "Use --export NAME,... to capture the named variables only.",
+        )

@@ -1,0 +1,103 @@
+"""From a submission to the workload that it becomes."""
+
+import uuid
+from dataclasses import replace
+
+from pliant.control.errors import BadRequest, Unavailable
+from pliant.control.ports import Engine
+from pliant.control.submit.groups import groups_of, leader_of, variables_of
+from pliant.control.submit.placing import check_placing
+from pliant.control.submit.submission import (
+    Checked,
+    Submission,
+    backoff_of,
+    check_name,
+    check_ports,
+    check_times,
+    launch_of,
+    priority_of,
+    request_of,
+)
+from pliant.model.workload import JOB_FOLDER, Kind, Launch, TaskGroup, Workload
+
+
+def check(ask: Submission, engine: Engine) -> Checked:
+    """What this would become, not yet submitted, and what its owner should know. Raises BadRequest."""
+    launch = launch_of(ask)
+    if ask.name is not None:
+        check_name(ask.name)
+    request = request_of(ask)
+    groups = groups_of(ask, request)
+    value, word, preemptible = priority_of(ask)
+    placing = check_placing(ask.placing)
+    notices = []
+    if engine.unseen(launch):
+        if launch.working_dir:
+            raise BadRequest(
+                f"working directory {launch.working_dir} is not on the server's machine.",
+                f"Use --working-dir {JOB_FOLDER} for the job's own folder.",
+            )
+        launch, groups = _unseen(launch), tuple(map(_unseen_by, groups))
+        who = ask.name or "the job"
+        notices.append(f"the server does not see this directory; {who} starts in its job folder.")
+    sealed = variables_of(ask)
+    for name, one in (("", launch), *((group.name, group.launch) for group in groups)):
+        refusal = engine.refuse(one, sealed.get(name, ask.variables)) if one is not None else None
+        if refusal is not None:
+            raise refusal
+    if (notice := engine.notice(launch)) is not None:
+        notices.append(notice)
+    serves = ask.kind is Kind.INFERENCE
+    framework = ask.distribution.framework if ask.distribution is not None else ""
+    workload = Workload(
+        id=str(uuid.uuid4()),
+        name=ask.name or "",
+        project="",
+        kind=ask.kind,
+        launch=launch,
+        groups=groups,
+        priority=value,
+        preemptible=preemptible,
+        pools=ask.pools,
+        affinity=placing.affinity,
+        tolerations=placing.tolerations,
+        apart=placing.apart,
+        backoff_limit=backoff_of(ask),
+        backoff_exact=ask.backoff_limit is not None or serves,
+        restart=ask.restart or serves,
+        framework=framework,
+        ports=check_ports(ask),
+        slots=ask.distribution.slots if ask.distribution is not None else 1,
+        subgroups=ask.distribution.levels if ask.distribution is not None else (),
+        min_groups=ask.distribution.least_groups if ask.distribution is not None else None,
+        ends_with=leader_of(ask),
+        source=ask.source,
+        category=ask.category or {Kind.WORKSPACE: "Build", Kind.INFERENCE: "Deploy"}.get(ask.kind, "Train"),
+        priority_class=word,
+        **ask.fields,
+    )
+    check_times(workload)
+    return Checked(ask, workload, tuple(notices))
+
+
+def seal(checked: Checked, engine: Engine) -> None:
+    """Keep the values of its variables before it is recorded: what is recorded can start at any time.
+
+    Raises Unavailable.
+    """
+    if not checked.workload.sealed:
+        return
+    try:
+        engine.seal(checked.workload.id, variables_of(checked.asked))
+    except OSError as error:
+        raise Unavailable(
+            f"Its environment cannot be kept: {error.strerror}.", "Nothing was submitted."
+        ) from error
+
+
+def _unseen(launch: Launch) -> Launch:
+    return replace(launch, seen=None)
+
+
+def _unseen_by(group: TaskGroup) -> TaskGroup:
+    return group if group.launch is None else replace(group, launch=_unseen(group.launch))

@@ -1,0 +1,136 @@
+"""Use cases about submissions: what one would become, what would be done with it, and its acceptance."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from pliant.control.decider.pieces import lean
+from pliant.control.errors import NameTaken, Refused
+from pliant.control.explain.rehearsal import Rehearsal, rehearse
+from pliant.control.loop import Loop
+from pliant.control.ports import Engine, Remembered
+from pliant.control.state.draft import Draft
+from pliant.control.state.state import State
+from pliant.control.submit.submission import Accepted, Checked, Submission, check_name
+from pliant.control.submit.workload import check, seal
+from pliant.control.usecases.priorities import valued
+from pliant.control.usecases.tenancy import Tenancy
+from pliant.model.event import EventKind
+from pliant.model.tenancy import Project
+from pliant.model.topology import Topology
+from pliant.model.workload import Desired, Phase, Task, Workload
+from pliant.sched.plan import Plan
+
+Answered = Callable[[Accepted], tuple[int, str]]
+"""Renders the answer to a submission, so that the same answer can be given again for the same key."""
+
+
+class Submissions(Tenancy):
+    """The part of the service that takes work in."""
+
+    def __init__(self, loop: Loop, engines: Mapping[str, Engine]) -> None:
+        super().__init__(loop)
+        self._engines = engines
+
+    def check(self, ask: Submission) -> Checked:
+        """What this would become, not yet submitted. Raises BadRequest."""
+        return check(valued(ask, self.board.priorities), next(iter(self._engines.values())))
+
+    def submit(
+        self,
+        checked: Checked,
+        user: str,
+        *,
+        key: str = "",
+        fingerprint: str = "",
+        render: Answered | None = None,
+    ) -> Accepted:
+        """Accept a workload. With `key`, the answer that `render` gives is remembered with it."""
+        engine = next(iter(self._engines.values()))
+        seal(checked, engine)
+
+        def run(draft: Draft) -> Accepted:
+            placed, made = self._placed(checked, draft.now)
+            if made is not None:
+                draft.put(made)
+            self._loop.state.serial += 1
+            workload = replace(placed, user=user, phase_since=draft.now, serial=self._loop.state.serial)
+            draft.put(workload)
+            for task in tasks_of(workload):
+                draft.put(task)
+            words = f"{user} submitted {workload.name} to {self._project(workload.project).name}."
+            draft.event(workload.id, EventKind.SUBMITTED, words, who=user)
+            accepted = Accepted(workload)
+
+            def conclude(whole: Draft, plan: Plan) -> None:
+                accepted.reason = next(
+                    (verdict.reason for verdict in plan.verdicts if verdict.workload == workload.id), None
+                )
+                if key and render is not None:
+                    status, body = render(accepted)
+                    whole.put(Remembered(key, fingerprint, status, body, whole.now))
+
+            draft.when_decided.append(conclude)
+            return accepted
+
+        try:
+            return self._loop.call(run)
+        except Refused:
+            engine.seal(checked.workload.id, {})
+            raise
+
+    def rehearse(self, checked: Checked) -> Rehearsal:
+        """What the scheduler would do with it now. Nothing is recorded."""
+        now = self._loop.clock.now()
+
+        def guest_of(state: State) -> Workload:
+            guest, made = self._placed(checked, now)
+            within = guest.within if made is None else None  # one domain each: nothing known lies in any
+            return replace(guest, within=within, serial=state.serial + 1)
+
+        guest = self._loop.look(guest_of)
+        work = partial(rehearse, guest=lean(guest), tasks=tasks_of(guest), now=now)
+        return replace(self._loop.question(work), workload=guest)
+
+    def _placed(self, checked: Checked, now: int) -> tuple[Workload, Topology | None]:
+        """(the workload in its project, by its name; a topology to be made for it). On the loop's thread."""
+        project = self._project(checked.asked.project)
+        for pool in checked.asked.pools:
+            self._pool(pool)
+        within, made = self._nearness(project, checked.asked, checked.workload)
+        name = self._free_name(project, checked.asked)
+        placed = replace(
+            checked.workload, name=name, within=within, project=project.id, created=now, phase=Phase.PENDING
+        )
+        return placed, made
+
+    def _free_name(self, project: Project, ask: Submission) -> str:
+        taken = {
+            workload.name
+            for workload in self._loop.world.workloads.values()
+            if workload.project == project.id and workload.desired is not Desired.DELETED
+        }
+        if ask.name is not None and ask.name_base is None:
+            if ask.name in taken:
+                raise NameTaken(
+                    f"A workload named {ask.name!r} already exists in project {project.name}.",
+                    "Delete it first, or choose another name.",
+                )
+            return ask.name
+        base = check_name(ask.name_base or ask.kind.value.lower(), "workload's prefix")
+        if not ask.name_index:
+            return check_name(f"{base}-{secrets.token_hex(6)}")
+        index = 0
+        while f"{base}-{index}" in taken:
+            index += 1
+        return check_name(f"{base}-{index}")
+
+
+def tasks_of(workload: Workload) -> list[Task]:
+    """The task rows of a new workload."""
+    return [
+        Task(workload.id, f"{group.name}-{index}", group.name, index)
+        for group in workload.groups
+        for index in range(group.at_once or group.max)
+    ]

@@ -1,0 +1,47 @@
+"""Whether a task's command is a program that can be started, looked up as the task itself would."""
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pliant.control.errors import BadRequest, NoCommand, NotExecutable
+
+
+def problem(word: str, env: Mapping[str, str], cwd: str) -> BadRequest | None:
+    """Why a task with this environment and working directory could not execute `word`; None: it could.
+
+    Relative folders count from the working directory, as they do after chdir.
+    """
+    if "/" in word:
+        return _file_problem(word, Path(cwd, word))
+    folders = [Path(cwd, part) for part in (env.get("PATH") or os.defpath).split(os.pathsep)]
+    found = [folder / word for folder in folders if (folder / word).is_file()]
+    if any(os.access(path, os.X_OK) for path in found):
+        return None
+    if found:
+        return NotExecutable(f"{found[0]} is not executable: chmod +x {found[0]}.")
+    missing = f"command {word!r} not found in the job's PATH."
+    if Path(cwd, word).is_file():
+        return NoCommand(f"{missing} Did you mean './{word}'?")
+    near = difflib.get_close_matches(word, set(_programs(folders)), 1)
+    return NoCommand(f"{missing} Did you mean {near[0]!r}?" if near else missing)
+
+
+def _file_problem(word: str, path: Path) -> BadRequest | None:
+    try:
+        if path.is_dir():
+            return NotExecutable(f"{word} is a directory, not a program.")
+        if not path.exists():
+            return NoCommand(f"command {word} does not exist.")
+    except OSError as error:
+        return NoCommand(f"command {word} cannot be read: {error.strerror}.")
+    return None if os.access(path, os.X_OK) else NotExecutable(f"{word} is not executable: chmod +x {word}.")
+
+
+def _programs(folders: list[Path]) -> Iterator[str]:
+    for folder in folders:
+        try:
+            yield from os.listdir(folder)
+        except OSError:
+            continue  # a part of PATH that is not there is passed over, as by a shell

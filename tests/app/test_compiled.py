@@ -1,0 +1,61 @@
+"""Which core is loaded: compiled, plain, or plain because the compiled one does not fit."""
+
+import importlib.machinery
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ASK = (
+    "from pliant.compiled import COMPILED, CORE\n"
+    "from pliant.sched import cycle\n"
+    "from pliant.sched.settings import Settings\n"
+    "from pliant.sched.world.state import World\n"
+    "print(COMPILED, CORE)\n"
+    "print(cycle.__file__, cycle.decide(World(), 0, Settings()).empty)\n"
+)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A copy of the package without anything compiled."""
+    ignored = shutil.ignore_patterns("__pycache__", "bin", "*.so", "images", "train", "cli")
+    shutil.copytree(ROOT / "src" / "pliant", tmp_path / "pliant", ignore=ignored)
+    return tmp_path
+
+
+def asked(source: Path) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", ASK],
+        env={"PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_plain_python_says_so(source: Path) -> None:
+    said, where = asked(source)
+    assert said.startswith("False plain Python; a wheel built with PLIANT_COMPILE=1")
+    assert where == f"{source}/pliant/sched/cycle.py True"
+
+
+@pytest.mark.parametrize("module", ["sched/cycle", "sched/world/state", "model/workload"])
+def test_a_compiled_part_that_does_not_fit_is_passed_over(source: Path, module: str) -> None:
+    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+    (source / "pliant" / f"{module}{suffix}").write_bytes(b"made for another machine")
+    (source / "pliant" / "sched" / f"plan{suffix}").write_bytes(b"made for another machine")
+    said, where = asked(source)
+    assert said.startswith("False plain Python, because the compiled core does not load here: ")
+    assert where == f"{source}/pliant/sched/cycle.py True"
+
+
+def test_what_is_wrong_with_the_plain_modules_is_not_hidden(source: Path) -> None:
+    (source / "pliant" / "sched" / "plan.py").write_text("import nothing_of_that_name")
+    with pytest.raises(AssertionError, match="nothing_of_that_name"):
+        asked(source)

@@ -1,0 +1,369 @@
+"""The decider in a process of its own: the same plans, made anew when it is gone, never waited for."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+
+import pytest
+
+from pliant.control.decider.child import ChildDecider
+from pliant.control.decider.core import Core, Inline
+from pliant.control.decider.pieces import PIECE, lean
+from pliant.control.decider.port import Ask, Decided, News
+from pliant.control.errors import NotFound, Unavailable
+from pliant.control.state.draft import Draft
+from pliant.model.machine import DEFAULT_POOL, Gpu, Node
+from pliant.model.tenancy import Department, Project, Quota
+from pliant.model.workload import Kind, Launch, Phase, Request, Task, TaskGroup, Workload
+from pliant.sched.settings import Settings
+from pliant.store.rerun import digest
+from tests.control.stage import FailingStore, Stage
+from tests.control.works import clears, fails, marked, memory, refuses, swells
+
+NOW = 1_700_000_000_000
+
+
+def rows(count: int) -> list[object]:
+    """Two nodes of four GPUs and so many workloads of one GPU."""
+    project = Project("p", "p", ((DEFAULT_POOL, Quota(8000)),), department="d")
+    found: list[object] = [Department("d", "default"), project]
+    found += [
+        Node(name, tuple(Gpu(f"{name}.{at}", at, 2**34) for at in range(4)), 64_000, 2**36)
+        for name in ("n1", "n2")
+    ]
+    for number in range(count):
+        found += submitted(number)
+    return found
+
+
+def submitted(number: int) -> tuple[Workload, Task]:
+    wid = f"w{number:05}"
+    launch = Launch("ubuntu", ("echo", "hush"))
+    group = TaskGroup("main", Request(1, cpu=100, memory=2**20))
+    row = Workload(wid, wid, "p", Kind.TRAINING, launch, (group,), serial=number + 1, phase=Phase.PENDING)
+    return replace(row, created=NOW), Task(wid, "main-0", "main", 0)
+
+
+def first(count: int, number: int = 1) -> Ask:
+    return Ask(number, NOW, Settings(), (), rows(count))  # type: ignore[arg-type]
+
+
+def later(number: int, *more: object) -> Ask:
+    return Ask(number, NOW + number, Settings(), [News(row) for row in more])  # type: ignore[arg-type]
+
+
+def until(holds: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def decider() -> Iterator[ChildDecider]:
+    made = ChildDecider(late=0.3, lost=30)
+    made.open(lambda: None)
+    yield made
+    made.close()
+
+
+def answer(decider: ChildDecider) -> Decided:
+    found = decider.answer(30)
+    assert found is not None
+    return found
+
+
+def ready(decider: ChildDecider, count: int = 10, number: int = 1) -> Decided:
+    decider.ask(first(count, number))
+    return answer(decider)
+
+
+# -- the same everywhere ---------------------------------------------------------------------------
+
+
+def test_its_plans_are_those_of_the_core(decider: ChildDecider) -> None:
+    inline = Inline()
+    asks = [first(3 * PIECE), *(later(number, *submitted(1000 + number)) for number in (2, 3, 4))]
+    for ask in asks:
+        decider.ask(ask)
+        inline.ask(ask)
+        here, there = inline.answer(0), answer(decider)
+        assert here is not None and here.plan is not None and there.plan is not None
+        assert there.number == ask.number
+        assert there.plan == here.plan
+        assert digest(there.plan) == digest(here.plan)  # which looks at what is one object, too
+        assert len(there.plan.starts) == 8
+
+
+def test_what_a_job_runs_stays_in_the_server(decider: ChildDecider) -> None:
+    row = submitted(1)[0]
+    assert lean(row) == replace(row, launch=Launch(""))
+    ready(decider, 2)
+    assert b"hush" not in decider.question(memory, 1, 30)
+
+
+# -- questions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["inline", "child"])
+def test_a_question_is_about_a_copy(kind: str, decider: ChildDecider) -> None:
+    one = Inline() if kind == "inline" else decider
+    one.ask(first(10))
+    assert one.answer(30) is not None
+    assert one.question(clears, 1, 30) == 2
+    assert one.question(attrgetter("number"), 1, 30) == 1
+    one.ask(later(2))
+    found = one.answer(30)
+    assert found is not None and found.plan is not None and len(found.plan.starts) == 8
+    with pytest.raises(NotFound, match=r"There is no such thing\. Look elsewhere"):
+        one.question(refuses, 1, 30)
+
+
+def test_what_goes_wrong_in_a_question_is_told(decider: ChildDecider) -> None:
+    ready(decider)
+    with pytest.raises(Unavailable, match="ZeroDivisionError"):
+        decider.question(fails, 1, 30)
+    with pytest.raises(Unavailable, match="not enough memory"):
+        decider.question(swells, 1, 30)
+    with pytest.raises(Unavailable, match=r"not be answered within 0\.3 s"):
+        decider.question(partial(marked, path=os.devnull), 1, 0.3)
+    assert decider.question(attrgetter("number"), 1, 30) == 1
+
+
+def test_a_question_waits_for_what_was_recorded_before_it(decider: ChildDecider) -> None:
+    ready(decider)
+    found: list[int] = []
+    asker = threading.Thread(target=lambda: found.append(decider.question(attrgetter("number"), 2, 30)))
+    asker.start()
+    asker.join(0.3)
+    assert not found
+    decider.ask(later(2))
+    answer(decider)
+    asker.join(30)
+    assert found == [2]
+
+
+def test_a_question_in_flight_is_asked_of_the_new_decider(decider: ChildDecider, tmp_path: Path) -> None:
+    ready(decider)
+    mark, found = tmp_path / "mark", list[int]()
+    mark.touch()
+    work = partial(marked, path=str(mark))
+    asker = threading.Thread(target=lambda: found.append(decider.question(work, 1, 60)))
+    asker.start()
+    until(mark.read_text)
+    old = decider.pid
+    assert old is not None
+    os.kill(old, signal.SIGKILL)
+    os.kill(int(mark.read_text().split()[0]), signal.SIGKILL)
+    assert answer(decider).plan is None
+    decider.ask(first(10, 2))
+    assert answer(decider).plan is not None
+    asker.join(60)
+    assert found == [1]
+    assert decider.pid != old
+
+
+# -- gone, silent, too large -----------------------------------------------------------------------
+
+
+def test_one_that_is_gone_is_made_anew_and_told_everything(decider: ChildDecider) -> None:
+    ready(decider)
+    for number in (2, 5):
+        pid = decider.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        assert answer(decider).plan is None  # at once, though nobody had asked anything
+        assert "was ended by SIGKILL" in decider.trouble
+        decider.ask(later(number))
+        assert answer(decider) == Decided(number, None)  # the new one has no world yet
+        decider.ask(first(10, number + 1))
+        assert len(answer(decider).plan.starts) == 8  # type: ignore[union-attr]
+        assert decider.trouble == ""
+
+
+@pytest.mark.parametrize("ask", [later(2), first(5_000, 2)], ids=["small", "more than a pipe takes"])
+def test_one_that_hangs_is_told_of_and_in_the_end_replaced(ask: Ask) -> None:
+    decider = ChildDecider(late=0.2, lost=6)
+    decider.open(lambda: None)
+    try:
+        ready(decider)
+        pid = decider.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        decider.ask(ask)
+        assert decider.answer(0.05) is None
+        until(lambda: decider.trouble)
+        assert "has not answered for" in decider.trouble and "what runs goes on" in decider.trouble
+        began = time.monotonic()
+        with pytest.raises(Unavailable, match="scheduler"):
+            decider.question(attrgetter("number"), 1, 30)
+        assert time.monotonic() - began < 10  # nobody waits for what does not come
+        assert answer(decider) == Decided(2, None)
+        assert "did not answer" in decider.trouble
+        ready(decider, number=3)
+        assert decider.trouble == ""
+    finally:
+        decider.close()
+
+
+def test_one_without_memory_says_so_and_the_next_one_has_some(decider: ChildDecider) -> None:
+    ready(decider)
+    pid = decider.pid
+    assert pid is not None
+    used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.prlimit(pid, resource.RLIMIT_AS, (used + 2**21, used + 2**21))
+    decider.ask(first(20_000, 2))
+    assert answer(decider) == Decided(2, None)
+    assert "had too little memory" in decider.trouble
+    decider.ask(first(20_000, 3))
+    assert answer(decider).plan is not None
+    assert decider.trouble == ""
+
+
+SERVER = """
+import sys, time
+from pliant.control.decider.child import ChildDecider
+decider = ChildDecider()
+decider.open(lambda: None)
+while decider.pid is None:
+    time.sleep(0.01)
+print(decider.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_it_ends_with_its_server_even_if_it_hangs() -> None:
+    with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        pid = int(server.stdout.readline())
+        until(lambda: Path(f"/proc/{pid}/oom_score_adj").read_text() == "500\n")  # by then it is tied to it
+        os.kill(pid, signal.SIGSTOP)
+        server.kill()
+    until(lambda: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
+
+
+def test_it_starts_light() -> None:
+    code = "import sys, pliant.control.decider.process; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"sqlalchemy", "pydantic", "fastapi", "numpy", "pliant.store"} & set(done.stdout.split())
+
+
+# -- the loop does not wait ------------------------------------------------------------------------
+
+
+class Slow(Inline):
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow = False
+
+    def answer(self, timeout: float) -> Decided | None:
+        return None if self.slow else super().answer(timeout)
+
+
+@pytest.fixture
+def slow(stage: Stage) -> Slow:
+    """In the place of the stage's decider, with all that it knows."""
+    made, known = Slow(), stage.loop.decider
+    assert isinstance(known, Inline)
+    made.core = known.core
+    stage.loop._dialogue.decider = made
+    made.slow = True
+    return made
+
+
+def test_requests_are_answered_while_the_decider_is_busy(stage: Stage, slow: Slow) -> None:
+    one = stage.submit("one")
+    two = stage.submit("two")
+    assert [stage.phase(it) for it in (one, two)] == ["Pending", "Pending"]
+    saved = {row.id for row in stage.store.load().of(Workload)}
+    assert {one, two} <= saved
+    slow.slow = False
+    stage.run()
+    assert [stage.phase(it) for it in (one, two)] == ["Running", "Running"]
+
+
+def test_a_plan_about_what_has_changed_is_dropped_and_made_again(stage: Stage, slow: Slow) -> None:
+    job = stage.submit("job")  # the plan starts it
+    (node,) = stage.loop.world.nodes
+    stage.service.cordon(node, True, "me")
+    slow.slow = False
+    stage.run()
+    assert stage.phase(job) == "Pending"
+    assert [*stage.store.attempts(job)] == []
+    stage.service.cordon(node, False, "me")
+    stage.run()
+    assert stage.phase(job) == "Running"
+    assert len(stage.store.attempts(job)) == 1
+
+
+def test_a_plan_about_a_deleted_workload_starts_nothing(stage: Stage, slow: Slow) -> None:
+    job, other = stage.submit("job"), stage.submit("other")
+    stage.service.delete(job, "me")
+    slow.slow = False
+    stage.run(1000)
+    assert [*stage.store.attempts(job)] == []
+    assert stage.phase(other) == "Running"
+
+
+def test_a_plan_stands_though_others_were_submitted_meanwhile(stage: Stage, slow: Slow) -> None:
+    job = stage.submit("job")
+    cycles = stage.loop.state.cycles
+    stage.submit("other")
+    slow.slow = False
+    stage.loop.cycle([])
+    assert stage.loop.state.cycles == cycles  # no other plan was made
+    assert len(stage.store.attempts(job)) == 1
+
+
+@pytest.mark.parametrize("what", ["a quota", "a setting"])
+def test_what_bounds_every_decision_voids_a_plan_when_it_changes(stage: Stage, slow: Slow, what: str) -> None:
+    job = stage.submit("job")
+    if what == "a quota":
+        stage.project("another", 1)
+    else:
+        stage.service.tune({"victims": "youngest"}, "me")
+    slow.slow = False
+    stage.loop.cycle([])
+    assert [*stage.store.attempts(job)] == []
+    stage.run()
+    assert stage.phase(job) == "Running"
+
+
+def test_a_decider_that_is_gone_gets_the_whole_world(stage: Stage, slow: Slow) -> None:
+    job = stage.submit("job")
+    slow.core = Core()  # another one
+    slow._decided = Decided(stage.loop.state.cycles, None)
+    slow.slow = False
+    stage.run()
+    assert stage.phase(job) == "Running"
+    assert slow.core.world.snapshot() == stage.loop.world.snapshot()
+
+
+def test_what_a_server_that_cannot_record_had_sent_is_taken_back(stage: Stage) -> None:
+    """The decider follows what is on disk, not what was tried."""
+    store = FailingStore(stage.store)
+    stage.loop.store = store  # type: ignore[assignment]
+    store.error = OSError("disk full")
+
+    def run(draft: Draft) -> None:
+        for row in submitted(7):
+            draft.put(row)
+
+    with pytest.raises(Unavailable):
+        stage.loop.call(run)
+    store.error = None
+    stage.run()
+    assert isinstance(stage.loop.decider, Inline)
+    assert "w00007" not in stage.loop.decider.core.world.workloads
+    assert stage.loop.decider.core.world.snapshot() == stage.loop.world.snapshot()

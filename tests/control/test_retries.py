@@ -1,0 +1,148 @@
+"""What is tried again after a failure, how often, and what people are told."""
+
+from collections.abc import Callable
+
+import pytest
+
+from pliant.model.fact import AttemptEnded
+from pliant.model.workload import AttemptId, Exit, Task
+from tests.control.stage import Stage
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def lives(stage: Stage) -> Callable[..., str]:
+    """Submits a job whose every attempt runs until a test ends it."""
+
+    def submit(**more: object) -> str:
+        return stage.submit("job", **more)
+
+    return submit
+
+
+def fail(stage: Stage, job: str, *, after: int = 1000, **how: object) -> Task:
+    """The job's next attempt begins, runs for so long (ms) and ends so."""
+    while stage.phase(job) == "Pending":
+        wake = stage.loop.plan.wake
+        assert wake is not None, stage.view(job)
+        stage.run(wake - stage.timeline.now())
+    stage.run(after)
+    task = stage.view(job).tasks[0]
+    attempt = AttemptId(job, task.name, task.attempt)
+    stage.machines.runs[attempt].exit = end = Exit(stage.timeline.now(), **how)  # type: ignore[arg-type]
+    stage.loop.post(AttemptEnded(attempt, end))
+    stage.run()
+    return stage.view(job).tasks[0]
+
+
+def message(stage: Stage, job: str) -> str:
+    assert stage.phase(job) == "Failed", stage.view(job)
+    return stage.view(job).workload.phase_message
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ({"code": 127}, "task-0 ended with exit code 127; the command was not found, so it is not retried."),
+        (
+            {"code": 126},
+            "task-0 ended with exit code 126; the command is not executable, so it is not retried.",
+        ),
+        (
+            {"code": 126, "error": "working directory /x does not exist", "after": 0},
+            "task-0 could not be started: working directory /x does not exist; it is not retried.",
+        ),
+    ],
+)
+def test_what_cannot_start_is_final(
+    stage: Stage, lives: Callable[..., str], end: dict[str, object], said: str
+) -> None:
+    job = lives()
+    fail(stage, job, **end)
+    assert message(stage, job) == said
+
+
+def test_after_a_minute_127_is_a_failure_like_others(stage: Stage, lives: Callable[..., str]) -> None:
+    job = lives()
+    assert fail(stage, job, after=61_000, code=127).retry_at is not None
+
+
+def test_the_same_exit_code_twice_within_a_minute_is_a_crash_loop(
+    stage: Stage, lives: Callable[..., str]
+) -> None:
+    job = lives()
+    began = stage.timeline.now()
+    assert fail(stage, job, code=1).retry_at is not None
+    said = [event.message for _, event in stage.service.history(job)]
+    assert "task-0 ended with exit code 1; retry 1 of 6 starts in 10s." in said
+    fail(stage, job, code=1)
+    assert stage.timeline.now() - began < 15_000
+    assert message(stage, job) == (
+        "task-0 ended with exit code 1; it failed twice in the same way within a minute (crash loop), so it "
+        "is not retried."
+    )
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [{"code": 1}, {"code": 2}] * 3,  # another error each time
+        [{"code": 1, "after": 61_000}] * 6,  # it worked for a while
+        [{"signal": 11}] * 6,
+    ],
+)
+def test_other_failures_are_retried_up_to_the_limit(
+    stage: Stage, lives: Callable[..., str], ends: list[dict[str, object]]
+) -> None:
+    job = lives()
+    for count, end in enumerate(ends, 1):
+        task = fail(stage, job, **end)  # type: ignore[arg-type]
+        assert task.failures == count and task.retry_at is not None, end
+    fail(stage, job, signal=9)
+    assert message(stage, job) == "task-0 was killed by SIGKILL; all 6 retries failed."
+
+
+def test_a_limit_that_was_asked_for_is_exact(stage: Stage, lives: Callable[..., str]) -> None:
+    job = lives(backoff_limit=3)
+    for _ in range(3):
+        assert fail(stage, job, code=1).retry_at is not None
+    fail(stage, job, code=1)
+    assert message(stage, job) == "task-0 ended with exit code 1; all 3 retries failed."
+    assert stage.view(job).tasks[0].attempt == 4
+
+
+def test_an_elastic_job_has_no_crash_loop(stage: Stage, lives: Callable[..., str]) -> None:
+    job = lives(elastic=True)
+    for _ in range(3):
+        assert fail(stage, job, code=1).retry_at is not None
+
+
+def test_want_of_memory_is_final_at_the_second_time(stage: Stage, lives: Callable[..., str]) -> None:
+    job = lives(backoff_limit=5)
+    assert fail(stage, job, signal=9, oom=True).retry_at is not None
+    assert fail(stage, job, code=1).retry_at is not None
+    fail(stage, job, signal=9, oom=True)
+    assert message(stage, job) == (
+        "task-0 ran out of memory and was killed by the kernel (SIGKILL); it is not retried: it would run "
+        "out of memory again."
+    )
+
+
+def test_an_eviction_counts_as_no_failure(stage: Stage, lives: Callable[..., str]) -> None:
+    job = lives()
+    fail(stage, job, code=1)
+    task = fail(stage, job, code=143, stopped=True)
+    assert (task.failures, task.last_code) == (1, None)
+    assert fail(stage, job, code=1).retry_at is not None, (
+        "the attempt before was stopped by us: no crash loop"
+    )
+
+
+def test_resume_begins_the_count_anew(stage: Stage, lives: Callable[..., str]) -> None:
+    job = lives()
+    fail(stage, job, signal=9, oom=True)
+    stage.service.suspend(job, "me")
+    stage.service.resume(job, "me")
+    task = stage.view(job).tasks[0]
+    assert (task.failures, task.ooms, task.last_code) == (0, 0, None)

@@ -1,0 +1,114 @@
+"""Files of deleted workloads: kept, listed, brought back, removed; and the link to a job folder."""
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from tests.engines.contract import A, B, workload
+from tests.engines.local_rig import LocalRig
+
+DAY = 86_400_000
+
+
+@pytest.fixture
+def rig(tmp_path):
+    rig = LocalRig(tmp_path, project_name={"project-1": "team-a"}.get)
+    rig.now = 100 * DAY
+    rig.options["clock"] = lambda: rig.now
+    rig.open()
+    yield rig
+    rig.clean()
+
+
+def job(attempt, **changes):
+    return replace(workload(attempt.workload, None), name="t", **changes)
+
+
+def ended(rig, attempt, script):
+    """A job that has written into its folder."""
+    launch = rig.shell(f'cd "$PLIANT_JOB_DIR" && {script}; echo said')
+    order = rig.start(attempt, launch)
+    assert rig.end(attempt).succeeded, rig.log(attempt)
+    return replace(order.workload, name="t")
+
+
+def test_a_job_folder_has_a_name_that_people_can_type(rig):
+    ended(rig, A, "echo 1 > best.pt")
+    link = rig.state / "jobs" / "team-a" / "name-w-a"
+    assert link.is_symlink() and (link / "best.pt").read_text() == "1\n"
+    assert not os.readlink(link).startswith("/"), "the state folder may be moved"
+
+
+def test_files_and_log_are_kept_and_come_back(rig):
+    row = ended(rig, A, "mkdir out; echo 1 > out/best.pt")
+    preview = rig.engine.leaves(row)
+    assert (preview.size, preview.project) == (2, "team-a")
+    rig.engine.forget(row)
+    rig.engine.forget(row)  # after a crash in between it is asked for again
+    [kept] = rig.engine.trash()
+    assert replace(preview, deleted=kept.deleted) == kept
+    assert not (rig.state / "checkpoints" / "w-a").exists() and not (rig.state / "sealed" / "w-a").exists()
+    assert not list((rig.state / "trash").glob("*/attempts/*/*/token"))
+    path = rig.engine.restore(kept)
+    assert path == str(rig.state / "jobs" / "team-a" / "t")
+    found = {name for _, _, names in os.walk(path) for name in names}
+    assert {"best.pt", "log"} <= found
+    assert rig.engine.trash() == []
+    rig.engine.forget(row)  # as the next server does
+    assert os.path.exists(f"{path}/out/best.pt"), "what was brought back is the user's"
+
+
+def test_what_was_brought_back_does_not_stand_in_the_way_of_the_name(rig):
+    row = ended(rig, A, "echo 1 > best.pt")
+    rig.engine.forget(row)
+    path = rig.engine.restore(rig.engine.trash()[0])
+    again = replace(row, id="w-b")
+    rig.engine._attempts.trash.link(again, "team-a")
+    assert (rig.state / "jobs" / "team-a" / "t-w-b").is_symlink()
+    assert os.listdir(path) == ["best.pt", "logs"] or set(os.listdir(path)) == {"best.pt", "logs"}
+
+
+def test_a_newer_job_keeps_the_name(rig):
+    row = ended(rig, A, "echo 1 > best.pt")
+    rig.engine.forget(row)
+    ended(rig, B, "echo 2 > best.pt")
+    rig.engine._attempts.trash.link(replace(row, id="w-b"), "team-a")
+    path = rig.engine.restore(rig.engine.trash()[0])
+    assert path.endswith("/jobs/team-a/t-w-a")
+
+
+def test_a_log_of_the_jobs_own_stays_what_it_is(rig):
+    row = ended(rig, A, "mkdir logs; echo mine > logs/a")
+    rig.engine.forget(row)
+    path = rig.engine.restore(rig.engine.trash()[0])
+    assert sorted(os.listdir(path)) == ["logs", "logs-w-a"] and os.listdir(f"{path}/logs") == ["a"]
+
+
+def test_purge_leaves_nothing(rig):
+    row = ended(rig, A, "echo 1 > best.pt")
+    rig.engine.forget(replace(row, purge=True))
+    assert rig.engine.trash() == []
+    rig.until(lambda: not list(rig.state.glob("attempts/.trash-*")), "the folders are removed")
+    assert not list(rig.state.glob("*/*/t")), "its link is gone"
+
+
+def test_a_sweep_removes_what_is_too_old_and_the_oldest_on_a_full_disk(rig):
+    for attempt in (A, B):
+        rig.engine.forget(ended(rig, attempt, "echo 1 > best.pt"))
+        rig.now += DAY
+    assert rig.engine.sweep(rig.now - 10 * DAY, 0) == []
+    assert [kept.workload for kept in rig.engine.sweep(rig.now - 2 * DAY + 1, 0)] == ["w-a"]
+    [left] = rig.engine.trash()
+    assert left.workload == "w-b"
+    assert [kept.workload for kept in rig.engine.sweep(0, 1001)] == ["w-b"], "no disk is freer than that"
+    assert os.listdir(rig.state / "trash") == []
+
+
+def test_what_others_put_there_is_passed_over(rig):
+    (rig.state / "trash" / "mine").mkdir(parents=True)
+    (rig.state / "trash" / "torn").mkdir()
+    (rig.state / "trash" / "torn" / "trash.json").write_text(json.dumps([]))
+    assert rig.engine.trash() == [] and rig.engine.sweep(rig.now, 1001) == []
+    assert sorted(os.listdir(rig.state / "trash")) == ["mine", "torn"]
