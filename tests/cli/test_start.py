@@ -38,11 +38,13 @@ OURS = {
     "pliant.cli.output.tables",
     "pliant.cli.output.workload_tables",
     "pliant.client",
+    "pliant.client.administration",
     "pliant.client.client",
     "pliant.client.config",
     "pliant.client.errors",
     "pliant.client.locate",
     "pliant.client.transport",
+    "pliant.wire",
 }
 
 

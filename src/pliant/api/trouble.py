@@ -4,7 +4,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pliant.control.service import Service
-from pliant.wire.server import TROUBLE
+from pliant.wire import TROUBLE
 
 
 class Trouble:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from pliant.client.errors import BadRequest, PliantError, Unreachable, from_answer
-from pliant.wire.server import TROUBLE
+from pliant.wire import TROUBLE
 
 CONNECT_TIMEOUT = 5.0  # seconds
 ANSWER_TIMEOUT = 30.0  # seconds

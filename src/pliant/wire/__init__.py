@@ -6,3 +6,6 @@ milliseconds, or seconds where the name ends so; amounts of GPU are numbers of G
 the unit that people wrote (5G). In a request a key that is not sent, or is null, says nothing; where null
 means something, the type has `| None`. Fields below "ours" are not Run:ai's.
 """
+
+TROUBLE = "Pliant-Trouble"
+"""Header of every answer while something keeps the server from scheduling: what it is, for people."""

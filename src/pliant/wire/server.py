@@ -84,10 +84,6 @@ class VersionItem(TypedDict):
     api: str
 
 
-TROUBLE = "Pliant-Trouble"
-"""Header of every answer while something keeps the server from scheduling: what it is, for people."""
-
-
 class Health(TypedDict):
     status: str  # ok | degraded | stopping
     detail: NotRequired[str]  # why it is degraded
