@@ -128,13 +128,18 @@ def test_a_second_server_over_the_same_folder_is_refused(busy: Stage) -> None:
     assert len(json.loads(typed(busy, "runai node list -o json").out)) == 1
 
 
-def test_a_command_that_does_not_exist_fails_its_workload_and_nothing_else(busy: Stage) -> None:
-    typed(busy, "runai submit ghost -i ubuntu -g 1 --backoff-limit 0 --command -- no-such-command --flag")
+def test_a_command_that_does_not_exist_is_refused(busy: Stage) -> None:
+    done = busy.run("runai submit ghost -i ubuntu -g 1 --command -- no-such-command --flag")
+    assert done.code == 2 and "command 'no-such-command' not found in the job's PATH." in done.err
+
+
+def test_a_command_that_a_shell_does_not_find_fails_its_workload_and_nothing_else(busy: Stage) -> None:
+    typed(busy, "runai submit ghost -i ubuntu -g 1 --command -- sh -c 'no-such-command --flag'")
     until(lambda: status(busy, "ghost") == "Failed", "the workload to fail")
     ghost = item(busy, "ghost")
-    assert "no-such-command" in ghost["phaseMessage"]
+    assert "exit code 127; the command was not found, so it is not retried" in ghost["phaseMessage"]
     assert "no-such-command" in typed(busy, "runai describe job ghost").out
-    assert "Reason: task-0 could not be started: exec no-such-command" in typed(busy, "pliant why ghost").out
+    assert "exit code 127" in typed(busy, "pliant why ghost").out
     assert ghost["allocatedResources"]["gpu"] == 0
     assert status(busy, "taken") == "Running"
     typed(busy, "runai delete ghost")

@@ -386,6 +386,7 @@ def test_the_script_ends_its_training_early(tmp_path: Path) -> None:
         if epoch == 1:
             t.job.stop()
     assert seen == [0, 1] and (tmp_path / "final").is_dir()
+    assert list(Training(checkpoint_dir=tmp_path).job.epochs(10)) == [], "and stays ended"
 
 
 def test_what_follows_the_loop_over_the_data_runs_once_per_epoch(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.api.responses.workloads import Item, ended_view, job_type, reason_item, status_of, submitted
 from pliant.api.routes.trash import kept_item
 from pliant.api.routes.whatif import remedy_item, unblock_item
-from pliant.control.board.view import Board, WorkloadView
+from pliant.control.board.view import WorkloadView
 from pliant.control.errors import NotFound, Refused, Unavailable
 from pliant.control.explain.questions import Unblocked
 from pliant.model.event import Event
@@ -273,13 +273,13 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
     Names of projects in which the caller has nothing are left out; numbers are not.
     """
     board = here.service.board
-    view, waiting = find(here, identity), _queue(board)
+    view, waiting = find(here, identity), board.pending
     others = sight(board, caller)
     may_read = own_too(others, view.project.id)
     place = next((at for at, other in enumerate(waiting) if other.workload.id == identity), None)
     told = [event_item(view, *entry, may_read) for entry in _history(here, identity)[-LATEST:]]
     before = waiting[: place or 0]
-    ahead = [(*_named(other, others), _missing(other)) for other in before[:AHEAD]]
+    ahead = [(*_named(other, others), other.missing) for other in before[:AHEAD]]
     found = _unblocked(here, identity, full) if view.lacks else None
     return answer(
         {
@@ -316,7 +316,7 @@ def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
     Names of projects in which the caller has nothing are left out; numbers are not.
     """
     board = here.service.board
-    may_read, waiting, now = sight(board, caller), _queue(board), here.service.now()
+    may_read, waiting, now = sight(board, caller), board.pending, here.service.now()
     found = here.service.questions.suggest() if remedies else ()
     tried = {it.first: it.remedy for it in found if it.remedy is not None}
     like = {wid: it.first for it in found for wid in it.like}
@@ -328,7 +328,7 @@ def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
                     "position": at,
                     "name": names[view.workload.id][0],
                     "project": names[view.workload.id][1],
-                    "gpus": gpus(_missing(view)),
+                    "gpus": gpus(view.missing),
                     "reason": reason_item(view.reason, now, own_too(may_read, view.project.id)),
                     "since": stamp(view.workload.phase_since),
                     "remedy": None
@@ -345,17 +345,6 @@ def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
 def _named(view: WorkloadView, may_read: MayRead) -> tuple[str, str]:
     row, project = view.workload, view.project
     return shown(Named("workload", row.id, row.name, project.id, project.name), may_read)
-
-
-def _queue(board: Board) -> list[WorkloadView]:
-    """Those that are pending, in the order of the last cycle."""
-    return [board.workloads[identity] for identity in board.queue]
-
-
-def _missing(view: WorkloadView) -> int:
-    """Milli-GPUs that it asked for and has not been given."""
-    given = sum(task.claims.gpu for task in view.tasks if task.claims is not None)
-    return max(0, view.asked - given)
 
 
 # -- the same under the type's own path -------------------------------------------------------------

@@ -49,6 +49,12 @@ class WorkloadView:
         return sum(group.request.gpu * (group.at_once or group.wanted) for group in self.workload.groups)
 
     @property
+    def missing(self) -> int:
+        """Milli-GPUs that it asked for and has not been given."""
+        given = sum(task.claims.gpu for task in self.tasks if task.claims is not None)
+        return max(0, self.asked - given)
+
+    @property
     def nodes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(placement.node for placement in self.occupied))
 
@@ -127,6 +133,11 @@ class Board:
     cycles: int = 0
     cycle_us: int = 0  # duration of the last cycle's decision, microseconds
     at: int = 0  # ms
+
+    @property
+    def pending(self) -> list[WorkloadView]:
+        """The pending workloads in the order of the last cycle."""
+        return [self.workloads[identity] for identity in self.queue]
 
     def protection(self, view: WorkloadView) -> Protection | None:
         """What keeps others from evicting it for some time after its start; None: nothing."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pliant.control.board.fairness import Audit
 from pliant.control.decider.pieces import lean
 from pliant.control.decider.port import Known
-from pliant.control.errors import BadRequest, NotFound
+from pliant.control.errors import BadRequest, NotFound, Unavailable
 from pliant.control.explain.lasting import PastRuns, known_for
 from pliant.control.explain.supposing import suppose
 from pliant.control.recording import Recorder
@@ -122,7 +122,12 @@ class Questions:
             self._past = now, self._loop.store.ended()
         ended = [lean(row) for row in self._past[1]]
         work = partial(_unblock, now=now, identity=identity, ended=ended, cost=cost, full=full)
-        return self._loop.question(work)
+        try:
+            return self._loop.question(work)
+        except Unavailable:
+            if self._loop.decider.trouble:
+                return None  # every answer says so meanwhile, and the rest of this one is known
+            raise
 
     def suggest(self) -> tuple[Suggested, ...]:
         """One remedy for each kind of what waits, in the order of the queue, as far as `ALL` goes."""

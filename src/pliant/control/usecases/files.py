@@ -8,7 +8,7 @@ from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Folders, Kept
 from pliant.control.state.draft import Draft
 from pliant.model.event import EventKind
-from pliant.model.quantity import format_bytes, format_duration
+from pliant.model.quantity import format_bytes, spell_duration
 from pliant.model.workload import Workload
 
 LEAST_FREE = 50
@@ -63,9 +63,9 @@ class Files:
         before = self._loop.clock.now() - self.keep
         for engine in self._engines.values():
             for gone in engine.sweep(before, LEAST_FREE):
-                what = f"The files of {gone.name} ({format_bytes(gone.size)}), which was deleted,"
+                what = f"Files of the deleted job {gone.name} ({format_bytes(gone.size)})"
                 if gone.deleted < before:
-                    said = f"{what} were removed after {format_duration(self.keep)}."
+                    said = f"{what} were removed after {spell_duration(self.keep)}."
                     self._tell(EventKind.DELETED, said)
                 else:
                     said = f"{what} were removed early: the disk has less than {LEAST_FREE // 10}% free."

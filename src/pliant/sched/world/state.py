@@ -102,6 +102,7 @@ class World(Claims):
     def put(self, row: Row) -> None:
         """Add a row or replace the one of the same identity. Only between cycles. Raises UnknownKind."""
         assert not self._journal, "the world changes only between cycles"
+        kind = WORLD_ROWS.of(row)
         match row:
             case Task():
                 self._put_task(row)
@@ -109,25 +110,22 @@ class World(Claims):
                 self._put_workload(row)
             case Node():
                 self._put_node(row.name, row)
-            case Project():
-                with self._recharged([row.id]):
-                    self.projects[row.id] = row
+            case Project() | Department():
+                with self._recharged([row.id] if isinstance(row, Project) else self._below(row.id)):
+                    self._held[kind.slot][row.id] = row
                 self._touch_all(row.id)
-            case Department():
-                with self._recharged(self._below(row.id)):
-                    self.departments[row.id] = row
             case NodePool():
                 if isinstance(known := self.known(row), NodePool) and known.name != row.name:
                     del self.pools[known.name]
                 self.pools[row.name] = row
                 self._repool()
             case _:  # nothing is derived from it
-                kind = WORLD_ROWS.of(row)
                 self._slots[kind.slot][kind.key(row)] = row
 
     def drop(self, row: Row) -> None:
         """Forget a row; one that is not there is fine. Only between cycles. Raises UnknownKind."""
         assert not self._journal, "the world changes only between cycles"
+        kind = WORLD_ROWS.of(row)
         match row:
             case Task():
                 self._drop_task(row.key)
@@ -135,20 +133,16 @@ class World(Claims):
                 self._drop_workload(row.id)
             case Node():
                 self._put_node(row.name, None)
-            case Project():
-                with self._recharged([row.id]):
-                    self.projects.pop(row.id, None)
+            case Project() | Department():
+                with self._recharged([row.id] if isinstance(row, Project) else self._below(row.id)):
+                    self._held[kind.slot].pop(row.id, None)
                 self._touch_all(row.id)
-            case Department():
-                with self._recharged(self._below(row.id)):
-                    self.departments.pop(row.id, None)
             case NodePool():
                 if isinstance(known := self.known(row), NodePool):
                     del self.pools[known.name]
                 self.pools.setdefault(DEFAULT_POOL, NodePool(DEFAULT_POOL, DEFAULT_POOL))
                 self._repool()
             case _:
-                kind = WORLD_ROWS.of(row)
                 self._slots[kind.slot].pop(kind.key(row), None)
 
     def _put_task(self, row: Task) -> None:
