@@ -112,7 +112,7 @@ class World(Claims):
                 self._put_node(row.name, row)
             case Project() | Department():
                 with self._recharged([row.id] if isinstance(row, Project) else self._below(row.id)):
-                    self._held[kind.slot][row.id] = row
+                    self._slots[kind.slot][row.id] = row
                 self._touch_all(row.id)
             case NodePool():
                 if isinstance(known := self.known(row), NodePool) and known.name != row.name:
@@ -135,7 +135,7 @@ class World(Claims):
                 self._put_node(row.name, None)
             case Project() | Department():
                 with self._recharged([row.id] if isinstance(row, Project) else self._below(row.id)):
-                    self._held[kind.slot].pop(row.id, None)
+                    self._slots[kind.slot].pop(row.id, None)
                 self._touch_all(row.id)
             case NodePool():
                 if isinstance(known := self.known(row), NodePool):
