@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,12 @@ from pliant.client import transport
 from pliant.client.client import Client
 from pliant.client.errors import Unreachable
 from pliant.client.transport import Transport
+
+
+def ask(port: int) -> object:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+        connection.request("GET", "/")
+        return json.loads(connection.getresponse().read())
 
 
 @pytest.fixture
@@ -42,6 +49,10 @@ def path(tmp_path: Path) -> Iterator[Path]:
     thread.start()
     (folder / "port").write_text(str(tcp.getsockname()[1]))
     yield folder / "sock"
+    ask(tcp.getsockname()[1])  # by now it has accepted who came before
+    deadline = time.monotonic() + 10
+    while server.server_state.connections and time.monotonic() < deadline:
+        time.sleep(0.01)
     server.should_exit = True
     thread.join(10)
     for listener in (unix, tcp):
@@ -58,9 +69,7 @@ def test_the_server_knows_its_peer_and_no_token_is_sent(path: Path) -> None:
 
 def test_who_comes_by_the_port_is_nobody(path: Path) -> None:
     port = int((path.parent / "port").read_text())
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
-        connection.request("GET", "/")
-        assert json.loads(connection.getresponse().read()) == {"peer": None, "token": None}
+    assert ask(port) == {"peer": None, "token": None}
 
 
 def test_a_socket_of_another_user_is_sent_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,9 +89,9 @@ def _happen(world: World, dice: Dice) -> None:
 
 
 def _numbers(cls: NodeClass) -> tuple[object, ...]:
-    buckets = {free: list(names) for free, names in cls.buckets.items()}
+    looks = {look: list(entries) for look, entries in cls.looks.items()}
     sums = cls.free, cls.room, cls.usable, cls.largest, tuple(cls.sizes)
-    return sorted(cls.nodes), list(cls.names), buckets, dict(cls.idle), list(cls.partly), sums
+    return sorted(cls.nodes), list(cls.names), looks, dict(cls.idle), sums
 
 
 def _agree(world: World) -> None:

@@ -63,7 +63,21 @@ def test_a_pool_that_gets_another_name_is_the_same_pool():
 def test_an_order_keeps_all_that_it_does_not_change():
     place = Placement("n1", (Share("n1.0"),), cpu=1, memory=2)
     row = Task(
-        "w", "main-3", "main", 3, TaskPhase.WAITING, Placement("n2"), Placement("n2"), 4, 5, 6, 7, 8, (9,)
+        "w",
+        "main-3",
+        "main",
+        3,
+        TaskPhase.WAITING,
+        Placement("n2"),
+        Placement("n2"),
+        4,
+        5,
+        6,
+        7,
+        8,
+        9,
+        10,
+        (11,),
     )
     unlike = Task("", "", "", 0)
     assert all(getattr(row, it.name) != getattr(unlike, it.name) for it in fields(Task) if it.name != "phase")

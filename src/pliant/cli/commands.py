@@ -69,6 +69,7 @@ _SECTIONS = {
         "restore": "pliant.cli.server.maintenance:restore",
         "debug": "pliant.cli.server.maintenance:debug",
         "replay": "pliant.cli.server.replay:replay",
+        "sim": "pliant.cli.server.sim:sim",
         "audit": "pliant.cli.organization.audit:audit",
         "doctor": "pliant.cli.server.doctor:doctor",
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,8 +75,8 @@ def _lines(path: Path, required: tuple[str, ...]) -> Iterator[_Line]:
                     cut = "; the file may be cut off here" if len(row) < len(header) else ""
                     raise line.error(f"{len(row)} values for {len(header)} columns{cut}")
                 yield line
-    except EOFError:
-        raise TraceError(f"{path}: the compressed file is cut off") from None
+    except (EOFError, zlib.error):
+        raise TraceError(f"{path}: the compressed file is cut off or damaged") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise TraceError(f"{path}: cannot be read: {reason}") from None

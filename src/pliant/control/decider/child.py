@@ -135,10 +135,8 @@ class ChildDecider:
     @property
     def trouble(self) -> str:
         if self._failures:
-            times = "" if self._failures == 1 else f", the {self._failures}th time"
-            return (
-                f"The scheduler's process {self._ended}{times}: it is started again, nothing starts before."
-            )
+            times = "" if self._failures == 1 else f", {self._failures} times in a row"
+            return f"The scheduler's process {self._ended}{times}. Nothing new starts until it runs again."
         since = self._since
         silent = time.monotonic() - since if since is not None else 0.0
         if silent <= self._late:

@@ -266,8 +266,7 @@ class World(Claims):
             workload = self.workloads.get(wid)
             self._sets.note(wid, workload, self.need(wid) if workload is not None else None)
         self._touched.clear()
-        if not self._journal:
-            self._weigh()
+        self._weigh()
 
     @contextmanager
     def _recharged(self, projects: list[str]) -> Iterator[None]:

@@ -1,5 +1,4 @@
-"""The master of a job: membership, ledger and shard queues behind HTTP. No torch, no tensors, nothing per
-step."""
+"""The master of a job: membership, ledger and shard queues behind HTTP. No torch, nothing per step."""
 
 import secrets
 import threading
