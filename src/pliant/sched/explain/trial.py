@@ -118,6 +118,7 @@ def narrowed(world: World, keep: Iterable[str]) -> World:
             copy.put(row)
             for task in world.tasks_of(wid):
                 copy.put(task)
+    copy.asked = world.asked.copied()  # nodes are ordered by all that was asked for, left out or not
     return copy
 
 

@@ -81,6 +81,12 @@ class Asked:
                     found[each] = found.get(each, 0) + share
         return found
 
+    def copied(self) -> "Asked":
+        """The same sums, for another world."""
+        found = Asked()
+        found.gpu, found.cpu, found.memory, found.bound = self.gpu, self.cpu, self.memory, dict(self.bound)
+        return found
+
     def sums(self) -> tuple[object, ...]:
         return self.gpu, self.cpu, self.memory, sorted(self.bound.items())
 
