@@ -29,9 +29,9 @@ _COMPUTE = (
 )
 """Options of which v2 makes what a task asks for."""
 
-_WORKERS = Option("numWorkers", ("--workers",), "N", "Workers beside the master; 1 if not said.", type=_COUNT)
+_WORKERS = Option("numWorkers", ("--workers",), "N", "Workers besides the master (default: 1).", type=_COUNT)
 _PROCESSES = Option(
-    "numWorkers", ("--processes",), "N", "Workers with one process each; 1 if not said.", type=_COUNT
+    "numWorkers", ("--processes",), "N", "Workers with one process each (default: 1).", type=_COUNT
 )
 _CLEAN = Option(
     "cleanPodPolicy",
@@ -40,14 +40,12 @@ _CLEAN = Option(
     "Accepted; what still runs at the end is stopped.",
     type=click.Choice(["Running", "All", "None"], case_sensitive=False),
 )
-_LEAST = Option(
-    "minReplicas", ("--min-replicas",), "N", "Workers without which it does not run.", type=_COUNT
-)
+_LEAST = Option("minReplicas", ("--min-replicas",), "N", "Minimum number of workers.", type=_COUNT)
 _MOST = Option(
-    "maxReplicas", ("--max-replicas",), "N", "Workers it may have while GPUs are idle.", type=_COUNT
+    "maxReplicas", ("--max-replicas",), "N", "Maximum number of workers, on idle GPUs.", type=_COUNT
 )
 _SLOTS = Option(
-    "slotsPerWorker", ("--slots-per-worker",), "N", "Ranks in each worker; 1 if not said.", type=_COUNT
+    "slotsPerWorker", ("--slots-per-worker",), "N", "Ranks in each worker (default: 1).", type=_COUNT
 )
 _NO_MASTER = click.option("--no-master", is_flag=True, help="Workers only.")
 _MASTER = (
@@ -55,14 +53,14 @@ _MASTER = (
     *(
         click.option(f"--master-{name}", metavar=metavar, help=about)
         for name, metavar, about in (
-            ("command", "TEXT", "The master's command, if another than the workers'."),
-            ("args", "TEXT", "The master's arguments."),
-            ("priority", "NAME", "Its priority, if another than the workers'."),
-            ("gpu-devices-request", "N", "The master's GPUs."),
-            ("gpu-portion-request", "PART", "Part of each of them."),
-            ("gpu-memory-request", "AMOUNT", "Memory of each of them."),
-            ("cpu-core-request", "CORES", "The master's CPU cores."),
-            ("cpu-memory-request", "AMOUNT", "The master's main memory."),
+            ("command", "TEXT", "Command of the master (default: the workers')."),
+            ("args", "TEXT", "Arguments of the master."),
+            ("priority", "NAME", "Priority of the master (default: the workers')."),
+            ("gpu-devices-request", "N", "GPUs of the master."),
+            ("gpu-portion-request", "PART", "Fraction of each GPU of the master."),
+            ("gpu-memory-request", "AMOUNT", "Memory of each GPU of the master."),
+            ("cpu-core-request", "CORES", "CPU cores of the master."),
+            ("cpu-memory-request", "AMOUNT", "Main memory of the master."),
         )
     ),
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command("submit", cls=TailCommand, short_help="Submit an inference.")
 @v2.options
 @click.option("--serving-port", metavar="SPEC", help="8000, or container=8000,protocol=http.")
-@click.option("--min-replicas", type=click.IntRange(0), metavar="N", help="Replicas that run; 1 if not said.")
+@click.option("--min-replicas", type=click.IntRange(0), metavar="N", help="Number of replicas (default: 1).")
 @click.option(
     "--max-replicas", type=click.IntRange(1), metavar="N", help="Accepted; there is no autoscaling yet."
 )

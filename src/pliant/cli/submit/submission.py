@@ -119,19 +119,19 @@ def common_options(function: _Function) -> _Function:
         function,
         [
             click.option(
-                "--elastic", is_flag=True, help="May run on fewer GPUs than asked for, on more if idle."
+                "--elastic",
+                is_flag=True,
+                help="Elastic: start on fewer GPUs than requested, grow on idle ones.",
             ),
             *COMMON,
-            click.option("-t", "--tty", is_flag=True, help="Give it a terminal; needs --stdin."),
-            click.option("--stdin", is_flag=True, help="Keep its input open."),
-            click.option(
-                "--attach", is_flag=True, help="Follow its output once it runs; sets --tty and --stdin."
-            ),
+            click.option("-t", "--tty", is_flag=True, help="Allocate a terminal; needs --stdin."),
+            click.option("--stdin", is_flag=True, help="Keep standard input open."),
+            click.option("--attach", is_flag=True, help="Follow the output and return the job's exit code."),
             click.option(
                 "--image-pull-policy", type=policies, help="Accepted; processes here fetch no images."
             ),
             click.option("--large-shm", is_flag=True, help="Accepted; has no effect on this machine."),
-            click.option("--dry-run", is_flag=True, help="Ask what would happen; submit nothing."),
+            click.option("--dry-run", is_flag=True, help="Show what would happen; submit nothing."),
         ],
     )
     return unsupported.options(placement.options(capture.options(made)))
