@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from pliant.cli.lazy import LazyGroup, TailCommand, tail
+from pliant.cli.lazy import LazyGroup, tail
 from pliant.cli.session import Session, pass_session
 from pliant.cli.submit import submission, v1, v2
+from pliant.cli.submit.grouped import GroupedCommand, NoEffect
 from pliant.cli.submit.options import Option, decorated, read
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ _CLEAN = Option(
     None,
     "Accepted; what still runs at the end is stopped.",
     type=click.Choice(["Running", "All", "None"], case_sensitive=False),
+    cls=NoEffect,
 )
 _LEAST = Option("minReplicas", ("--min-replicas",), "N", "Minimum number of workers.", type=_COUNT)
 _MOST = Option(
@@ -104,7 +106,7 @@ def _master_spec(given: Mapping[str, Any]) -> Distributed:
 def _second(framework: str, *more: Any) -> click.Command:
     """`training FRAMEWORK submit`."""
 
-    @click.command("submit", cls=TailCommand, short_help=f"Submit a {framework} workload.")
+    @click.command("submit", cls=GroupedCommand, short_help=f"Submit a {framework} workload.")
     @v2.options
     @_with(more)
     @click.pass_context

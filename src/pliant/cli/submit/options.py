@@ -53,9 +53,15 @@ class Option(NamedTuple):
     read: Callable[[Any, str], Any] = lambda given, flag: given  # what is sent; a UsageError if unreadable
     multiple: bool = False
     type: Any = None
+    cls: type[click.Option] = click.Option
 
     def decorate(self, function: _Function) -> _Function:
-        said: dict[str, Any] = {"metavar": self.metavar, "help": self.help, "type": self.type}
+        said: dict[str, Any] = {
+            "metavar": self.metavar,
+            "help": self.help,
+            "type": self.type,
+            "cls": self.cls,
+        }
         return click.option(*self.flags, self.field, multiple=self.multiple, **said)(function)
 
 

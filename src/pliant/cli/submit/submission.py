@@ -13,6 +13,7 @@ from pliant.cli.output.amounts import counted_gpus, number, whole
 from pliant.cli.output.formats import structured
 from pliant.cli.session import Session
 from pliant.cli.submit import capture, placement, unsupported
+from pliant.cli.submit.grouped import NoEffect
 from pliant.cli.submit.options import COMMON, decorated, read
 from pliant.client.errors import Conflict, NotFound
 
@@ -128,9 +129,12 @@ def common_options(function: _Function) -> _Function:
             click.option("--stdin", is_flag=True, help="Keep standard input open."),
             click.option("--attach", is_flag=True, help="Follow the output and return the job's exit code."),
             click.option(
-                "--image-pull-policy", type=policies, help="Accepted; processes here fetch no images."
+                "--image-pull-policy",
+                cls=NoEffect,
+                type=policies,
+                help="Accepted; processes here fetch no images.",
             ),
-            click.option("--large-shm", is_flag=True, help="Accepted; has no effect on this machine."),
+            click.option("--large-shm", cls=NoEffect, is_flag=True, help="Accepted; no effect here."),
             click.option("--dry-run", is_flag=True, help="Show what would happen; submit nothing."),
         ],
     )

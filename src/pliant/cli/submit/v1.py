@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 
-from pliant.cli.lazy import JobCommand, TailCommand, tail
+from pliant.cli.lazy import JobCommand, tail
 from pliant.cli.output.amounts import number, whole
 from pliant.cli.output.formats import output_options, project_option
 from pliant.cli.session import Session, pass_session
 from pliant.cli.submit import submission
+from pliant.cli.submit.grouped import GroupedCommand
 from pliant.cli.submit.options import RUNS, Option, amount, decorated, read, runs, whole_seconds
 
 if TYPE_CHECKING:
@@ -28,8 +29,14 @@ EPILOG = """Write the command of the job after `--`. With --command it replaces 
 without it the words are its arguments. `--command WORD --args WORD` is the older form, without `--`."""
 
 
-class SubmitCommand(TailCommand):
+class SubmitCommand(GroupedCommand):
     """Where `--` follows, --command says what the words after it are; elsewhere it takes a value."""
+
+    examples = (
+        "train -g 1 -- python train.py",
+        "small -g 0.5 --memory 8Gi -e SEED=1 -- python train.py",
+        "long -g 2 --max-runtime 2h --working-dir ~/project -- python train.py",
+    )
 
     def before_tail(self, args: list[str]) -> list[str]:
         return ["--command-follows" if word in ("--command", "--command=true") else word for word in args]

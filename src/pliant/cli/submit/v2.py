@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from pliant.cli.lazy import TailCommand, tail
+from pliant.cli.lazy import tail
 from pliant.cli.output.amounts import number
 from pliant.cli.output.formats import output_options, project_option
 from pliant.cli.session import Session, pass_session
 from pliant.cli.submit import submission
+from pliant.cli.submit.grouped import GroupedCommand
 from pliant.cli.submit.options import RUNS, Option, amount, decorated, read, runs, whole_seconds
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def options(function: _Function) -> _Function:
     return decorated(submission.common_options(project_option(output_options(function))), OPTIONS)
 
 
-@click.command("submit", cls=TailCommand, short_help="Submit a workload.")
+@click.command("submit", cls=GroupedCommand, short_help="Submit a workload.")
 @options
 @runs
 @click.option("--type", "kind", type=click.Choice(["training", "workspace"]), help="For `workload submit`.")
