@@ -61,7 +61,7 @@ def said(found: Problem) -> str:
         ),
         (
             {"spec": {"image": "a\0b"}},
-            snapshot("400 bad-request: spec.image has a character that cannot be there, not 'a\\x00b'."),
+            snapshot("400 bad-request: spec.image contains an invalid character, not 'a\\x00b'."),
         ),
         (
             {"spec": {"environmentVariables": [{"name": "A", "value": "1"}, {"value": "2"}]}},

@@ -86,7 +86,7 @@ def test_inferences(words, expected, run, fake):
         ("submit n -s portforward --port 80 --attach", "both keep the terminal"),
         ("workspace submit n --port contaner=80", "contaner is not one of container, service-type, external"),
         ("workspace submit n --external-url url=x", "container is a port"),
-        ("submit n --replicas 2", "--replicas goes with --inference only"),
+        ("submit n --replicas 2", "--replicas needs --inference"),
         ("submit n --inference --interactive", "--inference does not go with"),
         ("inference submit n --min-replicas 3 --max-replicas 2", "--min-replicas 3 is more than"),
     ],
@@ -166,7 +166,7 @@ def test_connections_get_through_until_the_workload_ends(words, run, fake, monke
         assert ask(local) == b"HELLO"
         item["phase"] = "Completed"
     result = results[0]
-    assert (result.code, result.err) == (0, "n1 runs no more.\n")
+    assert (result.code, result.err) == (0, "n1 has ended.\n")
     assert result.out.endswith(
         f"Forwarding from 127.0.0.1:{local} -> {target}\n"
         f"Open access point(s) to service from localhost:{local}\n"
@@ -196,7 +196,7 @@ def test_the_same_port_on_the_same_machine_needs_no_forwarding(run, fake, monkey
     ):
         assert ask(target) == b"HELLO"
         item["desiredPhase"] = "Deleted"
-    assert f"it answers at http://localhost:{target} itself" in results[0].out
+    assert "n1 runs on this machine" in results[0].out
 
 
 def test_a_port_that_is_taken(run, fake):

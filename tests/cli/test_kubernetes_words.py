@@ -178,11 +178,11 @@ DEPLOYMENT = "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n"
             "PriorityClass.",
         ),
         ("a: 1\n", "FILE: document 1 (line 1): it has no kind; what can be"),
-        ("- 1\n", "FILE: document 1 (line 1): it describes no object"),
+        ("- 1\n", "FILE: document 1 (line 1): not an object"),
         ("", "FILE: no object is described there."),
         ("---\n---\n", "FILE: no object is described there."),
-        ("kind: [\n", "FILE: line 2: this is no YAML: "),
-        ("kind: !!python/object:os.system {}\n", "FILE: line 1: this is no YAML: "),
+        ("kind: [\n", "FILE: line 2: invalid YAML: "),
+        ("kind: !!python/object:os.system {}\n", "FILE: line 1: invalid YAML: "),
         (HIGH.replace("scheduling.k8s.io/v1", "v1"), "FILE: line 1: apiVersion is v1; expected scheduling"),
         (HIGH.replace("1000000", "much"), "FILE: line 5: value is 'much'; expected a whole number"),
         (HIGH.replace("1000000", "true"), "FILE: line 5: value is True; expected a whole number"),
@@ -191,7 +191,7 @@ DEPLOYMENT = "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n"
         (HIGH.replace("false", "true"), "FILE: line 6: globalDefault: what names no class"),
         (f"{HIGH}preemptionPolicy: Never\n", "FILE: line 7: preemptionPolicy: only PreemptLowerPriority"),
         (HIGH.replace("  name: high-priority", "  names: x"), "FILE: line 3: metadata.name is missing"),
-        (f"{HIGH}value: 5\n", "FILE: document 1 (line 1): value stands there twice."),
+        (f"{HIGH}value: 5\n", "FILE: document 1 (line 1): field value appears twice."),
     ],
 )
 def test_what_cannot_be_applied(run: Run, applied: Fake, tmp_path: Path, text: str, said: str) -> None:

@@ -1,6 +1,7 @@
 """What each option of the two submits puts into the request, and what is printed."""
 
 import json
+import re
 from typing import get_type_hints
 
 import pytest
@@ -357,3 +358,53 @@ def test_v2_delete_asks_on_a_terminal(run, fake, monkeypatch):
     assert [request.path for request in fake.requests if request.method == "DELETE"] == [
         "/api/v1/workloads/id-t1"
     ]
+
+
+SUBMITS = (
+    "submit",
+    "run",
+    "training submit",
+    "workspace submit",
+    "inference submit",
+    "training pytorch submit",
+    "training mpi submit",
+    "submit-mpi",
+    "submit-dist pytorch",
+)
+
+
+@pytest.mark.parametrize("words", SUBMITS)
+def test_the_help_of_a_submit_begins_with_examples_and_what_everybody_needs(run, words):
+    shown = run(f"pliant {words} --help").out
+    titles = re.findall(r"^(\w.*):$", shown, re.MULTILINE)
+    assert titles[:3] == ["Examples", "Basic", "Identity"]
+    assert shown.count(f"  pliant {words} ") == 3
+    basic = shown.partition("\nBasic:\n")[2].partition("\nIdentity:\n")[0]
+    flags = re.findall(r"^  (?:-\w, )?(--[\w-]+)", basic, re.MULTILINE)
+    assert len(flags) == 8 and flags[0] == "--project" and flags[-1] == "--attach"
+    rest = shown.partition("\nOther options:\n")[2]
+    assert set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", rest, re.MULTILINE)) == {
+        "--dry-run",
+        "--help-all",
+        "--help",
+    }
+    assert "--mps" not in shown and "Accepted" not in shown
+
+
+@pytest.mark.parametrize("words", SUBMITS)
+def test_options_without_effect_are_in_the_whole_help_only(run, words):
+    short, long = run(f"pliant {words} --help").out, run(f"pliant {words} --help-all")
+    assert long.code == 0 and long.out.startswith("Usage: pliant")
+    vain = long.out.partition("\nAccepted without effect:\n")[2]
+    for flag in ("--mps", "--large-shm", "--volume", "--image-pull-policy", "--cpu-limit"):
+        assert flag in vain and flag not in short
+    assert "--pvc" not in long.out, "it is refused"
+    assert run(f"pliant {words} --help").out == short
+
+
+def test_the_examples_of_the_help_are_accepted(run, fake):
+    for words in ("submit", "training submit"):
+        shown = run(f"pliant {words} --help").out
+        for line in re.findall(rf"^  (pliant {words} .*)$", shown, re.MULTILINE):
+            result = run(line.replace("~/project", "/"))
+            assert result.code == 0, result.err

@@ -9,18 +9,8 @@ import pytest
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "pliant"
 
-REWRITTEN = (
-    "model/reason/**/*.py",
-    "sched/**/*.py",
-    "control/**/*.py",
-    "api/redaction.py",
-    "api/routes/whatif.py",
-    "api/routes/workloads.py",
-    "api/responses/*.py",
-    "cli/workloads/why.py",
-    "cli/workloads/whatif.py",
-)
-"""Modules whose texts follow the style: extended until it is all of src."""
+PARSED = {"SERVICE URL(S)", "Open access point(s) to service from "}
+"""Texts of Run:ai that scripts read: they stay as they are."""
 
 BANNED = re.compile(
     r"\d\.\d0 GPUs"  # two decimals are for columns
@@ -62,19 +52,12 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def found(pattern: str) -> list[Path]:
-    paths = sorted(SRC.glob(pattern))
-    assert paths, f"{pattern}: there is no such module any more"
-    return paths
-
-
-@pytest.mark.parametrize("pattern", REWRITTEN)
-def test_texts_follow_the_style(pattern: str) -> None:
+def test_texts_follow_the_style() -> None:
     wrong = [
         f"{path.relative_to(SRC)}:{line}: {hit[0]!r} in {text!r}"
-        for path in found(pattern)
+        for path in sorted(SRC.rglob("*.py"))
         for line, text in strings(path)
-        if (hit := BANNED.search(text))
+        if text not in PARSED and (hit := BANNED.search(text))
     ]
     assert wrong == []
 

@@ -234,7 +234,7 @@ def test_a_reader_that_goes_away_ends_the_run_with_a_checkpoint(tmp_path: Path) 
         done = call(stdout=writing, PLIANT_CHECKPOINT_DIR=str(tmp_path))
     finally:
         os.close(writing)
-    assert (done.returncode, done.stderr) == (1, "quickstart: nobody reads the output any more\n")
+    assert (done.returncode, done.stderr) == (1, "quickstart: the reader of the output is gone\n")
 
 
 def test_wrong_settings_and_arguments_are_refused() -> None:

@@ -106,7 +106,7 @@ _MUST = {
     "less_than_equal": "must be at most {le}",
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
-    "string_pattern_mismatch": "has a character that cannot be there",
+    "string_pattern_mismatch": "contains an invalid character",
     "too_short": "must have at least {min_length} entries",
     "too_long": "must have at most {max_length} entries",
 }

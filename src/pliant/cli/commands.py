@@ -98,10 +98,10 @@ cli = LazyGroup(
             metavar="NAME",
             expose_value=False,
             callback=remember,
-            help="Project to work in.",
+            help="Project (default: the configured one).",
         ),
         click.Option(
-            ["--server"], metavar="URL", expose_value=False, callback=remember, help="Server to talk to."
+            ["--server"], metavar="URL", expose_value=False, callback=remember, help="URL of the server."
         ),
         click.Option(
             ["--state"],
@@ -116,7 +116,7 @@ cli = LazyGroup(
             default=None,
             expose_value=False,
             callback=remember,
-            help="Print no notices.",
+            help="Print no notes.",
         ),
         click.Option(
             ["--debug"],
@@ -132,7 +132,7 @@ cli = LazyGroup(
             expose_value=False,
             is_eager=True,
             callback=_print_version,
-            help="Print it.",
+            help="Print the version.",
         ),
     ],
 )

@@ -135,7 +135,7 @@ class Session:
             what = self.noun.capitalize()
             raise NotFound(
                 f"{what} {name} does not exist in project {project}.",
-                "If it is in another project, name that with -p PROJECT.",
+                "Use -p PROJECT for a job in another project.",
             ) from None
 
 

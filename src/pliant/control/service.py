@@ -233,7 +233,7 @@ class Service(Submissions, Tuning):
     ) -> Session:
         """Run a command in the environment of a running task."""
         if not argv:
-            raise BadRequest("There is no command to run.", "Name one after the workload.")
+            raise BadRequest("No command to run was given.", "Write it after the name of the workload.")
         chosen = self._task(identity, task, running=True)
         if chosen.phase is not TaskPhase.RUNNING or chosen.carries is None:
             raise Conflict(

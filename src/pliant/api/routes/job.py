@@ -35,7 +35,7 @@ async def allocation(
     of: Of,
     here: Here,
     after: int = -1,
-    prefer: Annotated[str, Header(max_length=100, description="wait=30: so many seconds at most")] = "",
+    prefer: Annotated[str, Header(max_length=100, description="wait=N: answer after at most N seconds")] = "",
 ) -> Response:
     """What its workload has and will lose. With `Prefer: wait=N` it answers once there is a version above
     `after`, or with the same when time is up. `now` is the server's clock."""

@@ -46,7 +46,7 @@ def logs(
 ) -> Response:
     """What a task prints. With `follow` it ends with the workload, or with the attempt that was named."""
     if timestamps:
-        raise BadRequest("The lines of a log carry no times here.", "Leave out timestamps.")
+        raise BadRequest("This log has no timestamps.", "Leave out timestamps.")
     began = None if since is None else here.service.now() - since * 1000
     chunks = here.service.logs(identity, task=pod, number=attempt, follow=follow, tail=tail, since=began)
     first = next(chunks, None)  # what cannot be read is refused before the answer begins

@@ -23,7 +23,7 @@ cluster = LazyGroup(
         }
     },
     name="cluster",
-    help="The clusters of this server, and what is set about scheduling.",
+    help="List the clusters of this server; show and change scheduling settings.",
 )
 
 
@@ -80,7 +80,7 @@ def list_clusters(session: Session) -> None:
 @click.command("set", cls=Command)
 @click.argument("name", required=False)
 @click.option(
-    "--keep-deleted", metavar="TIME", help="Keep files of deleted jobs for so long: 12h, 30d (default 7d)."
+    "--keep-deleted", metavar="TIME", help="Time to keep the files of deleted jobs: 12h, 30d (default: 7d)."
 )
 @pass_session
 def set_cluster(session: Session, name: str | None, keep_deleted: str | None) -> None:

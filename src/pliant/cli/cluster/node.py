@@ -27,7 +27,7 @@ node = LazyGroup(
         }
     },
     name="node",
-    help="Nodes: the machines with the GPUs.",
+    help="List, show, cordon and drain nodes.",
 )
 
 
@@ -139,7 +139,7 @@ def list_nodes(session: Session) -> None:
     show(session, nodes, rows)
 
 
-@click.command("node", cls=Command, short_help="Everything about nodes.")
+@click.command("node", cls=Command, short_help="Show nodes in detail.")
 @click.argument("names", nargs=-1)
 @output_options
 @pass_session

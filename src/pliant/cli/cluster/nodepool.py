@@ -23,7 +23,7 @@ nodepool = LazyGroup(
         }
     },
     name="nodepool",
-    help="Node pools: nodes with a label, with quotas and placement of their own.",
+    help="List, show, create and delete node pools: nodes with a label, own quotas and placement.",
 )
 
 
@@ -65,19 +65,21 @@ _STRATEGY = click.Choice(["binpack", "spread"])
 
 def _options(function: Any) -> Any:
     for decorate in (
-        click.option("--label", metavar="K=V", help="It has the nodes with this label."),
+        click.option("--label", metavar="K=V", help="Label of its nodes."),
         click.option(
-            "--min-runtime", metavar="TIME", help="Nothing is stopped for others before: 2m; 0 for none."
+            "--min-runtime",
+            metavar="TIME",
+            help="Minimum runtime before a job may be evicted, e.g. 2m (0: none).",
         ),
-        click.option("--placement", type=_STRATEGY, help="Fill GPUs and nodes, or spread over them."),
-        click.option("--gpu-placement", type=_STRATEGY, help="The same for work with GPUs only."),
+        click.option("--placement", type=_STRATEGY, help="Bin packing or spread, over nodes and GPUs."),
+        click.option("--gpu-placement", type=_STRATEGY, help="Bin packing or spread of GPU jobs over nodes."),
         click.option(
-            "--device-placement", type=_STRATEGY, help="Fractions: fill a GPU first, or spread over them."
+            "--device-placement", type=_STRATEGY, help="Bin packing or spread of fractions over GPUs."
         ),
         click.option(
-            "--topology", metavar="NAME", help="The one its workloads mean when they name none; none."
+            "--topology", metavar="NAME", help="Default topology of its workloads; none: no topology."
         ),
-        click.option("--cpu-placement", type=_STRATEGY, help="The same for work without GPUs only."),
+        click.option("--cpu-placement", type=_STRATEGY, help="Bin packing or spread of jobs without GPUs."),
     ):
         function = decorate(function)
     return function

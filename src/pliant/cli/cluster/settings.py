@@ -49,7 +49,7 @@ def settings(session: Session, changes: tuple[str, ...]) -> None:
     "--subject",
     default="cluster",
     metavar="WHAT",
-    help="node/NAME, pool/NAME, topology/NAME, project/ID, department/ID; the cluster itself if not said.",
+    help="node/NAME, pool/NAME, topology/NAME, project/ID, department/ID; default: the cluster.",
 )
 @output_options
 @pass_session

@@ -21,7 +21,7 @@ topology = LazyGroup(
         }
     },
     name="topology",
-    help="Topologies: how nodes lie, as levels of labels, the widest first.",
+    help="List, show, create and delete topologies: levels of node labels, the widest first.",
 )
 
 

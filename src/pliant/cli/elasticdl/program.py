@@ -66,9 +66,11 @@ def _options() -> list[click.Parameter]:
     ]
     project: dict[str, Any] = {"expose_value": False, "callback": remember}
     made += [
-        click.Option(["-p", "--project"], metavar="NAME", help="Project to work in.", **project),
-        click.Option(["--wait"], is_flag=True, help="Follow it; end as it ends."),
-        click.Option(["--dry-run"], is_flag=True, help="Ask what would happen; submit nothing."),
+        click.Option(
+            ["-p", "--project"], metavar="NAME", help="Project (default: the configured one).", **project
+        ),
+        click.Option(["--wait"], is_flag=True, help="Follow the job and return its exit code."),
+        click.Option(["--dry-run"], is_flag=True, help="Show what would happen; submit nothing."),
     ]
     return made
 

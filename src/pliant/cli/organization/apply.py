@@ -27,8 +27,16 @@ _FIELDS = (
 )
 
 
-@click.command("apply", cls=Command, short_help="Make the objects that files of YAML describe.")
-@click.option("-f", "--filename", "files", multiple=True, required=True, metavar="FILE", help="- is stdin.")
+@click.command("apply", cls=Command, short_help="Create or change objects from YAML files.")
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="YAML file; - is stdin (repeatable).",
+)
 @output_options
 @pass_session
 def apply(session: Session, files: tuple[str, ...]) -> None:
@@ -75,7 +83,7 @@ def read(file: str, text: str) -> list[dict[str, Any]]:
         mark = getattr(error, "problem_mark", None)
         place = f" line {mark.line + 1}:" if mark is not None else ""
         problem = getattr(error, "problem", None) or str(error)
-        raise click.UsageError(f"{file}:{place} this is no YAML: {problem}.") from None
+        raise click.UsageError(f"{file}:{place} invalid YAML: {problem}.") from None
     return found
 
 
@@ -84,14 +92,14 @@ def _lines(where: str, node: Any, mapping: type[Any]) -> dict[str, int]:
     lines: dict[str, int] = {}
     for key, _ in node.value if isinstance(node, mapping) else ():
         if key.value in lines:
-            raise click.UsageError(f"{where}: {key.value} stands there twice.")
+            raise click.UsageError(f"{where}: field {key.value} appears twice.")
         lines[key.value] = key.start_mark.line + 1
     return lines
 
 
 def _class(where: str, file: str, document: Any, lines: Mapping[str, int]) -> dict[str, Any]:
     if not isinstance(document, Mapping):
-        raise click.UsageError(f"{where}: it describes no object: expected apiVersion, kind and so on.")
+        raise click.UsageError(f"{where}: not an object: expected apiVersion, kind, metadata and value.")
     kind = document.get("kind")
     if kind != KIND:
         what = f"kind {kind} cannot be applied here" if kind else "it has no kind"

@@ -24,7 +24,7 @@ department = LazyGroup(
         }
     },
     name="department",
-    help="Departments: the parents of projects.",
+    help="List, show, create and delete departments, the parents of projects.",
 )
 
 
@@ -52,9 +52,7 @@ def list_departments(session: Session) -> None:
 
 
 def _parent_option(function: Any) -> Any:
-    return click.option("--parent", metavar="NAME", help="The department above it; none: at the top.")(
-        function
-    )
+    return click.option("--parent", metavar="NAME", help="Parent department; none: at the top.")(function)
 
 
 def _body(given: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pliant.cli.session import Session, pass_session
 from pliant.client.errors import NotFound
 
 
-@click.command("describe", cls=Command, short_help="Everything about projects.")
+@click.command("describe", cls=Command, short_help="Show projects in detail.")
 @click.argument("names", nargs=-1, required=True)
 @output_options
 @pass_session
@@ -24,7 +24,7 @@ def project(session: Session, names: tuple[str, ...]) -> None:
     _describe(session, "project", list(session.client.projects()), names)
 
 
-@click.command("describe", cls=Command, short_help="Everything about departments.")
+@click.command("describe", cls=Command, short_help="Show departments in detail.")
 @click.argument("names", nargs=-1, required=True)
 @output_options
 @pass_session

@@ -22,7 +22,7 @@ priorityclass = LazyGroup(
         }
     },
     name="priorityclass",
-    help="Priority classes: names for priorities, as Kubernetes has them.",
+    help="List, create and delete priority classes: names for priorities, as in Kubernetes.",
 )
 
 
@@ -52,8 +52,10 @@ def list_classes(session: Session) -> None:
 
 @click.command("create", cls=Command)
 @click.argument("name")
-@click.option("--value", type=int, required=True, metavar="N", help="Its priority: more is first.")
-@click.option("--description", metavar="TEXT", help="What it is for.")
+@click.option(
+    "--value", type=int, required=True, metavar="N", help="Priority; a higher number is scheduled first."
+)
+@click.option("--description", metavar="TEXT", help="Description.")
 @output_options
 @pass_session
 def create(session: Session, name: str, value: int, description: str | None) -> None:

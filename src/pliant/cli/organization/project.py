@@ -27,7 +27,7 @@ project = LazyGroup(
         }
     },
     name="project",
-    help="Projects: who owns quota.",
+    help="List, show, create and delete projects.",
 )
 
 
@@ -125,9 +125,11 @@ def choose(session: Session, name: str) -> None:
 
 def _own_options(function: Any) -> Any:
     for decorate in (
-        click.option("--department", metavar="NAME", help="The department it belongs to."),
+        click.option("--department", metavar="NAME", help="Parent department."),
         click.option(
-            "--default-node-pools", metavar="A,B", help="Pools of workloads that name none, in order."
+            "--default-node-pools",
+            metavar="A,B",
+            help="Node pools for workloads that name none, in the order to try.",
         ),
         click.option("--interactive-node-types", metavar="A,B", help="Node types that workspaces may use."),
         click.option("--training-node-types", metavar="A,B", help="Node types that trainings may use."),

@@ -27,25 +27,21 @@ _RUNTIMES = (
 def quota_options(function: _Function) -> _Function:
     for decorate in reversed(
         (
-            click.option("--quota", metavar="N", help="GPUs it may always have (of the pool `default`)."),
+            click.option("--quota", metavar="N", help="Guaranteed GPUs in node pool default."),
+            click.option("--limit", metavar="N", help="Maximum GPUs, over-quota included; -1: no limit."),
             click.option(
-                "--limit", metavar="N", help="Most GPUs it may have, over quota included; -1: no limit."
+                "--weight", metavar="N", help="Over-quota weight: its share of idle GPUs; none: its quota."
             ),
-            click.option(
-                "--weight", metavar="N", help="Its share of what others leave idle; none: its quota."
-            ),
-            click.option(
-                "--rank", metavar="RANK", help="Who is served first: very-low ... very-high, or a number."
-            ),
+            click.option("--rank", metavar="RANK", help="Priority: very-low ... very-high, or a number."),
             click.option(
                 "--reclaim-min-runtime",
                 metavar="TIME",
-                help="Its jobs are safe from other projects for so long; none: as the level above.",
+                help="Minimum runtime before other projects may reclaim GPUs; none: that of the level above.",
             ),
             click.option(
                 "--preempt-min-runtime",
                 metavar="TIME",
-                help="Its jobs are safe from higher priorities for so long; none: as the level above.",
+                help="Minimum runtime before a higher priority may preempt; none: that of the level above.",
             ),
             click.option(
                 "--resources",
@@ -54,14 +50,18 @@ def quota_options(function: _Function) -> _Function:
                 help="For a node pool (repeatable): nodepool=NAME,gpu-deserved=N,gpu-limit=N,priority=RANK,"
                 "cpu-limit=MILLICORES,memory-limit=64G.",
             ),
-            click.option("--description", metavar="TEXT", help="For people."),
+            click.option("--description", metavar="TEXT", help="Description."),
             click.option(
-                "--interactive-limit", metavar="TIME", help="Longest running time of a workspace: 8h; none."
+                "--interactive-limit",
+                metavar="TIME",
+                help="Maximum runtime of a workspace, e.g. 8h; none: no limit.",
             ),
             click.option(
-                "--training-limit", metavar="TIME", help="Longest running time of a training; none."
+                "--training-limit", metavar="TIME", help="Maximum runtime of a training; none: no limit."
             ),
-            click.option("--idle-limit", metavar="TIME", help="Longest time with idle GPUs: 30m; none."),
+            click.option(
+                "--idle-limit", metavar="TIME", help="Maximum time with idle GPUs, e.g. 30m; none: no limit."
+            ),
         )
     ):
         function = decorate(function)

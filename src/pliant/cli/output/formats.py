@@ -34,11 +34,13 @@ def output_options(function: _Function) -> _Function:
             type=click.Choice(["table", "wide", "json", "yaml", "name"]),
             expose_value=False,
             callback=remember,
-            help="Form of the output.",
+            help="Output format.",
         ),
         click.option("--json", is_flag=True, expose_value=False, callback=short, help="Same as -o json."),
         click.option("--yaml", is_flag=True, expose_value=False, callback=short, help="Same as -o yaml."),
-        click.option("--no-headers", is_flag=True, expose_value=False, callback=bare, help="Rows only."),
+        click.option(
+            "--no-headers", is_flag=True, expose_value=False, callback=bare, help="Print no header line."
+        ),
     )
     for decorate in reversed(decorators):
         function = decorate(function)
@@ -48,7 +50,12 @@ def output_options(function: _Function) -> _Function:
 def project_option(function: _Function) -> _Function:
     """-p/--project; goes into the Session."""
     return click.option(
-        "-p", "--project", metavar="NAME", expose_value=False, callback=remember, help="Project to work in."
+        "-p",
+        "--project",
+        metavar="NAME",
+        expose_value=False,
+        callback=remember,
+        help="Project (default: the configured one).",
     )(function)
 
 

@@ -17,7 +17,7 @@ from pliant.client.errors import PliantError, Unreachable
 from pliant.client.locate import state_folder
 
 
-@click.command("doctor", cls=Command, short_help="What is enforced here and what is not.")
+@click.command("doctor", cls=Command, short_help="Show what is enforced on this machine and what is not.")
 @output_options
 @pass_session
 def doctor(session: Session) -> None:

@@ -25,8 +25,8 @@ STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
 @click.option(
     "--simulate", multiple=True, metavar="SPEC", help="Simulated nodes: 1x2, 2x4:16G, ... (repeatable)."
 )
-@click.option("--port", type=click.IntRange(1, 65535), help="Port; else a free one.")
-@click.option("--foreground", is_flag=True, help="Stay in front, for service managers.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port (default: a free one).")
+@click.option("--foreground", is_flag=True, help="Stay in the foreground, for service managers.")
 @click.option("--take-over", is_flag=True, help="Replace a server that does not answer.")
 @pass_session
 def up(
@@ -104,7 +104,9 @@ def restart(session: Session) -> None:
     _announce(session, started, state)
 
 
-@click.command("status", cls=Command, short_help="Is the server up, where, and what does it have?")
+@click.command(
+    "status", cls=Command, short_help="Show whether the server runs, its address and its resources."
+)
 @output_options
 @pass_session
 def status(session: Session) -> None:

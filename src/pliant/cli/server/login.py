@@ -19,7 +19,7 @@ auth = LazyGroup(
 )
 
 
-@click.command("login", cls=Command, short_help="Remember a server and who you are there.")
+@click.command("login", cls=Command, short_help="Save the address and token of a server.")
 @click.argument("how", required=False, type=click.Choice(["user", "application", "app"]))
 @click.option("--token", metavar="TOKEN", help="The server's token.")
 @click.option("-u", "--user", metavar="NAME", help="With `login user`.")
@@ -38,7 +38,7 @@ def login(
 ) -> None:
     """Remember a server (`--server URL`) and its token.
 
-    The server of this machine needs no login: its token lies in its state folder, readable by you only.
+    The server of this machine needs no login: its token is a file in its state folder that only you can read.
     """
     if session.server is None and not any((how, token, user, client_id)):
         record = server_record(state_folder(session.state))
@@ -97,11 +97,11 @@ def logout(session: Session) -> None:
     click.echo(f"Logged out of {url}")
 
 
-@click.command("whoami", cls=Command, short_help="Who the server takes you for.")
+@click.command("whoami", cls=Command, short_help="Show the user that the server sees.")
 @output_options
 @pass_session
 def whoami(session: Session) -> None:
-    """Who the server takes you for."""
+    """Show the user that the server sees."""
     me = session.client.whoami()
     if not structured(session, me):
         click.echo(f"User: {me['user']}")
@@ -120,12 +120,12 @@ def get_token(session: Session) -> None:
     click.echo(session.client.token(body))
 
 
-@click.command("version", cls=Command, short_help="Versions of this program and of the server.")
-@click.option("--short", is_flag=True, help="Only this program's.")
+@click.command("version", cls=Command, short_help="Show the versions of this program and of the server.")
+@click.option("--short", is_flag=True, help="Show the version of this program only.")
 @output_options
 @pass_session
 def version(session: Session, short: bool) -> None:
-    """Versions of this program and of the server."""
+    """Show the versions of this program and of the server."""
     from pliant import __version__
 
     if short:

@@ -20,11 +20,11 @@ from pliant.client.locate import server_record
 debug = LazyGroup(
     {"Commands": {"bundle": "pliant.cli.server.maintenance:bundle"}},
     name="debug",
-    help="For those who look into a problem.",
+    help="Collect information about a problem.",
 )
 
 
-@click.command("backup", cls=Command, short_help="Copy what the server knows into a file.")
+@click.command("backup", cls=Command, short_help="Save the server's database to a file.")
 @click.argument("file", type=click.Path())
 @output_options
 @pass_session
@@ -36,7 +36,7 @@ def backup(session: Session, file: str) -> None:
         click.echo(f"Backup written to {path}")
 
 
-@click.command("restore", cls=Command, short_help="Go back to a backup.")
+@click.command("restore", cls=Command, short_help="Restore a backup.")
 @click.argument("file", type=click.Path())
 @click.option("-y", "--yes", is_flag=True, help="Do not ask, even if tasks run.")
 @pass_session
@@ -87,8 +87,8 @@ def _app(state: str, *rest: str) -> None:
 
 
 @click.command("bundle", cls=Command)
-@click.option("-O", "--file", type=click.Path(), help="Where to write it.")
-@click.option("--redact", is_flag=True, help="Numbers instead of names; no log and no histories.")
+@click.option("-O", "--file", type=click.Path(), help="File to write.")
+@click.option("--redact", is_flag=True, help="Replace names by numbers; leave out log and history.")
 @pass_session
 def bundle(session: Session, file: str | None, redact: bool) -> None:
     """Write a zip with what the server knows and its log, for those who look into a problem.

@@ -25,7 +25,12 @@ from pliant.client.errors import NotFound, PliantError
 @click.argument("file", required=False, type=click.Path())
 @click.option("--cycle", type=click.IntRange(min=1), metavar="N", help="One cycle, by its number.")
 @click.option("--at", metavar="TIME", help="The last cycle until then: 2026-11-20T15:04:05Z.")
-@click.option("--with-core", type=click.Path(), metavar="DIR", help="Let another version decide as well.")
+@click.option(
+    "--with-core",
+    type=click.Path(),
+    metavar="DIR",
+    help="Also decide with another version of the core, and compare.",
+)
 @output_options
 @pass_session
 def replay(

@@ -24,7 +24,9 @@ sim = LazyGroup(
 )
 
 
-@click.command("packing", cls=Command, short_help="How full a cluster gets before work no longer fits.")
+@click.command(
+    "packing", cls=Command, short_help="Measure how full a cluster gets before a job no longer fits."
+)
 @click.option("--nodes", required=True, type=click.Path(), metavar="FILE", help="CSV with one line per node.")
 @click.option(
     "--pods", required=True, type=click.Path(), metavar="FILE", help="CSV, one line per pod, as they come."

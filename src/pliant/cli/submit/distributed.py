@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from pliant.cli.lazy import LazyGroup, TailCommand, tail
+from pliant.cli.lazy import LazyGroup, tail
 from pliant.cli.session import Session, pass_session
 from pliant.cli.submit import submission, v1, v2
+from pliant.cli.submit.grouped import GroupedCommand, NoEffect
 from pliant.cli.submit.options import Option, decorated, read
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ _COMPUTE = (
 )
 """Options of which v2 makes what a task asks for."""
 
-_WORKERS = Option("numWorkers", ("--workers",), "N", "Workers beside the master; 1 if not said.", type=_COUNT)
+_WORKERS = Option("numWorkers", ("--workers",), "N", "Workers besides the master (default: 1).", type=_COUNT)
 _PROCESSES = Option(
-    "numWorkers", ("--processes",), "N", "Workers with one process each; 1 if not said.", type=_COUNT
+    "numWorkers", ("--processes",), "N", "Workers with one process each (default: 1).", type=_COUNT
 )
 _CLEAN = Option(
     "cleanPodPolicy",
@@ -39,15 +40,14 @@ _CLEAN = Option(
     None,
     "Accepted; what still runs at the end is stopped.",
     type=click.Choice(["Running", "All", "None"], case_sensitive=False),
+    cls=NoEffect,
 )
-_LEAST = Option(
-    "minReplicas", ("--min-replicas",), "N", "Workers without which it does not run.", type=_COUNT
-)
+_LEAST = Option("minReplicas", ("--min-replicas",), "N", "Minimum number of workers.", type=_COUNT)
 _MOST = Option(
-    "maxReplicas", ("--max-replicas",), "N", "Workers it may have while GPUs are idle.", type=_COUNT
+    "maxReplicas", ("--max-replicas",), "N", "Maximum number of workers, on idle GPUs.", type=_COUNT
 )
 _SLOTS = Option(
-    "slotsPerWorker", ("--slots-per-worker",), "N", "Ranks in each worker; 1 if not said.", type=_COUNT
+    "slotsPerWorker", ("--slots-per-worker",), "N", "Ranks in each worker (default: 1).", type=_COUNT
 )
 _NO_MASTER = click.option("--no-master", is_flag=True, help="Workers only.")
 _MASTER = (
@@ -55,14 +55,14 @@ _MASTER = (
     *(
         click.option(f"--master-{name}", metavar=metavar, help=about)
         for name, metavar, about in (
-            ("command", "TEXT", "The master's command, if another than the workers'."),
-            ("args", "TEXT", "The master's arguments."),
-            ("priority", "NAME", "Its priority, if another than the workers'."),
-            ("gpu-devices-request", "N", "The master's GPUs."),
-            ("gpu-portion-request", "PART", "Part of each of them."),
-            ("gpu-memory-request", "AMOUNT", "Memory of each of them."),
-            ("cpu-core-request", "CORES", "The master's CPU cores."),
-            ("cpu-memory-request", "AMOUNT", "The master's main memory."),
+            ("command", "TEXT", "Command of the master (default: the workers')."),
+            ("args", "TEXT", "Arguments of the master."),
+            ("priority", "NAME", "Priority of the master (default: the workers')."),
+            ("gpu-devices-request", "N", "GPUs of the master."),
+            ("gpu-portion-request", "PART", "Fraction of each GPU of the master."),
+            ("gpu-memory-request", "AMOUNT", "Memory of each GPU of the master."),
+            ("cpu-core-request", "CORES", "CPU cores of the master."),
+            ("cpu-memory-request", "AMOUNT", "Main memory of the master."),
         )
     ),
 )
@@ -106,7 +106,7 @@ def _master_spec(given: Mapping[str, Any]) -> Distributed:
 def _second(framework: str, *more: Any) -> click.Command:
     """`training FRAMEWORK submit`."""
 
-    @click.command("submit", cls=TailCommand, short_help=f"Submit a {framework} workload.")
+    @click.command("submit", cls=GroupedCommand, short_help=f"Submit a {framework} workload.")
     @v2.options
     @_with(more)
     @click.pass_context

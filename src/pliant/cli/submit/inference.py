@@ -6,20 +6,25 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from pliant.cli.lazy import TailCommand, tail
+from pliant.cli.lazy import tail
 from pliant.cli.session import Session, pass_session
 from pliant.cli.submit import submission, v2
+from pliant.cli.submit.grouped import GroupedCommand, NoEffect
 
 if TYPE_CHECKING:
     from pliant.wire.submission import Inference
 
 
-@click.command("submit", cls=TailCommand, short_help="Submit an inference.")
+@click.command("submit", cls=GroupedCommand, short_help="Submit an inference.")
 @v2.options
 @click.option("--serving-port", metavar="SPEC", help="8000, or container=8000,protocol=http.")
-@click.option("--min-replicas", type=click.IntRange(0), metavar="N", help="Replicas that run; 1 if not said.")
+@click.option("--min-replicas", type=click.IntRange(0), metavar="N", help="Number of replicas (default: 1).")
 @click.option(
-    "--max-replicas", type=click.IntRange(1), metavar="N", help="Accepted; there is no autoscaling yet."
+    "--max-replicas",
+    cls=NoEffect,
+    type=click.IntRange(1),
+    metavar="N",
+    help="Accepted; there is no autoscaling yet.",
 )
 @click.pass_context
 @pass_session

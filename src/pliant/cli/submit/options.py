@@ -53,33 +53,49 @@ class Option(NamedTuple):
     read: Callable[[Any, str], Any] = lambda given, flag: given  # what is sent; a UsageError if unreadable
     multiple: bool = False
     type: Any = None
+    cls: type[click.Option] = click.Option
 
     def decorate(self, function: _Function) -> _Function:
-        said: dict[str, Any] = {"metavar": self.metavar, "help": self.help, "type": self.type}
+        said: dict[str, Any] = {
+            "metavar": self.metavar,
+            "help": self.help,
+            "type": self.type,
+            "cls": self.cls,
+        }
         return click.option(*self.flags, self.field, multiple=self.multiple, **said)(function)
 
 
 COMMON = (
-    Option("nodeType", ("--node-type",), "TYPE", "Only nodes whose label run.ai/type is TYPE."),
-    Option("nodePools", ("--node-pools",), "POOLS", "Node pools in the order to try.", words, multiple=True),
-    Option("backoffLimit", ("--backoff-limit", "--backoffLimit"), "N", "Retries.", type=click.IntRange(0)),
+    Option("nodeType", ("--node-type",), "TYPE", "Only nodes with the label run.ai/type=TYPE."),
+    Option("nodePools", ("--node-pools",), "POOLS", "Node pools, in the order to try.", words, multiple=True),
+    Option(
+        "backoffLimit",
+        ("--backoff-limit", "--backoffLimit"),
+        "N",
+        "Maximum number of retries after a failure.",
+        type=click.IntRange(0),
+    ),
     Option("labels", ("--label", "-l"), "K=V", "Label (repeatable).", pairs, multiple=True),
     Option("annotations", ("--annotation", "-a"), "K=V", "Annotation (repeatable).", pairs, multiple=True),
     Option(
         "preemptionDelaySeconds",
         ("--preemption-delay",),
         "TIME",
-        "Wait before taking GPUs from others.",
+        "Preemption delay: time pending before it may preempt or reclaim.",
         seconds,
     ),
     Option(
-        "maxRuntimeSeconds", ("--max-runtime",), "TIME", "Longest runtime; lets it be backfilled.", seconds
+        "maxRuntimeSeconds",
+        ("--max-runtime",),
+        "TIME",
+        "Maximum runtime; makes the job eligible for backfill.",
+        seconds,
     ),
     Option(
         "staleGraceSeconds",
         ("--stale-grace",),
         "TIME",
-        "How long the rest of a broken gang is kept; never.",
+        "Time to keep the remaining tasks after a required task is lost; never: no limit.",
         seconds_or_never,
     ),
 )
@@ -88,10 +104,18 @@ COMMON = (
 
 RUNS = (
     Option(
-        "completions", ("--completions", "--runs"), "N", "Runs that must succeed.", type=click.IntRange(1)
+        "completions",
+        ("--completions", "--runs"),
+        "N",
+        "Number of runs that must succeed.",
+        type=click.IntRange(1),
     ),
     Option(
-        "parallelism", ("--parallelism",), "M", "Of these at most so many at once.", type=click.IntRange(1)
+        "parallelism",
+        ("--parallelism",),
+        "M",
+        "Maximum number of runs at the same time.",
+        type=click.IntRange(1),
     ),
 )
 """Those of a training or workspace."""

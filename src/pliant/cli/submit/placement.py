@@ -30,15 +30,17 @@ def options(function: _Function) -> _Function:
                 "--node-affinity",
                 multiple=True,
                 metavar="EXPR",
-                help="Only nodes with labels such as 'gpu in (h100,a100),!old' (repeatable: all must hold).",
+                help="Only nodes with these labels, e.g. 'gpu in (h100,a100),!old' (repeatable: all hold).",
             ),
             click.option(
                 "--prefer-node",
                 multiple=True,
                 metavar="[WEIGHT:]EXPR",
-                help="Rather nodes with such labels; WEIGHT is 1 to 100.",
+                help="Prefer nodes with these labels; WEIGHT is 1 to 100.",
             ),
-            click.option("--exclude-node", multiple=True, metavar="NAME", help="Not this node (repeatable)."),
+            click.option(
+                "--exclude-node", multiple=True, metavar="NAME", help="Exclude this node (repeatable)."
+            ),
             click.option(
                 "--toleration",
                 multiple=True,
@@ -50,20 +52,20 @@ def options(function: _Function) -> _Function:
                 metavar="LABEL",
                 flag_value=HOST,
                 is_flag=False,
-                help="No two of its tasks on nodes of equal label; a node each if no label is named.",
+                help="One task per value of this node label (default: one per node).",
             ),
-            click.option("--topology", metavar="NAME", help="The topology that the next two are levels of."),
+            click.option("--topology", metavar="NAME", help="Topology of the levels below."),
             click.option(
                 "--required-topology",
                 "--required-pod-topology-key",
                 metavar="LEVEL",
-                help="All of its tasks in one domain of this level.",
+                help="Place all tasks in one domain of this level.",
             ),
             click.option(
                 "--preferred-topology",
                 "--preferred-pod-topology-key",
                 metavar="LEVEL",
-                help="The same, if it can be.",
+                help="Prefer one domain of this level.",
             ),
         ],
     )

@@ -13,6 +13,7 @@ from pliant.cli.output.amounts import counted_gpus, number, whole
 from pliant.cli.output.formats import structured
 from pliant.cli.session import Session
 from pliant.cli.submit import capture, placement, unsupported
+from pliant.cli.submit.grouped import NoEffect
 from pliant.cli.submit.options import COMMON, decorated, read
 from pliant.client.errors import Conflict, NotFound
 
@@ -119,19 +120,22 @@ def common_options(function: _Function) -> _Function:
         function,
         [
             click.option(
-                "--elastic", is_flag=True, help="May run on fewer GPUs than asked for, on more if idle."
+                "--elastic",
+                is_flag=True,
+                help="Elastic: start on fewer GPUs than requested, grow on idle ones.",
             ),
             *COMMON,
-            click.option("-t", "--tty", is_flag=True, help="Give it a terminal; needs --stdin."),
-            click.option("--stdin", is_flag=True, help="Keep its input open."),
+            click.option("-t", "--tty", is_flag=True, help="Allocate a terminal; needs --stdin."),
+            click.option("--stdin", is_flag=True, help="Keep standard input open."),
+            click.option("--attach", is_flag=True, help="Follow the output and return the job's exit code."),
             click.option(
-                "--attach", is_flag=True, help="Follow its output once it runs; sets --tty and --stdin."
+                "--image-pull-policy",
+                cls=NoEffect,
+                type=policies,
+                help="Accepted; processes here fetch no images.",
             ),
-            click.option(
-                "--image-pull-policy", type=policies, help="Accepted; processes here fetch no images."
-            ),
-            click.option("--large-shm", is_flag=True, help="Accepted; has no effect on this machine."),
-            click.option("--dry-run", is_flag=True, help="Ask what would happen; submit nothing."),
+            click.option("--large-shm", cls=NoEffect, is_flag=True, help="Accepted; no effect here."),
+            click.option("--dry-run", is_flag=True, help="Show what would happen; submit nothing."),
         ],
     )
     return unsupported.options(placement.options(capture.options(made)))

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from pliant.cli.session import Session
+from pliant.cli.submit.grouped import NoEffect
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -59,15 +60,16 @@ _REFUSED = {
 
 
 def options(function: _Function) -> _Function:
-    for flag in _SWITCHES:
-        function = click.option(flag, is_flag=True, hidden=True)(function)
-    for flag in _VALUES:
-        function = click.option(flag, metavar="VALUE", hidden=True)(function)
+    for flag in reversed(_SWITCHES):
+        function = click.option(flag, is_flag=True, cls=NoEffect)(function)
+    for flag in reversed(_VALUES):
+        function = click.option(flag, metavar="VALUE", cls=NoEffect)(function)
     for flag in _REFUSED:
         function = click.option(flag, metavar="VALUE", hidden=True)(function)
     return click.option(
         "-v",
         "--volume",
+        cls=NoEffect,
         multiple=True,
         metavar="SOURCE:TARGET[:ro]",
         help="Accepted; a job here sees this machine's own files.",

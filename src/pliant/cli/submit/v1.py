@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 
-from pliant.cli.lazy import JobCommand, TailCommand, tail
+from pliant.cli.lazy import JobCommand, tail
 from pliant.cli.output.amounts import number, whole
 from pliant.cli.output.formats import output_options, project_option
 from pliant.cli.session import Session, pass_session
 from pliant.cli.submit import submission
+from pliant.cli.submit.grouped import GroupedCommand
 from pliant.cli.submit.options import RUNS, Option, amount, decorated, read, runs, whole_seconds
 
 if TYPE_CHECKING:
@@ -24,12 +25,18 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 NOTEBOOK_IMAGE = "jupyter/scipy-notebook"
 NOTEBOOK_PORT = 8888
 
-EPILOG = """The command of a job stands after `--`: with --command it replaces the image's own, without it is
-appended as arguments. The older spelling `--command WORD --args WORD` works without `--`."""
+EPILOG = """Write the command of the job after `--`. With --command it replaces the command of the image,
+without it the words are its arguments. `--command WORD --args WORD` is the older form, without `--`."""
 
 
-class SubmitCommand(TailCommand):
+class SubmitCommand(GroupedCommand):
     """Where `--` follows, --command says what the words after it are; elsewhere it takes a value."""
+
+    examples = (
+        "train -g 1 -- python train.py",
+        "small -g 0.5 --memory 8Gi -e SEED=1 -- python train.py",
+        "long -g 2 --max-runtime 2h --working-dir ~/project -- python train.py",
+    )
 
     def before_tail(self, args: list[str]) -> list[str]:
         return ["--command-follows" if word in ("--command", "--command=true") else word for word in args]
@@ -41,14 +48,16 @@ class RunCommand(JobCommand, SubmitCommand):
 
 OPTIONS = (
     click.argument("positional", metavar="[NAME]", required=False),
-    click.option("--name", metavar="NAME", help="Its name; else one is generated."),
+    click.option("--name", metavar="NAME", help="Name (default: generated)."),
     click.option("--job-name-prefix", metavar="PREFIX", help="Generate PREFIX-0, PREFIX-1, ..."),
     click.option("-i", "--image", metavar="IMAGE", help="Image to run."),
-    click.option("-g", "--gpu", metavar="N", help="GPUs: 1, 2, ... or a part of one such as 0.5."),
-    click.option("--gpu-memory", metavar="AMOUNT", help="Memory of one GPU instead: 5G, 500M, 5Gi."),
+    click.option("-g", "--gpu", metavar="N", help="GPUs: 1, 2, ... or a fraction of one, e.g. 0.5."),
+    click.option("--gpu-memory", metavar="AMOUNT", help="A fraction of a GPU by its memory: 5G, 500M, 5Gi."),
     click.option("--cpu", metavar="CORES", help="CPU cores: 2, 0.5, 500m."),
     click.option("--memory", metavar="AMOUNT", help="Main memory: 4G, 4Gi."),
-    Option("priorityClass", ("--priority",), "NAME", "very-low ... very-high, or a class of one's own."),
+    Option(
+        "priorityClass", ("--priority",), "NAME", "Priority: very-low ... very-high, or a priority class."
+    ),
     click.option(
         "-e",
         "--environment",
@@ -66,14 +75,20 @@ OPTIONS = (
         "-s",
         "--service-type",
         type=click.Choice(["portforward", "loadbalancer", "nodeport", "ingress"]),
-        help="How its ports are reached.",
+        help="How the ports are reached.",
     ),
-    click.option("--port", "ports", multiple=True, metavar="[LOCAL:]PORT", help="8080:80 (repeatable)."),
+    click.option(
+        "--port",
+        "ports",
+        multiple=True,
+        metavar="[LOCAL:]PORT",
+        help="Port of the job, e.g. 8080:80 (repeatable).",
+    ),
     Option(
         "autoDeletionTimeAfterCompletionSeconds",
         ("--ttl-after-finish",),
         "TIME",
-        "Delete it this long after its end: 5s, 2m.",
+        "Delete the job this long after it ends, e.g. 2h.",
         whole_seconds,
     ),
 )
@@ -86,14 +101,14 @@ def options(function: _Function) -> _Function:
 
 @click.command("submit", cls=SubmitCommand, short_help="Submit a job.", epilog=EPILOG)
 @options
-@click.option("--inference", is_flag=True, help="A service: replicas that are kept running.")
-@click.option("--replicas", type=click.IntRange(1), metavar="N", help="With --inference: how many.")
-@runs
-@click.option("--jupyter", is_flag=True, help="A notebook for people at work, with its address and token.")
 @click.option(
-    "--interactive", is_flag=True, help="For people at work: runs inside the quota, is not stopped."
+    "--inference", is_flag=True, help="Inference service: replicas that are restarted when they end."
 )
-@click.option("--preemptible", is_flag=True, help="With --interactive: may go over quota, may be stopped.")
+@click.option("--replicas", type=click.IntRange(1), metavar="N", help="Number of replicas; with --inference.")
+@runs
+@click.option("--jupyter", is_flag=True, help="Jupyter notebook; prints its URL with the token.")
+@click.option("--interactive", is_flag=True, help="Interactive session: non-preemptible, within quota only.")
+@click.option("--preemptible", is_flag=True, help="With --interactive: preemptible, may be over-quota.")
 @click.pass_context
 @pass_session
 def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
@@ -102,7 +117,7 @@ def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     body, kind = request(session, given, tail(ctx))
     note_spelling(session, ctx, given, body)
     if given["preemptible"]:
-        session.note("Note: a preemptible job may be stopped at any time when others claim its GPUs.")
+        session.note("Note: a preemptible job may be evicted at any time.")
     code = finish(session, kind, body, given)
     if token and not given["dry_run"]:
         session.note(f"Once it runs, Jupyter is at http://localhost:{NOTEBOOK_PORT}/?token={token}")
@@ -152,9 +167,7 @@ def request(session: Session, given: dict[str, Any], words: list[str] | None) ->
         body["nameBase"], body["nameStyle"] = given["job_name_prefix"] or "job", "index"
     workspace = given.get("interactive", False)
     if given.get("preemptible") and not workspace:
-        raise click.UsageError(
-            "--preemptible goes with --interactive only: a training is preemptible anyway."
-        )
+        raise click.UsageError("--preemptible needs --interactive: a training is always preemptible.")
     made: Spec = {
         **submission.spec(session, given, _compute(given)),
         **read(OPTIONS, given),
@@ -171,7 +184,7 @@ def request(session: Session, given: dict[str, Any], words: list[str] | None) ->
     body["spec"] = spec
     if not given.get("inference"):
         if given.get("replicas"):
-            raise click.UsageError("--replicas goes with --inference only.")
+            raise click.UsageError("--replicas needs --inference.")
         return body, "Workspace" if workspace else "Training"
     if workspace:
         raise click.UsageError("--inference does not go with --interactive.")

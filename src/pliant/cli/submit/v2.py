@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from pliant.cli.lazy import TailCommand, tail
+from pliant.cli.lazy import tail
 from pliant.cli.output.amounts import number
 from pliant.cli.output.formats import output_options, project_option
 from pliant.cli.session import Session, pass_session
 from pliant.cli.submit import submission
+from pliant.cli.submit.grouped import GroupedCommand
 from pliant.cli.submit.options import RUNS, Option, amount, decorated, read, runs, whole_seconds
 
 if TYPE_CHECKING:
@@ -22,27 +23,29 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 OPTIONS = (
     click.argument("positional", metavar="[NAME]", required=False),
-    click.option("--name", metavar="NAME", help="Its name; else one is generated."),
+    click.option("--name", metavar="NAME", help="Name (default: generated)."),
     click.option("--name-prefix", metavar="PREFIX", help="Generate PREFIX-<12 hex digits>."),
     click.option("-i", "--image", metavar="IMAGE", help="Image to run."),
+    click.option("-g", "--gpu-devices-request", metavar="N", help="Number of GPUs, or of GPUs to share."),
     click.option(
-        "-g", "--gpu-devices-request", metavar="N", help="Whole GPUs, or how many to take parts of."
+        "--gpu-request-type",
+        type=click.Choice(["portion", "memory"]),
+        help="Default: set by --gpu-portion-request or --gpu-memory-request.",
     ),
-    click.option(
-        "--gpu-request-type", type=click.Choice(["portion", "memory"]), help="Follows from the next."
-    ),
-    click.option("--gpu-portion-request", metavar="PART", help="Part of each GPU: 0.5."),
-    click.option("--gpu-portion-limit", metavar="PART", help="What it may grow to."),
-    click.option("--gpu-memory-request", metavar="AMOUNT", help="Memory of each GPU: 5G."),
-    click.option("--gpu-memory-limit", metavar="AMOUNT", help="What it may grow to."),
+    click.option("--gpu-portion-request", metavar="PART", help="Fraction of each GPU, e.g. 0.5."),
+    click.option("--gpu-portion-limit", metavar="PART", help="Maximum that it may use."),
+    click.option("--gpu-memory-request", metavar="AMOUNT", help="Memory of each GPU, e.g. 5G."),
+    click.option("--gpu-memory-limit", metavar="AMOUNT", help="Maximum that it may use."),
     click.option("--cpu-core-request", metavar="CORES", help="CPU cores: 2, 0.5, 500m."),
     click.option("--cpu-memory-request", metavar="AMOUNT", help="Main memory: 4G, 4Gi."),
-    Option("priorityClass", ("--priority",), "NAME", "very-low ... very-high, or a class of one's own."),
+    Option(
+        "priorityClass", ("--priority",), "NAME", "Priority: very-low ... very-high, or a priority class."
+    ),
     Option(
         "preemptibility",
         ("--preemptibility",),
         None,
-        "May it be stopped?",
+        "Whether it may be evicted.",
         type=click.Choice(["preemptible", "non-preemptible"]),
     ),
     click.option(
@@ -58,14 +61,14 @@ OPTIONS = (
         "terminationGracePeriodSeconds",
         ("--termination-grace-period",),
         "TIME",
-        "Between TERM and KILL: 30s.",
+        "Grace period between SIGTERM and SIGKILL, e.g. 30s.",
         whole_seconds,
     ),
     Option(
         "autoDeletionTimeAfterCompletionSeconds",
         ("--auto-deletion-time-after-completion",),
         "TIME",
-        "Delete it this long after its end.",
+        "Delete the job this long after it ends, e.g. 2h.",
         whole_seconds,
     ),
     click.option(
@@ -76,13 +79,13 @@ OPTIONS = (
         help="container=80,service-type=NodePort (repeatable).",
     ),
     click.option(
-        "--external-url", "urls", multiple=True, metavar="SPEC", help="container=8888: a page to open."
+        "--external-url", "urls", multiple=True, metavar="SPEC", help="Web page to open, e.g. container=8888."
     ),
     Option(
         "restartPolicy",
         ("--restart-policy",),
         None,
-        "When it ends.",
+        "Whether to restart it when it ends.",
         type=click.Choice(["Always", "Never", "OnFailure"]),
     ),
 )
@@ -93,7 +96,7 @@ def options(function: _Function) -> _Function:
     return decorated(submission.common_options(project_option(output_options(function))), OPTIONS)
 
 
-@click.command("submit", cls=TailCommand, short_help="Submit a workload.")
+@click.command("submit", cls=GroupedCommand, short_help="Submit a workload.")
 @options
 @runs
 @click.option("--type", "kind", type=click.Choice(["training", "workspace"]), help="For `workload submit`.")
@@ -115,7 +118,9 @@ def request(session: Session, given: dict[str, Any], words: list[str] | None) ->
     elif given["name_prefix"]:
         body["name"], body["useGivenNameAsPrefix"] = given["name_prefix"], True
     if given["command"] and not words:
-        raise click.UsageError("-c, --command: the command follows after `--`, as in: -c -- sleep infinity")
+        raise click.UsageError(
+            "-c, --command: write the command after `--`, for example -c -- sleep infinity"
+        )
     body["spec"] = {
         **submission.spec(session, given, compute_of(given)),
         **read(OPTIONS, given),

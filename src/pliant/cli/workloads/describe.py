@@ -41,7 +41,7 @@ describe = DescribeGroup(
         }
     },
     name="describe",
-    help="Show everything about a job or a node: `describe NAME`, `describe job NAME`, `describe node NAME`.",
+    help="Show a job or a node in detail: `describe NAME`, `describe job NAME`, `describe node NAME`.",
 )
 
 
@@ -51,7 +51,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-@click.command("job", cls=Command, short_help="Everything about a job.")
+@click.command("job", cls=Command, short_help="Show a job in detail.")
 @_options
 def job(session: Session, name: str) -> None:
     """Everything about a job: what it has, what it asked for, its pods, and what happened to it and why."""

@@ -48,15 +48,15 @@ class ExecCommand(Command):
         return super().parse_args(ctx, [*ours, "--", *([] if name is None else [name]), *rest])
 
 
-_pod = click.option("--pod", metavar="POD", help="In this task.")
+_pod = click.option("--pod", metavar="POD", help="Task (default: the first that runs).")
 _name = click.argument("name", shell_complete=workload_names)
 
 
 @click.command("exec", cls=ExecCommand, short_help="Run a command inside a running workload.")
 @_name
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("-i", "--stdin", is_flag=True, help="Send it this input.")
-@click.option("-t", "--tty", is_flag=True, help="Give it a terminal.")
+@click.option("-i", "--stdin", is_flag=True, help="Send standard input to the command.")
+@click.option("-t", "--tty", is_flag=True, help="Allocate a terminal.")
 @_pod
 @project_option
 @pass_session
@@ -67,7 +67,7 @@ def exec_command(
     return _run(session, name, command, stdin=stdin, tty=tty, pod=pod)
 
 
-@click.command("bash", cls=Command, short_help="A shell inside a running workload.")
+@click.command("bash", cls=Command, short_help="Open a shell inside a running workload.")
 @_name
 @_pod
 @project_option
@@ -84,7 +84,10 @@ def bash(session: Session, name: str, pod: str | None) -> int:
 @click.option("--no-stdin", is_flag=True, help="Accepted; attach never sends input.")
 @click.option("--no-tty", is_flag=True, help="Accepted; attach never uses a terminal.")
 @click.option(
-    "--pod-running-timeout", default=600, type=click.IntRange(1), help="Seconds to wait until it runs."
+    "--pod-running-timeout",
+    default=600,
+    type=click.IntRange(1),
+    help="Seconds to wait for the start (default: 600).",
 )
 @project_option
 @pass_session

@@ -40,17 +40,20 @@ def mapping(text: str, flag: str = "--port") -> Mapping:
     return Mapping(*ports)
 
 
-@click.command(
-    "port-forward", cls=Command, short_help="Reach a workload's program at a port of this machine."
-)
+@click.command("port-forward", cls=Command, short_help="Forward ports of this machine to a workload.")
 @click.argument("name", shell_complete=workload_names)
 @click.option(
     "--port", "ports", multiple=True, required=True, metavar="LOCAL:PORT", help="8080:80 (repeatable)."
 )
-@click.option("--address", default="127.0.0.1", metavar="IP", help="Where to listen; 127.0.0.1 unless said.")
-@click.option("--pod", metavar="POD", help="Of this task.")
 @click.option(
-    "--pod-running-timeout", default=600, type=click.IntRange(1), help="Seconds to wait until it runs."
+    "--address", default="127.0.0.1", metavar="IP", help="Address to listen on (default: 127.0.0.1)."
+)
+@click.option("--pod", metavar="POD", help="Task (default: the first).")
+@click.option(
+    "--pod-running-timeout",
+    default=600,
+    type=click.IntRange(1),
+    help="Seconds to wait for the start (default: 600).",
 )
 @project_option
 @pass_session
@@ -88,7 +91,7 @@ def forward(
         for local, target in wanted:
             target += index
             if local == target and host in ("127.0.0.1", "localhost"):
-                click.echo(f"{name} is on this machine: it answers at http://localhost:{local} itself")
+                click.echo(f"{name} runs on this machine: open http://localhost:{local}")
                 continue
             server = _listen(address, local)
             servers.append(server)
@@ -99,7 +102,7 @@ def forward(
         with suppress(KeyboardInterrupt):
             while _still(session, workload_id):
                 time.sleep(LOOK_SECONDS)
-            session.note(f"{name} runs no more.")
+            session.note(f"{name} has ended.")
     finally:
         for server in servers:
             server.close()

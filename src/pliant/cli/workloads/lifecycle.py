@@ -19,10 +19,16 @@ from pliant.cli.workloads.outcomes import ending
 from pliant.client.errors import NotFound, PliantError
 
 _names = click.argument("names", nargs=-1, metavar="NAME...", shell_complete=workload_names)
-_all = click.option("-A", "--all", "everything", is_flag=True, help="All of the project.")
-_uuid = click.option("-u", "--uuid", "ids", multiple=True, metavar="ID", help="By id instead of by name.")
+_all = click.option("-A", "--all", "everything", is_flag=True, help="All jobs of the project.")
+_uuid = click.option(
+    "-u", "--uuid", "ids", multiple=True, metavar="ID", help="Id instead of a name (repeatable)."
+)
 _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-_purge = click.option("--purge", is_flag=True, help="Remove its files now; else they are kept for a while.")
+_purge = click.option(
+    "--purge",
+    is_flag=True,
+    help="Remove the files now instead of keeping them (see `cluster set --keep-deleted`).",
+)
 
 
 class _Said(NamedTuple):
@@ -134,7 +140,7 @@ def typed_delete(
     return _each(session, _PURGE if purge else _DELETE, names, ids, everything)
 
 
-@click.command("suspend", cls=Command, short_help="Stop jobs and keep them.")
+@click.command("suspend", cls=Command, short_help="Stop jobs and free their GPUs; `resume` continues them.")
 @_names
 @_all
 @_uuid
@@ -145,21 +151,21 @@ def suspend(session: Session, names: tuple[str, ...], everything: bool, ids: tup
     return _each(session, _SUSPEND, names, ids, everything)
 
 
-@click.command("resume", cls=Command, short_help="Go on with suspended jobs.")
+@click.command("resume", cls=Command, short_help="Resume suspended jobs.")
 @_names
 @_all
 @_uuid
 @project_option
 @pass_session
 def resume(session: Session, names: tuple[str, ...], everything: bool, ids: tuple[str, ...]) -> int:
-    """Go on with suspended jobs."""
+    """Resume suspended jobs."""
     return _each(session, _RESUME, names, ids, everything)
 
 
 def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str], everything: bool) -> int:
     """Do it to each; a failure does not keep the rest from being done. The exit code of the first failure."""
     if everything == bool(names or ids):
-        raise click.UsageError(f"Name what to {verb.infinitive}, or say --all.")
+        raise click.UsageError("Specify job names or --all.")
     noun = session.noun.capitalize()
     worst = 0
     for name, find in _targets(session, names, ids, everything):

@@ -47,8 +47,8 @@ def _kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 _all_projects = click.option(
     "-A", "--all-projects", "--all", "everywhere", is_flag=True, help="Workloads of all projects."
 )
-_watch = click.option("-w", "--watch", is_flag=True, help="Go on and show every change.")
-_columns = click.option("--columns", metavar="A,B", help="Only these columns, in this order.")
+_watch = click.option("-w", "--watch", is_flag=True, help="Watch for changes until Ctrl-C.")
+_columns = click.option("--columns", metavar="A,B", help="Columns to show, in this order.")
 
 
 @click.command("list", cls=Command, short_help="List jobs, projects, nodes or clusters.")
@@ -104,7 +104,7 @@ def show_list(
 @_all_projects
 @_watch
 @_columns
-@click.option("--status", metavar="STATUS", help="Only those in this phase, e.g. Running.")
+@click.option("--status", metavar="STATUS", help="Only workloads with this status, e.g. Running.")
 @project_option
 @output_options
 @pass_session

@@ -18,13 +18,15 @@ from pliant.cli.workloads.execute import followed
 
 @click.command("logs", cls=Command, short_help="Show what a workload printed.")
 @click.argument("name", shell_complete=workload_names)
-@click.option("-f", "--follow", is_flag=True, help="Go on until it ends.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until the job ends.")
 @click.option("-n", "-t", "--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
-@click.option("--since", metavar="TIME", help="Only of the last 5s, 2m, 3h.")
-@click.option("--since-time", metavar="RFC3339", help="Only after that moment.")
-@click.option("--timestamps", is_flag=True, help="A time before each line.")
-@click.option("--pod", metavar="POD", help="Of this task.")
-@click.option("--attempt", type=click.IntRange(1), metavar="N", help="Of that numbered run; else the last.")
+@click.option("--since", metavar="TIME", help="Only lines of this last period: 5s, 2m, 3h.")
+@click.option("--since-time", metavar="RFC3339", help="Only lines after this time.")
+@click.option("--timestamps", is_flag=True, help="Print the time before each line.")
+@click.option("--pod", metavar="POD", help="Log of this task.")
+@click.option(
+    "--attempt", type=click.IntRange(1), metavar="N", help="Log of this attempt (default: the last)."
+)
 @project_option
 @pass_session
 def logs(

@@ -24,7 +24,7 @@ top = LazyGroup(
         }
     },
     name="top",
-    help="What nodes and jobs have now.",
+    help="Show what nodes and jobs use now.",
 )
 
 
@@ -34,7 +34,7 @@ def _percent(part: float, whole: float) -> str:
 
 @click.command("node", cls=Command)
 @click.argument("names", nargs=-1)
-@click.option("-d", "--details", is_flag=True, help="Each GPU too.")
+@click.option("-d", "--details", is_flag=True, help="Show each GPU.")
 @output_options
 @pass_session
 def node(session: Session, names: tuple[str, ...], details: bool) -> None:

@@ -68,13 +68,13 @@ training = LazyGroup(
         "Of several tasks": FRAMEWORKS,
     },
     name="training",
-    help="Workloads that run to an end and may be stopped for others.",
+    help="Trainings: run to an end, preemptible.",
     callback=_about("Training", "training", also="Distributed"),
 )
 workspace = LazyGroup(
     {"Commands": _VERBS},
     name="workspace",
-    help="Interactive workloads, for people at work.",
+    help="Workspaces: interactive, non-preemptible, within quota only.",
     callback=_about("Workspace", "workspace"),
 )
 workload = LazyGroup(
@@ -86,6 +86,6 @@ workload = LazyGroup(
 inference = LazyGroup(
     {"Commands": {**_VERBS, "submit": "pliant.cli.submit.inference:submit"}},
     name="inference",
-    help="Services: equal replicas that are kept running.",
+    help="Inference services: replicas that are restarted when they end.",
     callback=_about("Inference", "inference"),
 )

@@ -19,7 +19,7 @@ EVENTS = 50
 """As many as the sections show; -o json has all."""
 
 
-@click.command("describe", cls=Command, short_help="Everything about a workload.")
+@click.command("describe", cls=Command, short_help="Show a workload in detail.")
 @click.argument("name", shell_complete=workload_names)
 @project_option
 @output_options

@@ -59,7 +59,7 @@ class QuotaChange:
             ("weight", changed.weight or 0),
         ):
             if value < 0 and value != UNLIMITED:
-                raise BadRequest(f"A {what} of {format_gpus(value)} is not possible.", "Give 0 or more.")
+                raise BadRequest(f"Invalid GPU {what} {format_gpus(value)}.", "Give 0 or more.")
         if min(changed.reclaim_min_runtime or 0, changed.preempt_min_runtime or 0) < 0:
             raise BadRequest("A minimum run time cannot be negative.", "Give 0 or more, such as 2m.")
         if changed.gpu_limit != UNLIMITED and (changed.gpu == UNLIMITED or changed.gpu_limit < changed.gpu):

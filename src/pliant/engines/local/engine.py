@@ -309,7 +309,7 @@ class LocalEngine:
         """What runs for this state folder but nobody knows of, e.g. after an older backup was restored."""
         count = processes.end(self._layout, lambda attempt: attempt not in known)
         if count:
-            log.warning("ended %d processes of attempts that nobody knows", count)
+            log.warning("ended %d processes of unknown attempts", count)
 
     def _session_ended(self, session: LocalSession, pidfd: int) -> None:
         os.close(pidfd)

@@ -88,7 +88,7 @@ class ShardQueue:
         lease = self._mine(number, worker)
         if not lease.done <= done <= lease.claimed or upto < done:
             raise Refused(
-                f"Shard {number}: done {done}, claimed to {upto}, but it stands at {lease.done} of "
+                f"Shard {number}: done {done}, claimed to {upto}, but its position is {lease.done} of "
                 f"{lease.claimed}"
             )
         self._count(lease, done)

@@ -86,7 +86,7 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch is not read by the
                 self._found |= {key: base64.b64decode(value) for key, value in answer["values"].items()}
                 return
             if time.monotonic() > end:
-                raise GenerationOver(f"nobody has told {', '.join(wanted)} for {BUILD_S:.0f} s")
+                raise GenerationOver(f"no worker sent {', '.join(wanted)} within {BUILD_S:.0f}s")
 
 
 class Inside:

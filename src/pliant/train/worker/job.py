@@ -320,7 +320,7 @@ class Job:
         `evaluations`. What the function gives as `job.gather(x)` goes to metric({name: x of all records})."""
         if (every is not None and every < 1) or batch < 1:
             raise BadSettings(
-                f"An evaluation is due every so many steps, in batches of at least 1; not {every}, {batch}"
+                f"evaluate: every and batch must be at least 1; got every={every}, batch={batch}"
             )
         rows = dataset if isinstance(dataset, Rows) else Rows(dataset, collate)
         self._loop.evaluation = Evaluation(rows, function, every, batch, metric)

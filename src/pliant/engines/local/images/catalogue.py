@@ -145,7 +145,7 @@ def _notebook(image: str) -> Entry:
     """The machine's own Jupyter, at the port that the task is given."""
     if shutil.which("jupyter") is None:
         raise CatalogueError(
-            f"image {image} stands for this machine's own Jupyter, and there is none: pip install jupyterlab"
+            f"image {image} runs the Jupyter of this machine, which is not installed: pip install jupyterlab"
         )
     words = "exec jupyter lab --no-browser --ip=127.0.0.1 --port=${PORT:-8888} --ServerApp.port_retries=0"
     return Entry(("sh", "-c", words + ' "$@"', "jupyter"))

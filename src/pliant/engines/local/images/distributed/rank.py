@@ -38,7 +38,7 @@ def follow(seed: int, leader: tuple[str, int], *, patient: bool = False) -> int:
             _serve(digits, connection)
         if not patient:
             return 0
-    print(f"quickstart-distributed: nobody leads at {leader[0]}:{leader[1]}", flush=True)
+    print(f"quickstart-distributed: no leader at {leader[0]}:{leader[1]}", flush=True)
     return 1
 
 

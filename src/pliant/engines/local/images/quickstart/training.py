@@ -40,7 +40,7 @@ def train(settings: Settings, crew: Crew) -> int:
         _complain(f"{death}; the run cannot go on without it")
         return run.leave("failed", 1)
     except BrokenPipeError:
-        _complain("nobody reads the output any more")
+        _complain("the reader of the output is gone")
         return run.leave(None, 1)
 
 
