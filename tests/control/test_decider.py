@@ -350,6 +350,32 @@ def test_a_decider_that_is_gone_gets_the_whole_world(stage: Stage, slow: Slow) -
     assert slow.core.world.snapshot() == stage.loop.world.snapshot()
 
 
+class Ringing(Inline):
+    """Rings for every answer, as one on another thread does."""
+
+    def __init__(self, core: Core, wake: Callable[[], None]) -> None:
+        super().__init__()
+        self.core, self.wake = core, wake
+
+    def ask(self, ask: Ask) -> None:
+        super().ask(ask)
+        self.wake()
+
+
+def test_an_answer_that_a_cycle_has_taken_makes_no_other_cycle(stage: Stage) -> None:
+    loop = stage.loop
+    assert isinstance(loop.decider, Inline)
+    loop._dialogue.decider = Ringing(loop.decider.core, loop._arrived)
+    before = loop.state.turns
+    loop.wake()
+    loop.start()
+    until(lambda: loop.state.turns > before)
+    for _ in range(50):  # each is answered between two cycles
+        loop.look(lambda state: None)
+    assert loop.state.turns == before + 1
+    loop.close()
+
+
 def test_what_a_server_that_cannot_record_had_sent_is_taken_back(stage: Stage) -> None:
     """The decider follows what is on disk, not what was tried."""
     store = FailingStore(stage.store)

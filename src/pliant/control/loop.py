@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Any, TypeVar
 
 from pliant.control.board.allocations import Allocations
@@ -74,6 +75,13 @@ class Look:
     answer: "Future[Any]"
 
 
+class Bell(Enum):
+    """Wakes the loop and brings no news."""
+
+    CYCLE = auto()
+    ANSWERED = auto()  # by the decider; a cycle may have taken that answer already
+
+
 News = Command | Fact
 
 
@@ -108,12 +116,12 @@ class Loop:
         self._contradictions = Contradictions(self.state)
         self._halt = halt
         self._fatal = fatal
-        self._inbox: queue.SimpleQueue[News | Look | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[News | Look | Bell] = queue.SimpleQueue()
         self._kept: list[Fact] = []  # facts whose cycle could not be recorded
         self._thread: threading.Thread | None = None
         self.audit = Audit()
         self._closing = False
-        self._looked = False  # what arrived last were looks only
+        self._idle = False  # what arrived last, news apart, is no reason for a cycle
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -159,7 +167,7 @@ class Loop:
     def close(self) -> None:
         """Finish the present cycle and stop. What runs goes on running."""
         self._closing = True
-        self._inbox.put(None)
+        self._inbox.put(Bell.CYCLE)
         if self._thread is not None:
             self._thread.join(timeout=30)
         self.decider.close()
@@ -213,11 +221,11 @@ class Loop:
     def wake(self) -> None:
         """Have a cycle now."""
         self._dialogue.due = True
-        self._inbox.put(None)
+        self._inbox.put(Bell.CYCLE)
 
     def _arrived(self) -> None:
         """There is an answer of the decider."""
-        self._inbox.put(None)
+        self._inbox.put(Bell.ANSWERED)
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -236,8 +244,8 @@ class Loop:
             while not self._closing:
                 due = self.due and settling < SETTLING
                 news = self._wait(0.0 if due else self._idle_seconds())
-                if self._looked and not news and not due:
-                    continue  # somebody had a look: no reason to decide anything
+                if self._idle and not news and not due:
+                    continue
                 before = self.plan
                 self.cycle(news)
                 if self.plan is not before:
@@ -261,18 +269,17 @@ class Loop:
     def _wait(self, timeout: float) -> list[News]:
         """All that has arrived, after waiting for the first of it."""
         items: list[News] = []
-        self._looked = False
-        woken = False
+        self._idle = False
         try:
             item = self._inbox.get(timeout=timeout) if timeout > 0 else self._inbox.get_nowait()
+            self._idle = True
             while True:
                 if isinstance(item, Look):
-                    self._looked = not woken
                     self._show(item)
-                elif item is not None:
-                    items.append(item)
+                elif isinstance(item, Bell):
+                    self._idle &= item is Bell.ANSWERED and not self._dialogue.busy
                 else:
-                    woken, self._looked = True, False
+                    items.append(item)
                 item = self._inbox.get_nowait()
         except queue.Empty:
             return items
