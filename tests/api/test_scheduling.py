@@ -148,7 +148,7 @@ def test_labels_and_taints_are_set_and_taken_away(api: Api) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
-        (NODE, {}, 400, "It is not said what to set."),
+        (NODE, {}, 400, "No setting was given."),
         (NODE, {"labels": {"-": "x"}}, 400, "'-' cannot be the key of a label."),
         (NODE, {"labels": {HOST: "x"}}, 400, f"{HOST} is the name of the node and stays."),
         (NODE, {"labels": {HOST: None}}, 400, f"{HOST} is the name of the node and stays."),

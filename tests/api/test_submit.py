@@ -353,19 +353,20 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
         (
             {"compute": {"gpuRequestType": "memory", "gpuDevicesRequest": 1}},
             snapshot(
-                "400 spec.compute.gpuRequestType is memory, but no memory is asked for. Set gpuMemoryRequest."
+                "400 spec.compute.gpuRequestType is memory, but gpuMemoryRequest is missing. "
+                "Set gpuMemoryRequest."
             ),
         ),
         (
             {"compute": {"gpuRequestType": "portion", "gpuMemoryRequest": "5G"}},
             snapshot(
-                "400 spec.compute.gpuRequestType is portion, but memory is asked for. Leave out "
+                "400 spec.compute.gpuRequestType is portion, but gpuMemoryRequest is set. Leave out "
                 "gpuMemoryRequest."
             ),
         ),
         (
             {"compute": {"extendedResources": [{"resource": "x/y", "quantity": "1"}]}},
-            snapshot("400 spec.compute.extendedResources cannot be had here. Leave it out."),
+            snapshot("400 spec.compute.extendedResources is not supported. Leave it out."),
         ),
         (
             {"command": "echo 'x"},
@@ -384,8 +385,8 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
         (
             {"environmentVariables": [{"name": "A", "secret": {"name": "s", "key": "k"}}]},
             snapshot(
-                "400 The environment variable 'A' has no value. Only plain values can be given: "
-                "secrets, config maps and fields cannot be read here."
+                "400 The environment variable 'A' has no value. Only plain values are supported, "
+                "not secrets, config maps or fields."
             ),
         ),
         (
@@ -417,7 +418,7 @@ def test_refused(quiet: Api, spec: dict[str, Any], expected: str) -> None:
     [
         (
             {"projectName": None},
-            snapshot("400 It is not said in which project. Set projectId (its id or name) or projectName."),
+            snapshot("400 projectName is missing. Set projectId (its id or name) or projectName."),
         ),
         (
             {"projectName": "nobody"},

@@ -146,7 +146,7 @@ def test_a_job_goes_to_nodes_that_it_may_use_only(api: Api) -> None:
         (
             {"podAffinity": {"key": "zone"}, "topology": {"requiredPlacement": "zone"}},
             400,
-            "spec.podAffinity and spec.topology both say how close its tasks lie.",
+            "spec.podAffinity and spec.topology exclude each other.",
         ),
         ({"topology": {"name": "moon", "requiredPlacement": "zone"}}, 404, "There is no topology 'moon'."),
         ({"topology": {"name": "moon"}}, 400, "Topology moon is named, but none of its levels."),
@@ -236,7 +236,7 @@ def test_groups_and_their_levels(api: Api) -> None:
         ({"minGroups": 1}, "spec.subGroups and spec.minGroups are about taskGroups."),
         (
             {"taskGroups": [{"name": "a"}], "numWorkers": 2},
-            "spec.taskGroups goes with neither numWorkers nor masterSpec.",
+            "spec.taskGroups excludes numWorkers and masterSpec.",
         ),
         (
             {"taskGroups": [{"name": "a", "replicaz": 2}]},

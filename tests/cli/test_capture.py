@@ -61,7 +61,7 @@ def test_what_is_not_text_stays_behind_and_is_named(shell):
     notes = []
     shell.setenv("BAD", os.fsdecode(b"\xff"))
     assert "BAD" not in captured(notes=notes)
-    assert notes == ["Note: BAD is left out: it is not UTF-8 text."]
+    assert notes == ["Note: BAD is left out: not UTF-8 text."]
     with pytest.raises(click.UsageError, match="the value of BAD is not UTF-8 text"):
         spec("BAD")
 
@@ -85,7 +85,7 @@ def test_the_later_source_wins(shell, tmp_path):
         ({"secret": ("K=abc",)}, "other users of this machine can read its value on the command line"),
         ({"secret": ("K=@/none",)}, "--secret /none: No such file or directory."),
         ({"env_file": ("/none",)}, "--env-file /none: No such file or directory."),
-        ({"env_file": ("bad",)}, "--env-file bad: it is not UTF-8 text."),
+        ({"env_file": ("bad",)}, "--env-file bad: not UTF-8 text."),
         ({"working_dir": "none"}, "/none does not exist."),
         ({"working_dir": "bad"}, "/bad is not a directory."),
         ({"working_dir": "bad/below"}, "/bad/below is not accessible: Not a directory."),

@@ -45,4 +45,4 @@ def test_a_notebook(run, fake):
 def test_a_notebook_has_its_own_port(run, fake):
     result = run("pliant submit note --jupyter -p team-a --service-type nodeport --port 80")
     assert (result.code, fake.requests) == (2, [])
-    assert "--jupyter does not go with --inference, --service-type or --port." in result.err
+    assert "--jupyter excludes --inference, --service-type and --port." in result.err

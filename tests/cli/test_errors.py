@@ -71,10 +71,10 @@ USAGE = [
     ),
     (
         "project create a --quota 1 --resources nodepool=default,gpu-deserved=1",
-        "both speak of the pool `default`.",
+        "both set pool `default`; use one.",
     ),
     ("project create a --interactive-limit 0.2s", "--interactive-limit 0.2s: at least one second."),
-    ("project update a", "Say what to change, for example --quota 3."),
+    ("project update a", "Specify what to change, for example --quota 3."),
     ("nodepool create h100", "--label K=V is missing: the label of the pool's nodes."),
     ("nodepool create h100 --label gpu", "--label gpu: expected NAME=VALUE."),
     ("training", ""),

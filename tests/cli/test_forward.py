@@ -87,7 +87,7 @@ def test_inferences(words, expected, run, fake):
         ("workspace submit n --port contaner=80", "contaner is not one of container, service-type, external"),
         ("workspace submit n --external-url url=x", "container is a port"),
         ("submit n --replicas 2", "--replicas needs --inference"),
-        ("submit n --inference --interactive", "--inference does not go with"),
+        ("submit n --inference --interactive", "--inference and --interactive exclude"),
         ("inference submit n --min-replicas 3 --max-replicas 2", "--min-replicas 3 is more than"),
     ],
 )
@@ -217,4 +217,4 @@ def test_what_does_not_run(run, fake):
     )
     fake.workloads = [workload("n2", phase="Completed", status="Succeeded", runningPods=0)]
     result = run("pliant training port-forward n2 -p team-a --port 80")
-    assert "n2 is over: its status is Succeeded" in result.err
+    assert "n2 has ended: its status is Succeeded" in result.err

@@ -151,7 +151,7 @@ def test_words_and_what_is_sent(line, route, body, run, fake):
 
 WRONG = [
     ("project create a --reclaim-min-runtime soon", "--reclaim-min-runtime soon: not a time"),
-    ("project create a --rank high --resources nodepool=default,gpu-deserved=1", "both speak of the pool"),
+    ("project create a --rank high --resources nodepool=default,gpu-deserved=1", "both set pool"),
     (
         "project update a --resources nodepool=x,cpu-limit=8G",
         "cpu-limit 8G: not a number such as 8000, in mill",
@@ -164,7 +164,7 @@ WRONG = [
         "project update a --resources nodepool=x,cpu-deserved=8,cpu-limit=4",
         "cpu-limit 4 is below cpu-deserved 8.",
     ),
-    ("project update a --resources nodepool=x,nodepool=y", "nodepool is named twice"),
+    ("project update a --resources nodepool=x,nodepool=y", "nodepool is given twice"),
     ("project update a --resources nodepool=x,preempt-min-runtime=-1", "preempt-min-runtime -1: not a time"),
     ("nodepool update default --gpu-placement heap", "Invalid value for '--gpu-placement'"),
     ("topology create room", "Missing option '--levels'"),

@@ -105,7 +105,7 @@ def test_down_with_tasks_asks_and_without_a_terminal_refuses(run, mode, state, m
     assert run("pliant down") == (
         5,
         "",
-        "Error: 2 tasks are still running.\nSay `down --yes` to stop them too.\n",
+        "Error: 2 tasks are still running.\nUse `down --yes` to stop them too.\n",
     )
     assert daemon.alive(pid)
     assert run("pliant down --yes").out == "Stopped the server and 2 tasks.\n"
@@ -172,7 +172,7 @@ def test_tasks_left_behind_by_a_killed_server_are_found(run, mode, state):
         assert run("pliant down --yes") == (
             0,
             "Stopped the server.\n",
-            "The server is gone, but 1 of its tasks still runs: starting it to stop everything.\n",
+            "The server is not running, but 1 of its tasks still runs: starting it to stop them.\n",
         )
     finally:
         task.kill()

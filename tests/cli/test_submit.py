@@ -218,7 +218,7 @@ def test_attach_gives_up_with_its_own_exit_code(run, fake):
     result = run("pliant attach n1 -p team-a --pod-running-timeout 1")
     assert result.code == 124
     assert result.err == (
-        "Waiting for pod to start running...\nError: n1 did not start within 1s; it stays in the queue.\n"
+        "Waiting for pod to start running...\nError: n1 did not start within 1s; it remains in the queue.\n"
     )
 
 

@@ -190,7 +190,7 @@ def test_a_prefix_of_the_address_is_kept(fake):
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "127.0.0.1", "http://x:port"])
 def test_what_is_no_address(url):
-    with pytest.raises(BadRequest, match="is no server address"):
+    with pytest.raises(BadRequest, match="is not a server address"):
         Client(url)
 
 

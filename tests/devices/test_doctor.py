@@ -19,7 +19,7 @@ def found(tmp_path: Path, supervisor: str = "", writable: str = "") -> dict[str,
 
 def test_what_holds_is_said(tmp_path: Path) -> None:
     said = found(tmp_path)
-    assert said["GPUs"] == (True, "2 simulated, as asked for or for want of others")
+    assert said["GPUs"] == (True, "2 simulated, by --simulate or because no GPU was found")
     if SHIM.exists():
         assert said["memory limits"] == (True, "enforced by shim")
         assert "loads with glibc" in said["shim"][1]

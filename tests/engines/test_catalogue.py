@@ -55,7 +55,7 @@ def test_elasticdl_is_our_own_runner(catalogue):
 
 def test_a_notebook_is_the_machines_own(catalogue, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(CatalogueError, match="there is none: pip install jupyterlab"):
+    with pytest.raises(CatalogueError, match="which is not installed: pip install jupyterlab"):
         catalogue.resolve(Launch("jupyter/scipy-notebook"))
     (tmp_path / "jupyter").write_text("#!/bin/sh\n")
     (tmp_path / "jupyter").chmod(0o700)

@@ -241,7 +241,7 @@ def test_a_backup_that_cannot_be_used_is_refused(
     ("content", "said"),
     [
         (None, "there is no such file"),
-        (b"", "is empty: it is no backup"),
+        (b"", "is empty: it is not a backup"),
         (b"notes" * 99, "is not a database of"),
     ],
 )

@@ -315,7 +315,7 @@ def test_a_torn_log_is_a_shorter_one(file_store: Database, tmp_path: Path) -> No
         ("mysql://root:secret@localhost/x", r"mysql://root:\*\*\*@localhost/x: Pliant keeps its state in"),
         ("sqlite://", "Pliant keeps its state in"),
         ("sqlite:///:memory:", "Pliant keeps its state in"),
-        ("postgresql://me:secret@host:port/x", "^this is no address of a database; an example"),
+        ("postgresql://me:secret@host:port/x", "^not a database address; an example"),
         ("/no/such/folder/state.db", "cannot be made: No such file or directory"),
         ("/", "it is a folder"),
     ],

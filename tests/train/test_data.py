@@ -103,9 +103,9 @@ def test_record_files(tmp_path: Path) -> None:
     [
         (lambda d: d[:-1], "cut off: its index is missing"),
         (lambda d: d[: len(d) // 2], "cut off"),
-        (lambda d: b"x" + d[1:], "is no record file"),
+        (lambda d: b"x" + d[1:], "is not a record file"),
         (lambda d: d[:-30] + b"\xff" + d[-29:], "is damaged"),
-        (lambda d: b"", "is no record file"),
+        (lambda d: b"", "is not a record file"),
     ],
 )
 def test_record_files_that_are_broken(tmp_path: Path, harm: Any, words: str) -> None:

@@ -443,7 +443,7 @@ def test_no_data(tmp_path: Path) -> None:
         ),
         (empty, "the folder holds no record files"),
         (nothing, "1 record file without a record"),
-        (stranger, "a.csv is no record file"),
+        (stranger, "a.csv is not a record file"),
         ("digits:many", "digits:many: write how many records, as in digits:60000"),
         ("digits:0", "digits:0: write how many records"),
     ):
@@ -491,8 +491,11 @@ def test_both_spellings_of_the_flags() -> None:
             ["--model_file=m", "--mode=predict", "--train_data_dir=d"],
             "--mode=predict needs --prediction_data_dir",
         ),
-        (["--model_file=m", "--train_data_dir=d", "--grads_to_wait=0"], "'0' is no whole number from 1 on"),
-        (["--model_file=m", "--train_data_dir=d", "--minibatch_size=ten"], "'ten' is no whole number"),
+        (
+            ["--model_file=m", "--train_data_dir=d", "--grads_to_wait=0"],
+            "'0' is not a whole number from 1 on",
+        ),
+        (["--model_file=m", "--train_data_dir=d", "--minibatch_size=ten"], "'ten' is not a whole number"),
         (["--model_file=m", "--train_data_dir=d", "--codec_type=csv"], "invalid choice: 'csv'"),
         (["--train_data_dir=d"], "required: --model_file"),
     ],

@@ -83,7 +83,7 @@ class Authority:
             raise Unauthorized("No token was sent.", "Send the header: Authorization: Bearer <token>")
         if scheme.lower() != "bearer":
             raise Unauthorized(
-                f"{scheme[:20]!r} is no way to log in here.", "Use: Authorization: Bearer <token>"
+                f"{scheme[:20]!r} is not a way to log in.", "Use: Authorization: Bearer <token>"
             )
         if self.knows(token):
             return Principal(self.owner, owner=True, admin=True)

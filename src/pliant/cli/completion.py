@@ -39,7 +39,7 @@ def completion(session: Session, shell: str) -> None:
 
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"There is no completion for {shell}.")
+        raise click.UsageError(f"No completion for {shell}; use bash, zsh or fish.")
     root = click.get_current_context().find_root()
     variable = f"_{session.program.upper()}_COMPLETE"
     click.echo(kind(root.command, {}, session.program, variable).source())

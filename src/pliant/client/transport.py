@@ -42,7 +42,7 @@ class Transport:
         """`socket`: path of the server's Unix socket; then nothing goes to the URL, and no token is sent."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadRequest(f"{url!r} is no server address.", "It looks like http://127.0.0.1:8080.")
+            raise BadRequest(f"{url!r} is not a server address.", "It looks like http://127.0.0.1:8080.")
         self.url = url
         self.socket = socket
         self.token = None if socket else token
@@ -52,7 +52,7 @@ class Transport:
         try:
             self._port = parts.port
         except ValueError as error:
-            raise BadRequest(f"{url!r} is no server address: {error}.") from error
+            raise BadRequest(f"{url!r} is not a server address: {error}.") from error
         self._prefix = parts.path.rstrip("/")
         self._kept: http.client.HTTPConnection | None = None
         self.trouble = ""  # what the server said is wrong with it, with its last answer

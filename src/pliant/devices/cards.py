@@ -79,7 +79,7 @@ class Cards:
         try:
             self._at = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
             if len(self._at) < SIZE or self._at[:8] != MAGIC:
-                raise ValueError(f"{path} is no file of simulated cards")
+                raise ValueError(f"{path} is not a file of simulated cards")
         except (OSError, ValueError):
             self._file.close()
             raise

@@ -59,7 +59,7 @@ def check(conf: GpuConf, usable: dict[str, int]) -> None:
         raise ValueError("the name of the workload or of its ledger is too long (127 and 511 bytes)")
     for grant in conf.grants:
         if not _UUID.fullmatch(grant.uuid):
-            raise ValueError(f"{grant.uuid!r} is no UUID of a GPU")
+            raise ValueError(f"{grant.uuid!r} is not the UUID of a GPU")
         if grant.uuid not in usable:
             raise ValueError(f"{grant.uuid}: this node has no such GPU")
         if grant.limit <= 0:

@@ -65,7 +65,7 @@ def _driver(devices: Devices) -> Finding:
 def _gpus(devices: Devices) -> Finding:
     nodes = devices.nodes()
     count = sum(len(node.gpus) for node in nodes)
-    kind = "simulated, as asked for or for want of others" if devices.simulated else "of this machine"
+    kind = "simulated, by --simulate or because no GPU was found" if devices.simulated else "of this machine"
     return Finding("GPUs", count > 0, f"{count} {kind}")
 
 

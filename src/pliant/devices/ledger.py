@@ -133,7 +133,7 @@ def _mapped(path: Path) -> Iterator[tuple[mmap.mmap, int]]:
         with mmap.mmap(descriptor, SIZE) as at:
             magic, version, slots, *_ = _HEAD.unpack_from(at)
             if (magic, version, slots) != (MAGIC, VERSION, SLOTS):
-                raise LedgerError(f"{path} is no ledger of this version")
+                raise LedgerError(f"{path} is not a ledger of this version")
             yield at, descriptor
     finally:
         os.close(descriptor)

@@ -81,7 +81,7 @@ def check(path: Path) -> None:
     with _opened(path) as link, link.reading() as rows:
         found = migrate.version(rows, str(path))
         if found is None:
-            raise StoreError(f"{path} is empty: it is no backup of Pliant")
+            raise StoreError(f"{path} is empty: it is not a backup of Pliant")
         for table in schema.metadata.sorted_tables if found == schema.HEAD else ():
             newest = rows.execute(select(func.max(table.c.format))).scalar() if "format" in table.c else None
             if newest is not None and newest > FORMAT:

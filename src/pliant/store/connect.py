@@ -68,9 +68,7 @@ def locate(where: str | Path) -> Path | URL:
     try:
         url = make_url(where)
     except (ArgumentError, ValueError):  # its text may show a password
-        raise StoreError(
-            "this is no address of a database; an example: postgresql://me@host/pliant"
-        ) from None
+        raise StoreError("not a database address; an example: postgresql://me@host/pliant") from None
     backend = url.get_backend_name()
     if backend == "sqlite" and url.database and url.database != ":memory:" and not url.query:
         return Path(url.database).absolute()

@@ -23,7 +23,7 @@ def _sound(values: Values) -> Values:
     """The same, if every database can hold it. Raises CodecError."""
     for name, value in values.items():
         if isinstance(value, str) and ("\0" in value or (not value.isascii() and _surrogate(value))):
-            raise CodecError(f"{name} {value!r:.60} contains characters that no database stores")
+            raise CodecError(f"{name} {value!r:.60} cannot be stored: invalid characters")
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise CodecError(f"{name} {value} does not fit in 64 bits")
     return values

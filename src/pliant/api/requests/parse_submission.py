@@ -35,7 +35,7 @@ def parse_submission(body: wire.AnySubmission, kind: Kind, board: Board) -> tupl
     serving = cast("wire.InferenceSpec", spec if kind is Kind.INFERENCE else {})
     project = body.get("projectId") or body.get("projectName")
     if not project:
-        raise BadRequest("It is not said in which project.", "Set projectId (its id or name) or projectName.")
+        raise BadRequest("projectName is missing.", "Set projectId (its id or name) or projectName.")
     cluster = board.cluster.uuid if board.cluster is not None else ""
     if (named := body.get("clusterId")) and named != cluster:
         raise NotFound(f"There is no cluster {named!r}.", f"This one is {cluster}; or leave it out.")
@@ -139,9 +139,7 @@ def _groups(body: wire.Distributed) -> Distribution:
     """Groups that are named one by one."""
     spec = body["spec"]
     if "numWorkers" in spec or "masterSpec" in body:
-        raise BadRequest(
-            "spec.taskGroups goes with neither numWorkers nor masterSpec.", "Make the master a group."
-        )
+        raise BadRequest("spec.taskGroups excludes numWorkers and masterSpec.", "Make the master a group.")
     return Distribution(
         spec.get("distributedFramework", ""),
         slots=spec.get("slotsPerWorker", 1),
@@ -241,19 +239,20 @@ def _check_kind(compute: wire.Compute) -> None:
     portion, memory = compute.get("gpuPortionRequest"), compute.get("gpuMemoryRequest")
     if kind == "memory" and memory is None:
         raise BadRequest(
-            "spec.compute.gpuRequestType is memory, but no memory is asked for.", "Set gpuMemoryRequest."
+            "spec.compute.gpuRequestType is memory, but gpuMemoryRequest is missing.", "Set gpuMemoryRequest."
         )
     if kind == "memory" and portion is not None:
         raise BadRequest(
-            "spec.compute.gpuRequestType is memory, but a portion is asked for.",
+            "spec.compute.gpuRequestType is memory, but gpuPortionRequest is set.",
             "Leave out gpuPortionRequest.",
         )
     if kind == "portion" and memory is not None:
         raise BadRequest(
-            "spec.compute.gpuRequestType is portion, but memory is asked for.", "Leave out gpuMemoryRequest."
+            "spec.compute.gpuRequestType is portion, but gpuMemoryRequest is set.",
+            "Leave out gpuMemoryRequest.",
         )
     if compute.get("extendedResources"):
-        raise BadRequest("spec.compute.extendedResources cannot be had here.", "Leave it out.")
+        raise BadRequest("spec.compute.extendedResources is not supported.", "Leave it out.")
 
 
 def _launch(spec: wire.Spec) -> Launch:
@@ -285,7 +284,7 @@ def _variables(spec: wire.Spec) -> Variables:
         if "value" not in entry:
             raise BadRequest(
                 f"The environment variable {entry['name']!r} has no value.",
-                "Only plain values can be given: secrets, config maps and fields cannot be read here.",
+                "Only plain values are supported, not secrets, config maps or fields.",
             )
         if entry["value"] == MASKED:
             raise BadRequest(

@@ -21,9 +21,7 @@ def placing_of(spec: wire.Spec) -> Placing:
     affinity = Affinity(tuple(required), tuple(preferred)) if required or preferred else None
     near, asked = spec.get("podAffinity", {}), spec.get("topology", {})
     if near.get("key") and "topology" in spec:
-        raise BadRequest(
-            "spec.podAffinity and spec.topology both say how close its tasks lie.", "Choose one of them."
-        )
+        raise BadRequest("spec.podAffinity and spec.topology exclude each other.", "Choose one of them.")
     levels = {near.get("type", "Preferred"): near.get("key", "")}
     return Placing(
         affinity,

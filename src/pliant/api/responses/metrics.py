@@ -69,7 +69,7 @@ class _Reading(Collector):
     def _shares(self) -> Iterable[Metric]:
         labels = ["project", "workload", "pod", "gpu"]
         used = GaugeMetricFamily("pliant_gpu_share_used_bytes", "Memory in use by a pod.", labels=labels)
-        limit = GaugeMetricFamily("pliant_gpu_share_limit_bytes", "What it may use at most.", labels=labels)
+        limit = GaugeMetricFamily("pliant_gpu_share_limit_bytes", "Limit.", labels=labels)
         for view in self._board.workloads.values():
             for share in shares_of(view, self._uses):
                 where = [view.project.name, share["workload"], share["pod"], share["gpu"]]
@@ -82,7 +82,7 @@ class _Reading(Collector):
         what = {
             "quota": "GPUs that a project may always have.",
             "allocated": "GPUs that a project has been given.",
-            "fair_share": "GPUs that are a project's due now: quota and its part of what others leave.",
+            "fair_share": "Fair share of a project now: quota plus its part of the idle GPUs.",
             "over_quota": "GPUs that a project has above its quota.",
         }
         families = {

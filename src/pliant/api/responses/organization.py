@@ -209,7 +209,7 @@ def node_item(view: NodeView, board: Board) -> NodeItem:
             {
                 "type": "Ready",
                 "reason": "NodeReady" if node.ready else "NodeNotReady",
-                "message": "It takes no new work." if node.draining else "",
+                "message": "It is unschedulable." if node.draining else "",
             }
         ],
         "taints": [_taint(it) for it in ((CORDONED,) if node.draining else ()) + node.taints],

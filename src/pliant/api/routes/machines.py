@@ -91,7 +91,7 @@ def update_node(name: str, body: Received[NodeRequest], here: Here, caller: Call
     """Labels and taints; they stay whatever the node's engine reports."""
     labels, sent = body.get("labels"), body.get("taints")
     if not (labels or sent):
-        raise BadRequest("It is not said what to set.", "Name labels or taints.")
+        raise BadRequest("No setting was given.", "Name labels or taints.")
     if labels:
         here.service.label(name, labels, caller.user)
     if sent:

@@ -42,6 +42,6 @@ def record(
     if not caller.admin:
         raise Forbidden("The record names all projects: only the owner of the server may read it.")
     if cycle is not None and at is not None:
-        raise BadRequest("A cycle and a time were both asked for.", "Name one of them.")
+        raise BadRequest("cycle and at exclude each other.", "Name one of them.")
     data = here.service.questions.recorder.record(cycle=cycle, at=at)
     return Response(data, media_type="application/x-ndjson")

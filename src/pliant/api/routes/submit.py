@@ -137,7 +137,9 @@ def verdict(result: Rehearsal, board: Board, notices: Sequence[str], now: int) -
 
 
 Key = Annotated[str, Header(alias="Idempotency-Key", max_length=255, pattern=r"^[\x21-\x7e]*$")]
-DryRun = Annotated[bool, Query(alias="dryRun", description="Only say what the scheduler would do.")]
+DryRun = Annotated[
+    bool, Query(alias="dryRun", description="Return the scheduler's decision; submit nothing.")
+]
 
 
 def _posting(kind: Kind, sent: Any, about: str) -> Callable[..., Response]:

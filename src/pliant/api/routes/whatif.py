@@ -23,7 +23,7 @@ from pliant.wire.questions import Drain, DrainItem, DrainSome, Supposition, What
 router = APIRouter(prefix="/api/v1", tags=["questions"])
 
 
-DryRun = Annotated[bool, Query(alias="dryRun", description="Only say what would happen.")]
+DryRun = Annotated[bool, Query(alias="dryRun", description="Show what would happen; change nothing.")]
 
 
 @router.post("/what-if", **answers(200, WhatIfItem))

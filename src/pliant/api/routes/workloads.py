@@ -161,7 +161,7 @@ def get_workload(identity: str, here: Here) -> Response:
     return answer(here.renderer().workload(find(here, identity)))
 
 
-Purge = Annotated[bool, Query(description="Remove its files at once instead of keeping them for a while.")]
+Purge = Annotated[bool, Query(description="Remove its files now instead of keeping them.")]
 
 
 @router.delete("/{identity}", **answers(202, Deleting))
@@ -306,7 +306,7 @@ def _unblocked(here: Context, identity: str, full: bool) -> Unblocked | None:
         raise
 
 
-Remedies = Annotated[bool, Query(description="Also what would let each start, one change for each kind.")]
+Remedies = Annotated[bool, Query(description="Include changes that would let each start, one of each kind.")]
 
 
 @queue_router.get("/queue", **answers(200, Queue))

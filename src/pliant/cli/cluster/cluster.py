@@ -84,7 +84,7 @@ def list_clusters(session: Session) -> None:
 )
 @pass_session
 def set_cluster(session: Session, name: str | None, keep_deleted: str | None) -> None:
-    """Choose a cluster by name or UUID, or change what is set for all of it."""
+    """Choose a cluster by name or UUID, or change a setting of the cluster."""
     if name is None and keep_deleted is None:
         raise click.UsageError("Specify the name of a cluster or --keep-deleted TIME.")
     if name is not None:

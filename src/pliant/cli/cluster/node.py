@@ -144,7 +144,7 @@ def list_nodes(session: Session) -> None:
 @output_options
 @pass_session
 def describe(session: Session, names: tuple[str, ...]) -> None:
-    """Everything about the named nodes, or about all: what they have, and who has which GPU."""
+    """Show nodes in detail (default: all): resources, tasks, and the jobs on each GPU."""
     describe_nodes(session, names)
 
 
@@ -205,7 +205,7 @@ def gpu_table(entry: Any, memory: Mapping[str, int], *, headers: bool = True) ->
 @click.argument("names", nargs=-1, required=True)
 @pass_session
 def cordon(session: Session, names: tuple[str, ...]) -> None:
-    """Place nothing more on nodes; what runs there goes on."""
+    """Mark nodes as unschedulable; running tasks continue."""
     for name in names:
         session.client.cordon(name)
         click.echo(f"Node {name} cordoned.")

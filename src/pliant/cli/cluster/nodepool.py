@@ -120,10 +120,10 @@ def create(session: Session, name: str, **given: Any) -> None:
 @output_options
 @pass_session
 def update(session: Session, name: str, **given: Any) -> None:
-    """Change what the options name; the rest stays."""
+    """Change the settings given as options."""
     body = _body(given)
     if not body:
-        raise click.UsageError("Say what to change, for example --min-runtime 2m.")
+        raise click.UsageError("Specify what to change, for example --min-runtime 2m.")
     pool = session.client.update_node_pool(_id(session, name), body)
     if not structured(session, pool):
         click.echo(f"Node pool {name} updated.")

@@ -20,7 +20,7 @@ from pliant.cli.session import Session, pass_session
 def settings(session: Session, changes: tuple[str, ...]) -> None:
     """Show scheduling settings, or change them: stale-grace=5m past-use=1 victims=default.
 
-    They hold from the next decision on and survive a restart; who changed what is in `cluster events`.
+    They apply from the next scheduling cycle and survive a restart; `cluster events` lists the changes.
     """
     if changes:
         pairs = [pair(text, "settings") for text in changes]
@@ -54,7 +54,7 @@ def settings(session: Session, changes: tuple[str, ...]) -> None:
 @output_options
 @pass_session
 def events(session: Session, subject: str) -> None:
-    """What happened to the cluster: settings that were changed, rows that contradict the rest."""
+    """List events of the cluster: changed settings, inconsistent rows."""
     found: list[Any] = list(session.client.happenings(subject))
 
     def rows() -> str:

@@ -85,7 +85,7 @@ def update(session: Session, name: str, levels: tuple[str, ...]) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Accepted; one that is in use is never deleted.")
 @pass_session
 def delete(session: Session, names: tuple[str, ...], yes: bool) -> None:
-    """Delete topologies that neither a node pool nor a workload means."""
+    """Delete topologies that no node pool and no workload uses."""
     for name in names:
         session.client.delete_topology(name)
         click.echo(f"Topology {name} deleted.")

@@ -58,7 +58,7 @@ def _text(file: str) -> str:
     except OSError as error:
         raise click.UsageError(f"-f {file}: {error.strerror or error}.") from None
     except UnicodeDecodeError:
-        raise click.UsageError(f"-f {file}: it is no text in UTF-8.") from None
+        raise click.UsageError(f"-f {file}: not UTF-8 text.") from None
 
 
 def read(file: str, text: str) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ def _class(where: str, file: str, document: Any, lines: Mapping[str, int]) -> di
     kind = document.get("kind")
     if kind != KIND:
         what = f"kind {kind} cannot be applied here" if kind else "it has no kind"
-        raise click.UsageError(f"{where}: {what}; what can be applied is kind: {KIND}.")
+        raise click.UsageError(f"{where}: {what}; only kind {KIND} can be applied.")
 
     def wrong(field: str, said: str) -> click.UsageError:
         line = lines.get(field)
@@ -115,7 +115,7 @@ def _class(where: str, file: str, document: Any, lines: Mapping[str, int]) -> di
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     if not isinstance(name, str) or not name:
-        raise wrong("metadata", "metadata.name is missing, or is no text.")
+        raise wrong("metadata", "metadata.name is missing or not a string.")
     value = document.get("value")
     if not isinstance(value, int) or isinstance(value, bool):
         raise wrong("value", f"value is {value!r}; expected a whole number such as 1000.")

@@ -24,7 +24,7 @@ audit = LazyGroup(
 @output_options
 @pass_session
 def fairness(session: Session, window: str) -> None:
-    """What each project was entitled to, got, borrowed and lent, in GPU hours, and how fair that was."""
+    """Report the GPU hours each project was entitled to, used, borrowed and lent, and the fairness index."""
     seconds = round(duration(window, "--window"))
     if seconds < 60:
         raise click.UsageError(f"--window {window}: the shortest period is 1m.")

@@ -32,7 +32,7 @@ department = LazyGroup(
 @output_options
 @pass_session
 def list_departments(session: Session) -> None:
-    """List departments with what they may have and have."""
+    """List departments with quota, limit and allocated GPUs."""
     units: list[Any] = sorted(session.client.departments(), key=lambda unit: unit["name"])
 
     def rows() -> str:
@@ -83,10 +83,10 @@ def create(session: Session, name: str, **given: Any) -> None:
 @output_options
 @pass_session
 def update(session: Session, name: str, **given: Any) -> None:
-    """Change what the options name; the rest stays."""
+    """Change the settings given as options."""
     body = _body(given)
     if not body:
-        raise click.UsageError("Say what to change, for example --quota 6.")
+        raise click.UsageError("Specify what to change, for example --quota 6.")
     unit = session.client.update_unit("departments", name, body)
     if not structured(session, unit):
         click.echo(f"Department {name} updated.")

@@ -65,7 +65,7 @@ def _classic(unit: Any, current: str) -> list[str]:
 @output_options
 @pass_session
 def list_projects(session: Session) -> None:
-    """List projects with what they may have, have, and have over quota."""
+    """List projects with quota, allocated and over-quota GPUs."""
     units = _units(session)
     current = session.current_project
 
@@ -180,10 +180,10 @@ def create(session: Session, name: str, **given: Any) -> None:
 @output_options
 @pass_session
 def update(session: Session, name: str, **given: Any) -> None:
-    """Change what the options name; the rest stays."""
+    """Change the settings given as options."""
     body = _body(given)
     if not body:
-        raise click.UsageError("Say what to change, for example --quota 3.")
+        raise click.UsageError("Specify what to change, for example --quota 3.")
     unit = session.client.update_unit("projects", name, body)
     if not structured(session, unit):
         click.echo(f"Project {name} updated.")

@@ -76,7 +76,7 @@ def body(given: Mapping[str, Any]) -> dict[str, Any]:
     if short:
         if any(entry["nodePool"]["name"] == DEFAULT_POOL for entry in resources):
             raise click.UsageError(
-                "--quota, --limit, --weight, --rank and --resources both speak of the pool `default`."
+                "--quota, --limit, --weight, --rank and --resources both set pool `default`; use one."
             )
         resources.insert(0, {"nodePool": {"name": DEFAULT_POOL}, **short})
     if resources:
@@ -181,7 +181,9 @@ def _entry(text: str) -> dict[str, Any]:
     for part in text.split(","):
         key, equals, value = part.strip().partition("=")
         if key in values:
-            raise click.UsageError(f"--resources {text}: {key} is named twice; give each pool its own.")
+            raise click.UsageError(
+                f"--resources {text}: {key} is given twice; use one --resources for each node pool."
+            )
         if not equals or key not in _KEYS.split(", "):
             raise click.UsageError(f"--resources {text}: {part.strip()!r} is wrong; the words are {_KEYS}.")
         values[key] = value

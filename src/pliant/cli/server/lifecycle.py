@@ -32,7 +32,7 @@ STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
 def up(
     session: Session, simulate: tuple[str, ...], port: int | None, foreground: bool, take_over: bool
 ) -> None:
-    """Start the server of this machine and return once it answers; it lives on.
+    """Start the server of this machine in the background and return when it answers.
 
     SPEC is NODESxGPUS[:GPU_MEMORY[:cpu=CORES,memory=BYTES,label=K=V]]. Without it the real GPUs are shared,
     and where there are none 1x2 is simulated.
@@ -61,19 +61,19 @@ def down(session: Session, yes: bool) -> int:
             return 0
         runs = "runs" if left == 1 else "run"
         session.note(
-            f"The server is gone, but {left} of its tasks still {runs}: starting it to stop everything."
+            f"The server is not running, but {left} of its tasks still {runs}: starting it to stop them."
         )
         record = daemon.start(daemon.arguments(state, **_options(record)), state)
     client = session.client
     running = int(client.server().get("tasksRunning") or 0)
     if running and not yes:
         if not sys.stdin.isatty():
-            raise Conflict(f"{_tasks(running)} still running.", "Say `down --yes` to stop them too.")
+            raise Conflict(f"{_tasks(running)} still running.", "Use `down --yes` to stop them too.")
         session.confirm(f"{_tasks(running)} still running. Stop everything?")
     client.shutdown(stop_tasks=True)
     if not _gone(session, record):
         click.echo(
-            f"The server has not ended within {STOP_LIMIT:.0f} s; its tasks may be in their grace period.",
+            f"The server has not ended within {STOP_LIMIT:.0f}s; its tasks may be in their grace period.",
             err=True,
         )
         return TIMED_OUT

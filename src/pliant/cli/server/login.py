@@ -23,7 +23,7 @@ auth = LazyGroup(
 @click.argument("how", required=False, type=click.Choice(["user", "application", "app"]))
 @click.option("--token", metavar="TOKEN", help="The server's token.")
 @click.option("-u", "--user", metavar="NAME", help="With `login user`.")
-@click.option("-P", "--password", metavar="PASSWORD", help="With `login user`; asked for if left out.")
+@click.option("-P", "--password", metavar="PASSWORD", help="With `login user`; asked for if omitted.")
 @click.option("--client-id", metavar="ID", help="With `login application`.")
 @click.option("--client-secret", "--secret", "secret", metavar="SECRET", help="With `login application`.")
 @pass_session

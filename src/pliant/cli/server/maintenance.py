@@ -29,7 +29,7 @@ debug = LazyGroup(
 @output_options
 @pass_session
 def backup(session: Session, file: str) -> None:
-    """Copy what the running server knows into a file; consistent, and without stopping anything."""
+    """Save the database of the running server to a file. The copy is consistent; nothing is stopped."""
     path = os.path.abspath(file)
     answer = session.client.backup(path)
     if not structured(session, {"path": path, **answer}):
@@ -41,9 +41,9 @@ def backup(session: Session, file: str) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask, even if tasks run.")
 @pass_session
 def restore(session: Session, file: str, yes: bool) -> None:
-    """Replace what the server knows by a backup.
+    """Replace the server's database by a backup.
 
-    A running server is restarted. Its tasks are stopped first: the backup may know nothing of them.
+    A running server is restarted. Its tasks are stopped first, because the backup may not contain them.
     """
     path = os.path.abspath(file)
     if not os.path.isfile(path):
@@ -59,9 +59,7 @@ def restore(session: Session, file: str, yes: bool) -> None:
         tasks = int(session.client.server().get("tasksRunning") or 0)
         if tasks and not yes:
             if not sys.stdin.isatty():
-                raise Conflict(
-                    f"{tasks} tasks run and would be stopped.", "Say `restore --yes` if that is right."
-                )
+                raise Conflict(f"{tasks} tasks run and would be stopped.", "Use `restore --yes` to go on.")
             session.confirm(f"{tasks} tasks run and will be stopped. Go on?")
         session.client.shutdown(stop_tasks=True)
         if not daemon.wait_gone(int(record["pid"]), 180.0):
@@ -91,9 +89,9 @@ def _app(state: str, *rest: str) -> None:
 @click.option("--redact", is_flag=True, help="Replace names by numbers; leave out log and history.")
 @pass_session
 def bundle(session: Session, file: str | None, redact: bool) -> None:
-    """Write a zip with what the server knows and its log, for those who look into a problem.
+    """Write a zip with the server's state and log, to analyse a problem.
 
-    There are no tokens in it and no values of environment variables; command lines are. The latest
+    It contains command lines, but no tokens and no values of environment variables. The latest
     recorded cycles are in it, for `pliant replay FILE`.
     """
     path = os.path.abspath(file or time.strftime("pliant-debug-%Y%m%d-%H%M%S.zip"))

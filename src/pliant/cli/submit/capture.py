@@ -156,7 +156,7 @@ def _read(path: str, flag: str) -> str:
     except OSError as error:
         raise click.UsageError(f"{flag} {path}: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise click.UsageError(f"{flag} {path}: it is not UTF-8 text.") from None
+        raise click.UsageError(f"{flag} {path}: not UTF-8 text.") from None
 
 
 def _captured(session: Session, export: str) -> Captured | None:
@@ -176,7 +176,7 @@ def _captured(session: Session, export: str) -> Captured | None:
             else:
                 unsaid.append(name.encode(errors="replace").decode())
         if unsaid:
-            session.note(f"Note: {', '.join(unsaid)} is left out: it is not UTF-8 text.")
+            session.note(f"Note: {', '.join(unsaid)} is left out: not UTF-8 text.")
     for entry in (rest if whole else export).split(","):
         if entry:
             name, value = _pair(entry, "--export")

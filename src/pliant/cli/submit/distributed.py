@@ -112,8 +112,9 @@ def _second(framework: str, *more: Any) -> click.Command:
     @click.pass_context
     @pass_session
     def command(session: Session, ctx: click.Context, **given: Any) -> int | None:
-        """Submit a workload of several tasks: its core starts at once or not at all. Words after `--` are its
-        arguments, with -c its command."""
+        """Submit a workload of several tasks as a gang: the required tasks start together.
+
+        Words after `--` are its arguments, with -c its command."""
         body = _distributed(v2.request(session, given, tail(ctx)), framework, more, given)
         return submission.finish(session, "Distributed", body, given)
 
@@ -129,7 +130,7 @@ def _first(name: str, framework: str, *more: Any) -> click.Command:
     @click.pass_context
     @pass_session
     def command(session: Session, ctx: click.Context, **given: Any) -> int | None:
-        """Submit a job of several tasks: its core starts at once or not at all."""
+        """Submit a job of several tasks as a gang: the required tasks start together."""
         body, _ = v1.request(session, given, tail(ctx))
         v1.note_spelling(session, ctx, given, body)
         return v1.finish(session, "Distributed", _distributed(body, framework, more, given), given)

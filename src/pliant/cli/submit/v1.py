@@ -127,7 +127,7 @@ def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
 def _notebook(given: dict[str, Any]) -> str:
     """Make what was given a notebook; the token that opens it."""
     if given["inference"] or given["service_type"] or given["ports"]:
-        raise click.UsageError("--jupyter does not go with --inference, --service-type or --port.")
+        raise click.UsageError("--jupyter excludes --inference, --service-type and --port.")
     token = secrets.token_hex(16)
     given |= {
         "interactive": True,
@@ -187,7 +187,7 @@ def request(session: Session, given: dict[str, Any], words: list[str] | None) ->
             raise click.UsageError("--replicas needs --inference.")
         return body, "Workspace" if workspace else "Training"
     if workspace:
-        raise click.UsageError("--inference does not go with --interactive.")
+        raise click.UsageError("--inference and --interactive exclude each other.")
     if replicas := given["replicas"]:
         spec["autoscaling"] = {"minReplicas": replicas, "maxReplicas": replicas}
     return body, "Inference"

@@ -54,7 +54,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("job", cls=Command, short_help="Show a job in detail.")
 @_options
 def job(session: Session, name: str) -> None:
-    """Everything about a job: what it has, what it asked for, its pods, and what happened to it and why."""
+    """Show a job in detail: requested and allocated resources, pods and events."""
     show_job(session, name)
 
 

@@ -94,12 +94,12 @@ def bash(session: Session, name: str, pod: str | None) -> int:
 def attach(
     session: Session, name: str, pod: str | None, no_stdin: bool, no_tty: bool, pod_running_timeout: int
 ) -> int:
-    """Wait until a workload runs and follow what it prints; Ctrl-C ends the following only."""
+    """Wait until a workload runs and follow its output; Ctrl-C detaches."""
     item = session.find(name)
     if no_tty:
         session.note("Note: --no-tty has no effect: attach never uses a terminal.")
     if sys.stdin.isatty() and not no_stdin:
-        session.note(f"Note: input is not sent; for a shell beside it: `{session.program} bash {name}`.")
+        session.note(f"Note: input is not sent; for a shell in the job: `{session.program} bash {name}`.")
     return attach_to(session, item["id"], name, pod=pod, limit=pod_running_timeout)
 
 
@@ -108,7 +108,7 @@ def attach_to(
 ) -> int:
     """Follow a workload's output, return its exit code; 124 if it does not start in `limit` seconds."""
     if not _started(session, workload_id, limit):
-        click.echo(f"Error: {name} did not start within {limit}s; it stays in the queue.", err=True)
+        click.echo(f"Error: {name} did not start within {limit}s; it remains in the queue.", err=True)
         return WAIT_TIMED_OUT
     if pod is None and (pods := session.client.pods(workload_id)):
         session.note(f"Connecting to pod {pods[-1]['name']}")
@@ -150,7 +150,7 @@ def _run(session: Session, name: str, command: Any, *, stdin: bool, tty: bool, p
 
         raise Conflict(f"{name} is not running: its status is {item['status']}.", _why(item))
     if tty and not sys.stdin.isatty():
-        session.note("Note: this input is no terminal; the command gets one nevertheless.")
+        session.note("Note: standard input is not a terminal; the command gets one anyway.")
     rows, columns = terminal.size()
     running = session.client.exec(
         item["id"], command, tty=tty, stdin=stdin, rows=rows, columns=columns, pod=pod

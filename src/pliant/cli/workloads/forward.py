@@ -116,7 +116,7 @@ def _runs(session: Session, workload_id: str, name: str, limit: int) -> bool:
         session.note("Waiting for pod to start running...")
     while not item.get("runningPods"):
         if item["phase"] in _FINAL:
-            raise Conflict(f"{name} is over: its status is {item['status']}.", "Nothing can be forwarded.")
+            raise Conflict(f"{name} has ended: its status is {item['status']}.", "Nothing can be forwarded.")
         if time.monotonic() > deadline:
             reason = item.get("reason")
             click.echo(

@@ -33,7 +33,7 @@ _WIDE = ("PROJECT", "USER", "ATTEMPTS", "ID")
 @output_options
 @pass_session
 def history(session: Session, count: int, since: str | None, everywhere: bool, as_csv: bool) -> None:
-    """List jobs with what they used and how they ended, the newest first. Deleted jobs are listed too."""
+    """List jobs with usage and outcome, the newest first, deleted jobs included."""
     project = None if everywhere else session.current_project
     ago = round(duration(since, "--since")) if since else 0
     entries = session.client.history(project, since=ago, limit=count)

@@ -80,7 +80,7 @@ _RESUME = _Verb(
 @project_option
 @pass_session
 def cancel(session: Session, names: tuple[str, ...], everything: bool, now: bool) -> int:
-    """End jobs for good. Their records, logs and files stay; `delete` removes them."""
+    """End jobs. Their records, logs and files remain until `delete`."""
 
     def act(session: Session, item: Any) -> _Said:
         before = session.client.cancel(item["id"], now=now)
@@ -102,7 +102,7 @@ _ENDED = {"was cancelled": "been cancelled", "was deleted": "been deleted"}
 @project_option
 @pass_session
 def delete(session: Session, names: tuple[str, ...], everything: bool, purge: bool, yes: bool) -> int:
-    """Delete jobs. Their names are free at once.
+    """Delete jobs. Their names can be used again immediately.
 
     Job folders and logs are kept for a while, and `restore-files` brings them back. With --purge they are
     removed at once.

@@ -16,7 +16,7 @@ from pliant.cli.session import Session, pass_session
 from pliant.cli.workloads.execute import followed
 
 
-@click.command("logs", cls=Command, short_help="Show what a workload printed.")
+@click.command("logs", cls=Command, short_help="Show the log of a workload.")
 @click.argument("name", shell_complete=workload_names)
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until the job ends.")
 @click.option("-n", "-t", "--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
@@ -40,7 +40,7 @@ def logs(
     pod: str | None,
     attempt: int | None,
 ) -> int:
-    """Show what a workload printed; with -f go on until it ends, and return its exit code."""
+    """Show the log of a workload; -f follows it until the job ends and returns its exit code."""
     if since and since_time:
         raise click.UsageError("--since and --since-time exclude each other.")
     ago = round(duration(since, "--since")) if since else None

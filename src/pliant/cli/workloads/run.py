@@ -35,7 +35,7 @@ NOT_STARTABLE = {"command-not-found": 127, "not-executable": 126}
 @click.pass_context
 @pass_session
 def run(session: Session, ctx: click.Context, **given: Any) -> int:
-    """Submit a job, show what it prints, and return its exit code.
+    """Submit a job, print its output and return its exit code.
 
     Ctrl-C shows the status, twice within 2 seconds cancels the job; Ctrl-\\ leaves it running.
     """

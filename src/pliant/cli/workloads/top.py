@@ -82,7 +82,7 @@ def node(session: Session, names: tuple[str, ...], details: bool) -> None:
 @output_options
 @pass_session
 def job(session: Session, names: tuple[str, ...], everywhere: bool) -> None:
-    """What the jobs of a project have now."""
+    """Show what the jobs of a project use now."""
     project = None if everywhere else session.current_project
     found = [item for item in session.client.workloads(project) if not names or item["name"] in names]
     items = workload_tables.ordered(found)

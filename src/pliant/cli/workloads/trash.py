@@ -14,15 +14,15 @@ from pliant.cli.session import Session, pass_session
 from pliant.client.errors import NotFound
 
 
-@click.command("restore-files", cls=Command, short_help="Bring back the files of a deleted job.")
+@click.command("restore-files", cls=Command, short_help="Restore the files of a deleted job.")
 @click.argument("name", required=False)
 @project_option
 @output_options
 @pass_session
 def restore_files(session: Session, name: str | None) -> None:
-    """Bring back the job folder and the logs of a deleted job; without NAME list what can be brought back.
+    """Restore the job folder and logs of a deleted job; without NAME list the deleted jobs.
 
-    Of several deleted jobs of that name the newest counts; an id or its first 8 digits name any of them.
+    Of several deleted jobs of that name the newest is restored; use an id or its first 8 digits for another.
     """
     found = [kept for kept in session.client.kept_files() if kept["projectName"] == session.current_project]
     if name is None:

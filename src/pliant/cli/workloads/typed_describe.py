@@ -25,7 +25,7 @@ EVENTS = 50
 @output_options
 @pass_session
 def describe(session: Session, name: str) -> None:
-    """Everything about a workload: what it has, what it asked for, its pods, what happened to it and why."""
+    """Show a workload in detail: requested and allocated resources, pods and events."""
     item, pods, events = gathered(session, name)
     if structured(session, {**item, "pods": pods, "events": events}):
         return

@@ -40,7 +40,7 @@ _RUNNING = ("Running", "Degraded", "Updating")
 def wait(session: Session, names: tuple[str, ...], wanted: str, timeout: str | None, first: bool) -> int:
     """Wait until jobs have ended, and return the highest of their exit codes.
 
-    Evictions, suspensions and retries are no end. A state that a job can no longer reach ends the wait too.
+    Evictions, suspensions and retries do not end the wait; a state that a job can no longer reach does.
     """
     state = _state(wanted)
     deadline = time.monotonic() + duration(timeout, "--timeout") if timeout else None

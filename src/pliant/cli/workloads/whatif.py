@@ -156,15 +156,15 @@ def _seats(seats: Sequence[Mapping[str, Any]]) -> str:
 
 @click.command("drain", cls=Command)
 @click.argument("names", nargs=-1, required=True, metavar="NODE|LABEL=VALUE...")
-@click.option("--stop", is_flag=True, help="Stop what cannot move; else it runs to its end.")
-@click.option("--dry-run", is_flag=True, help="Only say what would happen.")
+@click.option("--stop", is_flag=True, help="Stop jobs that cannot move (default: they run to their end).")
+@click.option("--dry-run", is_flag=True, help="Show what would happen; change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before anything is stopped.")
 @output_options
 @pass_session
 def drain(session: Session, names: tuple[str, ...], stop: bool, dry_run: bool, yes: bool) -> None:
-    """Empty nodes: move what can move, let the rest run to its end (or stop it), place nothing new there.
+    """Drain nodes: move the jobs that can move, let the others end (or stop them), start no new ones.
 
-    LABEL=VALUE, such as rack=r1, empties all nodes of that label at once.
+    LABEL=VALUE, such as rack=r1, drains all nodes with that label.
     """
     for name in names:
         which = _nodes(name)

@@ -24,7 +24,7 @@ from pliant.cli.session import Session, pass_session
     is_flag=True,
     help="All pending workloads, each with its reason and one change that would let it start.",
 )
-@click.option("--quick", is_flag=True, help="Answer at once; look for one change only.")
+@click.option("--quick", is_flag=True, help="Answer quickly: search for one change only.")
 @project_option
 @output_options
 @pass_session

@@ -81,7 +81,7 @@ def _opened(path: Path) -> tuple[int, Any, Path]:
         size = os.fstat(fd).st_size
         tail = os.pread(fd, _TAIL.size, max(size - _TAIL.size, 0))
         if os.pread(fd, len(_MAGIC), 0) != _MAGIC:
-            raise BadData(f"{path} is no record file; pliant.train.write_records makes one")
+            raise BadData(f"{path} is not a record file; pliant.train.write_records makes one")
         if len(tail) < _TAIL.size or tail[-8:] != _MAGIC:
             raise BadData(f"{path} was cut off: its index is missing. Write it again")
         count, crc, _ = _TAIL.unpack(tail)

@@ -102,7 +102,7 @@ def parse(words: Sequence[str]) -> Flags:
 def _least(least: int) -> Any:
     def number(text: str) -> int:
         if not text.removeprefix("-").isdigit() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
         return int(text)
 
     return number

@@ -136,7 +136,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             body = json.loads(payload or b"{}")
         except ValueError as error:
-            raise Refused(f"The body is no JSON: {error}", "malformed", 400) from error
+            raise Refused(f"The body is not JSON: {error}", "malformed", 400) from error
         if not isinstance(body, dict):
             raise Refused("The body should be a JSON object", "malformed", 400)
         route = self.server.routes.get(self.path.removeprefix("/v1/"))
