@@ -1,6 +1,7 @@
 """Every page of docs/walkthroughs and docs/guide, typed as it is printed, in each of its editions."""
 
-from collections.abc import Callable
+import fcntl
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -19,8 +20,17 @@ SESSIONS = [
 ]
 
 
+@pytest.fixture
+def alone(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Editions of one page take turns: what they print names fixed ports of this machine."""
+    with (tmp_path_factory.getbasetemp().parent / f"{page.stem}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.mark.timeout(600)  # it may wait for the other edition
 @pytest.mark.parametrize(("page", "edition"), SESSIONS)
-def test_page(page: Path, edition: str, stage: Stage) -> None:
+def test_page(page: Path, edition: str, alone: None, stage: Stage) -> None:
     snapshots = []
     for seen in play(parse(page.read_text("utf-8"), edition), stage):
         assert not seen.problem, f"{page.name}, line {seen.command.line}: {seen.command.text}\n{seen.problem}"
