@@ -43,7 +43,7 @@ def curve(name: str, make: Callable[[int], dict[str, Any]], sizes: tuple[int, ..
         scenario = make(nodes)
         rows = rows_of(build(begin(scenario, EPOCH), EPOCH, EPOCH).world)
         reference = min(cpu_seconds(calibrate) for _ in range(5))
-        took = median(rows, settings_for(scenario), 1 if nodes > 1000 else 3)[0]
+        took = median(rows, settings_for(scenario, defaults=True), 1 if nodes > 1000 else 3)[0]
         before = found[-1][1] / found[-1][0] if found else 0
         grown = f"{took / nodes / before:8.2f}" if before else ""
         found.append((nodes, took, took / reference))

@@ -129,7 +129,7 @@ def main() -> int:
     for case in chosen:
         scenario = case.make()
         rows = rows_of(build(begin(scenario, EPOCH), EPOCH, EPOCH).world)
-        settings = settings_for(scenario)
+        settings = settings_for(scenario, defaults=True)
         reference = statistics.median(cpu_seconds(calibrate) for _ in range(9))
         took, built, plan = median(rows, settings, 3 if case.goal >= 1 else 5)
         given = {(d.workload, name) for d in plan.decisions if d.verb is Verb.PLACE for name in d.tasks}

@@ -42,13 +42,13 @@ class Supervised:
         assert lock is not None
         order = {
             "argv": ["sleep", "infinity"],
-            "env": {"PATH": os.environ["PATH"], "PLIANT_ATTEMPT": f"bench/main-0/{self._count}"},
             "cwd": str(folder.path),
             "grace_ms": 1000,
             "tty": False,
             "stdin": False,
         }
-        self.pid, answer = spawn(self.program, folder, order, lock, 2**20, 1)
+        env = {"PATH": os.environ["PATH"], "PLIANT_ATTEMPT": f"bench/main-0/{self._count}"}
+        self.pid, answer = spawn(self.program, folder, order, env, lock, 2**20, 1)
         os.close(lock)
         said = answered(answer)
         assert said.startswith("started"), said

@@ -166,7 +166,7 @@ def occupied() -> Iterator[int]:
 
 def test_port_in_use(stage: Stage, occupied: int) -> None:
     done = stage.run(f"pliant up --simulate 1x2 --port {occupied}")
-    assert done.code == 1, done.said
+    assert done.code == 5, done.said
     assert f"Port {occupied}" in done.err and "in use" in done.err and "--port" in done.err
     assert stage.processes() == {}
     assert not (stage.state / "server.json").exists()

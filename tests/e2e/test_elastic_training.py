@@ -32,7 +32,7 @@ for _ in job.epochs(1):
     for batch in data:
         with job.step(batch) as step:
             step.backward(((model(batch.x) - batch.y) ** 2).mean())
-        if not os.path.exists("hurry"):
+        if not os.path.exists(os.path.join(os.environ["PLIANT_JOB_DIR"], "hurry")):
             time.sleep(seconds)
 """
 

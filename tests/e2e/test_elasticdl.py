@@ -137,7 +137,9 @@ def test_a_low_worker_is_preempted_for_a_high_one_and_both_jobs_finish(cluster: 
     others = history(stage, high)
     codes = [event["code"] for event in others]
     assert codes.index("placed") < codes.index("grown"), "the master is placed alone"
-    assert at(events, "worker-1 stopped") <= at(others, "worker-0 runs"), "in the place that was given back"
+    assert at(events, "worker-1 was stopped") <= at(others, "worker-0 runs"), (
+        "in the place that was given back"
+    )
 
     hurry(stage, low, high)
     for name in (high, low):

@@ -94,7 +94,9 @@ def test_every_retry_is_announced(shared: Stage) -> None:
     assert done.code == 0, done.said
     followed = shared.run("pliant logs -f twice")
     assert followed.code == 4
-    assert "-- twice: attempt 1 failed (task-0 ended by signal 9). Retry 1 of 1 starts in " in followed.said
+    assert (
+        "-- twice: attempt 1 failed (task-0 was killed by SIGKILL). Retry 1 of 1 starts in " in followed.said
+    )
 
 
 # -- keys ------------------------------------------------------------------------------------------

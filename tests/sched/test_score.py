@@ -122,7 +122,7 @@ def test_the_index_finds_the_node_that_a_look_at_all_of_them_finds(nodes, held, 
     for serial, drawn in enumerate(held):
         _arrive(world, _job(serial, _request(drawn)))
     world.put(_job(99, request))
-    world.settle()
+    world.update_sets()
     pool = NodePool("default", "default", gpu_strategy=strategy, cpu_strategy=strategy)
     cls = world.node_class("default", ())
     found = find(cls, request, pool, taste=score.Taste(world.rates, spared))

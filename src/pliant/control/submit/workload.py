@@ -91,7 +91,8 @@ def seal(checked: Checked, engine: Engine) -> None:
         engine.seal(checked.workload.id, variables_of(checked.asked))
     except OSError as error:
         raise Unavailable(
-            f"Its environment cannot be kept: {error.strerror}.", "Nothing was submitted."
+            f"The job's environment cannot be saved in the state folder: {error.strerror}.",
+            "Free disk space there and submit again; nothing was submitted.",
         ) from error
 
 
