@@ -157,10 +157,10 @@ def test_other_verbs(elasticdl: Elasticdl, fake: Fake, model: Path, verb: str, m
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("--job_name=j --model_params=units=9", "--model_params is not taken here: write the values into"),
+        ("--job_name=j --model_params=units=9", "--model_params is not supported: write the values into"),
         (
             "--job_name=j --checkpoint_dir_for_init=old",
-            "--checkpoint_dir_for_init is not taken here: training",
+            "--checkpoint_dir_for_init is not supported: training",
         ),
         ("--job_name=j --num_worker=0", "--num_workers 0: a whole number, 1 or more."),
         ("--job_name=j --num_worker=-1", "--num_workers -1: a whole number, 1 or more."),
@@ -178,7 +178,7 @@ def test_other_verbs(elasticdl: Elasticdl, fake: Fake, model: Path, verb: str, m
         ("--job_name=j --worker_resource_request=cpu=x", "--worker_resource_request cpu x: not a number"),
         (
             "--job_name=j --worker_resource_request=cpu=1 --worker_cpu_request=1",
-            "--worker_cpu_request and --worker_resource_request both say how much cpu.",
+            "--worker_cpu_request and --worker_resource_request both set cpu; use one of them.",
         ),
         (
             "--job_name=j --worker_pod_priority=0.5",
@@ -197,7 +197,7 @@ def test_other_verbs(elasticdl: Elasticdl, fake: Fake, model: Path, verb: str, m
             "--job_name=j --num_wroker=2",
             "No such option '--num_wroker'. (Did you mean one of: '--num_epoch'",
         ),
-        ("tarin --job_name=j", "There is no verb 'tarin': it is one of train, evaluate, predict."),
+        ("tarin --job_name=j", "Unknown command 'tarin': use one of train, evaluate, predict."),
     ],
 )
 def test_what_cannot_be(elasticdl: Elasticdl, fake: Fake, model: Path, line: str, said: str) -> None:

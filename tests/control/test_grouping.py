@@ -118,7 +118,7 @@ def test_groups_have_numbers_priorities_and_places_of_their_own(stage: Stage) ->
         ),
         (
             {"groups": (GroupAsk("a", each(placing=Placing(required="rack"))),)},
-            "It is not said of which topology rack is a level.",
+            "Topology level rack needs the name of its topology.",
         ),
     ],
 )

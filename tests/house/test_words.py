@@ -17,6 +17,7 @@ BANNED = re.compile(
     r"|\.2f\}? GPU|format_gpus\(.*\)\} GPU"
     r"|\b(nobody|whoever|anew|lies|stands|shall|whom it|of late)\b"
     r"|\bso (long|many|much)\b"
+    r"|\b(if not said|unless said|is not said|else one is)\b|\bFor people\b|^Everything about\b"
     r"|\(s\)|\bNothing is supposed\b|\bis no name for\b|\bthat cannot be\b",
     re.IGNORECASE,
 )
@@ -76,6 +77,8 @@ def test_all_sentences_about_decisions_follow_the_style() -> None:
         ("submit it anew", "submit it again"),
         ("for so long", "for 5m"),
         ("2 task(s)", "2 tasks"),
+        ("Workers; 1 if not said.", "Workers (default: 1)."),
+        ("Everything about a job.", "Show a job in detail."),
     ],
 )
 def test_what_is_banned(bad: str, good: str) -> None:

@@ -41,10 +41,10 @@ def _label(text: str) -> tuple[str, str | None]:
 @output_options
 @pass_session
 def taint(session: Session, name: str, taints: tuple[str, ...]) -> None:
-    """Keep work away from a node that does not tolerate it: maintenance=soon:NoSchedule.
+    """Taint a node against jobs that do not tolerate it: maintenance=soon:NoSchedule.
 
-    EFFECT is NoSchedule (no new work), PreferNoSchedule (only where nothing else is free) or NoExecute (what
-    runs has to go). A minus takes a taint away: maintenance:NoSchedule-, or maintenance- with every effect.
+    EFFECT is NoSchedule (no new jobs), PreferNoSchedule (only if no other node is free) or NoExecute (evicts
+    running jobs too). A minus removes a taint: maintenance:NoSchedule-, or maintenance- for every effect.
     """
     entries = [entry for text in taints for entry in _taint(session, name, text)]
     if not structured(session, session.client.update_node(name, {"taints": entries})):

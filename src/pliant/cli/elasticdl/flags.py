@@ -100,7 +100,7 @@ WITHOUT_EFFECT = {
         "distribution_strategy", "use_async", "lr_staleness_modulation", "get_model_steps",
         "sync_version_tolerance",
     ),
-    "decided here otherwise": (
+    "Pliant decides this": (
         "namespace", "restart_policy", "relaunch_on_worker_failure", "evaluation_start_delay_secs",
         "evaluation_throttle_secs", "log_level", "log_file_path", "log_loss_steps", "tensorboard_log_dir",
         "need_pod_manager", "need_task_manager", "need_elasticdl_job_service", "need_tf_config",
@@ -118,6 +118,6 @@ REFUSED = {
     "custom_training_loop": "write a script with pliant.train and submit that",
     "prediction_outputs_processor": "read the rows that are written to --output",
     "checkpoint_filename_for_init": "name a folder with --checkpoint_dir",
-    WEIGHTS: "training goes on from what is in --checkpoint_dir: name that",
+    WEIGHTS: "training continues from the checkpoint in --checkpoint_dir: use that option",
 }
 """Flags without which the job would be another one, and what to do instead. The last one: of train."""

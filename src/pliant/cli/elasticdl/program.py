@@ -43,7 +43,7 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self.commands:
-            raise click.UsageError(f"There is no verb {args[0]!r}: it is one of {', '.join(self.commands)}.")
+            raise click.UsageError(f"Unknown command {args[0]!r}: use one of {', '.join(self.commands)}.")
         return super().resolve_command(ctx, args)
 
 
@@ -107,7 +107,7 @@ def request(verb: str, said: Mapping[str, str]) -> Distributed:
         raise click.UsageError("--job_name must be set.")
     for flag, instead in REFUSED.items():
         if flag in said and (verb == TRAIN or flag != WEIGHTS):
-            raise click.UsageError(f"--{flag} is not taken here: {instead}.")
+            raise click.UsageError(f"--{flag} is not supported: {instead}.")
     name = said["job_name"]
     passed = {flag.key: _checked(flag, said[flag.key]) for flag in FLAGS if flag.passed and flag.key in said}
     passed |= _model(said) | _shard(said)
@@ -245,7 +245,7 @@ def _compute(role: str, said: Mapping[str, str]) -> Compute:
     for name, default in (("cpu", _CPU[role]), ("memory", _MEMORY[role])):
         old = f"{role}_{name}_request"
         if old in said and name in asked:
-            raise click.UsageError(f"--{old} and --{flag} both say how much {name}.")
+            raise click.UsageError(f"--{old} and --{flag} both set {name}; use one of them.")
         if old in said:
             asked[name] = (said[old], f"--{old}")
         asked.setdefault(name, (default, f"--{old}"))

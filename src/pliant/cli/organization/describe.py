@@ -20,7 +20,7 @@ from pliant.client.errors import NotFound
 @output_options
 @pass_session
 def project(session: Session, names: tuple[str, ...]) -> None:
-    """Everything about the named projects: quotas, shares and use, per node pool."""
+    """Show projects in detail: quota, fair share and usage in each node pool."""
     _describe(session, "project", list(session.client.projects()), names)
 
 
@@ -29,7 +29,7 @@ def project(session: Session, names: tuple[str, ...]) -> None:
 @output_options
 @pass_session
 def department(session: Session, names: tuple[str, ...]) -> None:
-    """Everything about the named departments: quotas, shares and use, per node pool."""
+    """Show departments in detail: quota, fair share and usage in each node pool."""
     _describe(session, "department", list(session.client.departments()), names)
 
 

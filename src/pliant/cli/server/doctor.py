@@ -21,9 +21,9 @@ from pliant.client.locate import state_folder
 @output_options
 @pass_session
 def doctor(session: Session) -> None:
-    """Driver, shim, and what of shares of GPUs is enforced on this machine and what is not, with the reasons.
+    """Show the driver, the shim and which limits of GPU shares are enforced on this machine, with reasons.
 
-    Where no server runs it looks for itself, as a server here would.
+    Without a running server the command checks the machine itself.
     """
     try:
         found: list[Any] = list(session.client.doctor()["findings"])

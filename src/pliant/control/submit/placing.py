@@ -128,7 +128,8 @@ def named_within(ask: Placing) -> Within | None:
         return None
     if not ask.topology:
         raise BadRequest(
-            f"It is not said of which topology {ask.required or ask.preferred} is a level.", "Name it."
+            f"Topology level {ask.required or ask.preferred} needs the name of its topology.",
+            "Set topology.name, or use --topology NAME.",
         )
     return Within(ask.topology, ask.required, ask.preferred)
 
