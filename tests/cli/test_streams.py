@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from tests.cli.fake import Answer, Chunks
-from tests.cli.items import pending, workload
+from tests.cli.items import OUTCOME, pending, workload
 
 
 @pytest.fixture
@@ -149,6 +149,21 @@ def test_watch_as_json_is_one_change_per_line(a1, run):
     assert lines[0] == "[]"
     assert [change["event"] for change in changes] == ["workload", "deleted"]
     assert changes[0]["object"]["name"] == "a1"
+
+
+def test_a_log_that_ends_before_its_attempt_is_taken_up_where_it_ended(a1, run):
+    """A server that is restarted ends its streams in good order."""
+    runs = OUTCOME | {"phase": "Running", "exitCode": None}
+    answers = iter([(b"step 1\n", runs), (b"step 1\nstep 2\n", OUTCOME)])
+
+    def stream(request, path):
+        printed, outcome = next(answers)
+        a1.answers["GET", "/api/v1/workloads/id-a1/outcome"] = Answer(body=outcome)
+        return Answer(200, Chunks([printed]))
+
+    a1._stream = stream
+    result = run("pliant logs -f a1 -p team-a")
+    assert (result.out, result.code) == ("step 1\nstep 2\n", 0)
 
 
 def test_ctrl_c_ends_following_quietly(a1):

@@ -80,7 +80,7 @@ class Follower:
         return found
 
     def _stream(self, pod: str, attempt: int) -> None:
-        """Print one attempt to its end; a connection that breaks is taken up where it broke."""
+        """Print one attempt to its end; a stream that ends before is taken up where it ended."""
         shown, tail = 0, self._tail
         self._tail = None  # of later attempts everything is shown
         while True:
@@ -92,11 +92,24 @@ class Follower:
                     sys.stdout.buffer.flush()
                     shown += len(piece[skip:])
                     skip = max(0, skip - len(piece))
-                return
+                if not self._goes_on(pod, attempt):
+                    return
+                time.sleep(POLL)
             except Unreachable:
-                tail = None if tail is None else 0  # with a tail: what comes from now on
+                pass
             except (Conflict, NotFound):
                 return  # its log is gone, or it never began
+            tail = None if tail is None else 0  # with a tail: what comes from now on
+
+    def _goes_on(self, pod: str, attempt: int) -> bool:
+        """True while the attempt runs: a server that is restarted ends its streams before."""
+        if self._ask(lambda: self._client.outcome(self._id))["exitCode"] is not None:
+            return False
+        pods: list[PodItem] = self._ask(lambda: self._client.pods(self._id))
+        return any(
+            it["name"] == pod and it["attempt"] == attempt and it["status"] in ("Running", "Terminating")
+            for it in pods
+        )
 
     def _announce(self, attempt: int) -> None:
         """Say how an attempt ended, if another one follows after a pause."""
