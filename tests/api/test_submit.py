@@ -294,7 +294,7 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
         (
             {"compute": {"gpuDevicesRequest": 1.5}},
             snapshot(
-                "400 1.50 GPUs cannot be had: only whole GPUs or a fraction of one. Ask for a whole "
+                "400 1.5 GPUs cannot be had: only whole GPUs or a fraction of one. Ask for a whole "
                 "number, or for less than 1."
             ),
         ),
@@ -304,7 +304,7 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
         ),
         (
             {"compute": {"gpuPortionRequest": 1.2}},
-            snapshot("400 1.20 is no portion of a GPU. Give a number above 0 and up to 1."),
+            snapshot("400 1.2 is no portion of a GPU. Give a number above 0 and up to 1."),
         ),
         (
             {"compute": {"gpuMemoryRequest": "50M"}},

@@ -54,7 +54,7 @@ REFUSED = [
     (f"runai submit {'a' * 64} {IMAGE}", 2, ["63"]),
     (f"runai submit a {IMAGE} -g 0", 2, ["0 GPUs", "leave it out"]),
     (f"runai submit a {IMAGE} -g -1", 2, ["-g -1"]),
-    (f"runai submit a {IMAGE} -g 1.5", 2, ["1.50 GPUs", "whole"]),
+    (f"runai submit a {IMAGE} -g 1.5", 2, ["1.5 GPUs", "whole"]),
     (f"runai submit a {IMAGE} -g nan", 2, ["-g nan", "number"]),
     (f"runai training submit a {IMAGE} -g 0.5", 2, ["-g 0.5", "--gpu-portion-request"]),
     (f"runai training submit a {IMAGE} --gpu-portion-request 1.5", 2, ["1.50", "up to 1"]),

@@ -9,7 +9,7 @@ from pliant.control.errors import BadRequest
 from pliant.control.state.retries import ENDLESS
 from pliant.control.submit.placing import Placing
 from pliant.control.submit.variables import Variables, check_variables
-from pliant.model.quantity import GPU, format_bytes, format_gpus
+from pliant.model.quantity import GPU, format_bytes, plain, spell_gpus
 from pliant.model.reason import Reason
 from pliant.model.workload import (
     ELASTICDL,
@@ -147,7 +147,7 @@ def request_of(ask: Submission) -> Request:
             devices, portion = (1, ask.gpus) if ask.gpus else (0, GPU)
         elif ask.gpus % GPU:
             raise BadRequest(
-                f"{format_gpus(ask.gpus)} GPUs cannot be had: only whole GPUs or a fraction of one.",
+                f"{spell_gpus(ask.gpus)} cannot be had: only whole GPUs or a fraction of one.",
                 "Ask for a whole number, or for less than 1.",
             )
         else:
@@ -155,7 +155,7 @@ def request_of(ask: Submission) -> Request:
     if ask.portion is not None:
         if not 0 < ask.portion <= GPU:
             raise BadRequest(
-                f"{format_gpus(ask.portion)} is no portion of a GPU.", "Give a number above 0 and up to 1."
+                f"{plain(ask.portion)} is no portion of a GPU.", "Give a number above 0 and up to 1."
             )
         devices, portion = max(devices, 1), ask.portion
     if ask.gpu_memory is not None:
