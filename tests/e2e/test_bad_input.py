@@ -57,7 +57,7 @@ REFUSED = [
     (f"runai submit a {IMAGE} -g 1.5", 2, ["1.5 GPUs", "whole"]),
     (f"runai submit a {IMAGE} -g nan", 2, ["-g nan", "number"]),
     (f"runai training submit a {IMAGE} -g 0.5", 2, ["-g 0.5", "--gpu-portion-request"]),
-    (f"runai training submit a {IMAGE} --gpu-portion-request 1.5", 2, ["1.50", "up to 1"]),
+    (f"runai training submit a {IMAGE} --gpu-portion-request 1.5", 2, ["1.5", "up to 1"]),
     (f"runai submit a {IMAGE} --gpu-memory 50M", 2, ["50M", "100M"]),
     (f"runai training submit a {IMAGE} --gpu-memory-request 50M", 2, ["50M", "100M"]),
     (f"runai submit a {IMAGE} --gpu-memory 5G -g 1", 2, ["-g and --gpu-memory"]),
