@@ -72,6 +72,7 @@ def test_a_wait_ends_in_time_or_with_the_state(shared: Stage) -> None:
     with client(shared) as api:
         item = next(item for item in api.workloads("team-a") if item["name"] == "endless")
     assert item["phaseMessage"].startswith("Cancelled by ")
+    assert (item["phase"], item["status"]) == ("Failed", "Cancelled")
 
 
 def test_a_job_that_is_deleted_while_it_is_awaited(shared: Stage) -> None:

@@ -34,7 +34,7 @@ BAD = {
     "no number": (WHOLE.replace("1073741824", "half"), "line 5 makes no sense"),
     "beyond 64 bits": (WHOLE.replace("1073741824", "99999999999999999999"), "line 5 makes no sense"),
     "no limit": (WHOLE.replace("limit=1073741824", ""), "line 5 makes no sense"),
-    "no UUID": (WHOLE.replace(UUIDS[0], "GPU-0"), "line 5 makes no sense"),
+    "is not the UUID": (WHOLE.replace(UUIDS[0], "GPU-0"), "line 5 makes no sense"),
     "no ledger": (WHOLE.replace("ledger LEDGER\n", ""), "without ledger or workload"),
     "no text": (WHOLE.replace("epoch", "ep\0och"), "it is no text"),
     "too many GPUs": (

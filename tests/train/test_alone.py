@@ -145,7 +145,7 @@ def test_a_dataset_that_shrinks_or_is_empty() -> None:
         (lambda j: j.data((X, Y), global_batch=4, max_micro_batch=0), "at least one record"),
         (lambda j: next(iter(j.epochs(1))), r"prepare\(\) and data\(\) before"),
         (lambda j: j.step(None), "that the loop over the data has just given"),
-        (lambda j: j.evaluation((X, Y), lambda m, b: {}, every=0), "every so many steps"),
+        (lambda j: j.evaluation((X, Y), lambda m, b: {}, every=0), "every and batch must be at least 1"),
         (lambda j: j.prepare(nn.Linear(1, 1), None, scheduler_per="year"), "'step' or 'epoch'"),
     ],
 )

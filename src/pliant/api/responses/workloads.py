@@ -63,6 +63,8 @@ _POD_STATUS = {
 def status_of(view: WorkloadView, now: int) -> str:
     """The word of the first command line for where a workload stands."""
     workload = view.workload
+    if workload.phase is Phase.FAILED and workload.cancelled_by:
+        return "Cancelled"
     if workload.phase is Phase.UPDATING:
         phases = {task.phase for task in view.tasks}
         if TaskPhase.STOPPING in phases:
