@@ -188,7 +188,7 @@ def test_no_room_or_right_to_write(stage: Stage) -> None:
         (Grant(UUIDS[0], -5), "must be above 0"),
         (Grant(UUIDS[0], 2 * GIB), "has 1073741824 to share"),
         (Grant(UUIDS[1], GIB), "no such GPU"),
-        (Grant("gpu0", GIB), "no UUID"),
+        (Grant("gpu0", GIB), "is not the UUID"),
         (Grant(UUIDS[0], GIB, request=2 * GIB), "request"),
         (Grant(UUIDS[0], GIB, weight=0), "weight"),
         (Grant(UUIDS[0], GIB, slice_us=5), "turn"),
