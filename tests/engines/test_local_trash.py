@@ -2,10 +2,14 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Barrier
 
 import pytest
 
+from pliant.engines.local.layout import Layout
+from pliant.engines.local.trash import Trash
 from tests.engines.contract import A, B, workload
 from tests.engines.local_rig import LocalRig
 
@@ -112,3 +116,21 @@ def test_what_others_put_there_is_passed_over(rig):
     (rig.state / "trash" / "torn" / "trash.json").write_text(json.dumps([]))
     assert rig.engine.trash() == [] and rig.engine.sweep(rig.now, 1001) == []
     assert sorted(os.listdir(rig.state / "trash")) == ["mine", "torn"]
+
+
+def test_tasks_that_start_at_once_do_not_take_the_link_from_each_other(tmp_path):
+    layout = Layout(tmp_path)
+    trash, row = Trash(layout), job(A)
+    layout.checkpoint_folder(row.id).mkdir(parents=True)
+    together = Barrier(8)
+
+    def link(_):
+        together.wait()
+        for _ in range(50):
+            trash.link(row, "team-a")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(link, range(8)))
+    folder = layout.jobs / "team-a"
+    assert [path.name for path in folder.iterdir()] == ["t"]
+    assert (folder / "t").resolve() == layout.checkpoint_folder(row.id).resolve()

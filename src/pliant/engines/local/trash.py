@@ -8,6 +8,7 @@
 
 import logging
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -106,14 +107,16 @@ class Trash:
         return gone
 
     def link(self, workload: Workload, project: str) -> None:
-        """Give its job folder a name that people can type. Raises OSError."""
+        """Give its job folder a name that people can type. Its tasks start at once and each asks for this.
+
+        Raises OSError.
+        """
         target = self._layout.checkpoint_folder(workload.id)
         link = self._layout.jobs / project / workload.name
         link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if link.exists() and not link.is_symlink():  # files that were brought back have the name
             link = link.with_name(self._place(workload).name)
-        fresh = link.with_name(f".{workload.id}")
-        fresh.unlink(missing_ok=True)
+        fresh = link.with_name(f".{workload.id}-{secrets.token_hex(8)}")  # another task's is not touched
         fresh.symlink_to(os.path.relpath(target, link.parent))
         fresh.replace(link)
 
