@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 _STATUS = {"ContainerCreating": "starting", "Terminating": "stopping", "Error": "waiting for a retry"}
-"""Words of the status column that mean nothing to who never saw a container."""
+"""Status words of containers, and what `run` says instead."""
 
 
 class Follower:

@@ -104,4 +104,4 @@ def _tell(name: str, outcome: Outcome | None, wanted: str) -> int:
 
 
 DELETED = 143
-"""Of a job that was deleted, whatever it returned."""
+"""Exit code for a job of which no record is left."""
