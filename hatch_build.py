@@ -27,6 +27,7 @@ LIBRARY = ["-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-Bsymbolic", "-Wl,-z,
 DEVICES = "src/pliant/devices/bin"
 _SLOW = "tasks will run under the slower `python -S -E` supervisor"
 _OPEN = "shares of a GPU will not be enforced"
+_ALONE = "jobs cannot run as their users: no shared box"
 _BARE = "simulated GPUs will have no driver that programs can use"
 
 
@@ -41,8 +42,15 @@ class Part(NamedTuple):
 
 SHIM = ("entry", "lookup", "sys", "config", "ledger", "table", "memory", "pools", "blocks", "views", "launch")
 SHIM += ("gate", "lease")
+WARDEN = ("main", "config", "account", "group", "wall", "folders", "launch")
 PARTS = (
     Part("src/pliant/engines/local/bin/pliant-supervise", ("native/supervise.c",), (("-static",), ()), _SLOW),
+    Part(
+        "src/pliant/engines/local/bin/pliant-warden",
+        tuple(f"native/warden/{name}.c" for name in WARDEN),
+        ((),),  # not static: it asks the machine's name service
+        _ALONE,
+    ),
     Part(
         f"{DEVICES}/sim/libcuda.so.1",
         tuple(f"native/sim/{name}.c" for name in ("card", "clock", "device", "memory", "work", "table")),

@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #include "confine.h"
+#include "task.h"
 
 #ifndef TIOCGPTPEER /* headers before Linux 4.13 */
 #define TIOCGPTPEER _IO('T', 0x41)
@@ -46,6 +47,7 @@ enum {
     DRAIN_BYTES = 1 << 20, /* the most a pipe holds: after the last writer's death nothing more can come */
     EXIT_LOST = 1,         /* our own exit codes: exit.json could not be written, nothing was started */
     EXIT_REFUSED = 2,
+    KEPT = 7, /* descriptors that we hold from the start */
     NR_PIDFD_SEND_SIGNAL = 424, /* system calls that older headers lack; the same number on every architecture */
     NR_PIDFD_OPEN = 434,
     NR_CLOSE_RANGE = 436,
@@ -58,6 +60,7 @@ static struct {
     int lock_fd, ready_fd, log_keep;
     int64_t grace_ms, log_max;
     bool tty, with_stdin;
+    const char *child; /* a task that the warden has forked for us: its pid and four descriptors */
     char **argv;
 } opt = {.dir = "", .cwd = "", .lock_fd = -1, .ready_fd = -1, .log_keep = 3, .grace_ms = 30000, .log_max = 16777216};
 
@@ -82,6 +85,7 @@ static struct {
 } task;
 
 static int dir_fd = -1, signal_fd = -1, exec_fd = -1, out_fd = -1, slave_fd = -1, stdin_fd = -1, record_fd = -1;
+static int go_fd = -1; /* of a task that waits for us: it begins when it reads a byte */
 static bool out_ended, lock_written, record_renamed;
 
 static int64_t clock_ms(clockid_t which) {
@@ -432,12 +436,6 @@ static bool record_write(void) {
 
 /* ---- the task ------------------------------------------------------------------------------------------------ */
 
-struct exec_error {
-    int err;
-    bool folder;   /* it was the working directory that failed */
-    char what[32]; /* else, if not empty, what the task was to be given first */
-};
-
 static _Noreturn void task_exec(int error_fd, int in, int out) {
     sigset_t none;
     struct exec_error e = {.err = 0};
@@ -463,6 +461,13 @@ static _Noreturn void task_exec(int error_fd, int in, int out) {
 /* 0 or an errno; `what` then names the step that failed. */
 static int task_start(const char **what) {
     int error_pipe[2], out_pipe[2] = {-1, -1}, in = 0, unlock = 0;
+    if (opt.child) {
+        *what = "stdin";
+        if (opt.with_stdin && opt.tty && (stdin_fd = openat(dir_fd, "stdin", O_RDWR | O_CLOEXEC | O_NONBLOCK)) < 0)
+            return errno;
+        *what = "the waiting task";
+        return write(go_fd, "", 1) == 1 && close(go_fd) == 0 ? 0 : errno;
+    }
     *what = "pipe";
     if (pipe2(error_pipe, O_CLOEXEC) < 0) return errno;
     exec_fd = error_pipe[0];
@@ -505,7 +510,7 @@ static void exec_result(void) {
     close(exec_fd);
     exec_fd = -1;
     if (n == (ssize_t)sizeof e) {
-        if (*e.what) start_failed(e.what, opt.read_only, e.err);
+        if (*e.what) start_failed(e.what, opt.read_only ? opt.read_only : "", e.err);
         else start_failed(e.folder ? "cwd" : "exec", e.folder ? opt.cwd : opt.argv[0], e.err);
     } else {
         char pid[16];
@@ -642,8 +647,9 @@ static int64_t number(const char *name, const char *text, int64_t low, int64_t h
 
 static void parse(char **argv) {
     static const char *const names[] = {"--dir", "--lock-fd", "--ready-fd", "--grace-ms", "--log-max", "--log-keep",
-                                        "--cwd", "--read-only", "--tty",    "--stdin"};
-    enum { DIR_, LOCK_FD, READY_FD, GRACE_MS, LOG_MAX, LOG_KEEP, CWD, READ_ONLY, TTY, STDIN, OPTIONS };
+                                        "--cwd", "--read-only", "--tty",    "--stdin",    "--child",   "--attempt"};
+    enum { DIR_, LOCK_FD, READY_FD, GRACE_MS, LOG_MAX, LOG_KEEP, CWD, READ_ONLY, TTY, STDIN, CHILD, ATTEMPT, OPTIONS };
+    opt.attempt = getenv("PLIANT_ATTEMPT");
     for (argv++; *argv && !strncmp(*argv, "--", 2); argv++) {
         if (!strcmp(*argv, "--")) {
             argv++;
@@ -660,6 +666,8 @@ static void parse(char **argv) {
         case DIR_: opt.dir = value; break;
         case CWD: opt.cwd = value; break;
         case READ_ONLY: opt.read_only = value; break;
+        case CHILD: opt.child = value; break;
+        case ATTEMPT: opt.attempt = value; break;
         case TTY: opt.tty = true; break;
         case STDIN: opt.with_stdin = true; break;
         case LOCK_FD: opt.lock_fd = (int)number(names[i], value, 0, INT_MAX); break;
@@ -670,19 +678,18 @@ static void parse(char **argv) {
         }
     }
     opt.argv = argv;
-    opt.attempt = getenv("PLIANT_ATTEMPT");
     if (!*opt.dir || opt.lock_fd < 0 || !*argv) refuse("--dir, --lock-fd and a command are needed");
     if (!opt.attempt || !*opt.attempt || strlen(opt.attempt) > NAME_BYTES)
         refuse("PLIANT_ATTEMPT must be 1 to %d bytes long: by it the task's processes are found", NAME_BYTES);
 }
 
-/* What the starter had open stays with the starter: we may outlive it by weeks. Ours move to 3, 4 and 5. */
-static void keep_only(int *const ours[3]) {
-    enum { FIRST = 3, END = 6 };
+/* What the starter had open stays with the starter: we may outlive it by weeks. Ours move to 3 and up. */
+static void keep_only(int *const ours[KEPT]) {
+    enum { FIRST = 3, END = FIRST + KEPT };
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; fd < FIRST; fd++)
         if (null < 0 || dup2(null, fd) < 0) refuse("/dev/null: %s", strerror(errno));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < KEPT; i++)
         if (*ours[i] >= 0) dup3(*ours[i], FIRST + i, O_CLOEXEC), *ours[i] = FIRST + i;
         else close(FIRST + i);
     if (syscall(NR_CLOSE_RANGE, END, ~0U, 0) == 0) return;
@@ -690,6 +697,18 @@ static void keep_only(int *const ours[3]) {
     for (struct dirent *e; fds && (e = readdir(fds));)
         if (atoi(e->d_name) >= END && atoi(e->d_name) != dirfd(fds)) close(atoi(e->d_name));
     if (fds) closedir(fds);
+}
+
+/* The warden has forked the task, as another user, and given us its descriptors; nobody may look into us. */
+static void take_child(void) {
+    int pid, fd[4], *const ours[] = {&out_fd, &exec_fd, &go_fd, &slave_fd};
+    if (sscanf(opt.child, "%d,%d,%d,%d,%d", &pid, &fd[0], &fd[1], &fd[2], &fd[3]) != 5 || pid < 2)
+        refuse("--child: %.64s is not a pid and four descriptors", opt.child);
+    for (int i = 0; i < 4; i++) *ours[i] = fd[i] < 0 ? -1 : fcntl(fd[i], F_DUPFD_CLOEXEC, 3 + KEPT);
+    if (out_fd < 0 || exec_fd < 0 || go_fd < 0 || fcntl(out_fd, F_SETFL, O_NONBLOCK | (opt.tty ? O_RDWR : O_RDONLY)) < 0)
+        refuse("--child: %s", strerror(errno));
+    task.pid = pid;
+    prctl(PR_SET_DUMPABLE, 0);
 }
 
 static void check_lock(void) {
@@ -720,11 +739,12 @@ int main(int argc, char **argv) {
     int dir = open(opt.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0) refuse("--dir %.*s: %s", NAME_BYTES, opt.dir, strerror(errno));
     /* Above where they will end up, so that none overwrites another. */
-    dir_fd = fcntl(dir, F_DUPFD_CLOEXEC, 6);
-    opt.lock_fd = fcntl(opt.lock_fd, F_DUPFD_CLOEXEC, 6);
-    opt.ready_fd = fcntl(opt.ready_fd, F_DUPFD_CLOEXEC, 6); /* a bad number: nobody to answer to */
+    dir_fd = fcntl(dir, F_DUPFD_CLOEXEC, 3 + KEPT);
+    opt.lock_fd = fcntl(opt.lock_fd, F_DUPFD_CLOEXEC, 3 + KEPT);
+    opt.ready_fd = fcntl(opt.ready_fd, F_DUPFD_CLOEXEC, 3 + KEPT); /* a bad number: nobody to answer to */
+    if (opt.child) take_child();
     check_lock();
-    keep_only((int *[]){&opt.lock_fd, &opt.ready_fd, &dir_fd});
+    keep_only((int *[KEPT]){&opt.lock_fd, &opt.ready_fd, &dir_fd, &out_fd, &exec_fd, &go_fd, &slave_fd});
 
     prctl(PR_SET_NAME, "pliant-superv");
     signal_fd = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -1,6 +1,6 @@
 """Composition root: builds the server out of its parts, runs it, and takes it down again.
 
-`python -m pliant.app serve --state DIR [--simulate SPEC]... [--port N] [--take-over]`
+`python -m pliant.app serve --state DIR [--simulate SPEC]... [--port N] [--take-over] [--unknown WHAT]`
 """
 
 import argparse
@@ -12,12 +12,13 @@ import resource
 import signal
 import socket
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import uvicorn
 
@@ -27,16 +28,19 @@ from pliant.compiled import COMPILED, CORE  # before all that imports the core
 # isort: split
 from pliant.api.app import ServerInfo, create_app
 from pliant.api.auth import attempt_token
+from pliant.api.forward import Doubt
+from pliant.api.listeners import BACKLOG, Offer, PortTaken, open_port
 from pliant.api.peer import PeerProtocol, listen
 from pliant.control.clock import SteadyClock
 from pliant.control.decider.child import ChildDecider
-from pliant.control.errors import Refused
 from pliant.control.fractions import Finding
+from pliant.control.halts import Halts
+from pliant.control.housekeeping import keep_house
+from pliant.control.lease import LEASE, Renewal
 from pliant.control.loop import Loop
-from pliant.control.ports import Devices, Saved, StaleEpoch, Store
+from pliant.control.ports import Devices, StaleEpoch, Store
 from pliant.control.service import Service
 from pliant.control.state.draft import Draft
-from pliant.control.submit.variables import Variables
 from pliant.devices.discovery import Found, find_devices
 from pliant.devices.doctor import examine, table
 from pliant.devices.handout import Handout
@@ -45,14 +49,28 @@ from pliant.engines.local.confinement import writable
 from pliant.engines.local.engine import LocalEngine
 from pliant.engines.local.layout import Layout, LayoutError
 from pliant.engines.local.processes import owner_of
+from pliant.engines.local.strangers import end as end_strangers
+from pliant.engines.local.strangers import strangers
 from pliant.engines.local.supervisor import command
 from pliant.model.event import EventKind
 from pliant.model.machine import Cluster
-from pliant.model.workload import Attempt, AttemptId, Workload
-from pliant.store import UNSEALED, StoreBusy, StoreError, open_store, restore
-from pliant.store.archive import check
+from pliant.model.workload import AttemptId
+from pliant.standby import Standby, reached, reap_inherited, reopened
+from pliant.store import UNSEALED, Database, StoreBusy, StoreError, open_store
 from pliant.store.bundle import bundle
 from pliant.store.folder import Held, StateFolder
+from pliant.store.recovery import (
+    ADOPT,
+    END,
+    REFUSE,
+    Unknown,
+    compare,
+    newest,
+    reconcile,
+    remember,
+    restore_backup,
+    seal_old,
+)
 from pliant.store.ring import Ring
 from pliant.store.server_log import ServerLog
 
@@ -61,19 +79,12 @@ log = logging.getLogger("pliant")
 OK, FAILED, USAGE, CONFLICT, TAKEN_OVER, PORT_TAKEN = 0, 1, 2, 5, 9, 10
 """Exit codes; the first four mean the same in the CLI. TAKEN_OVER: it found another server leading."""
 
+STEPPED_BACK = "PLIANT_STEPPED_BACK"
+"""Environment variable: this process led, and goes on as a server that stands by."""
+
 TURN = 0.001
 """Seconds for which a thread that computes keeps the others waiting, where Python's own 0.005 would make the
 event loop wait several times per answer while a cycle decides."""
-
-TIDY_SECONDS = 60
-"""Between two looks at the trash and at how full its disk is."""
-
-KEEP_HISTORY = 30 * 24 * 3600 * 1000
-"""Ms for which history, ended attempts and deleted workloads are kept."""
-
-
-class PortTaken(StoreError):
-    """The port that was asked for is in use, or may not be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,34 +94,10 @@ class Options:
     host: str = "127.0.0.1"
     port: int = 0
     take_over: bool = False
-
-
-class Halts:
-    """Kills or stops this process at a named point: `PLIANT_HALT=recorded:start#2` (the second time there),
-    `...=stop` after a comma for SIGSTOP. For crash tests; does nothing when unset."""
-
-    def __init__(self, text: str) -> None:
-        point, _, how = text.partition(",")
-        self._point, _, count = point.partition("#")
-        self._left = int(count or 1)
-        self._signal = signal.SIGSTOP if how == "stop" else signal.SIGKILL
-
-    def __call__(self, point: str) -> None:
-        if point == self._point:
-            self._left -= 1
-            if self._left == 0:
-                os.kill(os.getpid(), self._signal)
-                time.sleep(0.5)  # a thread that stops its own process may run on for a moment
-
-
-def newest(saved: Saved) -> int:
-    """The latest time that any row names: the clock may not start before it."""
-    times = [0]
-    for workload in saved.of(Workload):
-        times += [workload.created, workload.phase_since]
-    for attempt in saved.of(Attempt):
-        times += [attempt.ordered, attempt.started or 0]
-    return max(times)
+    standby: bool = False
+    database: str | None = None  # of PostgreSQL; None: what the folder says
+    lease: float = LEASE  # seconds
+    unknown: str = REFUSE  # what to do with tasks that live and are not in the store
 
 
 class Server:
@@ -129,29 +116,44 @@ class Server:
         self.folder.prepare()
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each live attempt costs a descriptor
-        listener = self._listen()
+        if self.options.standby:
+            return self._stand_by()
+        listener = open_port(self.options.host, self.options.port, self.folder.port)
         replaced = int(self.folder.record().get("pid", 0)) if self.options.take_over else 0
         self._lock = self.folder.lock(take_over=self.options.take_over)
-        store = open_store(self.folder.database)
+        store = open_store(address := self.folder.adopt(self.options.database))
+        self.folder.choose(address if isinstance(address, str) else None)
         try:
             self._end_writer(store, replaced)
-            return self._serve(listener, store)
+            return self._serve([listener, listen(self.folder.socket)], store)
         finally:
             store.close()
             self.folder.drop_record(os.getpid())
 
-    def _listen(self) -> socket.socket:
-        # asyncio sends without delay only on sockets that are TCP by name; else kept connections wait 40 ms.
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    def _stand_by(self) -> int:
+        """Until it leads, and then until told to stop; the exit code."""
+        if isinstance(self.folder.address, Path):
+            raise StoreError(
+                f"{self.folder.path} keeps its state in a file, which one server uses: "
+                "take it to PostgreSQL with `pliant store move postgresql://USER@HOST/DATABASE`."
+            )
+        reap_inherited()
+        store = reached(self.folder.address, patient=STEPPED_BACK in os.environ)
         try:
-            listener.bind((self.options.host, self.options.port))
-        except OSError as error:
-            raise PortTaken(
-                f"Port {self.options.port} on {self.options.host} cannot be used: {error.strerror}. "
-                "Choose another with --port, or leave it out to get a free one."
-            ) from error
-        return listener
+            won = Standby(self.folder, store, self.options.host, self.options.port, self.options.lease).wait()
+            if won is None:
+                return OK
+            self._lock = won.lock
+            sockets = won.sockets or reopened(self.folder, self.options.host)
+            return self._serve([*sockets, won.own], store, won.epoch)
+        except (StoreError, StaleEpoch) as error:
+            if self._lock < 0:
+                raise
+            log.error("the lead was taken and could not be kept: %s", error)
+            self._step_back()
+        finally:
+            store.close()
+            self.folder.drop_record(os.getpid())
 
     def _end_writer(self, store: Store, replaced: int) -> None:
         """A server that hangs inside a transaction keeps everybody out: when it is replaced, it is ended."""
@@ -165,15 +167,16 @@ class Server:
             )
             os.kill(replaced, signal.SIGKILL)
 
-    def _serve(self, listener: socket.socket, store: Store) -> int:
+    def _serve(self, sockets: Sequence[socket.socket], store: Database, epoch: int | None = None) -> int:
+        """Lead until told to stop. The first of the sockets is that of the URL."""
         options = self.options
-        self.url = f"http://{options.host}:{listener.getsockname()[1]}"
-        token = self.folder.secret("token")
-        secret = self.folder.secret("secret").encode()
-        saved = store.load()
+        self.url = f"http://{options.host}:{sockets[0].getsockname()[1]}"
+        token, secret = self.folder.secret("token"), self.folder.secret("secret").encode()
+        layout = Layout(options.state)
+        look, end = partial(strangers, layout), partial(end_strangers, layout)
+        saved = reconcile(store, look, end, options.unknown, above=layout.epoch(), now=self.began)
         cluster = saved.cluster or Cluster(str(uuid.uuid4()), created=self.began, version=__version__)
         specs = options.simulate or tuple(json.loads(saved.settings.get("simulate", "[]")))
-        layout = Layout(options.state)
         found = find_devices(specs, cluster.uuid, lambda pid: owner_of(layout, pid) is not None)
         halts = Halts(os.environ.get("PLIANT_HALT", ""))
         clock = SteadyClock(newest(saved))
@@ -193,14 +196,20 @@ class Server:
             halt=halts,
             occupants=shares.on_cards,
             fractions=shares,
+            rows=lambda start: remember(start, self.loop.world, cluster.uuid),
         )
         engines = {engine.name: engine}
         ring = Ring(options.state / "replay")
-        self._seal_old(engine, saved)
+        seal_old(engine, saved)
         self.loop = Loop(
             store, engines, clock, decider=ChildDecider(), recorder=ring, halt=halts, fatal=self._fatal
         )
-        self.loop.open()
+        self.loop.open(epoch)
+        renewal: Renewal | None = None
+        if self._shared:
+            renewal = Renewal(store, self.loop.state.epoch, options.lease, self._fatal)
+            self.loop.store_trouble = lambda: renewal.trouble
+            renewal.start()
         self.loop.start()
         service = Service(self.loop, engines)
         service.bootstrap()
@@ -213,12 +222,13 @@ class Server:
             secret=secret,
             server=self._info(found),
             shutdown=self._shutdown,
+            hosts=frozenset({socket.gethostname().lower(), socket.gethostname().partition(".")[0].lower()}),
             backup=store.backup,
             bundle=lambda: bundle(self.loop, store, self.folder.log),
             closing=lambda: self._uvicorn.should_exit,
         )
         config = uvicorn.Config(
-            app,
+            Doubt(app, lambda: renewal.doubtful) if renewal is not None else app,
             http=PeerProtocol,
             log_config=None,
             access_log=False,
@@ -226,20 +236,27 @@ class Server:
             timeout_graceful_shutdown=3,
         )
         self._uvicorn = uvicorn.Server(config)
-        listener.listen(2048)
-        local = listen(self.folder.socket)
-        local.listen(2048)
+        for listener in sockets:
+            listener.listen(BACKLOG)
+        offer = Offer(self.folder.listeners, sockets[:2]) if self._shared else None
         self._write_record(found)
-        threading.Thread(target=self._prune, args=(store,), name="pliant-prune", daemon=True).start()
-        threading.Thread(target=self._tidy, args=(service,), name="pliant-trash", daemon=True).start()
+        keep_house(service, store)
         gc.collect()
         gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
-        self._uvicorn.run(sockets=[listener, local])
+        self._uvicorn.run(sockets=[*sockets])
         if self._stop_tasks:
             self._drain()
+        if renewal is not None and offer is not None:
+            renewal.close()
+            offer.close()
         self.loop.close()
         engine.close()
         return OK
+
+    @property
+    def _shared(self) -> bool:
+        """True if a second server may use the same store."""
+        return not isinstance(self.folder.address, Path)
 
     def _tell(self, attempt: AttemptId, text: str) -> None:
         """Into a workload's history: what the node noticed about one of its tasks."""
@@ -260,11 +277,13 @@ class Server:
             state=str(self.options.state),
             epoch=self.loop.state.epoch,
             simulated=found.devices.simulated,
+            standby=lambda: self.folder.standby().get("url"),
             notice=found.notice,
             findings=lambda: findings(self.options.state, found.devices),
         )
 
     def _write_record(self, found: Found) -> None:
+        self.folder.write("port", f"{self.url.rpartition(':')[2]}\n", mode=0o600)
         self.folder.write_record(
             {
                 "url": self.url,
@@ -277,6 +296,7 @@ class Server:
                 "notice": found.notice,
                 "simulate": list(self.options.simulate),
                 "port": self.options.port,
+                "lease": self.options.lease,
             }
         )
 
@@ -292,35 +312,10 @@ class Server:
 
         self.loop.call(run)
 
-    @staticmethod
-    def _seal_old(engine: LocalEngine, saved: Saved) -> None:
-        """Values that an older release kept in its rows; the migration has taken them out of there."""
-        for workload, launches in json.loads(saved.settings.get(UNSEALED) or "{}").items():
-            if not engine.sealed(workload):
-                engine.seal(
-                    workload, {group: Variables(tuple(env.items())) for group, env in launches.items()}
-                )
-
-    def _prune(self, store: Store) -> None:
-        """Forget what is too old, once a day."""
-        while True:
-            try:
-                store.prune(self.loop.clock.now() - KEEP_HISTORY)
-            except StoreError as error:
-                log.error("old history could not be pruned: %s", error)
-            time.sleep(24 * 3600)
-
-    def _tidy(self, service: Service) -> None:
-        """Remove files of deleted workloads that were kept for long enough."""
-        while True:
-            try:
-                service.files.tidy()
-            except (OSError, Refused) as error:
-                log.error("the trash could not be tidied: %s", error)
-            time.sleep(TIDY_SECONDS)
-
     def _shutdown(self, stop_tasks: bool) -> None:
-        """Asked for by a client: answer first, then end."""
+        """Asked for by a client: answer first, then end. A server that stands by ends before."""
+        if pid := int(self.folder.standby().get("pid", 0)):
+            os.kill(pid, signal.SIGTERM)
         self._stop_tasks = stop_tasks
         self._uvicorn.should_exit = True
 
@@ -332,9 +327,19 @@ class Server:
 
     def _fatal(self, error: BaseException) -> None:
         """The loop cannot go on, so neither can the server: leave at once and let the jobs run."""
+        if self._shared and isinstance(error, StaleEpoch):
+            log.error("%s: this server steps back", error)
+            self._step_back()
         sys.stderr.write(f"pliant: {error!r}: this server ends; its jobs go on running\n")
         sys.stderr.flush()
         os._exit(TAKEN_OVER if isinstance(error, StaleEpoch) else FAILED)
+
+    def _step_back(self) -> NoReturn:
+        """Become a server that stands by, as the same process: all that it held and knew goes."""
+        environment = {key: value for key, value in os.environ.items() if key != "PLIANT_HALT"}
+        words = [sys.executable, "-m", "pliant.app", "serve", "--standby", "--lease", str(self.options.lease)]
+        words += ["--state", str(self.options.state), "--host", self.options.host]
+        os.execve(words[0], words, environment | {STEPPED_BACK: "1"})
 
 
 def findings(state: Path, devices: Devices) -> list[Finding]:
@@ -344,23 +349,12 @@ def findings(state: Path, devices: Devices) -> list[Finding]:
     return [core, *examine(devices, Place(state), notice, writable(program))]
 
 
-def restore_backup(folder: StateFolder, source: Path) -> int:
-    """Put a backup in the place of what no server uses now."""
-    folder.prepare()
-    lock = folder.lock(take_over=False)
-    try:
-        restore(source, folder.database, overwrite=True)
-    finally:
-        os.close(lock)
-    return OK
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="pliant.app")
     verbs = parser.add_subparsers(dest="verb", required=True)
     back = verbs.add_parser("restore")
     back.add_argument("--state", type=Path, required=True)
-    back.add_argument("--check", action="store_true", help="only see whether it could be restored")
+    back.add_argument("--check", action="store_true", help="restore nothing; tell what runs")
     back.add_argument("file", type=Path)
     serve = verbs.add_parser("serve")
     serve.add_argument("--state", type=Path, required=True)
@@ -368,6 +362,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     serve.add_argument("--host", default="127.0.0.1")
     serve.add_argument("--port", type=int, default=0)
     serve.add_argument("--take-over", action="store_true")
+    serve.add_argument("--standby", action="store_true")
+    serve.add_argument("--database")
+    serve.add_argument("--lease", type=float, default=LEASE)
+    serve.add_argument("--unknown", choices=(REFUSE, ADOPT, END), default=REFUSE)
     look = verbs.add_parser("doctor")
     look.add_argument("--state", type=Path, required=True)
     given = parser.parse_args(argv)
@@ -375,24 +373,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = find_devices((), "", lambda pid: True)
         print(json.dumps(table(findings(given.state.absolute(), found.devices))))
         return OK
+    folder = StateFolder(given.state.absolute())
+    stands_by = given.verb == "serve" and given.standby and STEPPED_BACK not in os.environ
     logging.basicConfig(
-        handlers=[ServerLog(StateFolder(given.state.absolute()).log)],
+        handlers=[ServerLog(folder.standby_log if stands_by else folder.log)],
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     try:
         if given.verb == "restore" and given.check:
-            check(given.file)
+            print(json.dumps(compare(given.file, partial(strangers, Layout(given.state)))))
             return OK
         if given.verb == "restore":
-            return restore_backup(StateFolder(given.state.absolute()), given.file)
-        options = Options(
-            given.state.absolute(), tuple(given.simulate), given.host, given.port, given.take_over
-        )
+            restore_backup(folder, given.file)
+            return OK
+        more = (given.take_over, given.standby, given.database, given.lease, given.unknown)
+        options = Options(given.state.absolute(), tuple(given.simulate), given.host, given.port, *more)
         return Server(options).run()
     except (Held, StoreError, LayoutError, ValueError) as error:
         sys.stderr.write(f"pliant: {error}\n")
-        return CONFLICT if isinstance(error, Held) else PORT_TAKEN if isinstance(error, PortTaken) else FAILED
+        known: dict[type, int] = {Held: CONFLICT, Unknown: CONFLICT, PortTaken: PORT_TAKEN}
+        return known.get(type(error), FAILED)
 
 
 if __name__ == "__main__":

@@ -170,6 +170,7 @@ class Stage:
         )
         return create_app(
             self.service,
+            hosts=frozenset({"testserver"}),
             token=TOKEN,
             secret=SECRET,
             server=server,

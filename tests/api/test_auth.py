@@ -10,6 +10,7 @@ from joserfc.jwk import OctKey
 
 from pliant.api.auth import LIFE, REFRESH_LIFE, Authority, attempt_token
 from pliant.api.errors import Unauthorized
+from pliant.api.tokens import ACCESS
 from tests.api.conftest import Api
 from tests.api.stage import SECRET, TOKEN
 
@@ -108,6 +109,70 @@ def test_a_token_by_form(stranger: TestClient) -> None:
     assert stranger.get("/api/v1/whoami", headers=bearer(issued["access_token"])).status_code == 200
 
 
+REALM = "/auth/realms/acme/protocol/openid-connect/token"
+ANNA = {"grantType": "client_credentials", "clientID": "anna", "clientSecret": TOKEN}
+ANNA_BY_FORM = {"grant_type": "client_credentials", "client_id": "anna", "client_secret": TOKEN}
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("/api/v1/token", {"json": {"grantType": "app_token", "AppId": "anna", "AppSecret": TOKEN}}),
+        ("/api/v1/token", {"json": {name.upper(): value for name, value in ANNA.items()}}),
+        ("/api/v1/token", {"data": ANNA}),
+        ("/api/v1/token", {"content": f'{{"grantType":"app_token","AppId":"anna","AppSecret":"{TOKEN}"}}'}),
+        ("/api/v2/token", {"json": {"grant_type": "password", "username": "anna", "password": TOKEN}}),
+        (REALM, {"data": ANNA_BY_FORM}),
+        (REALM, {"data": {**ANNA_BY_FORM, "scope": "openid"}}),
+    ],
+)
+def test_tokens_in_every_spelling_that_is_typed(stranger: TestClient, path: str, sent: dict) -> None:
+    answer = stranger.post(path, **sent)
+    assert answer.status_code == 200, answer.text
+    issued = answer.json()
+    access = issued.get("accessToken") or issued["access_token"]
+    assert stranger.get("/api/v1/whoami", headers=bearer(access)).json()["id"] == "anna"
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        ({"json": {"grantType": "password", "usrname": "anna", "password": TOKEN}}, "usrname"),
+        ({"json": {"grantType": "password", "username": 7, "password": TOKEN}}, "username"),
+        ({"json": {"grantType": "password", "username": {"a": 1}, "password": TOKEN}}, "username"),
+        ({"json": {"grantType": "app_token", "appId": "a", "AppID": "b", "appSecret": TOKEN}}, "appID"),
+        ({"json": {"grantType": "exchange_token"}}, "grantType"),
+        ({"data": {"grant_type": "password", "username": "a\0b", "password": TOKEN}}, "username"),
+    ],
+)
+def test_a_refused_token_names_the_field(stranger: TestClient, sent: dict, field: str) -> None:
+    answer = stranger.post("/api/v1/token", **sent)
+    assert answer.status_code == 400, answer.text
+    assert [entry["field"] for entry in answer.json()["fields"]] == [field]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b'{"grantType": "\\ud800"}', b'{"\\udfff": "x"}', b"{" * 100_000, b'{"a":' * 100_000, b"{}", b""],
+    ids=["half a value", "half a name", "deep lists", "deep objects", "nothing in it", "nothing"],
+)
+def test_what_is_no_token_request(stranger: TestClient, raw: bytes) -> None:
+    for path in ("/api/v1/token", "/api/v2/token", REALM):
+        assert stranger.post(path, content=raw).status_code == 400
+
+
+def test_the_reference_page_is_open_and_has_every_operation(stranger: TestClient) -> None:
+    page = stranger.get("/api/docs")
+    assert page.status_code == 200
+    assert page.headers["content-type"].startswith("text/html")
+    assert "<script" not in page.text and "http://" not in page.text and "https://" not in page.text
+    described = stranger.app.openapi()
+    for path, item in described["paths"].items():
+        for method, operation in item.items():
+            assert f"{method.upper()} {path}" in page.text
+            assert f"operation/{operation['operationId']}" in page.text
+
+
 @pytest.mark.parametrize(
     ("path", "sent", "status"),
     [
@@ -127,16 +192,20 @@ def test_refused_grants(stranger: TestClient, path: str, sent: dict, status: int
 
 def test_tokens_expire_and_cannot_be_forged() -> None:
     authority = Authority(TOKEN, SECRET)
-    key = authority._key
+    key = authority.signer._key(SECRET)[1]
     now = int(time.time())
-    claims = {"iss": "pliant", "sub": "anna", "use": "access", "iat": now, "exp": now + 60}
+    claims = {"iss": "pliant", "aud": ACCESS, "sub": "vouched:anna", "iat": now, "exp": now + 60}
     assert authority.who(f"Bearer {jwt.encode({'alg': 'HS256'}, claims, key)}").user == "anna"
     with pytest.raises(Unauthorized, match="expired"):
         authority.who(f"Bearer {jwt.encode({'alg': 'HS256'}, claims | {'exp': now - 600}, key)}")
-    for wrong in (claims | {"iss": "other"}, {k: v for k, v in claims.items() if k != "exp"}):
+    for wrong in (
+        claims | {"iss": "other"},
+        claims | {"aud": "other"},
+        {k: v for k, v in claims.items() if k != "exp"},
+    ):
         with pytest.raises(Unauthorized):
             authority.who(f"Bearer {jwt.encode({'alg': 'HS256'}, wrong, key)}")
-    for other in (OctKey.import_key(SECRET), Authority(TOKEN, b"x" * 32)._key):
+    for other in (OctKey.import_key(SECRET), Authority(TOKEN, b"x" * 32).signer._key(b"x" * 32)[1]):
         with pytest.raises(Unauthorized):
             authority.who(f"Bearer {jwt.encode({'alg': 'HS256'}, claims, other)}")
 
@@ -145,10 +214,10 @@ def test_an_issued_token_lives_as_long_as_it_says(monkeypatch: pytest.MonkeyPatc
     authority = Authority(TOKEN, SECRET)
     start = int(time.time())
     issued = authority.issue("anna")
-    assert issued.life == LIFE == 24 * 3600
+    assert issued.life == LIFE == 3600
 
     def after(seconds: int) -> None:
-        monkeypatch.setattr("pliant.api.auth.time.time", lambda: start + seconds)
+        monkeypatch.setattr("pliant.api.tokens.time.time", lambda: start + seconds)
 
     after(LIFE - 60)
     assert authority.who(f"Bearer {issued.access}").user == "anna"

@@ -47,8 +47,8 @@ def said(found: Problem) -> str:
         (
             {"spec": {"preemptibility": "maybe"}},
             snapshot(
-                "400 bad-request: spec.preemptibility must be 'preemptible' or 'non-preemptible', "
-                "not 'maybe'."
+                "400 bad-request: spec.preemptibility must be 'preemptible', 'semi-preemptible' or "
+                "'non-preemptible', not 'maybe'."
             ),
         ),
         (
@@ -117,7 +117,7 @@ def test_parameters(quiet: Api) -> None:
 
 def test_routes_that_do_not_exist(quiet: Api) -> None:
     assert said(problem(quiet, "GET", "/api/v1/workload")) == snapshot(
-        "404 not-found: There is no route /api/v1/workload. See /openapi.json for all routes."
+        "404 not-found: There is no route /api/v1/workload. See /api/docs for all routes."
     )
     assert said(problem(quiet, "PUT", "/api/v1/whoami")) == snapshot(
         "405 method-not-allowed: PUT /api/v1/whoami is not possible. Use GET."
@@ -166,3 +166,24 @@ def test_an_unexpected_error_is_logged_once(
     assert problem(api, "GET", "/api/v1/workloads", params={"deleted": True}).status == 500
     assert [record.message for record in caplog.records] == ["GET /api/v1/workloads failed"]
     assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/healthz"),
+        ("GET", "/api/docs"),
+        ("GET", "/api/v1/workloads"),
+        ("GET", "/api/v1/nothing"),
+        ("POST", TRAININGS),
+        ("OPTIONS", "/api/v1/workloads"),
+    ],
+)
+def test_no_page_of_another_origin_may_read_or_frame_an_answer(quiet: Api, method: str, path: str) -> None:
+    other = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
+    answer = quiet.http.request(method, path, headers=other)
+    assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert "cache-control" in answer.headers

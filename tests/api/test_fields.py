@@ -8,10 +8,10 @@ import pytest
 
 from pliant.api.requests.fields import OF_LAUNCH, OF_WORKLOAD, Field
 from pliant.model.workload import Launch, Workload
-from pliant.wire.limits import Range
+from pliant.wire.limits import Range, Unused
 from pliant.wire.submission import Spec
 from tests.api.conftest import Api
-from tests.api.stage import IMAGE
+from tests.api.stage import IMAGE, until
 
 SHAPED = {
     "image": "",
@@ -22,6 +22,10 @@ SHAPED = {
     "environmentVariables": "names in the row, values with the engine",
     "capturedEnvironment": "the same",
     "compute": "amounts, which become whole numbers",
+    "beginAt": "an instant",
+    "dependencies": "names, which become ids",
+    "dependencyAny": "of those",
+    "array": "several workloads",
     "elastic": "groups",
     "completions": "groups",
     "parallelism": "groups",
@@ -45,7 +49,8 @@ SHAPED = {
 
 def test_every_field_has_its_place_and_only_one() -> None:
     kept = [field.key for field in (*OF_LAUNCH, *OF_WORKLOAD)]
-    assert sorted([*kept, *SHAPED]) == sorted(get_type_hints(Spec))
+    hints = get_type_hints(Spec, include_extras=True)
+    assert sorted([*kept, *SHAPED]) == sorted(key for key, hint in hints.items() if hint != Unused)
 
 
 @pytest.mark.parametrize(("row", "kept"), [(Launch, OF_LAUNCH), (Workload, OF_WORKLOAD)])
@@ -72,4 +77,6 @@ def test_it_comes_back_as_it_was_sent(quiet: Api, field: Field) -> None:
     assert made["spec"][field.key] == sent
     identity = made["workloadId"]
     assert quiet.get(f"/api/v1/workloads/trainings/{identity}")["spec"][field.key] == sent
+    quiet.call("POST", f"/api/v1/workloads/{identity}/cancel?now=true")  # a grace period may be a minute
     quiet.call("DELETE", f"/api/v1/workloads/{identity}", 202)
+    until(lambda: quiet.get("/api/v1/workloads/count") == {"count": 0})

@@ -50,6 +50,7 @@ def test_a_project_as_its_clients_make_it(api: Api) -> None:
                 "gpu": {"deserved": 1.5, "limit": 2.0, "overQuotaWeight": 3.0},
                 "cpu": {"deserved": 500.0, "limit": None, "overQuotaWeight": None},
                 "memory": {"deserved": 1000.0, "limit": 2000.0, "overQuotaWeight": None, "units": "MB"},
+                "rank": "MediumHigh",
                 "priority": "Medium High",
                 "reclaimMinRuntimeSeconds": None,
                 "preemptMinRuntimeSeconds": None,

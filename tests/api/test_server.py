@@ -96,4 +96,16 @@ def test_nothing_blocks_the_event_loop() -> None:
     routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
     assert len(routes) > 60
     on_the_loop = {route.name for route in routes if inspect.iscoroutinefunction(route.endpoint)}
-    assert on_the_loop == {"healthz", "readyz", "version", "token_by_form", "send", "watch", "allocation"}
+    assert on_the_loop == {
+        "healthz",
+        "readyz",
+        "version",
+        "proof",
+        "token",
+        "token_by_form",
+        "token_of_a_realm",
+        "list_by_post",
+        "send",
+        "watch",
+        "allocation",
+    }

@@ -31,6 +31,17 @@ def refusal(api: Api, spec: dict[str, Any], **top: Any) -> str:
     return f"{answer.status_code} {answer.json()['detail']}"
 
 
+def test_how_much_of_it_others_may_take(api: Api) -> None:
+    assert "always preemptible" in refusal(api, {"background": True, "preemptibility": "non-preemptible"})
+    assert "always preemptible" in refusal(api, {"background": True, "priorityClass": "build"})
+    for said in ("preemptible", "semi-preemptible", "non-preemptible"):
+        spec = {"image": IMAGE, "preemptibility": said, "background": said == "preemptible"}
+        made = post(api, {"name": f"x-{said}", "projectName": "default", "spec": spec})
+        item = api.get(f"/api/v1/workloads/{made['workloadId']}")
+        assert made["spec"]["preemptibility"] == item["preemptibility"] == said
+        assert item["preemptible"] is (said == "preemptible") is item["background"]
+
+
 # -- the bodies of the walk-throughs, as they are printed -------------------------------------------
 
 
@@ -154,6 +165,10 @@ def test_all_fields_arrive(api: Api) -> None:
     )
     assert made["spec"] == snapshot(
         {
+            "beginAt": None,
+            "dependencies": [],
+            "dependencyAny": False,
+            "array": None,
             "image": "ubuntu",
             "command": "python -m 'a b'",
             "args": "--lr 0.1",
@@ -199,6 +214,7 @@ def test_all_fields_arrive(api: Api) -> None:
             "maxRuntimeSeconds": None,
             "elastic": False,
             "elasticDoubling": False,
+            "background": False,
         }
     )
     item = api.item(made["workloadId"])

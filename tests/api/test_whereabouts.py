@@ -248,6 +248,10 @@ def test_groups_and_their_levels(api: Api) -> None:
             " the fields are name, parent, minGroups, topology.",
         ),
         ({"taskGroups": [{"name": "a", "parent": "x"}]}, "a belongs to 'x', which is no level."),
+        (
+            {"taskGroups": [{"name": "a"}], "minGroups": 1, "preemptibility": "semi-preemptible"},
+            "A job with levels of groups cannot be semi-preemptible: it has no one minimum to guarantee.",
+        ),
     ],
 )
 def test_groups_that_are_refused(quiet: Api, spec: Any, message: str) -> None:

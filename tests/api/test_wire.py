@@ -6,12 +6,23 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from pliant.api.app import ROUTERS
-from pliant.api.models import Received, answer_type, unknown
-from pliant.wire import cluster, job, limits, organization, questions, server, submission, trash, workload
+from pliant.api.models import Received, answer_type, without_effect
+from pliant.wire import (
+    access,
+    assets,
+    cluster,
+    job,
+    organization,
+    questions,
+    server,
+    submission,
+    trash,
+    workload,
+)
 from tests.api.conform import conform
 from tests.api.conftest import Api
 
-MODULES = (cluster, job, organization, questions, server, submission, trash, workload)
+MODULES = (access, assets, cluster, job, organization, questions, server, submission, trash, workload)
 TYPES = {
     name: kind
     for module in MODULES
@@ -85,10 +96,11 @@ def test_what_is_out_of_bounds_is_refused(spec: dict[str, Any]) -> None:
         received(submission.Submission, {"spec": spec})
 
 
-def test_exact_types_refuse_what_they_do_not_know_and_others_name_it() -> None:
-    sent = {"colour": "red", "spec": {"assets": {}, "ports": [{"container": 80, "tls": True}]}}
-    found = unknown(submission.Submission, received(submission.Submission, sent))
-    assert sorted(found) == ["colour", "spec.ports[0].tls"], "an empty value says nothing"
-    for kind in limits.EXACT:
-        with pytest.raises(ValidationError):
-            received(kind, {"colour": "red"})
+def test_what_is_not_known_is_refused_and_what_does_nothing_is_named() -> None:
+    ports = [{"container": 80, "toolType": "x"}]
+    sent = {"spec": {"probes": {}, "createHomeDir": True, "ports": ports}}
+    found = without_effect(submission.Submission, received(submission.Submission, sent))
+    assert sorted(found) == ["spec.createHomeDir", "spec.ports[0].toolType"], "an empty value says nothing"
+    for wrong in ({"colour": "red"}, {"spec": {"imge": "x"}}, {"spec": {"ports": [{"tls": True}]}}):
+        with pytest.raises(ValidationError, match="there is no field"):
+            received(submission.Submission, wrong)

@@ -97,7 +97,7 @@ def test_a_failure_between_two_tries(api: Api) -> None:
         {"name": "PLIANT_VIRTUAL_SECONDS", "value": "0"},
         {"name": "PLIANT_VIRTUAL_EXIT", "value": "3"},
     ]
-    identity = api.submit("a", environmentVariables=env)["workloadId"]
+    identity = api.submit("a", environmentVariables=env, backoffLimit=20)["workloadId"]  # it goes on failing
     until(lambda: api.item(identity)["status"] == "Error")
     item = api.item(identity)
     assert (item["phase"], item["reason"]["code"]) == ("Pending", "back-off")
@@ -215,3 +215,17 @@ def test_the_user_of_a_token_is_the_user_of_its_workloads(api: Api) -> None:
     ).json()
     assert api.item(made["workloadId"])["submittedBy"] == "anna"
     assert api.get(f"{WORKLOADS}/{made['workloadId']}/events")["events"][0]["who"] == "anna"
+
+
+def test_many_deletions_are_one_transaction(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [api.submit(f"d{number}", gpus=None)["workloadId"] for number in range(20)]
+    loop, asked = api.stage.loop, []
+    call = loop.call
+    monkeypatch.setattr(loop, "call", lambda run: asked.append(run) or call(run))
+    body = {"ids": [*made, "nobody"], "action": "delete"}
+    said = api.call("POST", "/api/v1/workloads/batch", 200, json=body)
+    assert len(asked) == 1
+    assert said["succeeded"] == made
+    assert [(entry["id"], entry["code"]) for entry in said["failed"]] == [("nobody", 404)]
+    listed = api.get("/api/v1/workloads")["workloads"]
+    assert all(item["desiredPhase"] == "Deleted" for item in listed)

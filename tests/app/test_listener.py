@@ -2,12 +2,11 @@
 
 import asyncio
 import socket
-from pathlib import Path
 
-from pliant.app import Options, Server
+from pliant.api.listeners import open_port
 
 
-def test_answers_on_a_kept_connection_are_not_held_back(tmp_path: Path) -> None:
+def test_answers_on_a_kept_connection_are_not_held_back() -> None:
     """A head and a body are two writes: without TCP_NODELAY the second waits for the client's delayed ACK."""
     found: list[int] = []
 
@@ -23,6 +22,6 @@ def test_answers_on_a_kept_connection_are_not_held_back(tmp_path: Path) -> None:
             writer.close()
             await writer.wait_closed()
 
-    with Server(Options(tmp_path))._listen() as listener:
+    with open_port("127.0.0.1", 0) as listener:
         asyncio.run(connect(listener))
     assert found == [1]

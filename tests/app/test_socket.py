@@ -1,5 +1,6 @@
 """The Unix socket of a state folder: who is at the other end is the kernel's word."""
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -90,6 +91,6 @@ def test_a_server_that_is_gone(path: Path, tmp_path: Path) -> None:
 
 def test_another_user_is_told_whose_server_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     authority = Authority("token", b"secret")
-    assert authority.peer(os.geteuid()).owner
+    assert asyncio.run(authority.peer(os.geteuid())).owner
     with pytest.raises(Unauthorized, match="This server belongs to user"):
-        authority.peer(os.geteuid() + 1)
+        asyncio.run(authority.peer(os.geteuid() + 1))

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from pliant.wire.proof import PATH, key_of, named, proof
 from tests.cli.items import CLUSTER, EVENT, OUTCOME, POD, node, unit
 
 TOKEN = "fake-token"
@@ -29,6 +30,14 @@ class Answer(NamedTuple):
 
 class Chunks(list[bytes]):
     """Pieces of a stream; iterated as it is sent."""
+
+
+def proven(query: dict[str, str], host: str, port: int) -> Answer:
+    """What a server of these two tokens says to a client that has not sent one yet."""
+    token = {named(one): one for one in (TOKEN, "jwt")}.get(query["token"])
+    if token is None:
+        return problem(401, "The token is missing or wrong.", "unauthorized")
+    return Answer(200, {"proof": proof(key_of(token), query["nonce"], host, port)})
 
 
 def problem(status: int, message: str, reason: str, details: str = "") -> Answer:
@@ -110,6 +119,11 @@ class Fake:
                 "POST",
                 "/api/v1/workloads/(?:trainings|workspaces|distributed|inferences)/[^/]+/(?:suspend|resume)",
                 lambda r: Answer(202, {}),
+            ),
+            (
+                "POST",
+                "/api/v1/workloads/batch",
+                lambda r: Answer(body={"id": "b", "succeeded": r.body["ids"], "failed": []}),
             ),
             ("GET", "/api/v1/workloads", self._workloads),
             ("GET", "/api/v1/workloads/([^/]+)", self._workload),
@@ -201,6 +215,9 @@ def serving() -> Iterator[Fake]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             query = parse_qsl(parts.query)
             request = Request(self.command, parts.path, query, json.loads(raw) if as_json else raw, headers)
+            if parts.path.endswith(PATH):
+                self._reply(proven(dict(query), *self.connection.getsockname()[:2]))
+                return
             fake.requests.append(request)
             if fake.break_next:
                 fake.break_next -= 1

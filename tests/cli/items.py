@@ -63,6 +63,8 @@ def workload(name: str, **changed: Any) -> dict[str, Any]:
         "nodes": ["node-1"],
         "nodeType": "",
         "reason": None,
+        "number": 1,
+        "array": None,
         "queuePosition": None,
         "fraction": None,
         "gpuShares": [],
@@ -193,6 +195,7 @@ OUTCOME = {
     "message": "",
     "runningSeconds": 72,
     "gpuHours": 0.02,
+    "maxRssBytes": 650 * 2**20,
 }
 EVENT = {
     "createdAt": "2026-01-01T00:00:00.000Z",

@@ -59,6 +59,7 @@ if __name__ == "__main__":
     elif mode == "fail5":
         print("2026-01-01 INFO starting", file=sys.stderr)
         print(f"pliant: A server already uses {folder}.", file=sys.stderr)
+        print("2026-01-01 INFO what that server logs at this moment", file=sys.stderr)
         sys.exit(5)
     elif mode == "crash":
         raise RuntimeError("out of luck")

@@ -136,3 +136,10 @@ def test_a_directory_that_was_deleted(shell, tmp_path):
     with pytest.raises(click.UsageError, match="the current directory no longer exists"):
         spec()
     os.chdir(tmp_path)
+
+
+def test_none_and_names_are_those_names_only(run, fake, monkeypatch):
+    monkeypatch.setenv("B", "2")
+    assert run("pliant submit a -p team-a --export NONE,A=1,B -- true").code == 0
+    captured = fake.last.body["spec"]["capturedEnvironment"]
+    assert captured == {"variables": {"A": "1", "B": "2"}, "whole": False}

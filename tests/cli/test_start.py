@@ -26,8 +26,10 @@ OURS = {
     "pliant",
     "pliant.cli",
     "pliant.cli.output",
+    "pliant.cli.output.plain",
     "pliant.cli.workloads",
     "pliant.cli.output.amounts",
+    "pliant.cli.output.fit",
     "pliant.cli.commands",
     "pliant.cli.exits",
     "pliant.cli.lazy",
@@ -45,6 +47,7 @@ OURS = {
     "pliant.client.locate",
     "pliant.client.transport",
     "pliant.wire",
+    "pliant.wire.proof",
 }
 
 

@@ -108,9 +108,10 @@ def test_history(run, fake, monkeypatch):
         body={"entries": [ENTRY, ENTRY | {"number": 7, "name": "eval", "outcome": failed, "gpus": 1.0}]}
     )
     assert run("pliant history -p team-a --since 7d -n 5").out == (
-        " #  NAME  STATUS     SUBMITTED     WAITED  ELAPSED  GPUS  GPU-HOURS  EXIT     REASON\n"
-        "42  a1    Succeeded  01 Jan 06:00     12s   1h2m0s  2.00       2.07  0\n"
-        " 7  eval  Failed     01 Jan 06:00     12s    1m12s  1.00       0.00  SIGKILL  out of memory\n"
+        " #  NAME  STATUS     SUBMITTED     WAITED  ELAPSED  GPUS  GPU-HOURS  MAX RSS  EXIT     REASON\n"
+        "42  a1    Succeeded  01 Jan 06:00     12s   1h2m0s  2.00       2.07    650Mi  0\n"
+        " 7  eval  Failed     01 Jan 06:00     12s    1m12s  1.00       0.00    650Mi  SIGKILL  "
+        "out of memory\n"
     )
     assert sorted(fake.last.query) == [("limit", "5"), ("projectName", "team-a"), ("sinceSeconds", "604800")]
     rows = run("pliant history -A --csv").out.splitlines()

@@ -1,15 +1,13 @@
 """A loop without a thread over the virtual engine and a real store: cycles happen when a test says so."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pliant.control.board.view import WorkloadView
-from pliant.control.loop import Loop
 from pliant.control.ports import Batch, Store
 from pliant.control.service import Service
-from pliant.control.state.draft import Draft
+from pliant.control.still import StillLoop
 from pliant.control.submit.submission import Submission
 from pliant.control.submit.variables import Variables
 from pliant.control.usecases.tenancy import QueueChange, QuotaChange
@@ -20,26 +18,7 @@ from pliant.engines.virtual.timeline import Timeline
 from pliant.model.workload import Kind, Launch, Workload
 from pliant.store import open_store
 
-T = TypeVar("T")
 START = 1_700_000_000_000
-
-
-class StillLoop(Loop):
-    """Runs the cycles that a call needs on the caller's thread."""
-
-    def call(self, run: Callable[[Draft], T], timeout: float = 60) -> T:
-        answer = self.submit(run)
-        self.settle()
-        return answer.result(0)
-
-    def settle(self) -> None:
-        """Cycle until nothing changes by itself."""
-        for _ in range(100):
-            news = self._wait(0)
-            self.cycle(news)
-            if not news and not self.due:
-                return
-        raise AssertionError(f"no rest after 100 cycles: {self.plan}")
 
 
 class Stage:
@@ -68,11 +47,7 @@ class Stage:
         until = self.timeline.now() + ms
         self.loop.settle()
         while True:
-            due = [
-                at
-                for at in (self.timeline.next(), self.loop.plan.wake, self.loop._facts.wake)
-                if at is not None
-            ]
+            due = [at for at in (self.timeline.next(), self.loop.wakes) if at is not None]
             later = min((at for at in due if at <= until), default=None)
             if later is None:
                 break
@@ -98,7 +73,7 @@ class Stage:
         more["variables"] = Variables(env)
         if more.pop("interactive", False):
             more["kind"] = Kind.WORKSPACE
-        ask = Submission(project=project, launch=launch, name=name, gpus=gpus * 1000, **more)
+        ask = Submission(project=project, launch=launch, name=name, gpus=gpus * 1000 or None, **more)
         return self.accept(ask).id
 
     def view(self, identity: str) -> WorkloadView:

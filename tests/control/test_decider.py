@@ -61,7 +61,7 @@ def later(number: int, *more: object) -> Ask:
     return Ask(number, NOW + number, Settings(), [News(row) for row in more])  # type: ignore[arg-type]
 
 
-def until(holds: Callable[[], object], seconds: float = 30) -> None:
+def until(holds: Callable[[], object], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "not in time"
@@ -70,14 +70,14 @@ def until(holds: Callable[[], object], seconds: float = 30) -> None:
 
 @pytest.fixture
 def decider() -> Iterator[ChildDecider]:
-    made = ChildDecider(late=0.3, lost=30)
+    made = ChildDecider(late=0.3, lost=90)
     made.open(lambda: None)
     yield made
     made.close()
 
 
 def answer(decider: ChildDecider) -> Decided:
-    found = decider.answer(30)
+    found = decider.answer(120)
     assert found is not None
     return found
 
@@ -108,7 +108,7 @@ def test_what_a_job_runs_stays_in_the_server(decider: ChildDecider) -> None:
     row = submitted(1)[0]
     assert lean(row) == replace(row, launch=Launch(""))
     ready(decider, 2)
-    assert b"hush" not in decider.question(memory, 1, 30)
+    assert b"hush" not in decider.question(memory, 1, 120)
 
 
 # -- questions -------------------------------------------------------------------------------------
@@ -118,37 +118,37 @@ def test_what_a_job_runs_stays_in_the_server(decider: ChildDecider) -> None:
 def test_a_question_is_about_a_copy(kind: str, decider: ChildDecider) -> None:
     one = Inline() if kind == "inline" else decider
     one.ask(first(10))
-    assert one.answer(30) is not None
-    assert one.question(clears, 1, 30) == 2
-    assert one.question(attrgetter("number"), 1, 30) == 1
+    assert one.answer(120) is not None
+    assert one.question(clears, 1, 120) == 2
+    assert one.question(attrgetter("number"), 1, 120) == 1
     one.ask(later(2))
-    found = one.answer(30)
+    found = one.answer(120)
     assert found is not None and found.plan is not None and len(found.plan.starts) == 8
     with pytest.raises(NotFound, match=r"There is no such thing\. Look elsewhere"):
-        one.question(refuses, 1, 30)
+        one.question(refuses, 1, 120)
 
 
 def test_what_goes_wrong_in_a_question_is_told(decider: ChildDecider) -> None:
     ready(decider)
     with pytest.raises(Unavailable, match="ZeroDivisionError"):
-        decider.question(fails, 1, 30)
+        decider.question(fails, 1, 120)
     with pytest.raises(Unavailable, match="not enough memory"):
-        decider.question(swells, 1, 30)
+        decider.question(swells, 1, 120)
     with pytest.raises(Unavailable, match=r"not be answered within 0\.3 s"):
         decider.question(partial(marked, path=os.devnull), 1, 0.3)
-    assert decider.question(attrgetter("number"), 1, 30) == 1
+    assert decider.question(attrgetter("number"), 1, 120) == 1
 
 
 def test_a_question_waits_for_what_was_recorded_before_it(decider: ChildDecider) -> None:
     ready(decider)
     found: list[int] = []
-    asker = threading.Thread(target=lambda: found.append(decider.question(attrgetter("number"), 2, 30)))
+    asker = threading.Thread(target=lambda: found.append(decider.question(attrgetter("number"), 2, 120)))
     asker.start()
     asker.join(0.3)
     assert not found
     decider.ask(later(2))
     answer(decider)
-    asker.join(30)
+    asker.join(120)
     assert found == [2]
 
 
@@ -157,7 +157,7 @@ def test_a_question_in_flight_is_asked_of_the_new_decider(decider: ChildDecider,
     mark, found = tmp_path / "mark", list[int]()
     mark.touch()
     work = partial(marked, path=str(mark))
-    asker = threading.Thread(target=lambda: found.append(decider.question(work, 1, 60)))
+    asker = threading.Thread(target=lambda: found.append(decider.question(work, 1, 240)))
     asker.start()
     until(mark.read_text)
     old = decider.pid
@@ -167,7 +167,7 @@ def test_a_question_in_flight_is_asked_of_the_new_decider(decider: ChildDecider,
     assert answer(decider).plan is None
     decider.ask(first(10, 2))
     assert answer(decider).plan is not None
-    asker.join(60)
+    asker.join(240)
     assert found == [1]
     assert decider.pid != old
 
@@ -192,7 +192,7 @@ def test_one_that_is_gone_is_made_anew_and_told_everything(decider: ChildDecider
 
 @pytest.mark.parametrize("ask", [later(2), first(5_000, 2)], ids=["small", "more than a pipe takes"])
 def test_one_that_hangs_is_told_of_and_in_the_end_replaced(ask: Ask) -> None:
-    decider = ChildDecider(late=0.2, lost=6)
+    decider = ChildDecider(late=0.2, lost=20)
     decider.open(lambda: None)
     try:
         ready(decider)
@@ -205,8 +205,8 @@ def test_one_that_hangs_is_told_of_and_in_the_end_replaced(ask: Ask) -> None:
         assert "has not answered for" in decider.trouble and "what runs goes on" in decider.trouble
         began = time.monotonic()
         with pytest.raises(Unavailable, match="scheduler"):
-            decider.question(attrgetter("number"), 1, 30)
-        assert time.monotonic() - began < 10  # nobody waits for what does not come
+            decider.question(attrgetter("number"), 1, 280)
+        assert time.monotonic() - began < 120  # nobody waits for what does not come
         assert answer(decider) == Decided(2, None)
         assert "did not answer" in decider.trouble
         ready(decider, number=3)
@@ -248,7 +248,14 @@ def test_it_ends_with_its_server_even_if_it_hangs() -> None:
         until(lambda: Path(f"/proc/{pid}/oom_score_adj").read_text() == "500\n")  # by then it is tied to it
         os.kill(pid, signal.SIGSTOP)
         server.kill()
-    until(lambda: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
+    until(lambda: ended(pid))
+
+
+def ended(pid: int) -> bool:
+    try:
+        return " Z " in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_it_starts_light() -> None:

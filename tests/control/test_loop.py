@@ -2,16 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pliant.control.errors import Unavailable
-from pliant.control.ports import Batch, StaleEpoch
+from pliant.control.ports import Batch, StaleEpoch, Store
 from pliant.model.fact import AttemptEnded, AttemptStarted
 from pliant.model.machine import Node, Placement
 from pliant.model.workload import AttemptId, Exit, Task, TaskPhase
 from pliant.sched.plan import Plan
 from pliant.store import StoreError
+from pliant.store.errors import DatabaseLost
 from tests.control.stage import FailingStore, Stage
 
 
@@ -129,6 +131,50 @@ def test_the_plan_of_a_cycle_that_was_not_recorded_is_no_plan(stage: Stage) -> N
     stage.loop.post(AttemptEnded(AttemptId(job, "task-0", 1), Exit(stage.timeline.now(), lost=True)))
     stage.loop.cycle()  # it plans the next attempt, which nobody will start
     assert stage.loop.plan == Plan()
+
+
+class LostStore:
+    """One whose connection breaks as a transaction ends: whether it was written, nobody is told."""
+
+    def __init__(self, store: Store, *, written: bool) -> None:
+        self._store, self._written, self.breaks = store, written, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def commit(self, epoch: int, batch: Batch) -> None:
+        if self.breaks == 0:
+            self._store.commit(epoch, batch)
+            return
+        self.breaks -= 1
+        if self._written and (batch.put or batch.events):
+            self._store.commit(epoch, batch)
+        raise DatabaseLost("the connection was lost")
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_after_a_lost_connection_orders_that_were_recorded_are_sent(stage: Stage, written: bool) -> None:
+    job = stage.submit("job", 2)
+    stage.submit("next", 2)
+    stage.run()
+    lost = LostStore(stage.store, written=written)
+    stage.loop.store = lost  # type: ignore[assignment]
+    lost.breaks = 3  # the transaction, and two tries to find the store again
+    with pytest.raises(Unavailable, match=r"connection was lost\. Look whether it was done"):
+        stage.service.delete(job, "me")
+    stage.run(60_000)
+    assert lost.breaks == 0
+    assert (job in stage.loop.board.workloads) is not written
+    assert len(stage.machines.runs) == 1
+
+
+def test_a_server_that_finds_another_one_leading_once_its_store_is_back_stops(stage: Stage) -> None:
+    lost = LostStore(stage.store, written=False)
+    stage.loop.store = lost  # type: ignore[assignment]
+    lost.breaks = 1
+    stage.store.lead()
+    with pytest.raises(StaleEpoch):
+        stage.submit("job")
 
 
 def test_a_server_that_was_replaced_stops_at_its_first_transaction(stage: Stage) -> None:

@@ -21,8 +21,8 @@ from pliant.client.locate import server_record
 T = TypeVar("T")
 
 JOB = (
-    'echo "$PLIANT_ATTEMPT start $CUDA_VISIBLE_DEVICES" >> "$JOURNAL"; '
     'trap \'echo "$PLIANT_ATTEMPT term" >> "$JOURNAL"; exit 0\' TERM; '
+    'echo "$PLIANT_ATTEMPT start $CUDA_VISIBLE_DEVICES" >> "$JOURNAL"; '
     "while :; do sleep 0.2 & wait $!; done"
 )
 """A job that writes down that it started and that it was told to stop."""
@@ -46,10 +46,13 @@ class Rig:
 
     # -- the server --------------------------------------------------------------------------------
 
-    def start(self, halt: str = "", *, take_over: bool = False, wait: bool = True) -> None:
-        """Start a server; `halt` is the value of PLIANT_HALT."""
+    def start(
+        self, halt: str = "", *, take_over: bool = False, wait: bool = True, unknown: str = "refuse"
+    ) -> None:
+        """Start a server; `halt` is the value of PLIANT_HALT, `unknown` what it does with unknown tasks."""
         command = [sys.executable, "-m", "pliant.app", "serve", "--state", str(self.state)]
         command += ["--simulate", self.simulate, *(["--take-over"] if take_over else [])]
+        command += ["--unknown", unknown]
         log = (self.state.parent / "server.log").open("ab")
         self.server = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | {"PLIANT_HALT": halt}
@@ -102,6 +105,15 @@ class Rig:
 
     def submit(self, name: str, gpus: int, script: str = JOB, **more: Any) -> str | None:
         """Submit to the default project; its id if the server said that it was accepted."""
+        kind = "Workspace" if more.pop("interactive", None) else "Training"
+        answer = self.ask(lambda client: client.submit(kind, self.body(name, gpus, script, **more)))
+        if answer is not None:
+            self.submitted[name] = answer["workloadId"]
+            return self.submitted[name]
+        return None
+
+    def body(self, name: str, gpus: int, script: str = JOB, **more: Any) -> Any:
+        """A submission to the default project."""
         spec: dict[str, Any] = {
             "image": "ubuntu",
             "commandArgv": ["bash", "-c", script],
@@ -109,15 +121,7 @@ class Rig:
             "environmentVariables": [{"name": "JOURNAL", "value": str(self.journal)}],
             "terminationGracePeriodSeconds": 5,
         } | more
-        kind = "Workspace" if more.get("interactive") else "Training"
-        spec.pop("interactive", None)
-        answer = self.ask(
-            lambda client: client.submit(kind, {"name": name, "projectName": "default", "spec": spec})
-        )
-        if answer is not None:
-            self.submitted[name] = answer["workloadId"]
-            return self.submitted[name]
-        return None
+        return {"name": name, "projectName": "default", "spec": spec}
 
     def delete(self, name: str) -> None:
         """Delete it; the caller must know that it may or may not have been accepted."""
@@ -182,7 +186,7 @@ class Rig:
             return not wrong
 
         # Until it agrees: a job may be resized, late, between one look and the next.
-        self.until(agree, "what lives is what is shown", 60, seen=lambda: (wrong, self.alive(), self.items()))
+        self.until(agree, "what lives is what is shown", seen=lambda: (wrong, self.alive(), self.items()))
 
     def differences(self) -> list[str]:
         """Between what lives, what is told of workloads and what is told of GPUs, at this moment."""
@@ -207,7 +211,11 @@ class Rig:
         return wrong
 
     def until(
-        self, holds: Callable[[], bool], what: str, seconds: float = 60, seen: Callable[[], Any] | None = None
+        self,
+        holds: Callable[[], bool],
+        what: str,
+        seconds: float = 120,
+        seen: Callable[[], Any] | None = None,
     ) -> None:
         """Poll a condition with a deadline."""
         deadline = time.monotonic() + seconds

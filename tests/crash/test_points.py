@@ -43,6 +43,7 @@ def test_end(rig: Rig, point: str) -> None:
     die(rig)
     rig.settled({"job": "Completed", "next": "Running"})
     rig.verify()
+    rig.until(lambda: len(rig.starts()) == 2, "both have noted their start")
     assert list(rig.starts().values()) == [1, 1]
 
 

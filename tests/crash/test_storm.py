@@ -50,7 +50,7 @@ def storm(rig: Rig, kills: int, least: int = 0) -> None:
     known = set(rig.items())
     assert set(rig.submitted) <= known, f"accepted and lost: {set(rig.submitted) - known}"
 
-    rig.until(rig.calm, "all runs or waits", 60, seen=rig.phases)
+    rig.until(rig.calm, "all runs or waits", seen=rig.phases)
     rig.verify()
     print(f"{round_} kills, {between} of them between recorded and confirmed, {made} submissions")
 

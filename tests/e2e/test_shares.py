@@ -41,3 +41,49 @@ def held(stage: Stage) -> float:
     """GPUs that non-preemptible work of the department's projects holds."""
     with client(stage) as api:
         return sum(item["allocatedResources"]["gpu"] for item in api.workloads() if not item["preemptible"])
+
+
+def test_semi_preemptible_and_background_jobs_as_a_user_types_them(stage: Stage) -> None:
+    """Minimum 2, maximum 4 in a project of quota 2: exactly the two above go when the other team asks."""
+    for command in (
+        "pliant up --simulate 1x4",
+        "pliant project create team-a --quota 2",
+        "pliant project create team-b --quota 2",
+        "pliant training pytorch submit half -i ubuntu -g 1 --no-master --workers 2 --min-replicas 2 "
+        "--max-replicas 4 --preemptibility semi-preemptible -p team-a -- sleep infinity",
+    ):
+        done = stage.run(command)
+        assert done.code == 0, done
+    until(lambda: tasks(stage, "half") == {f"worker-{i}": (1, "Running") for i in range(4)}, "four to run")
+    assert "partly" in stage.run("runai describe job half -p team-a").out
+    for name in ("b1", "b2"):
+        assert (
+            stage.run(f"runai submit {name} -i ubuntu -g 1 -p team-b --command -- sleep infinity").code == 0
+        )
+    until(lambda: running(stage) == {"half", "b1", "b2"}, "team-b to have its share")
+    kept = {"worker-0": (1, "Running"), "worker-1": (1, "Running")}
+    until(lambda: tasks(stage, "half") == kept, "the first two alone to run, in their first attempt")
+
+    filler = "runai submit fill -i ubuntu -g 1 -p team-b --background --command -- sleep infinity"
+    assert stage.run(filler).code == 0
+    told = "Background jobs run only on idle GPUs: this one needs 1 GPU; 0 GPUs are idle"
+    until(lambda: told in stage.run("runai why fill -p team-b").out, "it to be told what it waits for")
+    assert stage.run("runai delete b1 -p team-b").code == 0
+    until(lambda: "fill" in running(stage) or "worker-2" in tasks(stage, "half"), "the free GPU to be used")
+    assert stage.run("runai delete half -p team-a").code == 0
+    until(lambda: "fill" in running(stage), "the background job to run")
+    asks = "runai submit big -i ubuntu -g 3 -p team-a --command -- sleep infinity"
+    assert stage.run(asks).code == 0
+    until(lambda: {"big", "b2"} == running(stage), "the background job to give way")
+    told = "background jobs give way to every other job"
+    until(lambda: told in stage.run("runai why fill -p team-b").out, "its history to say so")
+    refused = stage.run("runai submit no -i ubuntu --interactive --background -p team-a")
+    assert refused.code != 0 and "always preemptible" in refused.err
+
+
+def tasks(stage: Stage, name: str) -> dict[str, tuple[int, str]]:
+    """Its tasks that have a place: number of the attempt, status."""
+    with client(stage) as api:
+        (item,) = (it for it in api.workloads() if it["name"] == name)
+        pods = [pod for pod in api.pods(item["id"]) if pod["status"] == "Running"]
+    return {pod["name"].removeprefix(f"{name}-"): (pod["attempt"], pod["status"]) for pod in pods}

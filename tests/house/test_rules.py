@@ -118,10 +118,11 @@ def test_every_import_is_a_declared_dependency(folders: list[str], extras: list[
     assert missing == set()
 
 
-def test_adrs_are_numbered_without_holes_and_listed() -> None:
+def test_adrs_are_numbered_once_and_listed() -> None:
     folder = ROOT / "docs" / "adr"
     pages = sorted(folder.glob("[0-9]*.md"))
-    assert [page.name[:4] for page in pages] == [f"{number:04}" for number in range(1, len(pages) + 1)]
+    numbers = [page.name[:4] for page in pages]
+    assert len(set(numbers)) == len(numbers)  # holes are fine: pages are written side by side
     index = (folder / "README.md").read_text("utf-8")
     for page in pages:
         assert page.read_text("utf-8").startswith(f"# {page.name[:4]}. "), page

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SUPERVISOR = "pliant/engines/local/bin/pliant-supervise"
 NATIVE = (
     SUPERVISOR,
+    "pliant/engines/local/bin/pliant-warden",
     "pliant/devices/bin/libpliant-gpu.so",
     "pliant/devices/bin/sim/libcuda.so.1",
     "pliant/devices/bin/sim/libnvidia-ml.so.1",

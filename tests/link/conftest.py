@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from pliant.train.agent.link import Link
+from pliant.wire.proof import PATH, key_of, proof
 
 ATTEMPT = "w-1/task-0/1"
+TOKEN = "secret"
 A, B = "GPU-a", "GPU-b"
 
 
@@ -52,6 +55,14 @@ class Scheduler:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
+                if self.path.startswith(PATH) and outer.refusal is not None and outer.refusal[0] == 401:
+                    self.answer(*outer.refusal)
+                    return
+                if self.path.startswith(PATH):
+                    asked = dict(parse_qsl(urlsplit(self.path).query))
+                    here = self.connection.getsockname()[:2]
+                    self.answer(200, {"proof": proof(key_of(TOKEN), asked["nonce"], *here)})
+                    return
                 query = self.path.partition("after=")[2]
                 with outer.changed:
                     outer.changed.wait_for(lambda: outer.over or outer.version > int(query or -1), 5)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
+from pliant.model.machine import Placement
 from pliant.model.quantity import GPU, Resources
 from pliant.model.tenancy import UNLIMITED, Quota
 from pliant.model.workload import Desired, Task, TaskPhase, Workload
@@ -26,11 +27,15 @@ class Books:
 
     @classmethod
     def of(cls, scene: Scene, tasks: Iterable[Task]) -> Books:
-        books = cls(scene)
+        books, tasks = cls(scene), list(tasks)
         for task in tasks:
             if task.claims and task.claims.node in scene.nodes:
                 workload = scene.workloads[task.workload]
                 books.add(workload, books.pool(task.claims.node), task.claims.resources)
+        for workload, place in _guaranteed(scene, tasks):
+            for queue in books.path(workload):
+                key = queue, books.pool(place.node)
+                books.fixed[key] = books.fixed[key].plus(place.resources)
         return books
 
     def pool(self, node: str) -> str:
@@ -47,7 +52,7 @@ class Books:
     def add(self, workload: Workload, pool: str, amount: Resources) -> None:
         for queue in self.path(workload):
             self.used[queue, pool] = self.used[queue, pool].plus(amount)
-            if not workload.preemptible:
+            if not workload.preemptible and not workload.semi_preemptible:
                 self.fixed[queue, pool] = self.fixed[queue, pool].plus(amount)
 
     def deserved(self, queue: str, pool: str) -> int:
@@ -78,6 +83,17 @@ class Books:
         return max(0, whole - sum(others))
 
 
+def _guaranteed(scene: Scene, tasks: list[Task]) -> Iterator[tuple[Workload, Placement]]:
+    """What semi-preemptible workloads hold of their cores."""
+    for workload in scene.workloads.values():
+        for group in workload.groups if workload.semi_preemptible else ():
+            mine = [t for t in tasks if (t.workload, t.group) == (workload.id, group.name)]
+            done = sum(1 for task in mine if task.phase is TaskPhase.SUCCEEDED)
+            places = [task.claims for task in mine if task.claims and task.claims.node in scene.nodes]
+            for place in places[: max(0, group.min - done)]:
+                yield workload, replace(place, shares=place.shares[:1]) if group.elastic else place
+
+
 def overlaid(scene: Scene, plan: Plan) -> dict[Key, Task]:
     """The tasks as they are once the plan is recorded."""
     return {**scene.tasks, **{task.key: task for task in plan.tasks}}
@@ -100,6 +116,8 @@ def claimed(tasks: Iterable[Task]) -> dict[str, int]:
 
 def wanted(workload: Workload, tasks: Iterable[Task]) -> int:
     """Milli-GPUs it has without bonus: of groups by task count, of an elastic task by its request."""
+    if workload.background:
+        return 0
     total = 0
     for group in workload.groups:
         places = [t.claims for t in tasks if t.group == group.name and t.claims]

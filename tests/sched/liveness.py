@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import UNLIMITED
-from pliant.model.workload import Task, TaskPhase, Workload
-from tests.sched.ledger import Books, Key
+from pliant.model.workload import Desired, Task, TaskPhase, Workload
+from tests.sched.ledger import Books, Key, missing
 from tests.sched.room import core_fit, waiting, without_bonus
 from tests.sched.ticker import Ticker
 
@@ -27,6 +27,17 @@ def works(t: Ticker) -> None:
     for workload in waiting(t.scene, bare, t.now):
         found = core_fit(t.scene, bare, workload)
         assert found is None, f"{workload.name} waits though it fits: {t.verdict(workload.name).reason}"
+
+
+def fills(t: Ticker) -> None:
+    """No background core waits while it fits into what is idle."""
+    tasks = {key: replace(task, claims=task.claims or task.carries) for key, task in t.scene.tasks.items()}
+    for workload in t.scene.workloads.values():
+        mine = [task for task in tasks.values() if task.workload == workload.id]
+        shall = workload.background and workload.desired is Desired.RUNNING and not workload.phase.final
+        if shall and missing(workload, mine) and not any(task.retry_at for task in mine):
+            found = core_fit(t.scene, tasks, workload)
+            assert found is None, f"{workload.name} waits though it fits: {t.verdict(workload.name).reason}"
 
 
 def entitled(t: Ticker) -> None:
@@ -70,7 +81,8 @@ def _single_victims(t: Ticker, bare: dict[Key, Task]) -> Iterator[tuple[Workload
     for key, task in bare.items():
         victim = t.scene.workloads[task.workload]
         whole = len(victim.groups) == 1 == victim.groups[0].max
-        if not (whole and victim.preemptible and task.claims and task.phase is TaskPhase.RUNNING):
+        open_ = victim.preemptible and not victim.background
+        if not (whole and open_ and task.claims and task.phase is TaskPhase.RUNNING):
             continue
         pool = t.scene.pool_of(t.scene.nodes[task.claims.node])
         safe = next((row.min_runtime for row in t.scene.pools.values() if row.name == pool), 0)

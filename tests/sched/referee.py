@@ -273,10 +273,12 @@ def _victims(scene: Scene, after: Mapping[Key, Task], plan: Plan, now: int) -> N
             may_grow = any(group.elastic or group.wanted < group.max for group in victim.groups)
             bonus = max(0, decision.gpu_before - wanted(victim, tasks)) if may_grow else 0
             only_bonus = decision.verb is Verb.SHRINK and 0 < lost <= bonus
-            assert victim.preemptible or only_bonus, f"non-preemptible {victim.name} is a victim: {decision}"
+            only_bonus = only_bonus or (victim.background and decision.verb is not Verb.MOVE)
+            spare = victim.semi_preemptible and decision.verb is Verb.SHRINK and not missing(victim, news)
+            assert victim.preemptible or only_bonus or spare, f"{victim.name} may lose nothing: {decision}"
             assert decision.beneficiary and decision.beneficiary != victim.id, f"{decision} is for nobody"
             winner = scene.workloads[decision.beneficiary]
-            if decision.verb is not Verb.SHRINK:
+            if decision.verb is not Verb.SHRINK and not victim.background:
                 _protected(scene, victim, tasks, pool, now)
             if decision.action == "preempt" and not only_bonus and decision.verb is not Verb.MOVE:
                 assert winner.project == victim.project, f"{decision} across projects"

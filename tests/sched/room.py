@@ -143,7 +143,9 @@ def without_bonus(scene: Scene, tasks: Mapping[Key, Task]) -> dict[Key, Task]:
         group = scene.workloads[task.workload].group(task.group)
         if task.claims is None:
             continue
-        if group.elastic and len(task.claims.shares) > group.request.devices:
+        if scene.workloads[task.workload].background:
+            found[key] = replace(task, claims=None)
+        elif group.elastic and len(task.claims.shares) > group.request.devices:
             kept = task.claims.shares[: group.request.devices]
             found[key] = replace(task, claims=replace(task.claims, shares=kept))
     for workload in scene.workloads.values():
@@ -151,16 +153,19 @@ def without_bonus(scene: Scene, tasks: Mapping[Key, Task]) -> dict[Key, Task]:
             having = [
                 k for k, t in tasks.items() if (t.workload, t.group) == (workload.id, group.name) and t.claims
             ]
-            for key in having[group.wanted :]:
+            for key in having[group.wanted :] if not workload.background else ():
                 found[key] = replace(found[key], claims=None)
     return found
 
 
 def waiting(scene: Scene, tasks: Mapping[Key, Task], now: int) -> list[Workload]:
-    """Workloads that shall run, have not their core, and are kept back by nothing but room."""
+    """Workloads that shall run, have not their core, and are kept back by nothing but room.
+
+    Background work comes last: see liveness.fills().
+    """
     found = []
     for workload in scene.workloads.values():
-        if workload.desired is not Desired.RUNNING or workload.phase.final:
+        if workload.desired is not Desired.RUNNING or workload.phase.final or workload.background:
             continue
         mine = [task for task in tasks.values() if task.workload == workload.id]
         backing_off = any(task.retry_at is not None and task.retry_at > now for task in mine)

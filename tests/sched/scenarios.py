@@ -69,7 +69,8 @@ class Scenario:
         return f"Scenario({head}, ({steps}\n), {self.stop}, {self.settings!r})"
 
 
-def scenario(dice: Dice) -> Scenario:
+def scenario(dice: Dice, kinds: bool = False) -> Scenario:
+    """`kinds`: with semi-preemptible and background work among it."""
     fast = chance(dice, 25)
     typed = chance(dice, 20)
     default = "default" + (":min=60" if chance(dice, 12) else "") + (":spread" if chance(dice, 15) else "")
@@ -83,7 +84,9 @@ def scenario(dice: Dice) -> Scenario:
     first = sum(1 for step in steps if step.startswith("submit"))
     count = dice.number(1 + first, 14)
     for serial in range(first, count):
-        steps.append("submit " + _job(dice, f"j{serial}", pick(dice, names), fast, typed))
+        line = _job(dice, f"j{serial}", pick(dice, names), fast, typed)
+        word = pick(dice, ("", "semi", "bg")) if kinds and not {"np", "int"} & {*line.split()} else ""
+        steps.append(f"submit {line} {word}".rstrip())
         for _ in range(pick(dice, (0, 1, 0, 2))):
             steps.append(_step(dice, serial + 1, projects))
     for _ in range(dice.number(0, 8)):

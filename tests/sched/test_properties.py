@@ -52,6 +52,7 @@ def _live(found):
     liveness.rests(t)
     liveness.works(t)
     liveness.entitled(t)
+    liveness.fills(t)
     _count(t)
 
 
@@ -59,6 +60,18 @@ def _live(found):
 @_profile(500)
 @given(_scenarios())
 def test_worlds(found):
+    _live(found)
+
+
+@st.composite
+def _of_all_kinds(draw):
+    return scenario(Drawn(draw), kinds=True)
+
+
+@pytest.mark.timeout(600)
+@_profile(200)
+@given(_of_all_kinds())
+def test_worlds_with_semi_preemptible_and_background_work(found):
     _live(found)
 
 

@@ -106,6 +106,12 @@ class Ticker:
             replace(self._task(task), claims=None, failures=task.failures + 1, retry_at=self.now + wait)
         )
 
+    def succeed(self, name: str, index: int = 0) -> None:
+        """One running task exits 0; its workload runs on."""
+        task = self.scene.tasks_of(name)[index]
+        self._end(task)
+        self._put(replace(self._task(task), phase=TaskPhase.SUCCEEDED, claims=None))
+
     def delete(self, *names: str) -> None:
         for name in names:
             self._put(replace(self.scene.workloads[name], desired=Desired.DELETED))

@@ -15,7 +15,7 @@ jobs      `name project` and words: `g2` whole GPUs, `g0.5` a portion, `g0.5x2` 
           GPU memory, `upto=0.8` or `upto=8G` a limit above the request, `c2` cores, `r4` GiB of memory, `x3`
           a gang of three, `x2-4` elastic gang min-wanted, `x2-4-6` min-wanted-max, `elastic` (one
           task, 1 .. node), `live` (resizes without restart), `double` (2021 rule), `p80` priority, `q20` a
-          group's own, `np` non-preemptible, `int` a workspace,
+          group's own, `np` non-preemptible, `semi` semi-preemptible, `bg` background, `int` a workspace,
           `pool=fast,default`, `type=a`, `ran=30` (running for 30 s, else an hour), `delay=60` (preemption
           delay), `waits=30` (submitted 30 s ago), `lasts=600` (declared run time), `on=`, `likes=`, `stands=`
           and `apart=rack` (see wishes), `within=rack` and `near=rack` (required and preferred level of ROOM);
@@ -266,7 +266,9 @@ def job(line: str, serial: int, now: int = NOW) -> tuple[Workload, list[Task]]:
         Launch("image"),
         groups,
         priority=50 if priority is None else priority,
-        preemptible="np" not in words,
+        preemptible="np" not in words and "semi" not in words,
+        semi_preemptible="semi" in words,
+        background="bg" in words,
         pools=tuple(said["pool"].split(",")) if "pool" in said else (),
         node_type=said.get("type", ""),
         grow_doubling="double" in words,

@@ -1,9 +1,14 @@
 /* A program that computes: worker KERNEL_US DEPTH ON_MS OFF_MS END_MS. Launches DEPTH kernels, waits for them, again, for
- * ON_MS; pauses for OFF_MS (0: never); until END_MS of the card's clock. Says ready and waits for a line before. */
+ * ON_MS; pauses for OFF_MS (0: never); until END_MS of the card's clock. Says ready and waits for a line before: awake, so
+ * that the simulated clock stands still until all have begun, however late a busy machine lets them. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "abi.h"
 
@@ -26,10 +31,13 @@ int main(int argc, char **argv) {
     snprintf(name, sizeof name, "k%sus", argv[1]);
     if (cuInit(0) || cuDevicePrimaryCtxRetain(&c, 0) || cuCtxSetCurrent(c)) return 3;
     if (cuModuleLoadData(&m, "") || cuModuleGetFunction(&f, m, name) || cuStreamCreate(&s, 0)) return 4;
-    pliantSimNow();
+    pliantSimSleep(0); /* from now on the card knows this thread */
     puts("ready");
     fflush(stdout);
-    if (!fgets(line, sizeof line, stdin)) return 5;
+    fcntl(0, F_SETFL, O_NONBLOCK);
+    ssize_t got;
+    while ((got = read(0, line, sizeof line)) < 0 && errno == EAGAIN) sched_yield();
+    if (got <= 0) return 5;
     uint64_t begun = pliantSimNow(), phase = begun;
     while (pliantSimNow() - begun < end) {
         for (uint64_t i = 0; i < depth; i++)

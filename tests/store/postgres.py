@@ -16,14 +16,37 @@ import psycopg
 from tests.house.gaps import gap
 
 ACCOUNT = "postgres"
-DEADLINE = 60  # seconds for the server to answer
+DEADLINE = 200  # seconds for the server to answer, or to end
 
 
 class Server:
     """Gives out fresh places for a store: schemas of one database, which are made faster than databases."""
 
-    def __init__(self, folder: Path, user: str) -> None:
+    def __init__(self, folder: Path, user: str, account: dict[str, object]) -> None:
         self.folder, self.user, self.count = folder, user, 0
+        self._account = account
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns once it answers."""
+        settings = ["listen_addresses=", f"unix_socket_directories={self.folder}", "max_connections=40"]
+        words = [word for setting in settings for word in ("-c", setting)]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [program("postgres"), "-D", str(self.folder / "data"), *words],
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                **self._account,
+            )
+        wait(self, self._process)
+
+    def stop(self, how: signal.Signals) -> None:
+        """SIGQUIT: at once. SIGINT: connections are ended, what was committed is kept."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(DEADLINE)
+            self._process = None
 
     def url(self, database: str) -> str:
         return f"postgresql://{self.user}@/{database}?host={self.folder}"
@@ -47,7 +70,7 @@ def program(name: str) -> str:
 @contextmanager
 def server(folder: Path) -> Iterator[Server]:
     """Runs one; as root it runs as the package's own account, for it refuses to be root."""
-    initdb, postgres = program("initdb"), program("postgres")
+    initdb = program("initdb")
     user = pwd.getpwuid(os.getuid()).pw_name
     account: dict[str, object] = {}
     if os.getuid() == 0:
@@ -66,26 +89,12 @@ def server(folder: Path) -> Iterator[Server]:
         **account,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    log = (folder / "log").open("wb")
-    settings = [
-        "-c",
-        "listen_addresses=",
-        "-c",
-        f"unix_socket_directories={folder}",
-        "-c",
-        "max_connections=40",
-    ]
-    process = subprocess.Popen(
-        [postgres, "-D", str(data), *settings], cwd=folder, stdout=log, stderr=log, **account
-    )
+    made = Server(folder, user, account)
     try:
-        made = Server(folder, user)
-        wait(made, process)
+        made.start()
         yield made
     finally:
-        process.send_signal(signal.SIGQUIT)  # at once: nothing in it is worth keeping
-        process.wait(DEADLINE)
-        log.close()
+        made.stop(signal.SIGQUIT)  # nothing in it is worth keeping
 
 
 def wait(made: Server, process: subprocess.Popen[bytes]) -> None:

@@ -9,10 +9,12 @@ import pytest
 
 from pliant.control.ports import Batch, Remembered, Saved, StaleEpoch
 from pliant.model.affinity import Affinity, Effect, Preference, Taint, Term, Toleration
+from pliant.model.identity import AccessKey, AccessRule, Account, Allowance, Application, LoginSession, User
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Gpu, Node, NodePool, Strategy
 from pliant.model.priority import PriorityClass
 from pliant.model.progress import Point, Progress
+from pliant.model.rights import Place
 from pliant.model.tenancy import Department, Project, Quota, TimeLimits
 from pliant.model.topology import Topology
 from pliant.model.workload import Attempt, AttemptId, Task, Workload
@@ -39,8 +41,14 @@ MEMORY = (
     PastUse("p", "default", 2**70, 2**71, 9),
     Disruptions("p", (1, 2)),
     PriorityClass("high-priority", 1_000_000, "first", 7),
+    User("u-1", "anna", "$argon2id$hash", account=Account(1001, "anna"), last_login=5),
+    Application("a-1", "bot", "client-a", "digest"),
+    AccessKey("k-1", "laptop", "client-k", "digest", "user:u-1", "anna", "read", expires=9),
+    AccessRule("r-1", "unix:bob", 5, Place(project="7"), uid=1002),
+    LoginSession("s-1", "user:u-1", 2, 1, 9, "127.0.0.1"),
+    Allowance("user:u-1", "7", running=2000, waiting=3, gpu_ms=2**50),
 )
-REMEMBERED = (Topology, PastUse, Disruptions, PriorityClass)
+REMEMBERED = tuple(type(row) for row in MEMORY)
 
 
 def reopened(store: Database, where: str | Path) -> Saved:
@@ -71,21 +79,11 @@ def test_what_the_scheduler_knows_besides_is_loaded_equal(store: Database, where
     store.commit(store.lead(), Batch(put=(TAINTED, PICKY, *MEMORY)))
     saved = store.load()
     assert (saved.of(Node), saved.of(Workload)) == ((TAINTED,), (PICKY,))
-    assert (
-        *saved.of(Topology),
-        *saved.of(PastUse),
-        *saved.of(Disruptions),
-        *saved.of(PriorityClass),
-    ) == MEMORY
+    assert tuple(row for kind in REMEMBERED for row in saved.of(kind)) == MEMORY
     assert saved == reopened(store, where)
     store.commit(store.lead(), Batch(drop=MEMORY))
     saved = store.load()
-    assert (saved.of(Topology), saved.of(PastUse), saved.of(Disruptions), saved.of(PriorityClass)) == (
-        (),
-        (),
-        (),
-        (),
-    )
+    assert [row for kind in REMEMBERED for row in saved.of(kind)] == []
 
 
 def test_what_a_job_reports_goes_with_its_workload(store: Database, where: str | Path) -> None:
@@ -270,6 +268,30 @@ def test_many_threads_write_and_read(store: Database) -> None:
         assert [*writes, *reads] == [None] * 80
     assert {w.id for w in store.load().of(Workload)} == {f"w-{n}" for n in range(1, 61)}
     assert store.load().settings["serial"] == "60"
+
+
+def test_a_leader_renews_and_what_it_writes_is_counted(store: Database, where: str | Path) -> None:
+    epoch = store.lead()
+    first = store.seen()
+    assert first.epoch == epoch
+    store.renew(epoch)
+    store.commit(epoch, Batch(put=(NODE,)))
+    other = open_store(where)
+    assert other.seen() == replace(first, renewed=first.renewed + 1, revision=first.revision + 1)
+    other.close()
+
+
+def test_the_lead_of_one_that_is_silent_is_taken_once(store: Database) -> None:
+    epoch = store.lead()
+    seen = store.seen()
+    store.renew(epoch)
+    assert store.claim(seen) is None  # it was heard of since
+    seen = store.seen()
+    assert store.claim(seen) == epoch + 1
+    assert store.claim(seen) is None  # another one was faster
+    with pytest.raises(StaleEpoch, match=f"epoch {epoch} is over"):
+        store.renew(epoch)
+    store.renew(epoch + 1)
 
 
 def test_a_closed_store_says_so(store: Database) -> None:

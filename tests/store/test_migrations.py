@@ -15,12 +15,14 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
+from pliant.control.lease import Seen
 from pliant.control.ports import Batch
 from pliant.model.priority import PriorityClass
 from pliant.model.topology import Topology
 from pliant.model.workload import Workload
 from pliant.store import UNSEALED, StoreError, migrate, open_store, schema
 from pliant.store.connect import connect, locate
+from pliant.store.migrations.versions.v0006_identity import TABLES
 from tests.store.conftest import Release
 from tests.store.samples import running
 
@@ -62,7 +64,11 @@ def test_a_fresh_database_is_what_the_migrations_make(
         }
         key = inspect(connection).get_pk_constraint(schema.TABLE_OF_VERSION)
     link.close()
-    assert filled == {"state": [(1, 0, 0, "")], "alembic_version": [(schema.HEAD,)]}
+    assert filled == {
+        "state": [(1, 0, 0, "")],
+        "leadership": [(1, 0, 0)],
+        "alembic_version": [(schema.HEAD,)],
+    }
     assert (key["name"], key["constrained_columns"]) == ("alembic_version_pkc", ["version_num"])
 
 
@@ -210,9 +216,12 @@ def test_values_of_variables_leave_the_rows_of_an_older_store(where: str | Path)
         row = {"key": "k", "fingerprint": "", "status": 202, "body": json.dumps(answer), "at": 1}
         told = {"key": "k", "at": 1, "format": 6, "body": json.dumps(row)}
         connection.execute(text("INSERT INTO remembered VALUES (:key, :at, :format, :body)"), told)
+        for table in (*TABLES, "audit", "leadership", "assets"):  # as old as that they are not
+            connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("UPDATE alembic_version SET version_num = '0004'"))
     link.close()
     store = open_store(where)
+    assert store.seen() == Seen(1, 0, 0)
     saved = store.load()
     workload = saved.of(Workload)[0]
     assert workload.launch.variables == ("TOKEN",) == workload.group("own").launch.variables  # type: ignore[union-attr]

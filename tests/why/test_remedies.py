@@ -25,6 +25,15 @@ TABLE = [
             "machines 1000",
         ],
     ),
+    (  # background work has what nobody else uses
+        "n1:1",
+        "a=1 b=1",
+        ["x b g1 @n1", "w a g1 bg"],
+        [
+            "end x: 1000",
+            "machines 1000",
+        ],
+    ),
     (  # x would go for it: neither the limit nor more machines are missing
         "n1:4",
         "a=1:max=2",

@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import zipfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 import pliant
 from pliant.control.errors import NotFound
 from pliant.control.loop import Loop
+from pliant.control.recording import Cycled
 from pliant.store.redact import redacted
 from pliant.store.rerun import Unreadable, lines_of, rerun
 from pliant.store.ring import Ring
@@ -95,6 +97,30 @@ def test_the_record_keeps_within_its_bound_and_says_what_has_left_it(stage, tmp_
     with pytest.raises(NotFound, match=f"Cycle 1 is not in the record.*cycle {held.first[1]} to"):
         ring.record(cycle=1)
     found = rerun(lines_of(ring.record(cycle=held.first[1])))
+    assert found["same"] == found["cycles"] > 0
+    ring.close()
+
+
+def test_a_writer_that_gets_no_turn_keeps_what_is_written_and_goes_on(stage, tmp_path, monkeypatch):
+    may, write = threading.Event(), Ring._write
+
+    def late(ring: Ring, cycled: Cycled) -> None:
+        assert may.wait(240)
+        write(ring, cycled)
+
+    monkeypatch.setattr(Ring, "_write", late)
+    ring = recorded(stage, tmp_path / "replay", most=100_000)
+    node = stage.loop.board.nodes[0].node.name
+    for number in range(400):
+        stage.service.cordon(node, number % 2 == 0, "me")
+    may.set()
+    assert ring.drained()
+    assert ring.held().size > 50_000, "what was written is kept"
+    before = ring.held().last
+    stage.submit("after", virtual={"seconds": 60})
+    assert ring.drained()
+    assert ring.held().last > before
+    found = rerun(lines_of(ring.newest()))
     assert found["same"] == found["cycles"] > 0
     ring.close()
 

@@ -2,13 +2,17 @@
 
 from pliant.model.quantity import GPU
 from pliant.model.reason import (
+    ArrayLimit,
     BackOff,
+    BeginTime,
     ByOwner,
     ChurnBudget,
     Cure,
+    DependencyHold,
     Ended,
     EnvironmentLost,
     Estimate,
+    GaveWay,
     Grown,
     Hastened,
     Incomplete,
@@ -23,6 +27,7 @@ from pliant.model.reason import (
     NonPreemptibleOverQuota,
     NotApart,
     NotEntitled,
+    NothingIdle,
     Outwaited,
     OverLimit,
     Placed,
@@ -55,6 +60,13 @@ A1 = Named("workload", "11", "a1", "1", "team-a")
 B1 = Named("workload", "12", "b1", "2", "team-b")
 
 REASONS: list[Reason] = [
+    DependencyHold(("prep",), "afterok"),
+    DependencyHold(("prep", "clean"), "afterok"),
+    DependencyHold(("prep", "clean"), "", one=True),
+    DependencyHold(("prep",), "after"),
+    DependencyHold(("prep",), "afternotok"),
+    BeginTime(NOW + 2 * HOUR),
+    ArrayLimit("sweep", 4),
     Placed("sim-0", GPU, A, GPU, 2 * GPU),
     Placed("sim-0", 2 * GPU, A, 3 * GPU, 2 * GPU),
     Placed("sim-0, sim-1", 500, A, 500, -1),
@@ -63,6 +75,8 @@ REASONS: list[Reason] = [
     Grown(0, "sim-0", 0),
     Shrunk(GPU, B1, B),
     Shrunk(0, B1, B),
+    GaveWay(2 * GPU, B1, B),
+    GaveWay(0, B1, B),
     Reclaimed(2 * GPU, B1, B, "quota", 0, 2 * GPU, A, 4 * GPU, 2 * GPU),
     Reclaimed(GPU, B1, LAB, "fair-share", 500, 2250, A, 4 * GPU, -1),
     Reclaimed(0, B1, B, "quota", 0, 4000, A, 4000, 0, "cpu"),
@@ -102,6 +116,7 @@ REASONS: list[Reason] = [
     OverLimit("department", LAB, "default", "memory", 8 * GIB, 4 * GIB, 8 * GIB),
     NotEntitled(A, "default", 2 * GPU, 3 * GPU, 3 * GPU, 2 * GPU, 0, 0),
     NotEntitled(A, "default", GPU, 0, 500, 0, GPU, GPU, 905),
+    NothingIdle(2 * GPU, GPU, 3 * GPU),
     WaitingForRelease("sim-0", 2 * GPU, (A1,), 30_000),
     WaitingForRelease("sim-0", GPU, (A1, B1)),
     WaitingForRelease("sim-0", 0, ()),

@@ -2,27 +2,36 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI, Security
 
 from pliant.api import errors
 from pliant.api.auth import BEARER, Authority, Gate
 from pliant.api.context import Context, ServerInfo
-from pliant.api.models import answer_type
+from pliant.api.description import Api
+from pliant.api.guard import OPEN, check_routes, needs
+from pliant.api.hosts import Hosts
 from pliant.api.responses.encoding import answer
 from pliant.api.routes import (
+    access,
+    assets,
     audit,
+    audit_log,
     history,
+    identity,
     job,
     machines,
     organization,
+    pods,
+    policies,
     priorities,
     replay,
     scheduling,
     streams,
     submit,
+    telemetry,
     trash,
+    waiting,
     whatif,
     workloads,
 )
@@ -30,8 +39,8 @@ from pliant.api.routes import server as server_routes
 from pliant.api.streaming.pulse import Pulse
 from pliant.api.streaming.sessions import Sessions
 from pliant.api.trouble import Trouble
+from pliant.control.explain.dry import Tried
 from pliant.control.service import Service
-from pliant.wire.server import Problem
 
 __all__ = ["ServerInfo", "create_app"]
 
@@ -46,9 +55,12 @@ def create_app(
     backup: Callable[[Path], None],
     bundle: Callable[[], bytes],
     closing: Callable[[], bool] = lambda: False,
+    box: bool = False,
+    hosts: frozenset[str] = frozenset(),
 ) -> FastAPI:
     """An ASGI application. Whoever sends `token` may do everything; `secret` signs what is issued.
 
+    `hosts` are names under which it may be asked, in lower case, besides `localhost` and any address.
     `shutdown(stop_tasks)` returns at once and ends the server soon; `backup(path)` writes the store there;
     `bundle()` is a zip; `closing()` becomes true when the server is about to end: streams then end within
     a second.
@@ -60,9 +72,8 @@ def create_app(
         openapi_url=None,  # below: made in a thread, it takes a while
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
-        responses={"default": {"model": answer_type(Problem), "description": "What is wrong and what to do"}},
     )
-    authority = Authority(token, secret)
+    authority = Authority(token, secret, access=lambda: service.board.access, box=box)
     app.state.context = Context(
         service=service,
         authority=authority,
@@ -75,12 +86,17 @@ def create_app(
         closing=closing,
     )
     errors.install(app)
+    app.add_exception_handler(Tried, whatif.tried)
     for router in ROUTERS:
         told = [] if router is server_routes.public else [Security(BEARER)]
         app.include_router(router, dependencies=told)
-    app.get("/openapi.json", include_in_schema=False)(lambda: answer(app.openapi()))
-    app.add_middleware(Gate, authority=authority)
+    everybody = [needs("self:read")]
+    app.get("/openapi.json", include_in_schema=False, dependencies=everybody)(lambda: answer(app.openapi()))
+    app.get("/api/docs", include_in_schema=False, dependencies=[needs(OPEN)])(app.reference)
+    check_routes(app.routes)
+    app.add_middleware(Gate, authority=authority, service=service)
     app.add_middleware(Trouble, service=service)
+    app.add_middleware(Hosts, names=hosts)
     app.add_middleware(errors.Guard)
     return app
 
@@ -88,8 +104,10 @@ def create_app(
 ROUTERS = (
     server_routes.public,
     server_routes.router,
+    telemetry.router,
     submit.router,
-    workloads.queue_router,
+    waiting.router,
+    pods.router,
     history.router,
     job.router,
     streams.router,
@@ -100,24 +118,11 @@ ROUTERS = (
     machines.router,
     scheduling.router,
     whatif.router,
+    assets.router,
+    policies.router,
     replay.router,
     audit.router,
+    audit_log.router,
+    identity.router,
+    access.router,
 )
-
-
-class Api(FastAPI):
-    """Says in OpenAPI what it really answers: 400 for what cannot be read, never 422."""
-
-    def openapi(self) -> dict[str, Any]:
-        fresh = not self.openapi_schema
-        schema = super().openapi()
-        if fresh:
-            for path in schema["paths"].values():
-                for operation in path.values():
-                    operation["responses"].pop("422", None)
-                    default = operation["responses"].get("default", {})
-                    if "application/json" in default.get("content", {}):
-                        default["content"] = {errors.MEDIA_TYPE: default["content"]["application/json"]}
-            for name in ("HTTPValidationError", "ValidationError"):
-                schema["components"]["schemas"].pop(name, None)
-        return schema

@@ -1,55 +1,67 @@
-"""Who asks: the token of the state folder, tokens made from it, and the tokens of running attempts."""
+"""Who asks: an account of this machine at the other end of the socket, or whoever has a token."""
 
 import getpass
 import hashlib
 import hmac
 import os
+import re
 import socket
 import time
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
-from joserfc import jwt
-from joserfc.errors import JoseError
-from joserfc.jwk import OctKey
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from pliant.api.accounts import Accounts, local
 from pliant.api.errors import Forbidden, Unauthorized, refusal
+from pliant.api.journal import journalled
+from pliant.api.passwords import Tries
 from pliant.api.peer import PEER
-from pliant.control.errors import BadRequest
+from pliant.api.principal import ALL, PASSWORD, Principal
+from pliant.api.tokens import ACCESS, LIFE, REFRESH, REFRESH_LIFE, Issued, Keys, Signer
+from pliant.control.board.access import Access
+from pliant.control.errors import BadRequest, Refused
+from pliant.control.service import Service
+from pliant.model.identity import (
+    APPLICATION,
+    UNIX,
+    UNIX_GROUP,
+    USER,
+    AccessKey,
+    Account,
+    Application,
+    User,
+    subject_of,
+)
+from pliant.model.rights import Grant
+from pliant.wire.proof import LEAST, MOST, PATH, key_of, named, proof
 
-LIFE = 24 * 3600
-"""Seconds for which an access token is good."""
+VOUCHED = "vouched"
+"""Type of a subject for which whoever has the token of the state folder has spoken."""
 
-REFRESH_LIFE = 30 * LIFE
+KEY = "plk_"
+"""An access key as a token: this, its client id, `_`, its secret."""
 
-OPEN = frozenset({"/healthz", "/readyz", "/version", "/api/v1/token", "/api/v2/token"})
+NAMED = 16
+"""Digits of its hash by which a client names a key in the question for a proof."""
+
+ADMINISTRATORS = "pliant-admin"
+"""Group of the machine whose members are system administrators on a box."""
+
+OPEN = frozenset({"/healthz", "/readyz", "/version", PATH, "/api/docs", "/api/v1/token", "/api/v2/token"})
 """Paths that anybody may ask for."""
+
+OPEN_TOKEN = re.compile(r"/auth/realms/[^/]+/protocol/openid-connect/token")
+"""So may it be, whatever the realm: an older address of the same."""
 
 OF_ATTEMPTS = (("GET", "allocation"), ("POST", "link"), ("POST", "acks"), ("POST", "progress"))
 """What the token of an attempt is good for, below its own path."""
 
 LOOPBACK_OPEN = frozenset({"/metrics"})
 """Paths that anybody on this machine may ask for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Who makes a request."""
-
-    user: str
-    owner: bool = False  # has the token itself, and may say in whose name it submits
-    admin: bool = False  # the server's account: it is told the names of all projects
-    attempt: str = ""  # `<workload>/<task>/<number>`; set for one, which sees nothing but what concerns it
-
-
-@dataclass(frozen=True, slots=True)
-class Issued:
-    access: str
-    refresh: str
-    life: int  # seconds
 
 
 def attempt_token(attempt: str, secret: bytes) -> str:
@@ -66,14 +78,29 @@ def _account() -> str:
 
 
 class Authority:
-    """Knows the two secrets of this server. Raises Unauthorized."""
+    """Knows who sends what. Raises Unauthorized."""
 
-    def __init__(self, token: str, secret: bytes) -> None:
+    def __init__(
+        self,
+        token: str,
+        secret: bytes,
+        *,
+        access: Callable[[], Access] = Access,
+        keys: Keys | None = None,
+        box: bool = False,
+        least: int = 0,
+    ) -> None:
+        """`token` is that of the state folder, `secret` signs for attempts; `least`: lowest uid on a box."""
         self._token = token.strip().encode()
         self._secret = secret
         # A key of its own: what attempts can have signed must never pass for one of these.
-        self._key = OctKey.import_key(hashlib.sha256(b"pliant jwt\0" + secret).digest())
+        self.signer = Signer(keys or (lambda: (secret,)))
+        self._access = access
+        self.tries = Tries()
+        self.box = box
+        self.accounts = Accounts(least)
         self.owner = _account()
+        self._here = Account(os.geteuid(), self.owner)
 
     def who(self, header: str) -> Principal:
         """The principal of an `Authorization` header."""
@@ -86,61 +113,176 @@ class Authority:
                 f"{scheme[:20]!r} is not a way to log in.", "Use: Authorization: Bearer <token>"
             )
         if self.knows(token):
-            return Principal(self.owner, owner=True, admin=True)
+            return self._owner()
         if token.startswith("attempt:"):
             return self._attempt(token)
-        user = self._subject(token, "access")
-        return Principal(user, admin=user == self.owner)  # only who has the token can have had it issued
+        if token.startswith(KEY):
+            client, _, secret = token.removeprefix(KEY).partition("_")
+            row = self.client(client, secret)
+            return self._of_key(row) if isinstance(row, AccessKey) else self._of_application(row)
+        return self._of_claims(self.signer.read(token, ACCESS))
 
-    def peer(self, uid: int) -> Principal:
+    async def peer(self, uid: int) -> Principal:
         """The principal of a process at the other end of the Unix socket; root may read all files anyway."""
-        if uid not in (0, os.geteuid()):
-            raise Unauthorized(
-                f"This server belongs to user {self.owner}.", "Start a server of your own: pliant up"
-            )
-        return Principal(self.owner, owner=True, admin=True)
+        if not self.box:
+            if uid not in (0, os.geteuid()):
+                raise Unauthorized(
+                    f"This server belongs to user {self.owner}.", "Start a server of your own: pliant up"
+                )
+            return self._owner()
+        known = await self.accounts.of(uid)
+        name = known.account.name
+        subject = subject_of(UNIX, name)
+        groups = [subject_of(UNIX_GROUP, group) for group in known.groups]
+        access = self._access()
+        if uid in (0, os.geteuid()) or ADMINISTRATORS in known.groups:
+            grants: tuple[Grant, ...] = ALL
+        else:
+            grants = access.grants((subject, *groups), uid)
+        return Principal(
+            name,
+            subject,
+            grants,
+            account=known.account if uid else None,  # root owns no jobs
+            admin=grants == ALL,
+            box=True,
+        )
+
+    def proof(self, name: str, nonce: str, at: tuple[str, int]) -> str:
+        """That this server knows the token of that name (wire.proof), shown to who reached it there."""
+        if not LEAST <= len(nonce) <= MOST or not nonce.isalnum():
+            raise BadRequest("The nonce is not valid.", f"Send {LEAST} to {MOST} letters and digits.")
+        row = next((row for row in self._access().clients.values() if row.secret[:NAMED] == name), None)
+        key = bytes.fromhex(row.secret) if row is not None else key_of(self._token_named(name))
+        return proof(key, nonce, *at)
+
+    def _token_named(self, name: str) -> str:
+        """Raises Unauthorized."""
+        if name == named(self._token.decode()):
+            return self._token.decode()
+        if name.startswith("attempt:"):
+            return attempt_token(name.removeprefix("attempt:"), self._secret)
+        return self.signer.completed(name)
 
     def knows(self, token: str) -> bool:
-        """True for the token of the state folder."""
-        return hmac.compare_digest(token.encode(), self._token)
+        """True for the token of the state folder, which counts for nothing on a box."""
+        return not self.box and hmac.compare_digest(token.encode(), self._token)
 
-    def issue(self, subject: str) -> Issued:
-        if not 0 < len(subject) <= 128 or not subject.isprintable():
-            raise BadRequest(
-                f"{subject[:40]!r} cannot be a user's name.", "Use 1 to 128 printable characters."
-            )
-        return Issued(self._sign(subject, "access", LIFE), self._sign(subject, "refresh", REFRESH_LIFE), LIFE)
+    def client(self, client: str, secret: str) -> Application | AccessKey:
+        """The program or key with that client id, if the secret is its own."""
+        row = self._access().clients.get(client)
+        digest = hashlib.sha256(f"{KEY}{client}_{secret}".encode()).hexdigest()
+        if (
+            not hmac.compare_digest(digest, row.secret if row is not None else "-" * len(digest))
+            or row is None
+        ):
+            raise Unauthorized("The secret is not valid.", "Get a new one: pliant key create NAME")
+        return row
+
+    def issue(self, name: str) -> Issued:
+        """For whoever has the server's own token and says who they are."""
+        if not 0 < len(name) <= 128 or not name.isprintable():
+            raise BadRequest(f"{name[:40]!r} cannot be a user's name.", "Use 1 to 128 printable characters.")
+        claims = {"sub": subject_of(VOUCHED, name)}
+        return Issued(
+            self.signer.sign(ACCESS, LIFE, claims), self.signer.sign(REFRESH, REFRESH_LIFE, claims), LIFE
+        )
 
     def refresh(self, token: str) -> Issued:
-        return self.issue(self._subject(token, "refresh"))
+        """Another pair for whoever was vouched for. Raises Unauthorized."""
+        kind, _, name = str(self.signer.read(token, REFRESH)["sub"]).partition(":")
+        if kind != VOUCHED or self.box:
+            raise Unauthorized("The token is not valid.", "Log in again: pliant login")
+        return self.issue(name)
 
     def address(self, user: str) -> str:
         """A user in the form of an e-mail address."""
         return user if "@" in user else f"{user}@{socket.gethostname()}"
 
-    def _sign(self, subject: str, use: str, life: int) -> str:
-        now = int(time.time())
-        claims = {"iss": "pliant", "sub": subject, "use": use, "iat": now, "exp": now + life}
-        return jwt.encode({"alg": "HS256", "typ": "JWT"}, claims, self._key)
+    # -- principals ---------------------------------------------------------------------------------
 
-    def _subject(self, token: str, use: str) -> str:
-        wrong = Unauthorized(
-            "The token is not valid.", "It is the content of the file `token` in the server's state folder."
+    def _owner(self) -> Principal:
+        subject = subject_of(UNIX, self.owner)
+        return Principal(self.owner, subject, ALL, account=self._here, owner=True, admin=True)
+
+    def _of_claims(self, claims: Mapping[str, Any]) -> Principal:
+        gone = Unauthorized("The token is not valid any more.", "Log in again: pliant login")
+        subject = str(claims["sub"])
+        kind, _, identity = subject.partition(":")
+        access, generation = self._access(), claims.get("gen")
+        if kind == VOUCHED and not self.box:  # only who has the server's token can have had it issued
+            if (user := access.user_names.get(identity)) is not None:
+                return self._of_user(user, "")
+            owner = identity == self.owner
+            subject = subject_of(UNIX, self.owner) if owner else subject
+            return Principal(identity, subject, ALL, account=self._here, admin=owner, vouched=True)
+        if (key := access.keys.get(str(claims.get("key", "")))) is not None and "key" in claims:
+            if generation != key.generation:
+                raise gone
+            return self._of_key(key)
+        if kind == USER and (user := access.users.get(identity)) is not None:
+            session = str(claims.get("sid", ""))
+            if generation != user.generation or session not in access.sessions:
+                raise gone
+            return self._of_user(user, session)
+        if kind == APPLICATION and (program := access.applications.get(identity)) is not None:
+            if generation != program.generation:
+                raise gone
+            return self._of_application(program)
+        raise gone
+
+    def _of_user(self, user: User, via: str) -> Principal:
+        if not user.enabled:
+            raise Unauthorized(f"The user {user.name} is disabled.", "Ask an administrator.")
+        subject = subject_of(USER, user.id)
+        principal = self._bound(user.name, subject, user.account, via)
+        return replace(principal, only=PASSWORD) if user.must_change else principal
+
+    def _of_application(self, row: Application) -> Principal:
+        if not row.enabled:
+            raise Unauthorized(f"The application {row.name} is disabled.", "Ask an administrator.")
+        return self._bound(row.name, subject_of(APPLICATION, row.id), row.account, "")
+
+    def _of_key(self, key: AccessKey) -> Principal:
+        """A key has the rights of its owner, as they are now."""
+        access = self._access()
+        kind, _, identity = key.owner.partition(":")
+        if key.expires is not None and key.expires <= time.time() * 1000:
+            raise Unauthorized(
+                f"The access key {key.name} has expired.", "Make another: pliant key create NAME"
+            )
+        if kind == USER:
+            user = access.users.get(identity)
+            if user is None:
+                raise Unauthorized("The owner of the access key is gone.", "Make a key of your own.")
+            principal = self._of_user(user, key.id)
+        elif kind == UNIX and not self.box and identity == self.owner:
+            principal = self._owner()
+        elif kind == UNIX and self.box and (known := local(identity)) is not None:
+            groups = [subject_of(UNIX_GROUP, group) for group in known.groups]
+            admin = ADMINISTRATORS in known.groups or known.account.uid in (0, os.geteuid())
+            grants = ALL if admin else access.grants((key.owner, *groups), known.account.uid)
+            account = known.account if known.account.uid else None
+            principal = Principal(identity, key.owner, grants, account=account, admin=admin, box=True)
+        else:
+            raise Unauthorized("The owner of the access key is gone.", "Make a key of your own.")
+        return replace(principal, via=key.id, only=principal.only or key.only, owner=False)
+
+    def _bound(self, name: str, subject: str, account: Account | None, via: str) -> Principal:
+        """Somebody of this server's own users; off a box all jobs are processes of one account."""
+        subjects = [subject]
+        if self.box and account is not None and (known := local(account.name)) is not None:
+            subjects += [subject_of(UNIX_GROUP, group) for group in known.groups]
+        grants = self._access().grants(subjects)
+        return Principal(
+            name,
+            subject,
+            grants,
+            account=account if self.box else self._here,
+            admin=any(grant == ALL[0] for grant in grants),
+            via=via,
+            box=self.box,
         )
-        rules = jwt.JWTClaimsRegistry(
-            iss={"essential": True, "value": "pliant"},
-            sub={"essential": True},
-            exp={"essential": True},
-            use={"essential": True, "value": use},
-        )
-        try:
-            claims = jwt.decode(token, self._key, algorithms=["HS256"]).claims
-            rules.validate(claims)
-        except (JoseError, ValueError) as error:
-            if getattr(error, "error", "") == "expired_token":
-                raise Unauthorized("The token has expired.", "Get a new one: POST /api/v1/token") from error
-            raise wrong from error
-        return str(claims["sub"])
 
     def _attempt(self, token: str) -> Principal:
         attempt = token.removeprefix("attempt:").rpartition(":")[0]
@@ -152,8 +294,9 @@ class Authority:
 class Gate:
     """Lets nothing pass without a principal but what is open. A route cannot forget to ask."""
 
-    def __init__(self, app: ASGIApp, authority: Authority) -> None:
+    def __init__(self, app: ASGIApp, authority: Authority, service: Service) -> None:
         self._app = app
+        self._service = service
         self._authority = authority
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -166,20 +309,20 @@ class Gate:
             if peer is None or header:
                 principal = self._authority.who(header.decode("latin-1"))
             else:
-                principal = self._authority.peer(peer)
+                principal = await self._authority.peer(peer)
             _check_reach(principal, scope["method"], scope["path"])
-        except (Unauthorized, Forbidden) as error:
+        except Refused as error:
             await refusal(error)(scope, receive, send)
             return
         scope.setdefault("state", {})["principal"] = principal
-        await self._app(scope, receive, send)
+        await self._app(scope, receive, journalled(scope, self._service, send))
 
     @staticmethod
     def _open(scope: Scope) -> bool:
         path = scope["path"]
         host = scope["client"][0] if scope.get("client") else ""
         local = host == "::1" or host.startswith("127.") or PEER in scope.get("state", {})
-        return path in OPEN or (path in LOOPBACK_OPEN and local)
+        return path in OPEN or (path in LOOPBACK_OPEN and local) or bool(OPEN_TOKEN.fullmatch(path))
 
 
 def _check_reach(principal: Principal, method: str, path: str) -> None:

@@ -1,16 +1,21 @@
 """What every route may use: the service, what this server says of itself, what only its process can do."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
+from weakref import WeakKeyDictionary
 
 from fastapi import Depends, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 
 from pliant.api.auth import Authority
 from pliant.api.responses.workloads import Renderer
 from pliant.api.streaming.pulse import Pulse
 from pliant.api.streaming.sessions import Sessions
+from pliant.control.errors import BadRequest
 from pliant.control.fractions import Finding
 from pliant.control.service import Service
 
@@ -26,6 +31,8 @@ class ServerInfo:
     state: str  # path of its state folder
     epoch: int  # of its leadership
     simulated: bool
+    role: str = "leader"  # or standby
+    standby: Callable[[], str | None] = lambda: None  # URL of the server that stands by
     notice: str = ""  # what it told whoever started it
     findings: Callable[[], Sequence[Finding]] = tuple  # what of shares of GPUs holds here; may take seconds
 
@@ -46,9 +53,51 @@ class Context:
         return Renderer(self.service.board, self.service.now(), self.service.uses())
 
 
+DRY_RUN = "dryRun"
+AT_ONCE = ("/exec", "/server/", "/attempts/", "/trash/", "/token", "/what-if", "/preview")
+"""Parts of paths whose writes act outside of what is recorded, so that they cannot be tried first."""
+
+
+def rehearsed(route: APIRoute) -> bool:
+    """True for a write of which `dryRun` is told here; some routes answer it themselves."""
+    reads = (route.methods or set()) <= {"GET", "HEAD"}
+    return not reads and DRY_RUN not in parameters(route) and not any(it in route.path for it in AT_ONCE)
+
+
+_known: WeakKeyDictionary[Callable[..., Any], frozenset[str]] = WeakKeyDictionary()  # by endpoint
+
+
+def parameters(route: APIRoute) -> frozenset[str]:
+    """Names of the query parameters that a route knows."""
+    if route.endpoint not in _known:
+        _known[route.endpoint] = frozenset(_parameters(route.dependant))
+    return _known[route.endpoint]
+
+
+def _parameters(dependant: Dependant) -> Iterator[str]:
+    yield from (field.alias for field in dependant.query_params)
+    for inner in dependant.dependencies:
+        yield from _parameters(inner)
+
+
 async def _context(request: Request) -> Context:
+    """With ?dryRun=true the service tries changes instead of making them."""
     context: Context = request.app.state.context
-    return context
+    asked = request.query_params
+    if not asked:
+        return context
+    route = request.scope["route"]
+    known = parameters(route)
+    for name in asked:
+        if name not in known and not (name == DRY_RUN and rehearsed(route)):
+            near = difflib.get_close_matches(name, [*known, DRY_RUN], 1)
+            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(sorted(known)) or 'none'}."
+            raise BadRequest(f"There is no parameter {name[:60]!r} here.", hint, field=name[:60])
+    if DRY_RUN in known or DRY_RUN not in asked:
+        return context
+    if asked[DRY_RUN] not in ("true", "false"):
+        raise BadRequest(f"The parameter {DRY_RUN} must be true or false.", field=DRY_RUN)
+    return replace(context, service=context.service.dry()) if asked[DRY_RUN] == "true" else context
 
 
 Here = Annotated[Context, Depends(_context)]

@@ -2,6 +2,7 @@
 
 import http
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,24 +12,49 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pliant.api.responses.encoding import encode
-from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound, OverQuota, Refused, Unavailable
+from pliant.control.errors import (
+    BadRequest,
+    Conflict,
+    NameTaken,
+    NotFound,
+    Outdated,
+    OverQuota,
+    Refused,
+    Unavailable,
+)
 from pliant.control.ports import StaleEpoch
+from pliant.control.submit.policy import Incompliant, Issue
+from pliant.model.asset import Asset
 from pliant.store.errors import StoreError
+from pliant.wire.server import ComplianceIssue, FieldProblem, PolicyOf
 
 log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
-MOST_BODY = 4 * 2**20
+MOST_BODY = 2**20
 """Bytes of a request's body that are taken in."""
 
-STATUS: Mapping[type[Refused], int] = {
+STATUS: dict[type[Refused], int] = {
     BadRequest: 400,
     NotFound: 404,
     NameTaken: 409,
+    Outdated: 412,
     Conflict: 409,
     OverQuota: 403,
     Unavailable: 503,
 }
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+)
+"""Of every answer that does not say otherwise. None allows pages of other origins to read it."""
+
+MOST_TOLD = 50
+"""Fields of one request of which an answer says what is wrong."""
+
 _REASONS = {
     400: "bad-request",
     401: "unauthorized",
@@ -48,15 +74,30 @@ class Forbidden(Refused):
     code = "forbidden"
 
 
+class NoAccount(Forbidden):
+    """Nobody's processes could be its jobs."""
+
+    code = "no-account"
+
+
+STATUS |= {Unauthorized: 401, Forbidden: 403}
+
+
 class _TooLarge(Exception):
     pass
 
 
 def problem(
-    status: int, message: str, details: str = "", reason: str = "", headers: Mapping[str, str] | None = None
+    status: int,
+    message: str,
+    details: str = "",
+    reason: str = "",
+    headers: Mapping[str, str] | None = None,
+    fields: Sequence[FieldProblem] = (),
+    issues: Sequence[ComplianceIssue] = (),
 ) -> Response:
     reason = reason or _REASONS.get(status, "internal" if status >= 500 else "refused")
-    content = {
+    content: dict[str, Any] = {
         "type": f"urn:pliant:problem:{reason}",
         "title": http.HTTPStatus(status).phrase,
         "status": status,
@@ -65,18 +106,44 @@ def problem(
         "message": message,
         "details": details,
         "reason": reason,
+        "fields": list(fields),
     }
+    if issues:
+        content["complianceIssues"] = list(issues)
     return Response(encode(content), status, dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def status_of_refusal(error: Refused) -> int:
+    return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 400)
 
 
 def refusal(error: Refused) -> Response:
     if isinstance(error, Unauthorized):
         return problem(401, error.message, error.hint, error.code, {"WWW-Authenticate": "Bearer"})
-    if isinstance(error, Forbidden):
-        return problem(403, error.message, error.hint, error.code)
-    status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 400)
+    if isinstance(error, Incompliant):
+        told: list[FieldProblem] = [{"field": it.field, "message": it.details} for it in error.issues]
+        issues = [issue_item(it) for it in error.issues]
+        return problem(400, error.message, error.hint, error.code, fields=told, issues=issues)
+    status = status_of_refusal(error)
     headers = {"Retry-After": "1"} if status == 503 else None
-    return problem(status, error.message, error.hint, error.code, headers)
+    return problem(status, error.message, error.hint, error.code, headers, of_field(error))
+
+
+def issue_item(issue: Issue) -> ComplianceIssue:
+    return {
+        "field": issue.field,
+        "details": issue.details,
+        "rule": issue.rule,
+        "policy": policy_of(issue.policy),
+    }
+
+
+def policy_of(row: Asset) -> PolicyOf:
+    return {"id": row.id, "scope": row.scope.value, "scopeId": row.scope_id or None}
+
+
+def of_field(error: Refused) -> list[FieldProblem]:
+    return [{"field": error.field, "message": str(error)}] if error.field else []
 
 
 # -- bodies and parameters that are not as they should be -------------------------------------------
@@ -112,11 +179,16 @@ _MUST = {
 }
 
 
-def _where(location: Sequence[int | str]) -> str:
+def _path(location: Sequence[int | str]) -> str:
     """('body', 'spec', 'nodePools', 0) -> 'spec.nodePools[0]'."""
     path = ""
     for part in location[1:]:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path
+
+
+def _where(location: Sequence[int | str]) -> str:
+    path = _path(location)
     if location and location[0] == "body":
         return path or "The body"
     return f"The {'header' if location and location[0] == 'header' else 'parameter'} {path}"
@@ -145,7 +217,13 @@ def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
     more = f"{len(found) - 1} more of its fields are wrong too." if len(found) > 1 else ""
-    return problem(400, sentence(found[0]) if found else "The request cannot be read.", more)
+    told: list[FieldProblem] = [
+        {"field": path, "message": sentence(each)}
+        for each in found[:MOST_TOLD]
+        if each["type"] != "json_invalid" and (path := _path(each["loc"]))
+    ]
+    message = sentence(found[0]) if found else "The request cannot be read."
+    return problem(400, message, more, fields=told)
 
 
 def _refused(request: Request, error: Exception) -> Response:
@@ -156,14 +234,43 @@ def _refused(request: Request, error: Exception) -> Response:
 def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
+    if error.status_code in (404, 405) and (missing := _missing(request.method, request.url.path)):
+        return problem(404, *missing)
     if error.status_code == 404:
-        return problem(404, f"There is no route {request.url.path}.", "See /openapi.json for all routes.")
+        return problem(404, f"There is no route {request.url.path}.", "See /api/docs for all routes.")
     if error.status_code == 405:
         allowed = headers.get("Allow", "")
         return problem(
             405, f"{request.method} {request.url.path} is not possible.", f"Use {allowed}.", headers=headers
         )
     return problem(error.status_code, str(error.detail), headers=headers)
+
+
+_SUCCESSORS = (
+    (r"/api/v1/apps(/.*)?", "/api/v1/service-accounts"),
+    (r"/api/v1/user-applications(/.*)?", "/api/v1/access-keys"),
+    (r"/api/v1/administration/user-applications(/.*)?", "/api/v1/administration/access-keys"),
+    (r"/api/v1/clusters/[^/]+/nodes", "/api/v1/nodes"),
+    (r"/api/v1/authorization/roles(/.*)?", "/api/v2/authorization/roles"),
+    (r"/api/v1/asset/workload-template(/.*)?", "/api/v1/workload-templates"),
+)
+"""Paths that Run:ai 3.0 removed and Pliant never had, and what took their place."""
+
+KINDS = ("trainings", "workspaces", "distributed", "inferences")
+_KIND = re.compile(r"/api/v[12]/workloads/([a-z][a-z-]*)(/[^/]+(/(suspend|resume|revisions))?)?")
+
+
+def _missing(method: str, path: str) -> tuple[str, str] | None:
+    """What to say of a path that was there once, or of a kind of workloads that there is not."""
+    for pattern, successor in _SUCCESSORS:
+        if re.fullmatch(pattern, path):
+            return f"{path} was removed in Run:ai 3.0.", f"Use {successor}."
+    kind = _KIND.fullmatch(path)
+    if kind is None or kind[1] in (*KINDS, "batch", "count"):
+        return None
+    if method != "POST" and kind[2] is None:
+        return None
+    return f"There is no kind of workloads {kind[1][:60]!r}.", f"The kinds are {', '.join(KINDS)}."
 
 
 def _stale(request: Request, error: Exception) -> Response:
@@ -211,7 +318,14 @@ class Guard:
             nonlocal began
             if taken <= MOST_BODY:  # else whatever the application makes of half a body is not sent
                 began = True
-                await send(message)
+                await guarded(message)
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                said = {name.lower() for name, _ in message.get("headers", ())}
+                more = [(name, value) for name, value in HEADERS if name not in said]
+                message = {**message, "headers": [*message.get("headers", ()), *more]}
+            await send(message)
 
         async def bounded() -> Message:
             nonlocal taken
@@ -229,8 +343,8 @@ class Guard:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if not began:
                 failed = problem(500, "The server made a mistake.", "Its log says more: pliant debug bundle")
-                await failed(scope, receive, send)
+                await failed(scope, receive, guarded)
             return
         if taken > MOST_BODY:
             large = problem(413, f"The body is larger than {MOST_BODY >> 20} MiB.", "Send less at once.")
-            await large(scope, receive, send)
+            await large(scope, receive, guarded)

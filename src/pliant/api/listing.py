@@ -82,6 +82,7 @@ class Listing(Generic[T]):
             raise BadRequest(
                 f"{parameter}: there is no field {name[:60]!r} to go by.",
                 f"Choose one of {', '.join(sorted(self.fields))}.",
+                field=parameter,
             ) from None
 
     def _test(self, text: str) -> Callable[[T], bool]:
@@ -106,6 +107,7 @@ def split_filter(text: str) -> tuple[str, str, str]:
         raise BadRequest(
             f"filterBy={text[:60]!r} cannot be read.",
             f"Write <field><op><value>; op is {' '.join(OPERATORS)}.",
+            field="filterBy",
         )
     at, operator = min(places)
     return text[:at], operator, text[at + len(operator) :]

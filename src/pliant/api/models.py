@@ -28,16 +28,15 @@ from pydantic import (
     model_validator,
 )
 
-from pliant.wire.limits import EXACT, Length, Range
+from pliant.wire.limits import Length, NoEffect, Range
 
 _Annotated: Any = Annotated  # with types that are known at run time only
 
 
 class _Request(BaseModel):
-    """Keys that are not known are kept, unless the type is exact; numbers will do where text is asked for."""
+    """A key that is not known is refused, as it may be misspelt; a number will do where text is asked for."""
 
-    model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True, allow_inf_nan=False)
-    exact: ClassVar[bool] = False
+    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False)
     nullable: ClassVar[frozenset[str]] = frozenset()  # where null means something
 
     @model_validator(mode="before")
@@ -45,13 +44,12 @@ class _Request(BaseModel):
     def _said(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        if cls.exact:
-            for name in given:
-                if name not in cls.model_fields:
-                    near = difflib.get_close_matches(str(name), cls.model_fields, 1)
-                    fields = f"the fields are {', '.join(cls.model_fields)}."
-                    hint = f"did you mean {near[0]}?" if near else fields
-                    raise ValueError(f"there is no field {str(name)[:60]!r} here; {hint}")
+        for name in given:
+            if name not in cls.model_fields:
+                near = difflib.get_close_matches(str(name)[:100], cls.model_fields, 1)
+                fields = f"the fields are {', '.join(cls.model_fields)}."
+                hint = f"did you mean {near[0]}?" if near else fields
+                raise ValueError(f"there is no field {str(name)[:60]!r} here; {hint}")
         return {name: value for name, value in given.items() if value is not None or name in cls.nullable}
 
 
@@ -67,7 +65,6 @@ def _request(kind: type) -> type[_Request]:
         made = _made(hint, _request)
         fields[name] = made if name in _required(kind) else (made | None, None)
     model = create_model(kind.__name__, __base__=_Request, __doc__=kind.__doc__, **fields)
-    model.exact = kind in EXACT
     model.nullable = frozenset(name for name, hint in hints.items() if type(None) in get_args(hint))
     return model
 
@@ -111,12 +108,15 @@ def _made(hint: Any, model: Callable[[type], Any]) -> Any:
     return hint
 
 
-def _bounded(bound: Range | Length, kind: Any) -> Any:
+def _bounded(bound: Range | Length | NoEffect, kind: Any) -> Any:
+    if isinstance(bound, NoEffect):
+        return Field(description="Taken, and without effect here: the answer says so.")
     if isinstance(bound, Range):
         return Field(ge=bound.least, le=bound.most)
     if kind is not str:
         return Field(min_length=bound.least, max_length=bound.most)
-    pattern = r"^[^\x00-\x1f]*$" if bound.plain else r"^[^\x00]*$"
+    turning = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069" if bound.plain or bound.word else ""
+    pattern = rf"^[^\x00-\x1f{turning}]*$" if bound.plain else rf"^[^\x00{turning}]*$"
     return Field(min_length=bound.least or None, max_length=bound.most, pattern=pattern)
 
 
@@ -144,24 +144,22 @@ Received = Annotated[_Kind, _Checked(), Body()]
 """The type of a handler's `body`: `Received[wire.Batch]`."""
 
 
-def unknown(kind: Any, value: Any, where: str = "") -> list[str]:
-    """Paths of the keys in what was received that its type does not have, and that say anything."""
+def without_effect(kind: Any, value: Any, where: str = "") -> list[str]:
+    """Paths of the keys in what was received that do nothing here, and that say anything."""
     if isinstance(value, list):
-        parts = [unknown(get_args(kind)[0], each, f"{where}[{at}]") for at, each in enumerate(value)]
+        parts = [without_effect(get_args(kind)[0], each, f"{where}[{at}]") for at, each in enumerate(value)]
     elif isinstance(value, Mapping) and is_typeddict(kind):
         hints = _hints(kind)
-        known = [(hints.get(key), each, f"{where}.{key}" if where else key) for key, each in value.items()]
-        parts = [
-            unknown(_bare(hint), each, path)
-            if hint is not None
-            else [path]
-            if each not in ([], {}, "", False)
-            else []
-            for hint, each, path in known
-        ]
+        parts = [_vain(hints[key], each, f"{where}.{key}" if where else key) for key, each in value.items()]
     else:
         return []
     return [path for part in parts for path in part]
+
+
+def _vain(hint: Any, value: Any, path: str) -> list[str]:
+    if get_origin(hint) is Annotated and any(isinstance(it, NoEffect) for it in get_args(hint)[1:]):
+        return [path] if value not in ([], {}, "", False, None) else []
+    return without_effect(_bare(hint), value, path)
 
 
 def _bare(hint: Any) -> Any:

@@ -1,6 +1,6 @@
 """Whose names somebody may read in an answer: those of other projects are left out, numbers stay."""
 
-from pliant.api.auth import Principal
+from pliant.api.principal import Principal, place_of
 from pliant.control.board.view import Board
 from pliant.model.reason import MayRead, Named
 
@@ -9,11 +9,20 @@ WORKLOAD, PROJECT = "a workload", "another project"
 
 
 def sight(board: Board, caller: Principal) -> MayRead:
-    """The account that runs the server sees all; others where they have submitted something."""
+    """Whoever may read the work of a project is told its names, and where they have submitted something.
+
+    Of somebody for whom the owner of the state folder has spoken only the latter counts.
+    """
     if caller.admin:
         return lambda project: True
-    own = {view.project.id for view in board.workloads.values() if view.workload.user == caller.user}
-    return lambda project: project in own
+    own = {
+        view.project.id
+        for view in board.workloads.values()
+        if (view.workload.user == caller.user if caller.vouched else caller.owns(view.workload))
+    }
+    if caller.vouched:
+        return lambda project: project in own
+    return lambda project: project in own or caller.may("workloads:read", place_of(board, project))
 
 
 def own_too(may_read: MayRead, project: str) -> MayRead:

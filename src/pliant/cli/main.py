@@ -38,11 +38,14 @@ def _run(arguments: list[str], load: "Callable[[], click.Command]", names: Seque
     import click
 
     from pliant.cli.exits import INTERRUPTED, code_of
+    from pliant.cli.output.plain import Plain
     from pliant.cli.session import Session
     from pliant.client.errors import PliantError
 
     called = os.path.basename(sys.argv[0])
     session = Session()
+    outer = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = Plain(sys.stdout), Plain(sys.stderr)
     try:
         result = load().main(
             args=arguments,
@@ -75,6 +78,7 @@ def _run(arguments: list[str], load: "Callable[[], click.Command]", names: Seque
         return _say(f"{error.filename or 'output'}: {error.strerror or error}", "", 1)
     finally:
         session.close()
+        sys.stdout, sys.stderr = outer
 
 
 def _leave(code: int) -> NoReturn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -123,13 +123,23 @@ class Session:
             raise self.missing_project() from None
 
     def find(self, name: str) -> Any:
-        """The workload of that name in the current project, of the kind of this group."""
+        """The workload of that name or number in the current project, of the kind of this group.
+
+        `@` is the newest one of this user.
+        """
+        found = self.find_all(name)
+        if len(found) > 1 or (found[0]["name"] != name and (found[0].get("array") or {}).get("name") == name):
+            raise BadRequest(
+                f"{name} is an array of {len(found)} jobs.",
+                f"Name one of them, for example {found[0]['name']}.",
+            )
+        return found[0]
+
+    def find_all(self, name: str) -> list[Any]:
+        """The same; of an array all of its jobs."""
         project = self.current_project
         try:
-            found = self.client.find(name, project, kind=self.asked_kind)
-            if self.shows(found):
-                return found
-            raise NotFound(name)
+            return matching(name, self._candidates(name, project))
         except NotFound:
             self.check_project()
             what = self.noun.capitalize()
@@ -137,6 +147,46 @@ class Session:
                 f"{what} {name} does not exist in project {project}.",
                 "Use -p PROJECT for a job in another project.",
             ) from None
+
+    def _candidates(self, name: str, project: str) -> list[Any]:
+        """Workloads of the project among which it is; one request where that is enough."""
+        if name != "@" and not name.isdecimal():
+            found = list(self.client.workloads(project, name=name, kind=self.asked_kind))
+            if found:
+                return [it for it in found if self.shows(it)]
+        return [it for it in self.client.workloads(project, kind=self.asked_kind) if self.shows(it)]
+
+
+def matching(name: str, items: Sequence[Any]) -> list[Any]:
+    """Those of the items that a name, a number or `@` stands for, at least one. Raises NotFound.
+
+    One on its way out only if no other has the name.
+    """
+    living = [it for it in items if it.get("desiredPhase") != "Deleted"]
+    if name == "@":
+        own = [it for it in living if it["submittedBy"] == user()]
+        found = [max(own, key=lambda it: it["number"])] if own else []
+    elif name.isdecimal():
+        found = [it for it in living if it["number"] == int(name)]
+    else:
+        found = [it for it in (*living, *items) if it["name"] == name][:1]
+        found = found or [it for it in living if (it.get("array") or {}).get("name") == name]
+    if not found:
+        raise NotFound(name)
+    return found
+
+
+def user() -> str:
+    """Who submits, for the USER column."""
+    name = os.environ.get("LOGNAME") or os.environ.get("USER")
+    if name:
+        return name
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def client_for(url: str, token: str | None, socket: str | None = None) -> Client:

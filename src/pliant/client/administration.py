@@ -127,7 +127,11 @@ class Administration:
 
     def token(self, body: Mapping[str, Any]) -> str:
         """An access token for credentials in Run:ai's form: {grantType, clientID, clientSecret, ...}."""
-        return str(self._http.call("POST", "/api/v1/token", body=body, repeatable=True)["accessToken"])
+        return str(self.tokens(body)["accessToken"])
+
+    def tokens(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """{accessToken, refreshToken, expiresIn}"""
+        return cast("dict[str, Any]", self._http.call("POST", "/api/v1/token", body=body))
 
     def version(self) -> dict[str, Any]:
         return cast("dict[str, Any]", self._http.call("GET", "/version"))
@@ -160,6 +164,10 @@ class Administration:
         query: Query = [("redact", redact or None)]
         headers = {"Accept": "application/zip"}
         return self._http.stream("GET", "/api/v1/server/debug-bundle", query=query, headers=headers)
+
+    def audit_file(self, query: Query) -> Stream:
+        """All records of the audit; `format` is csv or json."""
+        return self._http.stream("GET", "/api/v1/audit/log/file", query=query)
 
     def record(self, *, cycle: int | None = None, at: int | None = None) -> Stream:
         """Lines from which the cycle of that number, or the last until then (ms), can be decided again."""

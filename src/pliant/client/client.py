@@ -13,6 +13,7 @@ from pliant.client.locate import locate
 from pliant.client.transport import ANSWER_TIMEOUT, Query, Stream, Transport, segment
 
 if TYPE_CHECKING:
+    from pliant.client.jobs import Jobs
     from pliant.client.session import Exec
     from pliant.client.watch import Change
     from pliant.wire.questions import QueueEntry, Verdict, WhyItem
@@ -52,6 +53,7 @@ class Client(Administration):
     ) -> None:
         """`socket`: path of the server's Unix socket, to be used instead of the URL and a token."""
         self._http = Transport(url, token, timeout=timeout, socket=socket)
+        self.working_project = "default"  # of `jobs`
 
     @classmethod
     def connect(cls, server: str | None = None, state: str | None = None) -> Client:
@@ -59,12 +61,30 @@ class Client(Administration):
         endpoint = locate(server, state, config=Config())
         return cls(endpoint.url, endpoint.token, socket=endpoint.socket)
 
+    @classmethod
+    def from_context(cls, server: str | None = None, state: str | None = None) -> Client:
+        """`connect`, with the project that the command line would take: PLIANT_PROJECT, or `project set`."""
+        config = Config()
+        endpoint = locate(server, state, config=config)
+        client = cls(endpoint.url, endpoint.token, socket=endpoint.socket)
+        client.working_project = os.environ.get("PLIANT_PROJECT") or config.project(endpoint.key) or "default"
+        return client
+
+    @property
+    def jobs(self) -> Jobs:
+        """Jobs as objects: `client.jobs.submit("night", ["python", "train.py"], gpus=2).wait()`."""
+        from pliant.client.jobs import Jobs
+
+        return Jobs(self, self.working_project)
+
     @property
     def url(self) -> str:
         return self._http.url
 
     def twin(self) -> Client:
-        return Client(self._http.url, self._http.token, socket=self._http.socket)
+        twin = Client(self._http.url, self._http.token, socket=self._http.socket)
+        twin.working_project = self.working_project
+        return twin
 
     @property
     def trouble(self) -> str:
@@ -136,6 +156,15 @@ class Client(Administration):
         """{status, kept: KeptItem or None}"""
         query = [("purge", True)] if purge else []
         return cast("dict[str, Any]", self._http.call("DELETE", _workload(workload_id), query=query) or {})
+
+    def delete_all(self, ids: Sequence[str]) -> dict[str, str]:
+        """Delete many, a hundred in a transaction. By id: why one was not deleted."""
+        failed: dict[str, str] = {}
+        for start in range(0, len(ids), 100):
+            body = {"ids": [*ids[start : start + 100]], "action": "delete"}
+            done = self._http.call("POST", "/api/v1/workloads/batch", body=body, repeatable=True)
+            failed |= {entry["id"]: entry["message"] for entry in done["failed"]}
+        return failed
 
     def folders(self, workload_id: str) -> FolderItem:
         return cast("FolderItem", self._http.call("GET", f"{_workload(workload_id)}/folders"))

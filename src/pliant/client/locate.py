@@ -38,9 +38,12 @@ def state_folder(given: str | None = None, env: Mapping[str, str] = os.environ) 
     return os.path.abspath(os.path.expanduser(path))
 
 
-def server_record(state: str) -> dict[str, Any] | None:
-    """What a server wrote about itself into its state folder (url, pid, ...); None if there is nothing."""
-    path = os.path.join(state, "server.json")
+def server_record(state: str, role: str = "server") -> dict[str, Any] | None:
+    """What a server wrote about itself into its state folder (url, pid, ...); None if there is nothing.
+
+    `role`: "server" leads, "standby" stands by.
+    """
+    path = os.path.join(state, f"{role}.json")
     try:
         with open(path, encoding="utf-8") as file:
             record = json.load(file)
@@ -105,8 +108,8 @@ def _token_from(env: Mapping[str, str]) -> str | None:
 
 def _token_of_local(url: str, state: str) -> str | None:
     """The token file, if that URL is the local server's own."""
-    record = server_record(state)
-    if record is None or record["url"].rstrip("/") != url:
+    records = (server_record(state), server_record(state, "standby"))
+    if all(record is None or record["url"].rstrip("/") != url for record in records):
         return None
     return local_token(state)
 

@@ -15,6 +15,12 @@ from pliant.wire import TROUBLE
 
 CONNECT_TIMEOUT = 5.0  # seconds
 ANSWER_TIMEOUT = 30.0  # seconds
+PROOF_TIMEOUT = 30.0  # seconds; a busy machine may need a while
+MOST_PROOF = 16384  # bytes of an answer that is read before it is known whose it is
+NOT_LEADING = "not-leading"
+"""Reason of a server that did nothing because another one leads, or will in a moment."""
+
+TURN = 0.3  # seconds between two questions to servers that change places
 KEPT_FOR = 3.0  # seconds; servers close idle connections after 5
 
 _UCRED = struct.Struct("3i")  # pid, uid, gid of the other end of a Unix socket
@@ -75,6 +81,24 @@ class Transport:
         """
         if repeatable is None:
             repeatable = method in ("GET", "PUT", "DELETE")
+        until = time.monotonic() + self._timeout
+        while True:
+            try:
+                return self._once(method, path, query, body, headers, repeatable)
+            except Unreachable as error:  # two servers change places: the one that was asked did nothing
+                if error.reason != NOT_LEADING or time.monotonic() > until:
+                    raise
+                time.sleep(TURN)
+
+    def _once(
+        self,
+        method: str,
+        path: str,
+        query: Query,
+        body: Any,
+        headers: Mapping[str, str] | None,
+        repeatable: bool,
+    ) -> Any:
         data, sent = self._encode(body, headers)
         target = self._target(path, query)
         for attempt in (1, 2):
@@ -161,8 +185,51 @@ class Transport:
                 f"No server answers at {self.url} ({why.lower()}).",
                 "Look with `pliant status`; start it with `pliant up`.",
             ) from error
+        connection.auto_open = 0  # who answers later at this address need not be who answers now
+        if self.token and not self._secure:
+            self._demand_proof(connection)
         connection.sock.settimeout(timeout)
         return connection
+
+    def _demand_proof(self, connection: http.client.HTTPConnection) -> None:
+        """Have what answers show that it knows the token. Raises Unauthorized, Unreachable."""
+        import hmac
+
+        from pliant.wire.proof import PATH, key_of, named, proof
+
+        token, nonce = self.token or "", os.urandom(16).hex()
+        host, port = connection.sock.getpeername()[:2]
+        if host != "::1" and not host.startswith("127."):
+            connection.close()
+            raise Unreachable(
+                f"{self.url} is another machine and the connection is not encrypted: no token was sent.",
+                "Use https://, or forward a port: ssh -L PORT:127.0.0.1:PORT HOST",
+            )
+        host, port = _forwarded_to(host, port)
+        target = f"{self._prefix}{PATH}?{urlencode({'token': named(token), 'nonce': nonce})}"
+        try:
+            connection.sock.settimeout(PROOF_TIMEOUT)
+            connection.request("GET", target, headers={"Accept": "application/json"})
+            response = connection.getresponse()
+            payload = response.read(MOST_PROOF)
+            given = str(_object(payload).get("proof")).encode()
+            good = hmac.compare_digest(given, proof(key_of(token), nonce, host, port).encode())
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise Unreachable(
+                f"The connection to {self.url} was lost: {str(error) or 'it ended'}. No token was sent.",
+                "Look with `pliant status`; start it with `pliant up`.",
+            ) from error
+        if response.status == 401:
+            connection.close()
+            raise from_answer(401, _object(payload), f"GET {PATH}")
+        if not good or not response.isclosed() or connection.sock is None:
+            connection.close()
+            raise Unreachable(
+                f"{self.url} is served by a program that has not proven to be this token's server. "
+                "The token was not sent.",
+                "If the address is a forwarded port, name the server's own: PLIANT_SERVER_PORT=PORT",
+            )
 
     def _target(self, path: str, query: Query) -> str:
         pairs = [
@@ -183,6 +250,12 @@ class Transport:
             return None, sent
         sent["Content-Type"] = "application/json"
         return json.dumps(body).encode(), sent
+
+
+def _forwarded_to(host: str, port: int) -> tuple[str, int]:
+    """The server's own end, where the address is a port that is forwarded to another machine's loopback."""
+    far = os.environ.get("PLIANT_SERVER_PORT", "")
+    return ("127.0.0.1", int(far)) if far.isdecimal() else (host, port)
 
 
 def _plain_socket(host: str, port: int) -> socket.socket:
@@ -254,6 +327,15 @@ class Stream:
             raise Unreachable(f"The connection to {self._url} was lost: {error}.") from error
         finally:
             self.close()
+
+
+def _object(payload: bytes) -> dict[str, Any]:
+    """A JSON object; empty if it is anything else."""
+    try:
+        value = json.loads(payload)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _answer(status: int, payload: bytes, where: str) -> Any:

@@ -6,10 +6,11 @@ class Refused(Exception):
 
     code = "refused"
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", *, field: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.field = field  # path in the request's body of what is wrong; '': it is no single field
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
@@ -43,6 +44,12 @@ class Conflict(Refused):
     """The thing is not in a state that allows this."""
 
     code = "conflict"
+
+
+class Outdated(Refused):
+    """It was changed by somebody since the caller read it."""
+
+    code = "precondition-failed"
 
 
 class OverQuota(Refused):

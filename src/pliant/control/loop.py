@@ -13,10 +13,10 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from enum import Enum, auto
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from pliant.control.audit import audited
 from pliant.control.board.allocations import Allocations
 from pliant.control.board.fairness import Audit
 from pliant.control.board.publisher import Publisher
@@ -25,8 +25,9 @@ from pliant.control.decider.core import Inline
 from pliant.control.decider.dialogue import Dialogue
 from pliant.control.decider.port import Decider, Question
 from pliant.control.errors import Refused, Unavailable
+from pliant.control.inbox import Bell, Command, Look, News
 from pliant.control.orders import Orders
-from pliant.control.ports import Clock, Engine, Halt, StaleEpoch, Store
+from pliant.control.ports import Batch, Clock, Engine, Halt, Saved, StaleEpoch, Store, StoreLost
 from pliant.control.recording import Nothing, Recorder
 from pliant.control.state.accounting import Accounting
 from pliant.control.state.contradictions import Contradictions
@@ -36,7 +37,6 @@ from pliant.control.state.record import record_plan
 from pliant.control.state.state import State
 from pliant.model.fact import AttemptStarted, Fact, NodeLost, NodeSeen
 from pliant.model.order import Order
-from pliant.model.reason import EnvironmentLost
 from pliant.model.workload import Attempt
 from pliant.sched.plan import Plan
 from pliant.sched.settings import Settings
@@ -45,6 +45,8 @@ from pliant.sched.world.state import World
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Answer = tuple["Future[Any]", Any]  # what is waited for, and what it will be
 
 PROMPT = 0.02
 """Seconds for which a cycle waits for the plan; on a small cluster rows and plan are one transaction."""
@@ -55,34 +57,11 @@ FIRST = 10.0
 PATIENCE = 60.0
 """Seconds for which a question may wait and be worked on."""
 
+RETRY = 0.5
+"""Seconds between two tries to reach a store that is lost."""
+
 SETTLING = 50
 """Cycles that may follow one another without news; more means that plans undo each other."""
-
-
-@dataclass(slots=True)
-class Command:
-    """A request that changes something. It writes into a draft, or raises Refused to change nothing."""
-
-    run: Callable[[Draft], Any]
-    answer: "Future[Any]"
-
-
-@dataclass(slots=True)
-class Look:
-    """A question that is answered between two cycles, and after which none is due."""
-
-    run: Callable[[State], Any]
-    answer: "Future[Any]"
-
-
-class Bell(Enum):
-    """Wakes the loop and brings no news."""
-
-    CYCLE = auto()
-    ANSWERED = auto()  # by the decider; a cycle may have taken that answer already
-
-
-News = Command | Fact
 
 
 class Loop:
@@ -122,12 +101,13 @@ class Loop:
         self.audit = Audit()
         self._closing = False
         self._idle = False  # what arrived last, news apart, is no reason for a cycle
+        self.store_trouble: Callable[[], str] = str  # what is wrong with the store, for people
 
     # -- life --------------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """Take the lead, rebuild the world from the store, and let the engines say what lives."""
-        self.state.epoch = self.store.lead()
+    def open(self, epoch: int | None = None) -> None:
+        """Lead (with `epoch` if it was taken already), rebuild the world, let the engines say what lives."""
+        self.state.epoch = self.store.lead() if epoch is None else epoch
         saved = self.store.load()
         self.state.rebuild(saved)
         self.audit.restore(saved.settings, self.clock.now())
@@ -143,22 +123,12 @@ class Loop:
             row.placement.node for row in self.state.attempts.values() if row.id in alive
         }
         lost = [NodeLost(name) for name in sorted(gone - self._facts.leaving)]
-        self.cycle([Command(self._hold, Future()), *news, *lost], FIRST)
+        self.cycle([Command(self._orders.hold, Future()), *news, *lost], FIRST)
         for engine in self.engines.values():
             engine.retain(self.world.workloads)
         self._orders.repeat()
         for workload in self.store.ended():
             self._orders.forget(workload)
-
-    def _hold(self, draft: Draft) -> None:
-        """Workloads whose environment did not come along with the store's rows are not started."""
-        engine = next(iter(self.engines.values()))
-        for workload in self.world.workloads.values():
-            if not (workload.sealed or workload.held):
-                continue
-            held = "" if engine.sealed(workload.id) else EnvironmentLost.code
-            if held != workload.held:
-                draft.put(replace(workload, held=held))
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="pliant-loop", daemon=True)
@@ -177,6 +147,11 @@ class Loop:
     def decider(self) -> Decider:
         return self._dialogue.decider
 
+    @property
+    def trouble(self) -> str:
+        """What keeps anything from being scheduled, for people; empty if nothing does."""
+        return self.store_trouble() or self.decider.trouble
+
     # -- for any thread ----------------------------------------------------------------------------
 
     @property
@@ -194,7 +169,7 @@ class Loop:
 
     def submit(self, run: Callable[[Draft], T]) -> "Future[T]":
         """Have `run` executed in the next cycle; the answer comes once its outcome is on disk."""
-        command = Command(run, Future())
+        command = Command(audited(run, self.state), Future())
         self._inbox.put(command)
         return command.answer
 
@@ -215,8 +190,7 @@ class Loop:
         """What `work` says of the world with all that is recorded by now; it is worked on beside the loop."""
         if self._thread is None and self.state.news:
             self.cycle()
-        after = self.look(lambda state: self._dialogue.after)
-        return self.decider.question(work, after, patience)
+        return self.decider.question(work, self.look(lambda state: self._dialogue.after), patience)
 
     def wake(self) -> None:
         """Have a cycle now."""
@@ -245,6 +219,7 @@ class Loop:
                 due = self.due and settling < SETTLING
                 news = self._wait(0.0 if due else self._idle_seconds())
                 if self._idle and not news and not due:
+                    self._dialogue.idle()
                     continue
                 before = self.plan
                 self.cycle(news)
@@ -299,7 +274,7 @@ class Loop:
         state = self.state
         state.turns += 1
         draft = Draft(self.clock.now())
-        answers: list[tuple[Future[Any], Any]] = []
+        answers: list[Answer] = []
         self._take_in(facts, [item for item in news if isinstance(item, Command)], draft, answers)
         if decided is None and not self._dialogue.busy:
             self._dialogue.ask(draft.now, whole=self.recorder.due)
@@ -339,11 +314,7 @@ class Loop:
             self._orders.forget(workload)
 
     def _take_in(
-        self,
-        facts: Sequence[Fact],
-        commands: Sequence[Command],
-        draft: Draft,
-        answers: list[tuple[Future[Any], Any]],
+        self, facts: Sequence[Fact], commands: Sequence[Command], draft: Draft, answers: list[Answer]
     ) -> None:
         """What was observed and asked for, and what follows from it, as rows."""
         for fact in facts:
@@ -356,7 +327,7 @@ class Loop:
         self._contradictions.look(draft)
         self._accounting.keep(draft)
 
-    def _execute(self, command: Command, draft: Draft, answers: list[tuple[Future[Any], Any]]) -> None:
+    def _execute(self, command: Command, draft: Draft, answers: list[Answer]) -> None:
         own = Draft(draft.now)
         try:
             result = command.run(own)
@@ -372,17 +343,35 @@ class Loop:
         draft.absorb(own)
         answers.append((command.answer, result))
 
-    def _not_recorded(
-        self, error: Exception, facts: list[Fact], answers: list[tuple[Future[Any], Any]]
-    ) -> None:
-        """Nothing was written: go back to what the disk says, keep the facts, refuse the requests."""
+    def _not_recorded(self, error: Exception, facts: list[Fact], answers: list[Answer]) -> None:
+        """Go back to what the disk says, keep the facts, refuse the requests."""
         log.error("could not record a cycle: %s", error)
+        lost = isinstance(error, StoreLost)
+        hint = "Look whether it was done before you ask again." if lost else "Nothing was changed."
         for answer, _ in answers:
-            answer.set_exception(Unavailable(f"It could not be recorded: {error}.", "Nothing was changed."))
+            answer.set_exception(Unavailable(f"It could not be recorded: {error}.", hint))
         self._kept = facts
         self.plan = Plan()
         self._dialogue.drop()
-        self.state.rebuild(self.store.load())
+        self.state.rebuild(self._found_again() if lost else self.store.load())
+        if lost:  # it may have been written after all, orders included
+            self._dialogue.due = True
+            self._orders.repeat()
+
+    def _found_again(self) -> Saved:
+        """The rows of a store that was lost, once it is back. Raises StaleEpoch."""
+        while True:
+            try:
+                self.store.commit(self.state.epoch, Batch())
+                return self.store.load()
+            except StoreLost as error:
+                if self._closing:
+                    raise
+                for item in self._wait(RETRY):
+                    if isinstance(item, Command):
+                        item.answer.set_exception(Unavailable(f"{error}.", "Nothing was changed."))
+                    else:
+                        self._kept.append(item)
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -2,10 +2,14 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pliant.control.ports import Engine
+from pliant.control.state.draft import Draft
+from pliant.control.state.holds import hold as begin_hold
 from pliant.control.state.state import State
 from pliant.model.order import Order, Resize, Start, Stop
+from pliant.model.reason import EnvironmentLost
 from pliant.model.workload import Attempt, TaskPhase, Workload
 from pliant.sched.actions.intents import unconfirmed
 
@@ -62,6 +66,18 @@ class Orders:
         if target is not None:
             return Resize(attempt.id, target, workload.launch.grace, attempt.cause, epoch)
         return None
+
+    def hold(self, draft: Draft) -> None:
+        """Workloads whose environment did not come along with the store's rows are not started."""
+        engine = next(iter(self._engines.values()))
+        for workload in self._state.world.workloads.values():
+            lost = workload.sealed and not engine.sealed(workload.id)
+            if lost != (workload.held == EnvironmentLost.code):
+                held = EnvironmentLost.code if lost else begin_hold(workload, draft.now)
+                draft.put(replace(workload, held=held))
+            for task in self._state.world.tasks_of(workload.id) if lost else ():
+                if not task.phase.live:  # a lost one would be started again in its place
+                    draft.put(replace(task, claims=None))
 
     def forget(self, workload: Workload) -> None:
         """Let the engines delete what they keep of a workload of which nothing lives."""

@@ -3,13 +3,16 @@
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pliant.control.errors import BadRequest
 from pliant.control.fractions import TaskUse
 from pliant.control.submit.variables import Sealed, Variables
+from pliant.model.asset import Asset
+from pliant.model.audit import AuditRecord
 from pliant.model.event import Event
 from pliant.model.fact import Fact
+from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
 from pliant.model.machine import Cluster, Node
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.priority import PriorityClass
@@ -17,7 +20,8 @@ from pliant.model.progress import Progress
 from pliant.model.workload import Attempt, AttemptId, Launch, Workload
 from pliant.sched.world.rows import Row as WorldRow
 
-Row = WorldRow | Cluster | Attempt | Progress | PriorityClass
+AccessRow = User | Application | AccessKey | AccessRule | LoginSession | Allowance
+Row = WorldRow | Cluster | Attempt | Progress | PriorityClass | Asset | AccessRow
 """Everything that is stored by identity: put() replaces what has the same identity."""
 
 
@@ -26,6 +30,10 @@ R = TypeVar("R", bound=Row)
 
 class StaleEpoch(Exception):
     """Another server leads now; nothing was written. The only cure is to stop."""
+
+
+class StoreLost(Exception):
+    """The store cannot be reached now; what it was told last may be written or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,7 @@ class Batch:
     drop: Sequence[Row] = ()
     events: Sequence[Event] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    audit: Sequence[AuditRecord] = ()
     durable: bool = True  # False: may be lost with the machine's power, never torn
 
 
@@ -88,11 +97,23 @@ class Saved:
         return max(self.of(Cluster), key=lambda row: row.created, default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """A living attempt that the store does not know."""
+
+    id: AttemptId
+    order: Mapping[str, Any]  # what its start left on disk; empty if nothing is there
+    gpus: tuple[str, ...]  # what it was told last that it has
+
+
 class Store(Protocol):
     """One writer, many readers. All methods are safe to call from any thread."""
 
     def lead(self) -> int:
         """Raise the epoch by one and return it: from now on every lower one is refused."""
+
+    def outrank(self, epoch: int) -> None:
+        """Give out no epoch any more that is not above this one."""
 
     def commit(self, epoch: int, batch: Batch) -> None:
         """Write it, or raise StaleEpoch (nothing written) if a higher epoch leads."""
@@ -101,6 +122,11 @@ class Store(Protocol):
 
     def events(self, subject: str, *, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
         """(sequence number, event), oldest first."""
+
+    def audited(
+        self, since: int, until: int, *, after: int = 0, limit: int = 500
+    ) -> Sequence[tuple[int, AuditRecord]]:
+        """(sequence number, record) of that time (ms), before `until`; oldest first."""
 
     def attempts(self, workload: str) -> Sequence[Attempt]:
         """All attempts of a workload, ended ones too."""
@@ -112,6 +138,9 @@ class Store(Protocol):
 
     def prune(self, before: int) -> int:
         """Forget history, ended attempts and deleted workloads older than `before` (ms); how many rows."""
+
+    def prune_audit(self, before: int) -> int:
+        """Forget records of the audit older than `before` (ms); how many."""
 
     def backup(self, target: Path) -> None:
         """A consistent copy of a store that is in use."""

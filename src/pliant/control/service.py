@@ -1,22 +1,28 @@
 """What the API, the console and tests may ask. Changes go through the loop; reads come from the board."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
+from typing import cast
 
 from pliant.control.board.outcome import Outcome, outcome_of
 from pliant.control.board.pods import pod_names
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import BadRequest, Conflict, NotFound
-from pliant.control.explain.questions import Questions
+from pliant.control.explain.dry import DryLoop, Trial, consequences
+from pliant.control.explain.questions import Questions, Supposed
 from pliant.control.fractions import TaskUse
 from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Remembered, Session
 from pliant.control.state.draft import Draft
+from pliant.control.usecases.assets import Assets
 from pliant.control.usecases.files import Files
+from pliant.control.usecases.identities import Identities
 from pliant.control.usecases.jobs import Jobs
 from pliant.control.usecases.priorities import Priorities
 from pliant.control.usecases.submissions import Submissions
 from pliant.control.usecases.tuning import Tuning
+from pliant.model.audit import AuditRecord
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import Reason
 from pliant.model.workload import Attempt, AttemptId, Desired, Task, TaskPhase, Workload
@@ -33,7 +39,17 @@ class Service(Submissions, Tuning):
         self.questions = Questions(loop)
         self.jobs = Jobs(loop, self._engine)
         self.priorities = Priorities(loop)
+        self.assets = Assets(loop)
+        self.identities = Identities(loop)
         self.files = Files(loop, engines)
+
+    def dry(self) -> "Service":
+        """The same, but every change is only tried: it raises Tried, or is refused as always."""
+        return Service(cast(Loop, DryLoop(self._loop)), self._engines)
+
+    def consequences(self, trial: Trial) -> Supposed:
+        """What would be different once all has settled, if that change was made."""
+        return consequences(self._loop, trial)
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -47,7 +63,7 @@ class Service(Submissions, Tuning):
     @property
     def trouble(self) -> str:
         """What keeps anything from being scheduled, for people; empty if nothing does."""
-        return self._loop.decider.trouble
+        return self._loop.trouble
 
     def history(self, identity: str, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
         """What happened to it, oldest first, with sequence numbers."""
@@ -71,6 +87,16 @@ class Service(Submissions, Tuning):
     def now(self) -> int:
         """Ms since the epoch, by the server's own clock."""
         return self._loop.clock.now()
+
+    def note_audit(self, record: AuditRecord) -> "Future[None]":
+        """Keep a record of what changed no rows."""
+        return self._loop.submit(lambda draft: draft.audit.append(record))
+
+    def audited(
+        self, since: int, until: int, *, after: int = 0, limit: int = 500
+    ) -> Sequence[tuple[int, AuditRecord]]:
+        """Records of that time (ms), oldest first, with sequence numbers."""
+        return self._loop.store.audited(since, until, after=after, limit=limit)
 
     def watch(self, after: int, timeout: float) -> tuple[Board, frozenset[str] | None]:
         """Wait for a board newer than `after`; which workloads changed since (None: unknown, read all)."""
@@ -121,7 +147,12 @@ class Service(Submissions, Tuning):
         return outcome_of(workload, self.attempts(identity), self.now())
 
     def past(
-        self, *, project: str | None = None, since: int = 0, limit: int = 500
+        self,
+        *,
+        project: str | None = None,
+        since: int = 0,
+        limit: int = 500,
+        of: Callable[[Workload], bool] = lambda _: True,
     ) -> list[tuple[Workload, Outcome]]:
         """Workloads that were submitted since then (ms), the newest first, deleted ones too as long as they
         are remembered; `project` by id or name.
@@ -131,7 +162,7 @@ class Service(Submissions, Tuning):
         rows = [
             row
             for row in (*living, *self.ended())
-            if row.created >= since and (chosen is None or row.project == chosen)
+            if row.created >= since and (chosen is None or row.project == chosen) and of(row)
         ]
         rows.sort(key=lambda row: -row.serial)
         now = self.now()
@@ -157,15 +188,28 @@ class Service(Submissions, Tuning):
 
     def delete(self, identity: str, user: str, *, purge: bool = False) -> Workload:
         """End it and forget it; its name is free at once. With `purge` its files are removed as well."""
+        return self._loop.call(lambda draft: self._deleted(draft, identity, user, purge))
 
-        def run(draft: Draft) -> Workload:
-            workload = replace(self._live(identity), desired=Desired.DELETED, purge=purge)
-            draft.put(workload)
-            how = " with its files" if purge else ""
-            draft.event(identity, EventKind.DELETED, f"{user} deleted {workload.name}{how}.", who=user)
-            return workload
+    def delete_all(self, identities: Sequence[str], user: str) -> dict[str, NotFound]:
+        """`delete` of many in one transaction; those that were not there."""
+
+        def run(draft: Draft) -> dict[str, NotFound]:
+            missing = {}
+            for identity in identities:
+                try:
+                    self._deleted(draft, identity, user, purge=False)
+                except NotFound as error:
+                    missing[identity] = error
+            return missing
 
         return self._loop.call(run)
+
+    def _deleted(self, draft: Draft, identity: str, user: str, purge: bool) -> Workload:
+        workload = replace(self._live(identity), desired=Desired.DELETED, purge=purge)
+        draft.put(workload)
+        how = " with its files" if purge else ""
+        draft.event(identity, EventKind.DELETED, f"{user} deleted {workload.name}{how}.", who=user)
+        return workload
 
     def _live(self, identity: str) -> Workload:
         workload = self._loop.world.workloads.get(identity)

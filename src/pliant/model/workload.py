@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pliant.model.affinity import Affinity, Toleration
+from pliant.model.hold import Dependency, Element
 from pliant.model.machine import Placement
 from pliant.model.quantity import GPU, Resources
 from pliant.model.topology import Within
@@ -179,6 +180,15 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a workload is, for good."""
+
+    subject: str  # as pliant.model.identity.subject_of
+    uid: int  # of the account of the machine whose processes its tasks are
+    name: str  # of that account
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """One submission. Identity is `id`: a deleted name is free at once."""
 
@@ -190,6 +200,8 @@ class Workload:
     groups: tuple[TaskGroup, ...]
     priority: int = 50
     preemptible: bool = True
+    semi_preemptible: bool = False  # then not `preemptible`, but what it holds above its core may be taken
+    background: bool = False  # then `preemptible`: runs on what is idle, counts nowhere, is the first to go
     pools: tuple[str, ...] = ()  # node pools by name, in the order to try; empty: the project's, then all
     node_type: str = ""  # value of the label run.ai/type; empty: any
     backoff_limit: int = 6  # failed attempts per task before the workload fails
@@ -211,6 +223,10 @@ class Workload:
     tolerations: tuple[Toleration, ...] = ()
     apart: str = ""  # label key: no two of all its tasks on nodes of equal value; empty: anywhere
     max_runtime: int | None = None  # ms that it says it will run at most: backfill counts on it
+    begin: int | None = None  # ms; it does not compete before
+    after: tuple[Dependency, ...] = ()  # what it waits for
+    after_any: bool = False  # one of them is enough
+    element: Element | None = None  # its place in an array
     user: str = ""
     source: str = "CLI"
     category: str = ""
@@ -229,6 +245,8 @@ class Workload:
     deleted: int | None = None  # ms; set once its last attempt is gone
     ended_as: Phase | None = None  # the final phase that it reached; kept when it is deleted
     cancelled_by: str = ""  # who ended it for good; `desired` is then STOPPED, and its last phase FAILED
+    owner: Owner | None = None  # None: it is older than owners
+    shared: tuple[str, ...] = ()  # who may read its logs besides: `project`, or a user's name
     pending_ms: int = 0  # sums over all finished stays in the phase
     running_ms: int = 0
 
@@ -347,6 +365,7 @@ class Exit:
     lost: bool = False  # nothing of it lives and nobody saw it end
     error: str = ""  # why it could not be started, for people
     oom: bool = False  # the kernel killed it for want of memory
+    max_rss: int = 0  # bytes of main memory that its largest process had; 0: not known
     note: str = ""  # the last that was said to its programs about their share of a GPU
 
     @property

@@ -3,38 +3,126 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
-from pliant.sim.openb import TraceError, read_nodes, read_pods
+from pliant import __version__
+from pliant.sim.facts import facts_of
+from pliant.sim.lines import TraceError
+from pliant.sim.openb import read_nodes, read_pods
 from pliant.sim.packing import pack
+from pliant.sim.policy import read_policy
+from pliant.sim.reading import read
+from pliant.sim.report import report
+from pliant.sim.results import Results, first_difference, read_result
+from pliant.sim.simulation import Assumed, Simulation
 
 WRONG_INPUT = 2
+KEEP_EVERY = 20.0
+"""Seconds after which what an interrupted run needs to go on is written again."""
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="pliant.sim")
-    packing = parser.add_subparsers(dest="command", required=True).add_parser("packing")
+    verbs = parser.add_subparsers(dest="command", required=True)
+    packing = verbs.add_parser("packing")
     packing.add_argument("--nodes", type=Path, required=True)
     packing.add_argument("--pods", type=Path, required=True)
-    packing.add_argument("--progress", action="store_true", help="count pods on standard error")
+    run = verbs.add_parser("run")
+    run.add_argument("trace", type=Path)
+    run.add_argument("--nodes", type=Path)
+    run.add_argument("--policy", type=Path)
+    run.add_argument("--config", default="")
+    run.add_argument("--seed", type=int, default=0)
+    run.add_argument("--checkpoint", type=int, default=0, help="ms")
+    run.add_argument("--restart", type=int, default=0, help="ms")
+    run.add_argument("--out", type=Path)
+    for verb in (packing, run):
+        verb.add_argument("--progress", action="store_true", help="count on standard error")
+    compare = verbs.add_parser("compare")
+    compare.add_argument("a", type=Path)
+    compare.add_argument("b", type=Path)
     given = parser.parse_args(argv)
     try:
-        nodes = read_nodes(given.nodes)
-        pods = read_pods(given.pods, nodes)
+        found = {"packing": _packing, "run": _run, "compare": _compare}[given.command](given)
     except TraceError as error:
         print(json.dumps({"error": str(error)}))
         return WRONG_INPUT
-    found = pack(nodes, pods, _progress if given.progress else None)
-    print(json.dumps(found.document()))
+    print(json.dumps(found))
     return 0
 
 
-def _progress(done: int, total: int) -> None:
-    if done % 100 == 0 or done == total:
-        sys.stderr.write(f"\r{done} of {total} pods" + ("\n" if done == total else ""))
-        sys.stderr.flush()
+def _packing(given: argparse.Namespace) -> dict[str, Any]:
+    nodes = read_nodes(given.nodes)
+    pods = read_pods(given.pods, nodes)
+    return pack(nodes, pods, _counting("pods") if given.progress else None).document()
+
+
+def _run(given: argparse.Namespace) -> dict[str, Any]:
+    policy = read_policy(given.policy)
+    trace = read(given.trace, given.nodes, given.config)
+    policy.check_names(trace)
+    trace = policy.over(trace)
+    inputs = {
+        "trace": _digest(given.trace), "nodes": _digest(given.nodes), "policy": _digest(given.policy),
+        "config": given.config, "seed": given.seed, "checkpointMs": given.checkpoint,
+        "restartMs": given.restart, "program": __version__,
+    }  # fmt: skip
+    simulation = Simulation(trace, Assumed(given.checkpoint, given.restart), given.seed)
+    results = Results(given.out, inputs) if given.out is not None else None
+    if results is not None and (saved := results.interrupted()) is not None:
+        simulation.resume(saved)
+    tell = _counting("jobs") if given.progress else lambda done, of: None
+    kept = time.monotonic()
+
+    def between(done: int, of: int) -> None:
+        nonlocal kept
+        tell(done, of)
+        if results is not None and time.monotonic() - kept > KEEP_EVERY:
+            results.keep(simulation.saved())
+            kept = time.monotonic()
+
+    progress = simulation.run(between)
+    found = report(trace, progress, inputs)
+    if results is not None:
+        results.finish(found, progress, facts_of(found))
+    return found | {"facts": facts_of(found)}
+
+
+def _compare(given: argparse.Namespace) -> dict[str, Any]:
+    one, other = read_result(given.a), read_result(given.b)
+    pairs = zip(facts_of(one), facts_of(other), strict=True)
+    rows = [[name, mine, theirs] for (name, mine), (_, theirs) in pairs]
+    return {"facts": rows, "firstDifference": first_difference(given.a, given.b)}
+
+
+def _digest(path: Path | None) -> str:
+    """Of all that a file, or the files of a folder, say."""
+    if path is None:
+        return ""
+    found = hashlib.sha256()
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            found.update(file.name.encode() + file.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _counting(what: str) -> Any:
+    """Tells of every hundredth part that is done, on one line."""
+    last = -1
+
+    def tell(done: int, total: int) -> None:
+        nonlocal last
+        if (part := done * 100 // max(total, 1)) > last:
+            last = part
+            sys.stderr.write(f"\r{part:3} %  {done} of {total} {what}" + ("\n" if done == total else ""))
+            sys.stderr.flush()
+
+    return tell
 
 
 if __name__ == "__main__":

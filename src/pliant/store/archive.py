@@ -69,6 +69,21 @@ def restore(source: Path, target: str | Path, *, overwrite: bool = False) -> Non
         _restore_postgres(source, place, overwrite)
 
 
+@contextmanager
+def copied(source: Path) -> Iterator[Link]:
+    """A private copy of a backup, brought up to date, for as long as somebody reads it. Raises StoreError."""
+    source = Path(source).absolute()
+    if not source.is_file():
+        raise StoreError(f"backup {source}: there is no such file")
+    check(source)
+    with tempfile.TemporaryDirectory(prefix="pliant-look-") as folder:
+        draft = Path(folder) / "draft"
+        draft.touch(0o600)
+        _ready(source, draft)
+        with _opened(draft) as link:
+            yield link
+
+
 def check(path: Path) -> None:
     """Raise StoreError unless a file is a store, undamaged, and not of a newer release."""
     with _raw(path) as connection:
@@ -125,9 +140,10 @@ def _restore_postgres(source: Path, place: URL, overwrite: bool) -> None:
                 epoch = new.execute(select(schema.state.c.epoch).with_for_update()).scalar_one()
                 _pour(old, new)
                 new.execute(update(schema.state).where(schema.state.c.epoch < epoch).values(epoch=epoch))
-                next_seq = select(func.coalesce(func.max(schema.events.c.seq), 0) + 1).scalar_subquery()
-                sequence = func.pg_get_serial_sequence("events", "seq")
-                new.execute(select(func.setval(sequence, next_seq, False)))
+                for table in (schema.events, schema.audit):
+                    next_seq = select(func.coalesce(func.max(table.c.seq), 0) + 1).scalar_subquery()
+                    sequence = func.pg_get_serial_sequence(table.name, "seq")
+                    new.execute(select(func.setval(sequence, next_seq, False)))
 
 
 def _ready(source: Path, draft: Path) -> None:

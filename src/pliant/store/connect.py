@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -15,6 +16,12 @@ from pliant.store.errors import StoreError, explained
 
 WAIT = 10_000
 """Ms for which another process may hold the write lock before StoreBusy."""
+
+HANGS = 3_000
+"""Ms without a word after which PostgreSQL ends a writer's transaction."""
+
+CONNECT_TIMEOUT = 5
+"""Seconds for which PostgreSQL may keep a new connection waiting."""
 
 _WAL_KEPT = 64 * 2**20  # bytes that the write-ahead log may keep on disk after a checkpoint
 
@@ -131,10 +138,9 @@ def _begin_writing(connection: Connection) -> None:
 
 def _postgres(url: URL) -> Link:
     try:
-        readers = create_engine(
-            url, pool_size=4, max_overflow=-1, pool_pre_ping=True, isolation_level="REPEATABLE READ"
-        )
-        writers = create_engine(url, pool_size=1, max_overflow=0, pool_pre_ping=True)
+        way: dict[str, Any] = {"pool_pre_ping": True, "connect_args": {"connect_timeout": CONNECT_TIMEOUT}}
+        readers = create_engine(url, pool_size=4, max_overflow=-1, isolation_level="REPEATABLE READ", **way)
+        writers = create_engine(url, pool_size=1, max_overflow=0, **way)
     except ImportError:
         raise StoreError("PostgreSQL needs one more package: pip install 'pliant[postgres]'") from None
     event.listen(writers, "begin", _begin_writing_postgres)
@@ -142,6 +148,9 @@ def _postgres(url: URL) -> Link:
 
 
 def _begin_writing_postgres(connection: Connection) -> None:
-    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {WAIT}")
+    # A leader that hangs in the middle of a transaction loses its locks, else no other could take the lead.
+    connection.exec_driver_sql(
+        f"SET LOCAL lock_timeout = {WAIT}; SET LOCAL idle_in_transaction_session_timeout = {HANGS}"
+    )
     if not connection.get_execution_options().get("durable", True):
         connection.exec_driver_sql("SET LOCAL synchronous_commit = off")

@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, select
 
+from pliant.control.lease import Seen
 from pliant.control.ports import Batch, Remembered, Row, Saved
+from pliant.model.audit import AuditRecord
 from pliant.model.event import Event
 from pliant.model.progress import Progress
 from pliant.model.workload import Attempt, Task, Workload
@@ -15,7 +17,7 @@ from pliant.store.codec import CodecError
 from pliant.store.connect import Link, connect, locate
 from pliant.store.errors import StoreError
 from pliant.store.kinds import Kind, change
-from pliant.store.writer import Writer
+from pliant.store.writer import Writer, seen_by
 
 T = TypeVar("T")
 
@@ -36,6 +38,12 @@ def open_store(where: str | Path) -> "Database":
         raise
 
 
+def peek(source: Path) -> Saved:
+    """What a backup holds; it stays as it is. Raises StoreError."""
+    with archive.copied(source) as link:
+        return Database(link).load()
+
+
 class Database:
     """pliant.control.ports.Store on SQLite or PostgreSQL."""
 
@@ -46,6 +54,9 @@ class Database:
     def lead(self) -> int:
         return self._writer.lead()
 
+    def outrank(self, epoch: int) -> None:
+        self._writer.outrank(epoch)
+
     def commit(self, epoch: int, batch: Batch) -> None:
         """Drops are applied before puts; of two puts with one identity the last counts.
 
@@ -53,6 +64,20 @@ class Database:
         was written.
         """
         self._writer.commit(epoch, change(batch))
+
+    def seen(self) -> Seen:
+        """What another server sees of the one that leads."""
+        with self._link.reading() as connection:
+            epoch = connection.execute(select(schema.state.c.epoch)).scalar_one()
+            return seen_by(connection, epoch)
+
+    def renew(self, epoch: int) -> None:
+        """Show that the leader lives. Raises StaleEpoch."""
+        self._writer.renew(epoch)
+
+    def claim(self, seen: Seen) -> int | None:
+        """The next epoch, if nothing has been heard of the leader since `seen`; else None."""
+        return self._writer.claim(seen)
 
     def load(self) -> Saved:
         """Its settings include `serial`: the highest that any workload ever had, forgotten ones too."""
@@ -88,6 +113,20 @@ class Database:
             found = connection.execute(query).all()
         return [*zip([row.seq for row in found], self._decoded(kinds.EVENT, found), strict=True)]
 
+    def audited(
+        self, since: int, until: int, *, after: int = 0, limit: int = 500
+    ) -> Sequence[tuple[int, AuditRecord]]:
+        table = schema.audit
+        query = (
+            select(table.c.format, table.c.body, table.c.seq)
+            .where(table.c.at >= since, table.c.at < until, table.c.seq > after)
+            .order_by(table.c.seq)
+            .limit(limit)
+        )
+        with self._link.reading() as connection:
+            found = connection.execute(query).all()
+        return [*zip([row.seq for row in found], self._decoded(kinds.AUDIT, found), strict=True)]
+
     def attempts(self, workload: str) -> Sequence[Attempt]:
         """By task and number."""
         with self._link.reading() as connection:
@@ -110,6 +149,9 @@ class Database:
     def prune(self, before: int) -> int:
         """Of a live workload the last 200 events and each task's last attempt stay, however old."""
         return retention.prune(self._writer, before)
+
+    def prune_audit(self, before: int) -> int:
+        return retention.prune_audit(self._writer, before)
 
     def backup(self, target: Path) -> None:
         """One file, for `restore`. Raises StoreError, also if `target` exists."""

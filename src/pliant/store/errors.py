@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
+from pliant.control.ports import StoreLost
+
 
 class StoreError(Exception):
     """A store cannot be opened, read or written; the text says why and what to do."""
@@ -14,12 +16,16 @@ class StoreBusy(StoreError):
     """Another process has held the store's write lock for too long."""
 
 
+class DatabaseLost(StoreError, StoreLost):
+    """PostgreSQL does not answer, or has ended the connection."""
+
+
 _SQLITE = (  # beginning of SQLite's error name, what to say
     ("SQLITE_FULL", "the disk is full: free some space and try again"),
     ("SQLITE_READONLY", "it is read-only: make the file and its folder writable for this user"),
     ("SQLITE_CANTOPEN", "it cannot be opened: check that its folder exists and is writable for this user"),
     ("SQLITE_PERM", "access is denied: make the file and its folder writable for this user"),
-    ("SQLITE_NOTADB", "it is not a database of Pliant, or it is damaged: restore a backup (pliant restore)"),
+    ("SQLITE_NOTADB", "it is not a database of Pliant, or it is damaged: use one that `pliant backup` wrote"),
     ("SQLITE_CORRUPT", "it is damaged: restore a backup (pliant restore)"),
     ("SQLITE_IOERR", "the disk reports an error: check the disk, its free space and its size limits"),
     ("SQLITE_CONSTRAINT", "what is to be stored contradicts what is there; nothing of it was written"),
@@ -33,7 +39,10 @@ _POSTGRES = (  # beginning of PostgreSQL's SQLSTATE, what to say
     ("42501", "this user may not do that: grant it all rights on the database"),
     ("23", "what is to be stored contradicts what is there; nothing of it was written"),
     ("57P", "it is shutting down or starting: try again"),
+    ("25P03", "it has ended a transaction that hung: try again"),
+    ("08", "the connection was lost: try again"),
 )
+_LOST = ("57P", "25P03", "08")
 
 
 def explain(where: str, error: Exception) -> StoreError:
@@ -51,9 +60,10 @@ def explain(where: str, error: Exception) -> StoreError:
             return StoreError(f"store {where}: {text} ({detail})")
     for start, text in _POSTGRES:
         if state.startswith(start):
-            return StoreError(f"store {where}: {text} ({detail})")
+            kind = DatabaseLost if start in _LOST else StoreError
+            return kind(f"store {where}: {text} ({detail})")
     if isinstance(error, OperationalError) and not (name or state):
-        return StoreError(
+        return DatabaseLost(
             f"store {where}: no answer: check that the database runs and its address ({detail})"
         )
     return StoreError(f"store {where}: {detail}")

@@ -4,6 +4,7 @@ The folder is private to its owner (mode 0700). Whoever holds the lock is the se
 over keeps its lock on a file that no longer has a name, and learns from the store's epoch that it is over.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -13,10 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import URL
+
+from pliant.store.connect import locate
 from pliant.store.errors import StoreError
+from pliant.store.private import demand_private
 
 LAYOUT = 1
 """Version of the state folder. A release reads its own and older ones."""
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+LEADER, STANDBY = "server", "standby"
+"""Roles of a server; files and locks are named after them."""
 
 
 class Held(StoreError):
@@ -34,8 +45,47 @@ class StateFolder:
         return self.path / "pliant.db"
 
     @property
+    def address(self) -> str | Path:
+        """Where the store is: a database that was chosen, or a file in the folder."""
+        try:
+            return (self.path / "database").read_text().strip()
+        except FileNotFoundError:
+            return self.database
+
+    @staticmethod
+    def check_address(address: str) -> None:
+        """Raise StoreError for one that says its password: everybody could read it."""
+        place = locate(address)
+        if isinstance(place, URL) and place.password is not None:
+            raise StoreError("An address may not contain a password. Put it into ~/.pgpass.")
+
+    def adopt(self, address: str | None) -> str | Path:
+        """Where the store is, or will be if this folder has none yet. Raises StoreError."""
+        if address is None or address == str(self.address):
+            return self.address
+        self.check_address(address)
+        if self.database.exists() or self.address != self.database:
+            raise StoreError(
+                f"The state folder {self.path} keeps its state in {self.address}. "
+                "Take it elsewhere with `pliant store move`."
+            )
+        return address
+
+    def choose(self, address: str | None) -> None:
+        """Keep the state in that database from now on; None: in the folder's own file."""
+        if address is None:
+            (self.path / "database").unlink(missing_ok=True)
+        else:
+            self.write("database", address + "\n", mode=0o600)
+
+    @property
     def log(self) -> Path:
         return self.path / "server.log"
+
+    @property
+    def standby_log(self) -> Path:
+        """Of a server that was started to stand by, also once it leads."""
+        return self.path / "standby.log"
 
     @property
     def socket(self) -> Path:
@@ -43,11 +93,13 @@ class StateFolder:
         return self.path / "sock"
 
     @property
-    def record_file(self) -> Path:
-        return self.path / "server.json"
+    def listeners(self) -> Path:
+        """Where the server that leads gives its sockets to one that stands by."""
+        return self.path / "listeners"
 
     def prepare(self) -> None:
         """Create it, or refuse one that a newer release has written; nothing is changed then."""
+        demand_private(self.path)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             version = self.path / "VERSION"
@@ -62,12 +114,13 @@ class StateFolder:
         except OSError as error:
             raise StoreError(
                 f"The state folder {self.path} cannot be used: {error.strerror}. "
-                "Free some space or choose another folder with --state."
+                f"{'Free some space or choose' if error.errno in FULL else 'Choose'} "
+                "another folder with --state."
             ) from error
 
-    def lock(self, *, take_over: bool) -> int:
-        """A descriptor that holds the server's lock as long as it is open."""
-        name = self.path / "server.lock"
+    def lock(self, *, take_over: bool, role: str = LEADER) -> int:
+        """A descriptor that holds the lock of the server in that role as long as it is open. Raises Held."""
+        name = self.path / f"{role}.lock"
         while True:
             fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -75,7 +128,9 @@ class StateFolder:
             except BlockingIOError:
                 os.close(fd)
                 if not take_over:
-                    where = self.record().get("url", "not known yet")
+                    where = self.record(role).get("url", "not known yet")
+                    if role == STANDBY:
+                        raise Held(f"A standby server already runs for {self.path}: {where}") from None
                     raise Held(
                         f"A server already uses {self.path} (address: {where}). Use it, stop it with `pliant "
                         "down`, or replace it with `pliant up --take-over` if it does not answer."
@@ -95,21 +150,38 @@ class StateFolder:
         self.write(name, word + "\n", mode=0o600)
         return word
 
-    def record(self) -> dict[str, Any]:
-        """What the running server wrote about itself; empty if there is none."""
+    @property
+    def port(self) -> int:
+        """The port of the last server; 0 if there was none."""
         try:
-            found = json.loads(self.record_file.read_text())
+            text = (self.path / "port").read_text().strip()
+        except OSError:
+            return 0
+        return int(text) if text.isdecimal() and int(text) < 65536 else 0
+
+    def record(self, role: str = LEADER) -> dict[str, Any]:
+        """What the running server in that role wrote about itself; empty if there is none."""
+        try:
+            found = json.loads((self.path / f"{role}.json").read_text())
         except (FileNotFoundError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
 
-    def write_record(self, record: Mapping[str, Any]) -> None:
-        self.write("server.json", json.dumps(record, indent=1) + "\n", mode=0o600)
+    def write_record(self, record: Mapping[str, Any], role: str = LEADER) -> None:
+        self.write(f"{role}.json", json.dumps(record, indent=1) + "\n", mode=0o600)
 
-    def drop_record(self, pid: int) -> None:
+    def drop_record(self, pid: int, role: str = LEADER) -> None:
         """Remove the record if it is still that process's."""
-        if self.record().get("pid") == pid:
-            self.record_file.unlink(missing_ok=True)
+        if self.record(role).get("pid") == pid:
+            (self.path / f"{role}.json").unlink(missing_ok=True)
+
+    def standby(self) -> dict[str, Any]:
+        """The record of a server that stands by; empty if none does."""
+        try:
+            os.close(self.lock(take_over=False, role=STANDBY))
+        except Held:
+            return self.record(STANDBY)
+        return {}
 
     def write(self, name: str, text: str, *, mode: int) -> None:
         """Whole or not at all."""

@@ -9,6 +9,7 @@ from sqlalchemy import Table
 
 from pliant.control.ports import Batch, Remembered
 from pliant.control.state.kinds import STORED_ROWS
+from pliant.model.audit import AuditRecord
 from pliant.model.event import Event
 from pliant.model.workload import Attempt, Task, Workload
 from pliant.sched.world.rows import RowKind
@@ -60,6 +61,8 @@ BESIDES: dict[type, Callable[[Any], Values]] = {
 
 EVENT = Kind(Codec(Event), schema.events, lambda _: {}, lambda e: {"subject": e.subject, "at": e.at})
 
+AUDIT = Kind(Codec(AuditRecord), schema.audit, lambda _: {}, lambda a: {"at": a.at})
+
 
 def _kind(kind: RowKind[T]) -> Kind[T]:
     names = [name.rpartition(".")[2] for name in kind.identity]
@@ -84,6 +87,7 @@ class Change:
     drops: Sequence[tuple[Kind[Any], list[Values]]]
     events: list[Values]
     settings: list[Values]
+    audit: list[Values]
     serial: int  # highest of the batch's workloads
     durable: bool
 
@@ -95,6 +99,7 @@ def change(batch: Batch) -> Change:
         drops=[*reversed(_by_kind(batch.drop, lambda kind, value: kind.identity(value)))],
         events=[EVENT.row(event) for event in batch.events],
         settings=[_sound({"key": key, "value": value}) for key, value in batch.settings.items()],
+        audit=[AUDIT.row(record) for record in batch.audit],
         serial=max((row.serial for row in batch.put if isinstance(row, Workload)), default=0),
         durable=batch.durable,
     )

@@ -67,6 +67,7 @@ def _make(connection: Connection) -> None:
     connection.execute(text(VERSION_TABLE))
     schema.metadata.create_all(connection, checkfirst=False)
     connection.execute(schema.state.insert().values(one=1, epoch=0, serial=0, program=""))
+    connection.execute(schema.leadership.insert().values(one=1, revision=0, renewed=0))
     connection.execute(text(f"INSERT INTO {schema.TABLE_OF_VERSION} VALUES (:head)"), {"head": schema.HEAD})
 
 

@@ -1,8 +1,8 @@
 """Takes the names out of a debug bundle, so that it may be shown to strangers; it replays as before.
 
 `python -m pliant.store.redact < bundle.zip > redacted.zip`. Workloads, projects, departments, users and nodes
-get numbers (nodes in the order of their names, which decides between equals); the log and histories, which
-are free text, are left out.
+get numbers (nodes in the order of their names, which decides between equals). Command lines, images, folders
+and names of variables are emptied; the log and histories, which are free text, are left out.
 """
 
 import io
@@ -16,6 +16,22 @@ from pliant.store.rerun import Replay, digest, lines_of
 
 LEFT_OUT = ("server.log", "history/")
 """Beginnings of the names of files in a bundle that are free text."""
+
+
+SAID = {
+    "namespace": str,  # made of the project's name
+    "command": list,
+    "args": list,
+    "working_dir": str,
+    "path": str,
+    "image": str,
+    "variables": list,
+    "captured": list,
+    "description": str,
+    "phase_message": str,
+    "annotations": list,
+}
+"""What a person typed, and the scheduler never looks at: command lines may hold anything."""
 
 
 def redacted(bundle: bytes) -> bytes:
@@ -96,10 +112,8 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
     if isinstance(value, list):
         return [_renamed(item, names) for item in value]
     if isinstance(value, dict):
-        return {
-            key: "" if key == "namespace" else _renamed(item, names)  # made of the project's name
-            for key, item in value.items()
-        }
+        said = {key for key, kind in SAID.items() if isinstance(value.get(key), kind)}
+        return {key: type(item)() if key in said else _renamed(item, names) for key, item in value.items()}
     return value
 
 

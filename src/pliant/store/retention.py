@@ -2,7 +2,7 @@
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, exists, func, or_, select
 
-from pliant.store.schema import attempts, events, remembered, tasks, workloads
+from pliant.store.schema import attempts, audit, events, remembered, tasks, workloads
 from pliant.store.writer import Writer, delete
 
 EVENTS_KEPT = 200
@@ -35,6 +35,11 @@ def prune(writer: Writer, before: int) -> int:
         old = and_(events.c.subject == subject, events.c.at < before, events.c.seq < floor)
         count += _forget(writer, events, old)
     return count
+
+
+def prune_audit(writer: Writer, before: int) -> int:
+    """Forget what was written down before that time (ms); how many records."""
+    return _forget(writer, audit, audit.c.at < before)
 
 
 def _talkative(connection: Connection) -> list[str]:

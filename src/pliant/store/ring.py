@@ -132,7 +132,7 @@ class Ring:
         except NotFound:
             return b""
 
-    def drained(self, seconds: float = 30.0) -> bool:
+    def drained(self, seconds: float = 120.0) -> bool:
         """True once all that was taken is written."""
         end = time.monotonic() + seconds
         while self._done < self._taken and time.monotonic() < end:  # what left the queue is not yet written
@@ -179,8 +179,13 @@ class Ring:
         if cycled.base is not None:
             file.base = len(data)
         self._since += 1
-        if len(data) > self._most // 2 or file.size + len(data) > self._most:
+        if cycled.base is not None and len(data) > self._most // 2:
             self._drop_open()
+            return
+        if file.size + len(data) > self._most:  # cycles came faster than they were written
+            self._open.close()
+            self._open = None
+            self.due = True
             return
         self._open.write(data)
         if cycled.base is not None or cycled.now - self._flushed > FLUSH_EVERY:

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from pliant.control.state.kinds import STORED_ROWS
 from pliant.sched.world.rows import RowKind
 
-HEAD = "0005"
+HEAD = "0008"
 """Schema version that this program writes; versions are four digits and grow."""
 
 TABLE_OF_VERSION = "alembic_version"
@@ -56,6 +56,13 @@ state = Table(
     Column("epoch", BigInteger, nullable=False),  # of the server that leads; only ever grows
     Column("serial", BigInteger, nullable=False),  # highest of any workload ever stored, forgotten ones too
     Column("program", Text, nullable=False),  # version of Pliant that led last
+)
+leadership = Table(
+    "leadership",
+    metadata,
+    Column("one", Integer, primary_key=True, autoincrement=False),  # always 1: there is one row
+    Column("revision", BigInteger, nullable=False),  # grows with every commit
+    Column("renewed", BigInteger, nullable=False),  # grows as long as the leader lives
 )
 settings = Table(
     "settings",
@@ -117,6 +124,16 @@ events = Table(
     Column("format", Integer, nullable=False),
     Column("body", Text, nullable=False),
     Index(None, "subject", "seq"),
+    Index(None, "at"),
+    sqlite_autoincrement=True,
+)
+audit = Table(
+    "audit",
+    metadata,
+    Column("seq", _Sequence, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("format", Integer, nullable=False),
+    Column("body", Text, nullable=False),
     Index(None, "at"),
     sqlite_autoincrement=True,
 )

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.sql.dml import Insert
 
 import pliant
+from pliant.control.lease import Seen
 from pliant.control.ports import StaleEpoch
 from pliant.store import schema
 from pliant.store.connect import Link
@@ -21,6 +22,11 @@ from pliant.store.errors import StoreError
 from pliant.store.kinds import Change
 
 T = TypeVar("T")
+
+
+_COUNTS = schema.leadership.c
+_REVISED = update(schema.leadership).values(revision=_COUNTS.revision + 1)
+_RENEWED = update(schema.leadership).values(renewed=_COUNTS.renewed + 1)
 
 
 @dataclass(slots=True)
@@ -45,12 +51,34 @@ class Writer:
         self.transactions = 0  # of commits; a shared one counts once
 
     def lead(self) -> int:
-        def raise_epoch(connection: Connection) -> int:
-            epoch = _epoch(connection) + 1
-            connection.execute(update(schema.state).values(epoch=epoch, program=pliant.__version__))
-            return epoch
+        return self.write(_lead, durable=True)
 
-        return self.write(raise_epoch, durable=True)
+    def claim(self, seen: Seen) -> int | None:
+        """`lead`, unless the leader was heard of since."""
+
+        def work(connection: Connection) -> int | None:
+            now = seen_by(connection, epoch=_epoch(connection))
+            return _lead(connection) if (now.epoch, now.renewed) == (seen.epoch, seen.renewed) else None
+
+        return self.write(work, durable=True)
+
+    def renew(self, epoch: int) -> None:
+        """Raises StaleEpoch."""
+
+        def work(connection: Connection) -> int:
+            if (leader := _epoch(connection)) == epoch:
+                connection.execute(_RENEWED)
+            return leader
+
+        if refusal := self._refusal(epoch, self.write(work)):
+            raise refusal
+
+    def outrank(self, epoch: int) -> None:
+        def raise_epoch(connection: Connection) -> None:
+            if _epoch(connection) < epoch:
+                connection.execute(update(schema.state).values(epoch=epoch))
+
+        self.write(raise_epoch, durable=True)
 
     def write(self, work: Callable[[Connection], T], *, durable: bool = False) -> T:
         """The result of some work in a transaction of its own."""
@@ -92,6 +120,7 @@ class Writer:
             for waiting, refusal in zip(together, refusals, strict=True):
                 if refusal is None:
                     apply(connection, waiting.change)
+            connection.execute(_REVISED)
         self.transactions += 1
         for waiting, refusal in zip(together, refusals, strict=True):
             waiting.error = refusal
@@ -122,6 +151,18 @@ class Writer:
         return (found.st_dev, found.st_ino)
 
 
+def seen_by(connection: Connection, epoch: int) -> Seen:
+    """With what is counted of the leader of that epoch."""
+    found = connection.execute(select(schema.leadership)).one()
+    return Seen(epoch, found.renewed, found.revision)
+
+
+def _lead(connection: Connection) -> int:
+    epoch = _epoch(connection) + 1
+    connection.execute(update(schema.state).values(epoch=epoch, program=pliant.__version__))
+    return epoch
+
+
 def _epoch(connection: Connection) -> int:
     """The leader's epoch, locked: it cannot be raised before this transaction ends."""
     epoch: int = connection.execute(select(schema.state.c.epoch).with_for_update()).scalar_one()
@@ -139,6 +180,8 @@ def apply(connection: Connection, change: Change) -> None:
         connection.execute(upsert(name, schema.settings), change.settings)
     if change.events:
         connection.execute(schema.events.insert(), change.events)
+    if change.audit:
+        connection.execute(schema.audit.insert(), change.audit)
     if change.serial:
         grown = update(schema.state).where(schema.state.c.serial < change.serial)
         connection.execute(grown.values(serial=change.serial))

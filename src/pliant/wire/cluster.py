@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Required, TypedDict
 
-from pliant.wire.limits import Length, Name, Range, Word
+from pliant.wire.limits import Length, Name, Range, Unused, Word
 from pliant.wire.workload import Page
 
 
@@ -12,6 +12,9 @@ class ClusterItem(TypedDict):
     uuid: str
     name: str
     version: str
+    tenantId: int  # there is one
+    createdAt: str
+    domain: str | None
     status: dict[str, str]  # state
 
 
@@ -102,8 +105,13 @@ class PoolScheduling(TypedDict, total=False):
 
 class PoolRequest(TypedDict, total=False):
     name: Word
+    clusterId: Word  # the one that there is
     labelKey: Word
     labelValue: Word
+    overProvisioningRatio: Unused
+    gpuNetworkAccelerationLabelKey: Unused
+    gpuNetworkAccelerationDetection: Unused
+    gpuResourceOptimization: Unused
     placementStrategy: Strategies
     schedulingConfiguration: PoolScheduling
     networkTopologyId: Word | None  # null: none
@@ -126,6 +134,7 @@ class NodePoolItem(TypedDict):
     networkTopologyName: str | None
     # ours
     minRuntimeSeconds: float | None
+    notices: list[str]  # what was sent and has no effect; of an answer to a change
 
 
 class NodePoolList(Page):
@@ -167,3 +176,22 @@ class SettingList(TypedDict):
 
     settings: list[SettingItem]
     faults: list[str]  # rows that contradict the rest and are set aside
+
+
+class TelemetryGroup(TypedDict):
+    key: str
+    value: str
+    name: str
+
+
+class TelemetryValue(TypedDict):
+    value: str  # a number
+    groups: list[TelemetryGroup]
+
+
+class Telemetry(TypedDict):
+    """How much of something there is now, in the groups that were asked for."""
+
+    type: str
+    timestamp: str
+    values: list[TelemetryValue]

@@ -1,7 +1,7 @@
 """Bounds of what may be sent, beside the types that they bound. Who checks them is `pliant.api.models`."""
 
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,11 +14,13 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """So many characters, entries or keys. Text has no NUL; `plain` text no control character at all."""
+    """So many characters, entries or keys. Text has no NUL; `plain` text no control character at all, and
+    neither it nor a `word` has one that turns the direction of writing: such a name looks like another."""
 
     most: int
     least: int = 0
     plain: bool = False
+    word: bool = False
 
 
 Count = Annotated[int, Range(0, 2**31)]
@@ -28,15 +30,13 @@ Amount = Annotated[float, Range(0, 10**9)]
 Bound = Annotated[float, Range(-1, 10**12)]  # -1: unlimited
 PortNumber = Annotated[int, Range(1, 65_535)]
 Text = Annotated[str, Length(2**20)]
-Word = Annotated[str, Length(1000)]
-Name = Annotated[str, Length(1000, least=1)]
-
-_Type = TypeVar("_Type", bound=type)
-EXACT: set[type] = set()
-"""Types of which a misspelt key is refused. Elsewhere it is let through and named: Run:ai has many more."""
+Word = Annotated[str, Length(1000, word=True)]
+Name = Annotated[str, Length(1000, least=1, word=True)]
 
 
-def exact(kind: _Type) -> _Type:
-    """A class decorator: a misspelt key here would silently change what is asked for, so it is refused."""
-    EXACT.add(kind)
-    return kind
+@dataclass(frozen=True, slots=True)
+class NoEffect:
+    """A field of Run:ai that is taken and does nothing here; the answer says so."""
+
+
+Unused = Annotated[Any, NoEffect()]

@@ -1,8 +1,8 @@
 """Who owns quota: projects, departments, their quotas; priority classes and ranks."""
 
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, Required, TypedDict
 
-from pliant.wire.limits import Amount, Bound, Length, Range, Text, Word, exact
+from pliant.wire.limits import Amount, Bound, Length, Range, Text, Unused, Word
 from pliant.wire.workload import Page
 
 
@@ -11,14 +11,12 @@ class Named(TypedDict, total=False):
     name: Word
 
 
-@exact
 class GpuQuota(TypedDict, total=False):
     deserved: Bound  # GPUs
     limit: Bound | None  # null or -1: unlimited
     overQuotaWeight: Amount | None  # null: as the deserved quota
 
 
-@exact
 class PlainQuota(TypedDict, total=False):
     """Millicores, or memory in `units`."""
 
@@ -31,13 +29,13 @@ class PlainQuota(TypedDict, total=False):
 MinRuntime = Annotated[float, Range(0, 10**10)]
 
 
-@exact
 class QuotaRequest(TypedDict, total=False):
     nodePool: Named  # not said: the pool `default`
     gpu: GpuQuota
     cpu: PlainQuota
     memory: PlainQuota
-    priority: Word  # a rank
+    rank: Word
+    priority: Word  # its older name
     # ours
     reclaimMinRuntimeSeconds: MinRuntime | None  # null: as the level above, then the pool
     preemptMinRuntimeSeconds: MinRuntime | None
@@ -57,6 +55,7 @@ class Rules(TypedDict, total=False):
 class NodeTypes(TypedDict, total=False):
     training: list[Word]
     workspace: list[Word]
+    names: Unused
 
 
 class UnitRequest(TypedDict, total=False):
@@ -65,12 +64,27 @@ class UnitRequest(TypedDict, total=False):
     name: Word
     description: Text
     parentId: Word
+    clusterId: Word  # the one that there is
+    requestedNamespace: Word | None  # the one that follows from the name, or none
+    enforceRunaiScheduler: bool  # true
     resources: list[QuotaRequest]
     schedulingRules: Rules
     defaultNodePools: list[Word]
     nodeTypes: NodeTypes
     # ours
     departmentName: Word
+
+
+class QuotaSheetRow(TypedDict, total=False):
+    id: Required[Word]  # or the name
+    resources: Required[Annotated[list[QuotaRequest], Length(1000, least=1)]]
+    etag: Word  # of what was read: changed only if it is still so
+
+
+class QuotaSheet(TypedDict):
+    """Quotas of several projects, or of several departments: all are changed, or none."""
+
+    entries: Annotated[list[QuotaSheetRow], Length(1000, least=1)]
 
 
 class ResourceQuota(TypedDict):
@@ -86,7 +100,8 @@ class PoolQuota(TypedDict):
     gpu: ResourceQuota
     cpu: ResourceQuota  # millicores
     memory: dict[str, Any]  # ResourceQuota with `units` MB
-    priority: str | None  # rank
+    rank: str  # without spaces: MediumLow
+    priority: str | None  # the same by its older name
     # ours
     reclaimMinRuntimeSeconds: float | None
     preemptMinRuntimeSeconds: float | None
@@ -120,6 +135,11 @@ class UnitStatus(TypedDict):
     quotaStatus: QuotaUse
 
 
+class Above(TypedDict):
+    id: str
+    name: str
+
+
 class OrgUnitItem(TypedDict):
     """Body of GET /api/v1/org-unit/projects[/{id}] and departments[/{id}]."""
 
@@ -128,6 +148,9 @@ class OrgUnitItem(TypedDict):
     description: str
     clusterId: str
     parentId: str
+    parent: Above | None  # null: it is at the top
+    requestedNamespace: str | None
+    enforceRunaiScheduler: bool  # there is no other
     createdAt: str
     resources: list[PoolQuota]
     schedulingRules: dict[str, int | None]

@@ -2,7 +2,6 @@
 
 from typing import Any, Literal, TypedDict
 
-from pliant.wire.limits import exact
 from pliant.wire.workload import EventItem, Reason
 
 
@@ -70,7 +69,6 @@ class Queue(TypedDict):
     entries: list[QueueEntry]
 
 
-@exact
 class Supposition(TypedDict):
     """Body of POST /api/v1/what-if: changes, each with its kind. Others of its fields depend on the kind."""
 
@@ -85,12 +83,17 @@ class WhatIfItem(TypedDict):
     waitingAfter: int
 
 
-@exact
+class DryRunDone(WhatIfItem):
+    """Answer to a change with ?dryRun=true: nothing was changed."""
+
+    dryRun: Literal[True]
+    wouldSay: list[str]  # what the history would say
+
+
 class Drain(TypedDict, total=False):
     stop: bool  # stop what cannot move; else it runs to its end
 
 
-@exact
 class DrainSome(Drain, total=False):
     """Which: by name, or all of a label such as that of a rack."""
 

@@ -5,6 +5,24 @@ from typing import Annotated, Literal, NotRequired, Required, TypedDict
 from pliant.wire.limits import Length
 
 
+class FieldProblem(TypedDict):
+    field: str  # its path in the body, such as spec.compute.gpuDevicesRequest; a parameter by its name
+    message: str
+
+
+class PolicyOf(TypedDict):
+    id: str
+    scope: str
+    scopeId: str | None
+
+
+class ComplianceIssue(TypedDict):
+    field: str
+    details: str
+    rule: str
+    policy: PolicyOf
+
+
 class Problem(TypedDict):
     """Every error: RFC 9457's members and Run:ai's side by side."""
 
@@ -17,6 +35,8 @@ class Problem(TypedDict):
     details: str
     # ours
     reason: str  # stable word for machines: not-found, name-exists, bad-request, over-quota, conflict, ...
+    fields: list[FieldProblem]  # which fields are wrong, so that a form can say it there; may be empty
+    complianceIssues: NotRequired[list[ComplianceIssue]]  # what policies do not allow
 
 
 class ServerItem(TypedDict):
@@ -28,6 +48,8 @@ class ServerItem(TypedDict):
     started: str
     state: str
     epoch: int
+    role: str  # leader | standby
+    standby: str | None  # URL of the server that stands by
     simulated: bool
     cycles: int
     uptime: float  # seconds
@@ -74,14 +96,30 @@ class OAuthTokens(TypedDict):
     refresh_token: str
 
 
+class GivenRole(TypedDict):
+    """What one access rule gives."""
+
+    role: str
+    scopeType: str  # tenant | department | project
+    scopeId: str  # empty: the tenant
+
+
 class Whoami(TypedDict):
     user: str
     id: str
+    # ours
+    subject: str  # as access rules name it
+    account: str | None  # of the machine, whose processes its jobs are
+    roles: list[GivenRole]
 
 
 class VersionItem(TypedDict):
     version: str
     api: str
+
+
+class ProofItem(TypedDict):
+    proof: str  # wire.proof
 
 
 class Health(TypedDict):

@@ -5,7 +5,7 @@ To add a field: CONTRIBUTING.md, "A new field of a submission".
 
 from typing import Annotated, Any, Literal, Required, TypedDict
 
-from pliant.wire.limits import Amount, Count, Length, Name, PortNumber, Range, Seconds, Text, Word, exact
+from pliant.wire.limits import Amount, Count, Length, Name, PortNumber, Range, Seconds, Text, Unused, Word
 
 
 class Pair(TypedDict, total=False):
@@ -16,7 +16,16 @@ class Pair(TypedDict, total=False):
     exclude: bool
 
 
-@exact
+class Variable(Pair, total=False):
+    """Of the environment. Only a plain value can be had: without one it is refused."""
+
+    secret: Unused
+    credential: Unused
+    userCredential: Unused
+    configMap: Unused
+    podFieldRef: Unused
+
+
 class Compute(TypedDict, total=False):
     """What each task asks for."""
 
@@ -39,38 +48,42 @@ class PortItem(TypedDict, total=False):
     serviceType: Literal["LoadBalancer", "NodePort", "ClusterIP"]
     external: Annotated[int, Range(0, 65_535)]
     exclude: bool
+    name: Unused
+    toolType: Unused
+    toolName: Unused
 
 
 class UrlItem(TypedDict, total=False):
     container: PortNumber
     url: Word
     exclude: bool
+    name: Unused
+    toolType: Unused
+    toolName: Unused
+    authorizationType: Unused
+    authorizedUsers: Unused
+    authorizedGroups: Unused
 
 
-@exact
 class Expression(TypedDict, total=False):
     key: Required[Word]
     operator: Required[Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]]
     values: Annotated[list[Word], Length(1000)]
 
 
-@exact
 class Alternative(TypedDict, total=False):
     matchExpressions: Annotated[list[Expression], Length(100)]
 
 
-@exact
 class NodeAffinity(TypedDict, total=False):
     nodeSelectorTerms: Annotated[list[Alternative], Length(100)]
 
 
-@exact
 class Preferred(TypedDict, total=False):
     weight: int  # 1 if not said
     matchExpressions: Annotated[list[Expression], Length(100)]
 
 
-@exact
 class Toleration(TypedDict, total=False):
     name: Word
     operator: Literal["Equal", "Exists"]  # Equal if not said
@@ -81,20 +94,17 @@ class Toleration(TypedDict, total=False):
     exclude: bool
 
 
-@exact
 class PodAffinity(TypedDict, total=False):
     type: Literal["Required", "Preferred"]
     key: Word
 
 
-@exact
 class Nearness(TypedDict, total=False):
     name: Word  # not said: one that has the levels
     requiredPlacement: Word  # a level
     preferredPlacement: Word
 
 
-@exact
 class SeenFolder(TypedDict):
     """A folder as the client sees it: in a container its path may mean another one."""
 
@@ -104,12 +114,25 @@ class SeenFolder(TypedDict):
     bootId: Word  # of the client's machine
 
 
-@exact
 class Captured(TypedDict, total=False):
     """Variables of the submitter's own environment."""
 
     variables: Required[Annotated[dict[str, Text], Length(10_000)]]
     whole: bool  # it is all of it: the job gets nothing of the server's environment
+
+
+class DependencyItem(TypedDict, total=False):
+    """A job that has to come so far before this one competes for GPUs."""
+
+    on: Required[Name]  # name or number of a job, or name of an array; of the same project
+    when: Literal["after", "afterok", "afterany", "afternotok", "aftercorr"]  # afterok if not said
+
+
+class ArrayItem(TypedDict, total=False):
+    """Equal jobs NAME-INDEX that are submitted together."""
+
+    indexes: Required[Word]  # Slurm's grammar: 0-15, 0,6,16-32, 0-15:4
+    atOnce: Annotated[int, Range(1, 2**31)]  # not said: all
 
 
 class Spec(TypedDict, total=False):
@@ -119,11 +142,11 @@ class Spec(TypedDict, total=False):
     command: Text
     args: Text
     compute: Compute
-    environmentVariables: Annotated[list[Pair], Length(10_000)]
+    environmentVariables: Annotated[list[Variable], Length(10_000)]
     nodePools: list[Word]
     nodeType: Word
     priorityClass: Word
-    preemptibility: Literal["preemptible", "non-preemptible"]
+    preemptibility: Literal["preemptible", "semi-preemptible", "non-preemptible"]
     category: Word
     backoffLimit: Count
     completions: Count
@@ -142,22 +165,34 @@ class Spec(TypedDict, total=False):
     nodeAffinityRequired: NodeAffinity
     tolerations: Annotated[list[Toleration], Length(100)]
     podAffinity: PodAffinity
+    storage: Unused
+    security: Unused
+    probes: Unused
+    relatedUrls: Unused
+    imagePullPolicy: Unused
+    imagePullSecrets: Unused
+    createHomeDir: Unused
     # ours
     submittedFrom: SeenFolder  # `workingDir`, or where the job starts without one
     capturedEnvironment: Captured
     nodeAffinityPreferred: Annotated[list[Preferred], Length(100)]
     podAntiAffinity: PodAffinity  # Required: no two of its tasks on nodes of equal label
     topology: Nearness
+    beginAt: Word  # RFC 3339
+    dependencies: Annotated[list[DependencyItem], Length(100)]
+    dependencyAny: bool  # one of them is enough
+    array: ArrayItem
     staleGraceSeconds: Annotated[float, Range(-1, 10**9)]  # -1: for ever
     preemptionDelaySeconds: Amount
     maxRuntimeSeconds: Amount
+    background: bool  # runs on idle GPUs outside of quota and fair share, first to be evicted
     elastic: bool
     elasticDoubling: bool
+    capturedVariables: Unused  # of an answer that is sent again
     commandArgv: list[Text]  # exact words; win over `command`
     argsArgv: list[Text]
 
 
-@exact
 class LevelItem(TypedDict, total=False):
     """Groups and other levels, of which it needs so many."""
 
@@ -167,7 +202,6 @@ class LevelItem(TypedDict, total=False):
     topology: Nearness
 
 
-@exact
 class GroupItem(TypedDict, total=False):
     """Equal tasks. What `spec` does not say is as for the whole."""
 
@@ -177,6 +211,7 @@ class GroupItem(TypedDict, total=False):
     maxReplicas: Count
     parent: Word
     spec: Spec
+    priority: Unused  # of an answer that is sent again
 
 
 class DistributedSpec(Spec, total=False):
@@ -199,16 +234,37 @@ class DistributedSpec(Spec, total=False):
 class ServingPort(TypedDict, total=False):
     container: PortNumber
     protocol: Literal["http", "grpc"]
+    authorizationType: Unused
+    authorizedUsers: Unused
+    authorizedGroups: Unused
+    clusterLocalAccessOnly: Unused
 
 
 class Autoscaling(TypedDict, total=False):
     minReplicas: Count
     maxReplicas: Count
+    initialReplicas: Unused
+    activationReplicas: Unused
+    concurrencyHardLimit: Unused
+    metric: Unused
+    metricThreshold: Unused
+    metricThresholdPercentage: Unused
+    scaleToZeroRetentionSeconds: Unused
+    scaleDownDelaySeconds: Unused
+    initializationTimeoutSeconds: Unused
 
 
 class InferenceSpec(Spec, total=False):
     servingPort: ServingPort
     autoscaling: Autoscaling
+    servingConfiguration: Unused
+
+
+class AssetChoice(TypedDict, total=False):
+    """Ids or names of what is kept for submissions; what `spec` says itself wins."""
+
+    environment: Word
+    compute: Word
 
 
 class Identity(TypedDict, total=False):
@@ -218,6 +274,8 @@ class Identity(TypedDict, total=False):
     useGivenNameAsPrefix: bool
     projectId: Word
     clusterId: Word
+    templateId: Word | None
+    assets: AssetChoice
     # ours
     projectName: Word
     nameBase: Word  # a name is generated from it ...
@@ -259,4 +317,5 @@ class Submitted(TypedDict):
     spec: dict[str, Any]
     # ours
     projectName: str
+    elements: list[str]  # names of the jobs of an array; empty: it is none
     notices: list[str]

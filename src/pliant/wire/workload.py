@@ -124,6 +124,26 @@ class Protection(TypedDict):
     preemption: Protected | None
 
 
+class ArrayPlace(TypedDict):
+    """The place of a job in the array that it belongs to."""
+
+    id: str
+    name: str  # of the array
+    index: int
+    count: int  # jobs of the array
+    atOnce: int | None  # that may run at the same time; null: all
+
+
+class Endpoint(TypedDict):
+    """Where a workload can be reached."""
+
+    name: str
+    toolType: str
+    connectionType: str
+    url: str
+    containerPort: int
+
+
 class WorkloadItem(TypedDict):
     """An entry of GET /api/v1/workloads and the body of GET /api/v1/workloads/{id}."""
 
@@ -138,6 +158,8 @@ class WorkloadItem(TypedDict):
     priority: int
     priorityClassName: str
     preemptible: bool
+    preemptibility: str  # preemptible | semi-preemptible | non-preemptible
+    background: bool
     category: str
     projectId: str
     projectName: str
@@ -159,6 +181,12 @@ class WorkloadItem(TypedDict):
     currentNodePools: list[str]
     images: list[str]
     urls: list[str]
+    endpoints: list[Endpoint]  # the same with their ports
+    tenantId: int  # there is one
+    updatedAt: str
+    k8sPhase: str  # the phase: nothing else keeps one
+    k8sPhaseUpdatedAt: str
+    conditions: list[dict[str, str]]
     command: str
     arguments: str
     environmentVariables: dict[str, str]
@@ -178,6 +206,8 @@ class WorkloadItem(TypedDict):
     nodes: list[str]
     nodeType: str
     reason: Reason | None  # why it waits, or why it last lost something
+    number: int  # order of submission; unique
+    array: ArrayPlace | None
     queuePosition: int | None
     fraction: str | None  # how a GPU fraction is held, and why no better; what is wrong with it
     gpuShares: list[GpuShare]
@@ -202,6 +232,7 @@ class Outcome(TypedDict):
     message: str
     runningSeconds: int
     gpuHours: float
+    maxRssBytes: int | None  # of its largest process; null: not known
 
 
 class HistoryEntry(TypedDict):
@@ -228,6 +259,15 @@ class PodItem(TypedDict):
     """An entry of GET /api/v1/workloads/{id}/pods: one task."""
 
     name: str  # `<workload>-<group>-<index>`
+    id: str
+    workloadId: str
+    workloadName: str
+    projectId: str
+    projectName: str
+    clusterId: str
+    tenantId: int
+    priorityClassName: str
+    k8sPhase: str
     status: str
     createdAt: str | None
     completedAt: str | None

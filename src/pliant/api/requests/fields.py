@@ -64,6 +64,7 @@ OF_WORKLOAD = (
     Field("autoDeletionTimeAfterCompletionSeconds", "ttl", ms, _seconds),
     Field("terminateAfterPreemption", "terminate_after_preemption"),
     Field("elasticDoubling", "grow_doubling"),
+    Field("background", "background"),
     Field("labels", "labels", _pairs, _told_pairs),
     Field("annotations", "annotations", _pairs, _told_pairs),
 )

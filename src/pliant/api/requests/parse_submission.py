@@ -1,18 +1,20 @@
 """From the body of a submission to what the service takes."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, cast, get_type_hints
 
-from pliant.api.models import unknown
+from pliant.api.models import without_effect
 from pliant.api.requests.fields import OF_LAUNCH, OF_WORKLOAD, taken
 from pliant.api.requests.placement import placing_of
 from pliant.api.responses.spec import MASKED
+from pliant.api.responses.times import instant
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.submit.placing import named_within
+from pliant.control.submit.sequence import DependencyAsk, Start, indexes_of
 from pliant.control.submit.submission import Distribution, GroupAsk, Submission
 from pliant.control.submit.variables import Variables
 from pliant.model.quantity import parse_bytes
@@ -22,7 +24,7 @@ from pliant.wire import submission as wire
 WITHOUT_EFFECT = frozenset(
     {"spec.compute.cpuCoreLimit", "spec.compute.cpuMemoryLimit", "spec.compute.largeShmRequest"}
 )
-QUIET = frozenset({"imagePullPolicy", "createHomeDir", "templateId", "capturedVariables"})
+QUIET = frozenset({"imagePullPolicy", "createHomeDir", "capturedVariables"})
 """Fields that do nothing here and of which nobody has to be told."""
 
 _WHAT_RUNS = ("command", "commandArgv", "args", "argsArgv")
@@ -35,10 +37,10 @@ def parse_submission(body: wire.AnySubmission, kind: Kind, board: Board) -> tupl
     serving = cast("wire.InferenceSpec", spec if kind is Kind.INFERENCE else {})
     project = body.get("projectId") or body.get("projectName")
     if not project:
-        raise BadRequest("projectName is missing.", "Set projectId (its id or name) or projectName.")
-    cluster = board.cluster.uuid if board.cluster is not None else ""
-    if (named := body.get("clusterId")) and named != cluster:
-        raise NotFound(f"There is no cluster {named!r}.", f"This one is {cluster}; or leave it out.")
+        raise BadRequest(
+            "projectName is missing.", "Set projectId (its id or name) or projectName.", field="projectName"
+        )
+    check_cluster(body.get("clusterId"), board)
     name, base = body.get("name"), body.get("nameBase")
     prefixed = body.get("useGivenNameAsPrefix") or base is not None
     preemptibility = spec.get("preemptibility")
@@ -56,8 +58,10 @@ def parse_submission(body: wire.AnySubmission, kind: Kind, board: Board) -> tupl
         at_once=spec.get("parallelism"),
         priority=spec.get("priorityClass") or None,
         preemptible=None if preemptibility is None else preemptibility == "preemptible",
+        semi_preemptible=preemptibility == "semi-preemptible",
         pools=tuple(_pool(pool, board) for pool in spec.get("nodePools", ())),
         placing=placing_of(spec),
+        start=_start(spec),
         backoff_limit=spec.get("backoffLimit"),
         restart=spec.get("restartPolicy") == "Always",
         category=spec.get("category", ""),
@@ -69,6 +73,37 @@ def parse_submission(body: wire.AnySubmission, kind: Kind, board: Board) -> tupl
         asked = replace(asked, distribution=_distribution(cast("wire.Distributed", body)))
     notices = [*_not_yet(spec, serving, asked.ports), *_in_vain(body, kind)]
     return _needing(asked, spec.get("compute", {})), notices
+
+
+def check_cluster(named: str | None, board: Board) -> None:
+    """There is one cluster; who names another one is at the wrong server."""
+    cluster = board.cluster.uuid if board.cluster is not None else ""
+    if named and named != cluster:
+        raise NotFound(
+            f"There is no cluster {named[:60]!r}.",
+            f"This one is {cluster}; or leave it out.",
+            field="clusterId",
+        )
+
+
+def _start(spec: wire.Spec) -> Start:
+    begin = spec.get("beginAt")
+    try:
+        moment = instant(begin) if begin else None
+    except ValueError:
+        raise BadRequest(
+            f"spec.beginAt {begin!r} is not a time.",
+            "Use RFC 3339, for example 2026-01-31T12:00:00Z.",
+            field="spec.beginAt",
+        ) from None
+    array = spec.get("array")
+    return Start(
+        moment,
+        tuple(DependencyAsk(one["on"], one.get("when", "afterok")) for one in spec.get("dependencies", ())),
+        spec.get("dependencyAny", False),
+        indexes_of(array["indexes"]) if array is not None else (),
+        array.get("atOnce", 0) if array is not None else 0,
+    )
 
 
 def _needing(asked: Submission, compute: wire.Compute) -> Submission:
@@ -93,7 +128,10 @@ def _milli(compute: wire.Compute, field: str) -> int | None:
         return None
     milli = Decimal(repr(value)) * 1000
     if milli != milli.to_integral_value():
-        raise BadRequest(f"spec.compute.{field} is {value!r}: at most three decimals are possible.")
+        raise BadRequest(
+            f"spec.compute.{field} is {value!r}: at most three decimals are possible.",
+            field=f"spec.compute.{field}",
+        )
     return int(milli)
 
 
@@ -104,9 +142,11 @@ def _bytes(compute: wire.Compute, field: str) -> int | None:
     try:
         amount = parse_bytes(str(value))
     except ValueError as error:
-        raise BadRequest(f"spec.compute.{field}: {error}.") from error
+        raise BadRequest(f"spec.compute.{field}: {error}.", field=f"spec.compute.{field}") from error
     if amount >= 2**62:
-        raise BadRequest(f"spec.compute.{field}: {value} is more than any machine has.")
+        raise BadRequest(
+            f"spec.compute.{field}: {value} is more than any machine has.", field=f"spec.compute.{field}"
+        )
     return amount
 
 
@@ -116,7 +156,11 @@ def _distribution(body: wire.Distributed) -> Distribution:
     if spec.get("taskGroups"):
         return _groups(body)
     if spec.get("subGroups") or "minGroups" in spec:
-        raise BadRequest("spec.subGroups and spec.minGroups are about taskGroups.", "Name spec.taskGroups.")
+        raise BadRequest(
+            "spec.subGroups and spec.minGroups are about taskGroups.",
+            "Name spec.taskGroups.",
+            field="spec.subGroups",
+        )
     framework = spec.get("distributedFramework", "PyTorch")
     master, same = body.get("masterSpec"), body.get("masterSpecSameAsWorker")
     leader, lead = None, True
@@ -139,7 +183,11 @@ def _groups(body: wire.Distributed) -> Distribution:
     """Groups that are named one by one."""
     spec = body["spec"]
     if "numWorkers" in spec or "masterSpec" in body:
-        raise BadRequest("spec.taskGroups excludes numWorkers and masterSpec.", "Make the master a group.")
+        raise BadRequest(
+            "spec.taskGroups excludes numWorkers and masterSpec.",
+            "Make the master a group.",
+            field="spec.taskGroups",
+        )
     return Distribution(
         spec.get("distributedFramework", ""),
         slots=spec.get("slotsPerWorker", 1),
@@ -216,7 +264,7 @@ def _not_yet(spec: wire.Spec, serving: wire.InferenceSpec, ports: Sequence[Port]
     scaling = serving.get("autoscaling")
     if scaling is not None:
         few = scaling.get("minReplicas", 1)
-        if few == 0 or scaling.get("maxReplicas", few) != few or unknown(wire.Autoscaling, scaling):
+        if few == 0 or scaling.get("maxReplicas", few) != few or without_effect(wire.Autoscaling, scaling):
             number = _replicas(serving)
             words = "1 replica runs" if number == 1 else f"{number} replicas run"
             told.append(f"There is no autoscaling yet: {words}, whatever the load.")
@@ -239,20 +287,28 @@ def _check_kind(compute: wire.Compute) -> None:
     portion, memory = compute.get("gpuPortionRequest"), compute.get("gpuMemoryRequest")
     if kind == "memory" and memory is None:
         raise BadRequest(
-            "spec.compute.gpuRequestType is memory, but gpuMemoryRequest is missing.", "Set gpuMemoryRequest."
+            "spec.compute.gpuRequestType is memory, but gpuMemoryRequest is missing.",
+            "Set gpuMemoryRequest.",
+            field="spec.compute.gpuMemoryRequest",
         )
     if kind == "memory" and portion is not None:
         raise BadRequest(
             "spec.compute.gpuRequestType is memory, but gpuPortionRequest is set.",
             "Leave out gpuPortionRequest.",
+            field="spec.compute.gpuPortionRequest",
         )
     if kind == "portion" and memory is not None:
         raise BadRequest(
             "spec.compute.gpuRequestType is portion, but gpuMemoryRequest is set.",
             "Leave out gpuMemoryRequest.",
+            field="spec.compute.gpuMemoryRequest",
         )
     if compute.get("extendedResources"):
-        raise BadRequest("spec.compute.extendedResources is not supported.", "Leave it out.")
+        raise BadRequest(
+            "spec.compute.extendedResources is not supported.",
+            "Leave it out.",
+            field="spec.compute.extendedResources",
+        )
 
 
 def _launch(spec: wire.Spec) -> Launch:
@@ -273,6 +329,7 @@ def _words(exact: Sequence[str] | None, text: str | None, field: str) -> tuple[s
         raise BadRequest(
             f"spec.{field} cannot be split into words: {error}.",
             "Close every quote, or send commandArgv and argsArgv.",
+            field=f"spec.{field}",
         ) from error
 
 
@@ -285,11 +342,13 @@ def _variables(spec: wire.Spec) -> Variables:
             raise BadRequest(
                 f"The environment variable {entry['name']!r} has no value.",
                 "Only plain values are supported, not secrets, config maps or fields.",
+                field="spec.environmentVariables",
             )
         if entry["value"] == MASKED:
             raise BadRequest(
                 f"The value of the environment variable {entry['name']!r} is hidden ({MASKED}).",
                 "Give the value itself: no output of Pliant shows it.",
+                field="spec.environmentVariables",
             )
         found[entry["name"]] = entry["value"]
     captured = spec.get("capturedEnvironment")
@@ -304,8 +363,13 @@ def _pool(key: str, board: Board) -> str:
 
 
 def _in_vain(body: wire.AnySubmission, kind: Kind) -> list[str]:
-    given = unknown(_TYPES.get(kind, wire.Submission), body)
+    given = without_effect(_TYPES.get(kind, wire.Submission), body)
     compute = body.get("spec", {}).get("compute", {})
     given += [name for name in WITHOUT_EFFECT if compute.get(name.removeprefix("spec.compute."))]
-    told = sorted(name[:80] for name in given if name.removeprefix("spec.") not in QUIET)
+    return told_of(name for name in given if name.removeprefix("spec.") not in QUIET)
+
+
+def told_of(fields: Iterable[str]) -> list[str]:
+    """A notice about fields that were taken and do nothing."""
+    told = sorted(name[:80] for name in fields)
     return [f"These fields have no effect here: {', '.join(told[:20])}."] if told else []

@@ -21,7 +21,11 @@ def placing_of(spec: wire.Spec) -> Placing:
     affinity = Affinity(tuple(required), tuple(preferred)) if required or preferred else None
     near, asked = spec.get("podAffinity", {}), spec.get("topology", {})
     if near.get("key") and "topology" in spec:
-        raise BadRequest("spec.podAffinity and spec.topology exclude each other.", "Choose one of them.")
+        raise BadRequest(
+            "spec.podAffinity and spec.topology exclude each other.",
+            "Choose one of them.",
+            field="spec.topology",
+        )
     levels = {near.get("type", "Preferred"): near.get("key", "")}
     return Placing(
         affinity,
@@ -58,6 +62,7 @@ def _apart(asked: wire.PodAffinity | None) -> str:
         raise BadRequest(
             "spec.podAntiAffinity cannot be Preferred.",
             "Say Required, or leave podAntiAffinity out.",
+            field="spec.podAntiAffinity.type",
         )
     return asked.get("key") or HOST
 

@@ -114,5 +114,6 @@ def outcome_item(outcome: Outcome) -> wire.Outcome:
         "gone": outcome.gone,
         "message": outcome.message,
         "runningSeconds": outcome.running // 1000,
+        "maxRssBytes": outcome.max_rss or None,
         "gpuHours": round(outcome.held / MILLI_GPU_HOUR, 4),
     }

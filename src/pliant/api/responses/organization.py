@@ -9,8 +9,9 @@ from pliant.api.responses.workloads import Item
 from pliant.control.board.view import Board, NodeView, PoolUse, QueueView
 from pliant.control.state.accounting import sum_of
 from pliant.model.affinity import Taint
-from pliant.model.machine import DEFAULT_POOL, NodePool
+from pliant.model.machine import DEFAULT_POOL, Node, NodePool
 from pliant.model.quantity import Resources, format_duration
+from pliant.model.reason import MayRead
 from pliant.model.tenancy import UNLIMITED, Department, Project, Queue, Quota, TimeLimits
 from pliant.wire.cluster import ClusterItem, NodeItem, NodePoolItem, NodeTaint
 from pliant.wire.organization import OrgUnitItem, PoolQuota, Quantities, QuotaStatus, QuotaUse, UnitStatus
@@ -80,6 +81,9 @@ class UnitRenderer:
             "description": queue.description,
             "clusterId": self._cluster,
             "parentId": parent_of(queue),
+            "parent": {"id": parent.queue.id, "name": parent.queue.name} if parent is not None else None,
+            "requestedNamespace": None,
+            "enforceRunaiScheduler": True,
             "createdAt": stamp(queue.created),
             "resources": [self.resources(view, use) for use in view.uses],
             "schedulingRules": rules,
@@ -114,6 +118,7 @@ class UnitRenderer:
                 "overQuotaWeight": None,
                 "units": "MB",
             },
+            "rank": rank_name(quota.rank).replace(" ", ""),
             "priority": rank_name(quota.rank),
             "reclaimMinRuntimeSeconds": _seconds(quota.reclaim_min_runtime),
             "preemptMinRuntimeSeconds": _seconds(quota.preempt_min_runtime),
@@ -184,6 +189,8 @@ def _quota_use(uses: Sequence[PoolUse]) -> QuotaUse:
     }
 
 
+UNNAMED = "a workload of another project"
+
 CORDONED = Taint("pliant/cordoned")
 
 
@@ -191,13 +198,19 @@ def _taint(row: Taint) -> NodeTaint:
     return {"key": row.key, "value": row.value, "effect": row.effect.value}
 
 
-def node_item(view: NodeView, board: Board) -> NodeItem:
+def node_id(node: Node, board: Board) -> str:
+    uid = board.cluster.uuid if board.cluster is not None else ""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"pliant:{uid}/{node.name}"))
+
+
+def node_item(view: NodeView, board: Board, may_read: MayRead) -> NodeItem:
+    """Names of workloads that the reader may not know are left out; that there are some is not."""
     node, cluster = view.node, board.cluster
     uid = cluster.uuid if cluster is not None else ""
     models = sorted({gpu.model for gpu in node.gpus})
     carried = {gpu.uuid: gpu for gpu in view.gpus}
     return {
-        "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"pliant:{uid}/{node.name}")),
+        "id": node_id(node, board),
         "name": node.name,
         "status": "Ready" if node.ready else "NotReady",
         "nodePool": view.pool,
@@ -230,9 +243,9 @@ def node_item(view: NodeView, board: Board) -> NodeItem:
                 "promised": gpus(carried[gpu.uuid].promised),
                 "foreign": gpu.foreign,
                 "workloads": [
-                    board.workloads[identity].workload.name
+                    seen.workload.name if may_read(seen.project.id) else UNNAMED
                     for identity in carried[gpu.uuid].workloads
-                    if identity in board.workloads
+                    if (seen := board.workloads.get(identity)) is not None
                 ],
             }
             for gpu in node.gpus
@@ -240,7 +253,7 @@ def node_item(view: NodeView, board: Board) -> NodeItem:
     }
 
 
-def pool_item(pool: NodePool, board: Board) -> NodePoolItem:
+def pool_item(pool: NodePool, board: Board, notices: Sequence[str] = ()) -> NodePoolItem:
     strategy = {
         "cpu": pool.cpu_strategy.value,
         "gpu": pool.gpu_strategy.value,
@@ -260,6 +273,7 @@ def pool_item(pool: NodePool, board: Board) -> NodePoolItem:
         },
         "networkTopologyName": pool.topology or None,
         "minRuntimeSeconds": pool.min_runtime / 1000,
+        "notices": list(notices),
     }
 
 
@@ -269,5 +283,8 @@ def cluster_item(board: Board) -> ClusterItem:
         "uuid": cluster.uuid if cluster is not None else "",
         "name": cluster.name if cluster is not None else "",
         "version": cluster.version if cluster is not None else "",
+        "tenantId": 1,
+        "createdAt": stamp(cluster.created if cluster is not None else 0),
+        "domain": None,
         "status": {"state": "Connected"},
     }

@@ -6,12 +6,22 @@ from typing import Any
 from pliant.api.requests.fields import OF_LAUNCH, OF_WORKLOAD, told
 from pliant.api.requests.placement import placing_told
 from pliant.api.responses.amounts import gpus, quantity
+from pliant.api.responses.times import stamp_or_none
+from pliant.model.hold import Element
 from pliant.model.workload import Kind, TaskGroup, Workload
+from pliant.wire import workload as wire
 
 Item = dict[str, Any]
 
 MASKED = "***"
 """Shown for the value of every environment variable: only the running task has it."""
+
+
+def preemptibility(workload: Workload) -> str:
+    """What others may take of it, in the word in which it can be asked for."""
+    if workload.preemptible:
+        return "preemptible"
+    return "semi-preemptible" if workload.semi_preemptible else "non-preemptible"
 
 
 def spec_of(workload: Workload) -> Item:
@@ -68,7 +78,7 @@ def spec_of(workload: Workload) -> Item:
         "capturedVariables": list(launch.captured),
         "nodePools": list(workload.pools),
         "priorityClass": workload.priority_class,
-        "preemptibility": "preemptible" if workload.preemptible else "non-preemptible",
+        "preemptibility": preemptibility(workload),
         "category": workload.category,
         "ports": [
             {"container": port.container, "serviceType": port.service, "external": port.external or None}
@@ -78,12 +88,23 @@ def spec_of(workload: Workload) -> Item:
         "exposedUrls": [{"container": port.container} for port in workload.ports if port.service == "URL"],
         "completions": group.wanted if group.at_once else None,
         "parallelism": group.at_once or None,
+        **_start(workload),
         "backoffLimit": workload.backoff_limit,
         "restartPolicy": "Always" if workload.restart else "Never",
         **told(OF_LAUNCH, launch),
         **told(OF_WORKLOAD, workload),
         **placing_told(workload),
         "elastic": group.elastic,
+    }
+
+
+def _start(workload: Workload) -> Item:
+    element = workload.element
+    return {
+        "beginAt": stamp_or_none(workload.begin),
+        "dependencies": [{"on": one.name, "when": one.when.value} for one in workload.after],
+        "dependencyAny": workload.after_any,
+        "array": {"indexes": str(element.index), "atOnce": element.at_once or None} if element else None,
     }
 
 
@@ -95,4 +116,16 @@ def _group(group: TaskGroup) -> Item:
         "maxReplicas": group.max,
         "parent": group.parent,
         "priority": group.priority,
+    }
+
+
+def array_place(element: Element | None) -> wire.ArrayPlace | None:
+    if element is None:
+        return None
+    return {
+        "id": element.array,
+        "name": element.name,
+        "index": element.index,
+        "count": element.count,
+        "atOnce": element.at_once or None,
     }

@@ -11,3 +11,9 @@ def stamp(ms: int) -> str:
 
 def stamp_or_none(ms: int | None) -> str | None:
     return None if ms is None else stamp(ms)
+
+
+def instant(text: str) -> int:
+    """Ms since the epoch of an RFC 3339 time; without an offset it is UTC. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

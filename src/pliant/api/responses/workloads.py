@@ -1,19 +1,20 @@
 """From views to what travels: workloads and their pods."""
 
 import shlex
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
-from pliant.api.responses.amounts import gpus, quantity
+from pliant.api.responses.amounts import gpus
 from pliant.api.responses.fractions import Uses, fraction_of, shares_of
 from pliant.api.responses.progress import progress
-from pliant.api.responses.spec import MASKED, spec_of
+from pliant.api.responses.resources import allocated, requested
+from pliant.api.responses.spec import MASKED, array_place, preemptibility, spec_of
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.control.board.pods import pod_names
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.state.retries import describe_exit
-from pliant.model.machine import DEFAULT_POOL, Placement
-from pliant.model.quantity import format_bytes
+from pliant.model.machine import DEFAULT_POOL
 from pliant.model.reason import MayRead, Named, Reason
 from pliant.model.tenancy import Project
 from pliant.model.workload import (
@@ -21,7 +22,6 @@ from pliant.model.workload import (
     Desired,
     Kind,
     Phase,
-    Request,
     Task,
     TaskGroup,
     TaskPhase,
@@ -176,6 +176,19 @@ class Renderer:
         protection = self.board.protection(view)
         least = self._ends(view, protection.least) if protection is not None else None
         waits = view.reason is not None and view.waiting
+        since = stamp(workload.phase_since)
+        endpoints: list[wire.Endpoint] = [
+            {
+                "name": f"port-{port.container}",
+                "toolType": "custom",
+                "connectionType": "ExternalUrl",
+                "url": f"http://localhost:{port.container + task.index}",
+                "containerPort": port.container,
+            }
+            for port in workload.ports
+            for task in view.tasks
+            if port.public and task.phase is TaskPhase.RUNNING
+        ]
         message = workload.phase_message or (view.reason.text(self.now) if view.reason and waits else "")
         return {
             "id": workload.id,
@@ -184,11 +197,13 @@ class Renderer:
             "phase": workload.phase.value,
             "phaseMessage": message,
             "phaseReason": getattr(view.reason, "api_code", None) or None,
-            "phaseUpdatedAt": stamp(workload.phase_since),
+            "phaseUpdatedAt": since,
             "desiredPhase": workload.desired.value,
             "priority": workload.priority,
             "priorityClassName": workload.priority_class,
             "preemptible": workload.preemptible,
+            "preemptibility": preemptibility(workload),
+            "background": workload.background,
             "category": workload.category,
             "projectId": project.id,
             "projectName": project.name,
@@ -209,12 +224,13 @@ class Renderer:
             "requestedNodePools": list(workload.pools or project.default_pools or (DEFAULT_POOL,)),
             "currentNodePools": [view.pool] if view.pool else [],
             "images": images(view),
-            "urls": [
-                f"http://localhost:{port.container + task.index}"
-                for port in workload.ports
-                for task in view.tasks
-                if port.public and task.phase is TaskPhase.RUNNING
-            ],
+            "urls": [endpoint["url"] for endpoint in endpoints],
+            "endpoints": endpoints,
+            "tenantId": 1,
+            "updatedAt": since,
+            "k8sPhase": workload.phase.value,
+            "k8sPhaseUpdatedAt": since,
+            "conditions": [],
             "command": shlex.join(workload.launch.command),
             "arguments": shlex.join(workload.launch.args),
             "environmentVariables": dict.fromkeys(workload.launch.variables, MASKED),
@@ -244,6 +260,8 @@ class Renderer:
             "nodes": list(view.nodes),
             "nodeType": workload.node_type,
             "reason": reason_item(view.reason, self.now),
+            "number": workload.serial,
+            "array": array_place(workload.element),
             "queuePosition": self._places.get(workload.id),
             "fraction": fraction_of(view, self._uses),
             "gpuShares": shares_of(view, self._uses),
@@ -273,12 +291,13 @@ class Renderer:
         names = pod_names(view.workload, view.tasks, rows)
         wanted = {group.name: group.wanted for group in view.workload.groups}
         return [
-            self._pod(view.workload, task, newest.get(task.name), names[task.name])
+            self._pod(view, task, newest.get(task.name), names[task.name])
             for task in view.tasks
             if task.attempt or (task.index < wanted[task.group] and not view.workload.phase.final)
         ]
 
-    def _pod(self, workload: Workload, task: Task, attempt: Attempt | None, name: str) -> wire.PodItem:
+    def _pod(self, view: WorkloadView, task: Task, attempt: Attempt | None, name: str) -> wire.PodItem:
+        workload = view.workload
         end = attempt.exit if attempt is not None else None
         begun = attempt.ordered if attempt is not None else None
         placed = task.carries or task.claims
@@ -291,6 +310,15 @@ class Renderer:
             status = "Succeeded" if end is not None and end.code == 0 else "Stopped"
         return {
             "name": name,
+            "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"pliant:{workload.id}/{task.name}")),
+            "workloadId": workload.id,
+            "workloadName": workload.name,
+            "projectId": workload.project,
+            "projectName": view.project.name,
+            "clusterId": self.cluster,
+            "tenantId": 1,
+            "priorityClassName": workload.priority_class,
+            "k8sPhase": status,
             "status": status,
             "createdAt": stamp_or_none(begun),
             "completedAt": stamp_or_none(end.at if end is not None else None),
@@ -315,11 +343,15 @@ def images(view: WorkloadView) -> list[str]:
 
 
 def submitted(
-    workload: Workload, board: Board, notices: Sequence[str] = (), asked: str | None = None
+    workload: Workload,
+    board: Board,
+    notices: Sequence[str] = (),
+    asked: str | None = None,
+    elements: Sequence[str] = (),
 ) -> Submitted:
     project = board.projects.get(workload.project)
     return {
-        "name": workload.name,
+        "name": workload.element.name if workload.element is not None else workload.name,
         "requestedName": asked,
         "workloadId": workload.id,
         "projectId": workload.project,
@@ -329,6 +361,7 @@ def submitted(
         "actualPhase": workload.phase.value,
         "spec": spec_of(workload),
         "projectName": project.queue.name if project is not None else "",
+        "elements": list(elements),
         "notices": list(notices),
     }
 
@@ -342,40 +375,4 @@ def _pods_asked(groups: Sequence[TaskGroup]) -> wire.RequestedPods:
         "max": at_once if independent else sum(group.max for group in groups),
         "parallelism": at_once,
         "completions": sum(group.wanted for group in groups),
-    }
-
-
-def requested(requests: Sequence[tuple[Request, int]]) -> wire.RequestedResources:
-    """Of so many tasks with each request."""
-    by_memory = any(request.gpu_memory for request, _ in requests)
-    devices = any(request.devices for request, _ in requests)
-    memory = sum(request.gpu_memory * request.devices * count for request, count in requests)
-    most = sum(
-        (request.gpu_memory_limit or request.gpu_memory) * request.devices * count
-        for request, count in requests
-    )
-    gpu = sum(request.gpu * count for request, count in requests)
-    limit = sum(
-        max(request.portion_limit, request.portion) * request.devices * count for request, count in requests
-    )
-    return {
-        "gpuRequestType": "memory" if by_memory else "portion" if devices else None,
-        "gpu": {"request": gpus(gpu), "limit": gpus(limit)} if devices and not by_memory else None,
-        "gpuMemory": {"request": quantity(memory), "limit": quantity(most)} if by_memory else None,
-        "cpu": {"request": sum(request.cpu * count for request, count in requests) / 1000, "limit": None},
-        "cpuMemory": {
-            "request": quantity(sum(request.memory * count for request, count in requests)),
-            "limit": None,
-        },
-    }
-
-
-def allocated(placements: Sequence[Placement]) -> wire.AllocatedResources:
-    """What these really occupy."""
-    memory = sum(share.memory for placement in placements for share in placement.shares)
-    return {
-        "gpu": gpus(sum(placement.gpu for placement in placements)),
-        "gpuMemory": format_bytes(memory) if memory else None,
-        "cpu": sum(placement.cpu for placement in placements) / 1000,
-        "cpuMemory": format_bytes(sum(placement.memory for placement in placements)) if placements else None,
     }

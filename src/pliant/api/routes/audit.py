@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Here
+from pliant.api.guard import needs
 from pliant.api.redaction import shown, sight
 from pliant.api.responses.encoding import answer, answers
 from pliant.control.board.fairness import DEFINITIONS, HOUR, SLOTS, jain
@@ -20,7 +21,7 @@ Window = Annotated[
 ]
 
 
-@router.get("/fairness", **answers(200, Fairness))
+@router.get("/fairness", dependencies=[needs("reports:read")], **answers(200, Fairness))
 def fairness(here: Here, caller: Caller, window: Window = 86_400) -> Response:
     """Amounts in GPU hours. Names of projects in which the caller has nothing are left out."""
     service = here.service

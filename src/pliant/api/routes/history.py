@@ -4,7 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from pliant.api.auth import Caller
 from pliant.api.context import Here
+from pliant.api.guard import needs
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.history import outcome_item
@@ -16,9 +18,10 @@ router = APIRouter(prefix="/api/v1", tags=["workloads"])
 Since = Annotated[int, Query(alias="sinceSeconds", ge=0, le=10**9, description="0: all that is remembered.")]
 
 
-@router.get("/history", **answers(200, History))
+@router.get("/history", dependencies=[needs("workloads:read")], **answers(200, History))
 def history(
     here: Here,
+    caller: Caller,
     project: Annotated[str, Query(alias="projectName")] = "",
     since: Since = 0,
     limit: Annotated[int, Query(ge=1, le=500)] = 20,
@@ -26,7 +29,8 @@ def history(
     """Workloads with their outcomes, the newest submission first."""
     service = here.service
     began = service.now() - since * 1000 if since else 0
-    names = {identity: view.queue.name for identity, view in service.board.projects.items()}
+    board = service.board
+    names = {identity: view.queue.name for identity, view in board.projects.items()}
     return answer(
         {
             "entries": [
@@ -43,7 +47,9 @@ def history(
                     "attempts": outcome.attempts,
                     "outcome": outcome_item(outcome),
                 }
-                for workload, outcome in service.past(project=project or None, since=began, limit=limit)
+                for workload, outcome in service.past(
+                    project=project or None, since=began, limit=limit, of=lambda row: caller.sees(row, board)
+                )
             ]
         }
     )

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Path, Response
 
 from pliant.api.context import Context, Here
+from pliant.api.guard import ATTEMPT, needs
 from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.streaming.feed import BEAT
@@ -30,7 +31,7 @@ async def _attempt(workload: str, task: str, number: Annotated[int, Path(ge=0, l
 Of = Annotated[AttemptId, Depends(_attempt)]
 
 
-@router.get("/allocation", **answers(200, Allocation))
+@router.get("/allocation", dependencies=[needs(ATTEMPT)], **answers(200, Allocation))
 async def allocation(
     of: Of,
     here: Here,
@@ -63,7 +64,7 @@ async def _newer(here: Context, workload: str, after: int, left: float) -> dict[
                 continue
 
 
-@router.post("/link", **answers(200, Linked))
+@router.post("/link", dependencies=[needs(ATTEMPT)], **answers(200, Linked))
 def link(of: Of, body: Received[Link], here: Here) -> Response:
     """The agent of a job begins to follow the allocation. Its clock need not agree with the server's."""
     here.service.jobs.register(of, body["protocol"], body["pid"], body.get("liveResize", False))
@@ -73,14 +74,14 @@ def link(of: Of, body: Received[Link], here: Here) -> Response:
     )
 
 
-@router.post("/acks", status_code=204, response_model=None)
+@router.post("/acks", dependencies=[needs(ATTEMPT)], status_code=204, response_model=None)
 def acks(of: Of, body: Received[Ack], here: Here) -> Response:
     """It has left devices, or works on them. A device is free when it is seen empty, not before."""
     here.service.jobs.acknowledge(of, body["version"], body["kind"] == "drained", tuple(body.get("gpus", ())))
     return empty()
 
 
-@router.post("/progress", **answers(200, Reported))
+@router.post("/progress", dependencies=[needs(ATTEMPT)], **answers(200, Reported))
 def progress(of: Of, body: Received[Report], here: Here) -> Response:
     """How far it is; the answer says when to report again."""
     return answer({"nextMs": here.service.jobs.report(of, _progress(body))})

@@ -1,5 +1,6 @@
 """Machines: nodes, node pools, clusters."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated
 
@@ -7,10 +8,14 @@ from fastapi import APIRouter, Depends, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
+from pliant.api.guard import needs
 from pliant.api.listing import Listing, Window, window
-from pliant.api.models import Received
+from pliant.api.models import Received, without_effect
+from pliant.api.principal import Principal
+from pliant.api.redaction import sight
+from pliant.api.requests.parse_submission import check_cluster, told_of
 from pliant.api.responses.encoding import answer, answers, empty
-from pliant.api.responses.organization import cluster_item, node_item, pool_item
+from pliant.api.responses.organization import cluster_item, node_id, node_item, pool_item
 from pliant.api.routes.scheduling import topology_id
 from pliant.control.board.view import Board, NodeView
 from pliant.control.errors import BadRequest, NotFound
@@ -28,6 +33,7 @@ from pliant.wire.cluster import (
     Strategies,
     TaintItem,
 )
+from pliant.wire.workload import Counted
 
 router = APIRouter(prefix="/api/v1", tags=["machines"])
 
@@ -56,37 +62,53 @@ _pools: Listing[NodePool] = Listing(
 )
 
 
-@router.get("/clusters", **answers(200, list[ClusterItem]))
+@router.get("/clusters", dependencies=[needs("clusters:read")], **answers(200, list[ClusterItem]))
 def clusters(here: Here) -> Response:
     """The one that this server manages."""
     return answer([cluster_item(here.service.board)])
 
 
-@router.get("/nodes", **answers(200, NodeList))
-def nodes(here: Here, asked: Asked) -> Response:
+@router.get("/clusters/{identity}", dependencies=[needs("clusters:read")], **answers(200, ClusterItem))
+def cluster(identity: str, here: Here) -> Response:
+    """By its UUID or its name."""
+    item = cluster_item(here.service.board)
+    if identity not in (item["uuid"], item["name"]):
+        raise NotFound(f"There is no cluster {identity[:60]!r}.", f"This server's is {item['uuid']}.")
+    return answer(item)
+
+
+@router.get("/nodes/count", dependencies=[needs("nodes:read")], **answers(200, Counted))
+def count_nodes(here: Here, asked: Asked) -> Response:
+    return answer(_nodes.count(here.service.board.nodes, asked))
+
+
+@router.get("/nodes", dependencies=[needs("nodes:read")], **answers(200, NodeList))
+def nodes(here: Here, asked: Asked, caller: Caller) -> Response:
     board = here.service.board
-    return answer(_nodes.page("nodes", board.nodes, asked, lambda view: node_item(view, board)))
+    sees = sight(board, caller)
+    return answer(_nodes.page("nodes", board.nodes, asked, lambda view: node_item(view, board, sees)))
 
 
-@router.get("/nodes/{name}", **answers(200, NodeItem))
-def node(name: str, here: Here) -> Response:
-    return _node(name, here)
+@router.get("/nodes/{name}", dependencies=[needs("nodes:read")], **answers(200, NodeItem))
+def node(name: str, here: Here, caller: Caller) -> Response:
+    """By name or id."""
+    return _node(name, here, caller)
 
 
-@router.post("/nodes/{name}/cordon", **answers(200, NodeItem))
+@router.post("/nodes/{name}/cordon", dependencies=[needs("nodes:update")], **answers(200, NodeItem))
 def cordon(name: str, here: Here, caller: Caller) -> Response:
     """What runs there goes on, nothing new comes."""
     here.service.cordon(name, True, caller.user)
-    return _node(name, here)
+    return _node(name, here, caller)
 
 
-@router.post("/nodes/{name}/uncordon", **answers(200, NodeItem))
+@router.post("/nodes/{name}/uncordon", dependencies=[needs("nodes:update")], **answers(200, NodeItem))
 def uncordon(name: str, here: Here, caller: Caller) -> Response:
     here.service.cordon(name, False, caller.user)
-    return _node(name, here)
+    return _node(name, here, caller)
 
 
-@router.patch("/nodes/{name}", **answers(200, NodeItem))
+@router.patch("/nodes/{name}", dependencies=[needs("nodes:update")], **answers(200, NodeItem))
 def update_node(name: str, body: Received[NodeRequest], here: Here, caller: Caller) -> Response:
     """Labels and taints; they stay whatever the node's engine reports."""
     labels, sent = body.get("labels"), body.get("taints")
@@ -98,40 +120,45 @@ def update_node(name: str, body: Received[NodeRequest], here: Here, caller: Call
         put = [_taint(entry) for entry in sent if not entry.get("exclude")]
         gone = [_taint(entry) for entry in sent if entry.get("exclude")]
         here.service.taint(name, put, gone, caller.user)
-    return _node(name, here)
+    return _node(name, here, caller)
 
 
 def _taint(entry: TaintItem) -> Taint:
     return Taint(entry["key"], entry.get("value", ""), Effect(entry.get("effect", "NoSchedule")))
 
 
-def _node(name: str, here: Context) -> Response:
+def _node(name: str, here: Context, caller: Principal) -> Response:
     board = here.service.board
     for view in board.nodes:
-        if view.node.name == name:
-            return answer(node_item(view, board))
+        if name in (view.node.name, node_id(view.node, board)):
+            return answer(node_item(view, board, sight(board, caller)))
     raise NotFound(
         f"There is no node {name[:60]!r}.", "See the nodes with: pliant node list (GET /api/v1/nodes)"
     )
 
 
-@router.get("/node-pools", **answers(200, NodePoolList))
+@router.get("/node-pools/count", dependencies=[needs("nodepools:read")], **answers(200, Counted))
+def count_pools(here: Here, asked: Asked) -> Response:
+    return answer(_pools.count(here.service.board.pools, asked))
+
+
+@router.get("/node-pools", dependencies=[needs("nodepools:read")], **answers(200, NodePoolList))
 def node_pools(here: Here, asked: Asked) -> Response:
     board = here.service.board
     return answer(_pools.page("nodepools", board.pools, asked, lambda pool: pool_item(pool, board)))
 
 
-@router.post("/node-pools", **answers(201, NodePoolItem))
+@router.post("/node-pools", dependencies=[needs("nodepools:write")], **answers(201, NodePoolItem))
 def create_pool(body: Received[PoolRequest], here: Here, caller: Caller) -> Response:
     """All nodes that carry its label; every project starts in it with a quota of 0."""
     if not body.get("name"):
-        raise BadRequest("The node pool has no name.", "Set name.")
+        raise BadRequest("The node pool has no name.", "Set name.", field="name")
     board = here.service.board
     pool = here.service.create_pool(body["name"], lambda row: _changed(row, body, board), caller.user)
-    return _pool(pool.name, here, 201)
+    return _pool(pool.name, here, 201, without_effect(PoolRequest, body))
 
 
-@router.get("/node-pools/{key}", **answers(200, NodePoolItem))
+@router.get("/node-pools/{key}", dependencies=[needs("nodepools:read")], **answers(200, NodePoolItem))
 def node_pool(key: str, here: Here) -> Response:
     """By id or name."""
     return _pool(key, here)
@@ -140,26 +167,31 @@ def node_pool(key: str, here: Here) -> Response:
 def update_pool(key: str, body: Received[PoolRequest], here: Here, caller: Caller) -> Response:
     """What is named is set, all else stays."""
     pool = here.service.update_pool(key, lambda row: _changed(row, body, here.service.board), caller.user)
-    return _pool(pool.name, here)
+    return _pool(pool.name, here, 200, without_effect(PoolRequest, body))
 
 
 for _method in ("put", "patch"):
-    getattr(router, _method)("/node-pools/{key}", name=f"{_method}_pool", **answers(200, NodePoolItem))(
-        update_pool
-    )
+    getattr(router, _method)(
+        "/node-pools/{key}",
+        name=f"{_method}_pool",
+        dependencies=[needs("nodepools:write")],
+        **answers(200, NodePoolItem),
+    )(update_pool)
 
 
-@router.delete("/node-pools/{key}", status_code=204, response_model=None)
+@router.delete(
+    "/node-pools/{key}", dependencies=[needs("nodepools:write")], status_code=204, response_model=None
+)
 def delete_pool(key: str, here: Here, caller: Caller) -> Response:
     here.service.delete_pool(key, caller.user)
     return empty()
 
 
-def _pool(key: str, here: Context, status: int = 200) -> Response:
+def _pool(key: str, here: Context, status: int = 200, vain: Iterable[str] = ()) -> Response:
     board = here.service.board
     for pool in board.pools:
         if key in (pool.id, pool.name):
-            return answer(pool_item(pool, board), status)
+            return answer(pool_item(pool, board, told_of(vain)), status)
     raise NotFound(
         f"There is no node pool {key[:60]!r}.",
         "See the pools with: pliant nodepool list (GET /api/v1/node-pools)",
@@ -168,6 +200,7 @@ def _pool(key: str, here: Context, status: int = 200) -> Response:
 
 def _changed(pool: NodePool, body: PoolRequest, board: Board) -> NodePool:
     """The pool with what the body names."""
+    check_cluster(body.get("clusterId"), board)
     scheduling = body.get("schedulingConfiguration", {})
     packing: Strategies = {**body.get("placementStrategy", {}), **scheduling.get("placementStrategy", {})}
     pool = replace(
@@ -188,5 +221,8 @@ def _changed(pool: NodePool, body: PoolRequest, board: Board) -> NodePool:
         try:
             return replace(pool, min_runtime=parse_duration(scheduling["minGuaranteedRuntime"]))
         except ValueError as error:
-            raise BadRequest(f"schedulingConfiguration.minGuaranteedRuntime: {error}.") from error
+            raise BadRequest(
+                f"schedulingConfiguration.minGuaranteedRuntime: {error}.",
+                field="schedulingConfiguration.minGuaranteedRuntime",
+            ) from error
     return pool

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Here
+from pliant.api.guard import needs
 from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
@@ -25,7 +26,7 @@ from pliant.wire.organization import (
 router = APIRouter(prefix="/api/v1", tags=["projects and departments"])
 
 
-@router.get("/workload-priorities", **answers(200, Priorities))
+@router.get("/workload-priorities", dependencies=[needs("priorities:read")], **answers(200, Priorities))
 def workload_priorities(here: Here) -> Response:
     """Priorities of workloads inside their project."""
     board = here.service.board
@@ -40,19 +41,19 @@ def workload_priorities(here: Here) -> Response:
     )
 
 
-@router.get("/priority-classes", **answers(200, PriorityClassList))
+@router.get("/priority-classes", dependencies=[needs("priorities:read")], **answers(200, PriorityClassList))
 def priority_classes(here: Here) -> Response:
     """Those that people made."""
     return answer({"priorityClasses": _items(here.service.board)})
 
 
-@router.post("/priority-classes", **answers(201, PriorityClassItem))
+@router.post("/priority-classes", dependencies=[needs("priorities:write")], **answers(201, PriorityClassItem))
 def create_priority_class(body: Received[PriorityClassRequest], here: Here, caller: Caller) -> Response:
     """A name for a priority: more is first."""
     return answer(_item(here.service.priorities.create(_row(body), caller.user)), 201)
 
 
-@router.put("/priority-classes", **answers(200, AppliedList))
+@router.put("/priority-classes", dependencies=[needs("priorities:write")], **answers(200, AppliedList))
 def apply_priority_classes(body: Received[PriorityClassesRequest], here: Here, caller: Caller) -> Response:
     """All of them, or none: what is there with the same value stays, another value is refused."""
     done = here.service.priorities.apply([_row(each) for each in body["priorityClasses"]], caller.user)
@@ -62,7 +63,9 @@ def apply_priority_classes(body: Received[PriorityClassesRequest], here: Here, c
 Name = Annotated[str, Path(max_length=253)]
 
 
-@router.delete("/priority-classes/{name}", status_code=204, response_model=None)
+@router.delete(
+    "/priority-classes/{name}", dependencies=[needs("priorities:write")], status_code=204, response_model=None
+)
 def delete_priority_class(name: Name, here: Here, caller: Caller) -> Response:
     """Work that names it keeps its value."""
     here.service.priorities.delete(name, caller.user)
@@ -72,7 +75,9 @@ def delete_priority_class(name: Name, here: Here, caller: Caller) -> Response:
 def _row(body: PriorityClassRequest) -> PriorityClass:
     if "name" not in body or "value" not in body:
         lacks = "value" if "name" in body else "name"
-        raise BadRequest(f"A priority class needs a {lacks}.", "Send name and value; more is first.")
+        raise BadRequest(
+            f"A priority class needs a {lacks}.", "Send name and value; more is first.", field=lacks
+        )
     return PriorityClass(body["name"], body["value"], body.get("description", ""))
 
 

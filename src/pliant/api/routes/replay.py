@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Response
 from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.errors import Forbidden
+from pliant.api.guard import needs
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.times import stamp
 from pliant.control.errors import BadRequest
@@ -15,7 +16,7 @@ from pliant.wire.questions import ReplayItem
 router = APIRouter(prefix="/api/v1/replay", tags=["replay"])
 
 
-@router.get("", **answers(200, ReplayItem))
+@router.get("", dependencies=[needs("replay:read")], **answers(200, ReplayItem))
 def held(here: Here) -> Response:
     it = here.service.questions.recorder.held()
     some = it.first is not None
@@ -31,7 +32,12 @@ def held(here: Here) -> Response:
     )
 
 
-@router.get("/record", response_class=Response, responses={200: {"content": {"application/x-ndjson": {}}}})
+@router.get(
+    "/record",
+    dependencies=[needs("replay:read")],
+    response_class=Response,
+    responses={200: {"content": {"application/x-ndjson": {}}}},
+)
 def record(
     here: Here,
     caller: Caller,

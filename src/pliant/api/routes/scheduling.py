@@ -7,13 +7,16 @@ from fastapi import APIRouter, Body, Depends, Query, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
+from pliant.api.guard import demand, needs
 from pliant.api.listing import Listing, Window, cut, window
 from pliant.api.models import Received
+from pliant.api.principal import Principal, unit_place
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.history import happening
 from pliant.control.board.view import CLUSTER, Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.state.setting import SETTINGS, read
+from pliant.model.rights import TENANT
 from pliant.model.topology import Topology
 from pliant.sched.settings import Settings
 from pliant.wire.cluster import SettingList, TopologyItem, TopologyList, TopologyRequest
@@ -28,13 +31,13 @@ Typed = bool | str | float | int | None  # bool: so that true is not taken for 1
 # -- settings ---------------------------------------------------------------------------------------
 
 
-@router.get("/scheduling-settings", **answers(200, SettingList))
+@router.get("/scheduling-settings", dependencies=[needs("settings:read")], **answers(200, SettingList))
 def settings(here: Here) -> Response:
     """All that may be set about scheduling, and what contradicts itself in what is known."""
     return answer(_settings(here.service.board))
 
 
-@router.patch("/scheduling-settings", **answers(200, SettingList))
+@router.patch("/scheduling-settings", dependencies=[needs("settings:update")], **answers(200, SettingList))
 def tune(body: Annotated[dict[str, Typed], Body()], here: Here, caller: Caller) -> Response:
     """Set what is named: {"stale-grace": "5m"}; a number is seconds, GPUs or a count, null the default."""
     if not body:
@@ -75,13 +78,23 @@ Subject = Annotated[
 ]
 
 
-@router.get("/events", **answers(200, EventList))
-def events(here: Here, asked: Asked, subject: Subject = CLUSTER) -> Response:
+@router.get("/events", dependencies=[needs("self:read")], **answers(200, EventList))
+def events(here: Here, caller: Caller, asked: Asked, subject: Subject = CLUSTER) -> Response:
     """What happened to something that is no workload, oldest first: who set what, what contradicts itself."""
+    _check_subject(caller, subject, here.service.board)
     found: list[tuple[int, Any]] = []
     while more := here.service.history(subject, found[-1][0] if found else 0, 500):
         found += more
     return answer(cut("events", found, asked, lambda entry: happening(*entry)))
+
+
+def _check_subject(caller: Principal, subject: str, board: Board) -> None:
+    """A project's or department's history is for whoever may see it; all else is the tenant's."""
+    kind, _, identity = subject.partition("/")
+    views = {"project": board.projects, "department": board.departments}.get(kind, {})
+    if identity in views and caller.may(f"{kind}s:read", unit_place(views[identity].queue)):
+        return
+    demand(caller, "events:read", TENANT)
 
 
 # -- topologies -------------------------------------------------------------------------------------
@@ -92,7 +105,7 @@ _topologies: Listing[Topology] = Listing(
 )
 
 
-@router.get("/network-topologies", **answers(200, TopologyList))
+@router.get("/network-topologies", dependencies=[needs("topologies:read")], **answers(200, TopologyList))
 def topologies(here: Here, asked: Asked) -> Response:
     board = here.service.board
     return answer(
@@ -100,20 +113,24 @@ def topologies(here: Here, asked: Asked) -> Response:
     )
 
 
-@router.post("/network-topologies", **answers(201, TopologyItem))
+@router.post("/network-topologies", dependencies=[needs("topologies:write")], **answers(201, TopologyItem))
 def create_topology(body: Received[TopologyRequest], here: Here, caller: Caller) -> Response:
     """Labels of nodes, the widest level first."""
     made = here.service.create_topology(body.get("name", ""), tuple(body.get("levels", ())), caller.user)
     return answer(_topology(made, here.service.board), 201)
 
 
-@router.get("/network-topologies/{key}", **answers(200, TopologyItem))
+@router.get(
+    "/network-topologies/{key}", dependencies=[needs("topologies:read")], **answers(200, TopologyItem)
+)
 def topology(key: str, here: Here) -> Response:
     """By name or id."""
     return answer(_topology(_find(key, here), here.service.board))
 
 
-@router.put("/network-topologies/{key}", **answers(200, TopologyItem))
+@router.put(
+    "/network-topologies/{key}", dependencies=[needs("topologies:write")], **answers(200, TopologyItem)
+)
 def update_topology(key: str, body: Received[TopologyRequest], here: Here, caller: Caller) -> Response:
     name = _find(key, here).name
     if body.get("name", name) != name:
@@ -122,7 +139,12 @@ def update_topology(key: str, body: Received[TopologyRequest], here: Here, calle
     return answer(_topology(made, here.service.board))
 
 
-@router.delete("/network-topologies/{key}", status_code=204, response_model=None)
+@router.delete(
+    "/network-topologies/{key}",
+    dependencies=[needs("topologies:write")],
+    status_code=204,
+    response_model=None,
+)
 def delete_topology(key: str, here: Here, caller: Caller) -> Response:
     here.service.delete_topology(_find(key, here).name, caller.user)
     return empty()

@@ -2,26 +2,33 @@
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
-from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 
-from pliant.api.auth import Caller, Issued
-from pliant.api.context import Context, Here
-from pliant.api.errors import Unauthorized, problem
+from pliant.api.auth import Caller
+from pliant.api.context import Here
+from pliant.api.errors import problem
+from pliant.api.guard import OPEN, needs
 from pliant.api.models import Received
+from pliant.api.requests.credentials import credentials
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.times import stamp
+from pliant.api.signin import sign_in
 from pliant.control.errors import BadRequest, Conflict, Unavailable
+from pliant.model.rights import ROLES
 from pliant.model.workload import TaskPhase
+from pliant.wire.proof import PATH
 from pliant.wire.server import (
     BackupDone,
     BackupRequest,
     Doctor,
     Health,
     OAuthTokens,
+    ProofItem,
     ServerItem,
     ShutdownRequest,
     TokenRequest,
@@ -35,24 +42,17 @@ API = "v1"
 public = APIRouter(tags=["server"])
 router = APIRouter(prefix="/api/v1", tags=["server"])
 
-_GRANTS = {
-    "client_credentials": ("clientID", "clientSecret"),
-    "app_token": ("appID", "appSecret"),
-    "password": ("username", "password"),
-}
-"""Grant -> the fields that carry the name and the token."""
-
-_UNSAID = dict.fromkeys(get_type_hints(TokenRequest), "")
+_FIELDS = tuple(get_type_hints(TokenRequest))
 
 
-@public.get("/healthz", **answers(200, Health))
+@public.get("/healthz", dependencies=[needs(OPEN)], **answers(200, Health))
 async def healthz(here: Here) -> Response:
     """It answers; `degraded` while nothing can be scheduled."""
     trouble = here.service.trouble
     return answer({"status": "degraded", "detail": trouble} if trouble else {"status": "ok"})
 
 
-@public.get("/readyz", **answers(200, Health))
+@public.get("/readyz", dependencies=[needs(OPEN)], **answers(200, Health))
 async def readyz(here: Here) -> Response:
     """It has a world and can work."""
     if here.service.board.version == 0:
@@ -60,12 +60,24 @@ async def readyz(here: Here) -> Response:
     return answer({"status": "ok"})
 
 
-@public.get("/version", **answers(200, VersionItem))
+@public.get("/version", dependencies=[needs(OPEN)], **answers(200, VersionItem))
 async def version(here: Here) -> Response:
     return answer({"version": here.server.version, "api": API})
 
 
-@public.get("/metrics", response_class=Response)
+@public.get(PATH, dependencies=[needs(OPEN)], **answers(200, ProofItem))
+async def proof(request: Request, here: Here, nonce: str, token: str) -> Response:
+    """That this server knows a token, for a client that has not sent it yet.
+
+    `token` is all before the token's last `.` or `:`, or else the first 16 digits of its SHA-256. The answer
+    is the HMAC-SHA256 of `pliant proof NONCE HOST PORT`, its key the SHA-256 of the token; HOST and PORT are
+    this server's end of the connection.
+    """
+    host, port = request.scope["server"] or ("", 0)
+    return answer({"proof": here.authority.proof(token, nonce, (host, port))})
+
+
+@public.get("/metrics", dependencies=[needs(OPEN)], response_class=Response)
 def metrics(here: Here) -> Response:
     """For Prometheus; free for anybody on the server's own machine."""
     from pliant.api.responses.metrics import CONTENT_TYPE, scrape  # most servers are never asked
@@ -74,54 +86,42 @@ def metrics(here: Here) -> Response:
     return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 
-@public.post("/api/v1/token", **answers(200, Tokens))
-def token(body: Received[TokenRequest], here: Here) -> Response:
-    """An access token for 24 hours. The secret or password of every grant is the server's own token."""
-    issued = _issued(here, body["grantType"], {**_UNSAID, **body})
+def _token_body(required: str, names: Iterable[str]) -> dict[str, Any]:
+    """Both forms in which it is taken, for OpenAPI."""
+    fields = {name: {"type": "string"} for name in names}
+    plain = {"type": "object", "required": [required], "properties": fields}
+    media = ("application/json", "application/x-www-form-urlencoded")
+    return {"requestBody": {"required": True, "content": {name: {"schema": plain} for name in media}}}
+
+
+@public.post(
+    "/api/v1/token",
+    dependencies=[needs(OPEN)],
+    openapi_extra=_token_body("grantType", _FIELDS),
+    **answers(200, Tokens),
+)
+async def token(request: Request, here: Here) -> Response:
+    """An access token for an hour: by a user's password, or by the id and secret of an application or a key.
+
+    The server's own token is good as the secret or password of every grant.
+
+    Case and underscores in the names of fields do not matter.
+    """
+    issued = await run_in_threadpool(sign_in, here, request, credentials(await request.body()))
     return answer({"accessToken": issued.access, "refreshToken": issued.refresh, "expiresIn": issued.life})
 
 
-_FORM = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/x-www-form-urlencoded": {
-                "schema": {
-                    "type": "object",
-                    "required": ["grant_type"],
-                    "properties": {
-                        name: {"type": "string"}
-                        for name in (
-                            "grant_type",
-                            "client_id",
-                            "client_secret",
-                            "username",
-                            "password",
-                            "refresh_token",
-                        )
-                    },
-                }
-            }
-        },
-    }
-}
+_OAUTH = _token_body(
+    "grant_type",
+    ("grant_type", "client_id", "client_secret", "username", "password", "refresh_token", "scope"),
+)
 
 
-@public.post("/api/v2/token", openapi_extra=_FORM, **answers(200, OAuthTokens))
+@public.post("/api/v2/token", dependencies=[needs(OPEN)], openapi_extra=_OAUTH, **answers(200, OAuthTokens))
 async def token_by_form(request: Request, here: Here) -> Response:
-    """The same with OAuth2's names, as a form."""
-    try:
-        form = {name: values[-1] for name, values in parse_qs((await request.body()).decode()).items()}
-    except ValueError as error:
-        raise BadRequest("The body is not a form.", "Send application/x-www-form-urlencoded.") from error
-    fields = {
-        "clientID": form.get("client_id", ""),
-        "clientSecret": form.get("client_secret", ""),
-        "username": form.get("username", ""),
-        "password": form.get("password", ""),
-        "refreshToken": form.get("refresh_token", ""),
-    }
-    issued = _issued(here, form.get("grant_type", ""), fields)
+    """The same with OAuth 2's names."""
+    fields = credentials(await request.body())
+    issued = await run_in_threadpool(sign_in, here, request, fields, ("client_credentials", "password"))
     return answer(
         {
             "access_token": issued.access,
@@ -132,27 +132,33 @@ async def token_by_form(request: Request, here: Here) -> Response:
     )
 
 
-def _issued(here: Context, grant: str, fields: dict[str, Any]) -> Issued:
-    if grant == "refresh_token":
-        return here.authority.refresh(fields["refreshToken"])
-    if grant not in _GRANTS or _GRANTS[grant][0] not in fields:
-        raise BadRequest(
-            f"There is no grant {grant[:40]!r}.", f"Use one of {', '.join(_GRANTS)}, refresh_token."
-        )
-    name, secret = _GRANTS[grant]
-    if not here.authority.knows(fields[secret]):
-        raise Unauthorized(
-            "The secret is not valid.", "It is the content of the file `token` in the state folder."
-        )
-    return here.authority.issue(fields[name] or here.authority.owner)
+@public.post(
+    "/auth/realms/{realm}/protocol/openid-connect/token",
+    dependencies=[needs(OPEN)],
+    openapi_extra=_OAUTH,
+    **answers(200, OAuthTokens),
+)
+async def token_of_a_realm(realm: str, request: Request, here: Here) -> Response:
+    """The same under the address that older documents name; any realm will do."""
+    return await token_by_form(request, here)
 
 
-@router.get("/whoami", **answers(200, Whoami))
+@router.get("/whoami", dependencies=[needs("self:read")], **answers(200, Whoami))
 def whoami(caller: Caller, here: Here) -> Response:
-    return answer({"user": here.authority.address(caller.user), "id": caller.user})
+    rules = [
+        {
+            "role": next(role.name for role in ROLES if role.id == grant.role),
+            "scopeType": grant.scope.kind,
+            "scopeId": grant.scope.project or grant.scope.department,
+        }
+        for grant in caller.grants
+    ]
+    account = caller.account.name if caller.account is not None else None
+    told = {"user": here.authority.address(caller.user), "id": caller.user, "subject": caller.subject}
+    return answer({**told, "account": account, "roles": rules})
 
 
-@router.get("/server", **answers(200, ServerItem))
+@router.get("/server", dependencies=[needs("server:read")], **answers(200, ServerItem))
 def server(here: Here) -> Response:
     info, board = here.server, here.service.board
     running = sum(
@@ -168,6 +174,8 @@ def server(here: Here) -> Response:
             "started": stamp(info.started),
             "state": info.state,
             "epoch": info.epoch,
+            "role": info.role,
+            "standby": info.standby(),
             "simulated": info.simulated,
             "cycles": board.cycles,
             "uptime": max(0, here.service.now() - info.started) / 1000,
@@ -176,21 +184,21 @@ def server(here: Here) -> Response:
     )
 
 
-@router.get("/server/doctor", **answers(200, Doctor))
+@router.get("/server/doctor", dependencies=[needs("server:read")], **answers(200, Doctor))
 def doctor(here: Here) -> Response:
     """What of shares of GPUs is enforced here and what is not, each with the reason."""
     found = here.server.findings()
     return answer({"findings": [{"what": one.what, "holds": one.holds, "text": one.text} for one in found]})
 
 
-@router.post("/server/shutdown", **answers(202, Health))
+@router.post("/server/shutdown", dependencies=[needs("server:operate")], **answers(202, Health))
 def shutdown(body: Received[ShutdownRequest], here: Here) -> Response:
     """End the server. Tasks go on running unless `stopTasks` says otherwise."""
     here.shutdown(body.get("stopTasks", False))
     return answer({"status": "stopping"}, 202)
 
 
-@router.post("/server/backup", **answers(200, BackupDone))
+@router.post("/server/backup", dependencies=[needs("server:operate")], **answers(200, BackupDone))
 def backup(body: Received[BackupRequest], here: Here) -> Response:
     """Write a consistent copy of the store to an absolute path on the server's machine."""
     target = Path(body["path"])
@@ -207,7 +215,7 @@ def backup(body: Received[BackupRequest], here: Here) -> Response:
 Redact = Annotated[bool, Query(description="Numbers instead of names; no log and no histories.")]
 
 
-@router.get("/server/debug-bundle", response_class=Response)
+@router.get("/server/debug-bundle", dependencies=[needs("server:operate")], response_class=Response)
 def debug_bundle(here: Here, redact: Redact = False) -> Response:
     """A zip with what somebody needs who looks into a problem from afar; no tokens in it."""
     headers = {"Content-Disposition": 'attachment; filename="pliant-debug.zip"'}

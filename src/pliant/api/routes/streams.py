@@ -8,8 +8,12 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
+from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
+from pliant.api.guard import needs, workload
+from pliant.api.guard import session as session_of
 from pliant.api.models import Received
+from pliant.api.principal import Principal
 from pliant.api.responses.encoding import answer, answers, empty, encode
 from pliant.api.responses.workloads import Renderer
 from pliant.api.streaming.feed import BEAT, feed
@@ -33,7 +37,11 @@ _NO_BUFFER = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 # -- logs -------------------------------------------------------------------------------------------
 
 
-@router.get("/workloads/{identity}/logs", responses={200: {"content": {"text/plain": {}}}})
+@router.get(
+    "/workloads/{identity}/logs",
+    dependencies=[needs("workloads:logs", workload)],
+    responses={200: {"content": {"text/plain": {}}}},
+)
 def logs(
     identity: str,
     here: Here,
@@ -62,7 +70,11 @@ def _whole(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 # -- commands inside tasks --------------------------------------------------------------------------
 
 
-@router.post("/workloads/{identity}/exec", **answers(201, ExecStarted))
+@router.post(
+    "/workloads/{identity}/exec",
+    dependencies=[needs("workloads:exec", workload)],
+    **answers(201, ExecStarted),
+)
 def start(identity: str, body: Received[Command], here: Here) -> Response:
     """Run a command in the environment of a running task."""
     attempt = _attempt(here.service.workload(identity), body.get("pod", ""))
@@ -89,7 +101,11 @@ def _attempt(view: WorkloadView, pod: str) -> AttemptId:
     return AttemptId(view.workload.id, task.name, task.attempt)
 
 
-@router.get("/exec/{session}/output", responses={200: _OCTETS})
+@router.get(
+    "/exec/{session}/output",
+    dependencies=[needs("workloads:exec", session_of, writes=False)],
+    responses={200: _OCTETS},
+)
 def output(session: str, here: Here) -> Response:
     """Raw output until the command ends; for one reader at a time."""
     here.sessions.check_free(session)
@@ -105,6 +121,7 @@ def _output(here: Context, identity: str) -> Iterator[bytes]:
 
 @router.post(
     "/exec/{session}/input",
+    dependencies=[needs("workloads:exec", session_of, writes=False)],
     status_code=204,
     response_model=None,
     openapi_extra={"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}},
@@ -123,7 +140,12 @@ async def send(session: str, request: Request, here: Here, eof: bool = False) ->
     return empty()
 
 
-@router.post("/exec/{session}/resize", status_code=204, response_model=None)
+@router.post(
+    "/exec/{session}/resize",
+    dependencies=[needs("workloads:exec", session_of, writes=False)],
+    status_code=204,
+    response_model=None,
+)
 def resize(session: str, body: Received[Resized], here: Here) -> Response:
     """The size of the client's terminal."""
     try:
@@ -133,13 +155,22 @@ def resize(session: str, body: Received[Resized], here: Here) -> Response:
     return empty()
 
 
-@router.get("/exec/{session}", **answers(200, ExecState))
+@router.get(
+    "/exec/{session}",
+    dependencies=[needs("workloads:exec", session_of, writes=False)],
+    **answers(200, ExecState),
+)
 def state(session: str, here: Here) -> Response:
     """Its exit code; null while it runs."""
     return answer({"exitCode": here.sessions.get(session).exit_code()})
 
 
-@router.delete("/exec/{session}", status_code=204, response_model=None)
+@router.delete(
+    "/exec/{session}",
+    dependencies=[needs("workloads:exec", session_of, writes=False)],
+    status_code=204,
+    response_model=None,
+)
 def kill(session: str, here: Here) -> Response:
     here.sessions.end(session)
     return empty()
@@ -148,9 +179,12 @@ def kill(session: str, here: Here) -> Response:
 # -- changes as they happen -------------------------------------------------------------------------
 
 
-@router.get("/watch", responses={200: {"content": {"text/event-stream": {}}}})
+@router.get(
+    "/watch", dependencies=[needs("workloads:read")], responses={200: {"content": {"text/event-stream": {}}}}
+)
 async def watch(
     here: Here,
+    caller: Caller,
     project: str = "",
     last: Annotated[str, Header(alias="Last-Event-ID", max_length=100)] = "",
 ) -> Response:
@@ -159,15 +193,16 @@ async def watch(
     Events: `workload` with the whole item; `deleted` with its id; `reset` when what happened since
     Last-Event-ID is not known: forget everything, all workloads follow.
     """
-    changes = Changes(here, project, last)
+    changes = Changes(here, project, last, caller)
     return StreamingResponse(changes.stream(), media_type="text/event-stream", headers=_NO_BUFFER)
 
 
 class Changes:
     """One client's view of what changes. Resume ids are `<epoch>-<version of the board>`."""
 
-    def __init__(self, here: Context, project: str, last: str) -> None:
+    def __init__(self, here: Context, project: str, last: str, caller: Principal) -> None:
         self._here = here
+        self._caller = caller
         self._project = project
         board = here.service.board
         epoch, _, number = last.partition("-")
@@ -177,7 +212,7 @@ class Changes:
         self._mine: set[str] | None = {
             view.workload.id for view in board.workloads.values() if self._shows(view)
         }
-        if last and known and int(number) <= board.version:
+        if last and known and int(number) <= board.version and caller.all_seeing:
             self._version = int(number)
             self._mine = None  # which of the deleted ones were this client's is not known: it is told of all
         elif last:
@@ -234,4 +269,5 @@ class Changes:
             yield f"event: {kind}\ndata: ".encode() + data + f"\n{mark}\n".encode()
 
     def _shows(self, view: WorkloadView) -> bool:
-        return not self._project or self._project in (view.project.id, view.project.name)
+        wanted = not self._project or self._project in (view.project.id, view.project.name)
+        return wanted and self._caller.sees(view, self._here.service.board)

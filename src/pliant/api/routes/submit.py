@@ -9,20 +9,28 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 
-from pliant.api.auth import Caller, Principal
+from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
+from pliant.api.errors import NoAccount
+from pliant.api.guard import demand_in_project, needs
 from pliant.api.models import Received, answer_type
+from pliant.api.principal import Principal
+from pliant.api.redaction import own_too, shown, sight
+from pliant.api.requests.completion import complete
 from pliant.api.requests.parse_submission import parse_submission
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers, encode
 from pliant.api.responses.workloads import reason_item, submitted
-from pliant.control.board.view import Board
+from pliant.control.audit import unchanged
+from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import Conflict
 from pliant.control.explain.rehearsal import Rehearsal
-from pliant.control.submit.submission import Accepted
+from pliant.control.submit.submission import Accepted, Submission
+from pliant.model.reason import MayRead, Named
 from pliant.model.workload import Kind
 from pliant.wire.questions import Verdict
-from pliant.wire.submission import AnySubmission, Distributed, Inference, Submission, Submitted
+from pliant.wire.submission import AnySubmission, Distributed, Inference, Submitted
+from pliant.wire.submission import Submission as Training
 
 router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])
 
@@ -76,40 +84,63 @@ def accept(here: Context, body: AnySubmission, kind: Kind, caller: Principal, ke
             return Response(_submit(here, body, kind, caller, key, mark), 202, media_type="application/json")
     if before.fingerprint != mark:
         raise Conflict("This Idempotency-Key was used for another submission.", "Use a new key for each.")
+    unchanged()
     return Response(before.body, before.status, media_type="application/json")
+
+
+def _asked(body: AnySubmission, kind: Kind, board: Board, caller: Principal) -> tuple[Submission, list[str]]:
+    """What is asked for, by somebody who may: policies are told to nobody else."""
+    demand_in_project(
+        caller, "workloads:create", body.get("projectId") or body.get("projectName") or "", board
+    )
+    return parse_submission(complete(body, kind, board), kind, board)
 
 
 def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, key: str, mark: str) -> bytes:
     service = here.service
-    asked, vain = parse_submission(body, kind, service.board)
+    asked, vain = _asked(body, kind, service.board, caller)
+    owner = caller.as_owner()
+    if owner is None:
+        raise NoAccount(
+            f"{caller.user} has no account on this machine, as whom jobs could run.",
+            "An administrator binds one: pliant user bind NAME --account ACCOUNT",
+        )
     checked = service.check(asked)
 
     def render(accepted: Accepted) -> bytes:
         notices = [*checked.notices, *vain]
         if accepted.reason is not None and accepted.reason.code == NEVER:
             notices.append(accepted.reason.text(service.now()))
-        return encode(submitted(accepted.workload, service.board, notices, body.get("name")))
+        return encode(
+            submitted(accepted.workload, service.board, notices, body.get("name"), accepted.elements)
+        )
 
     user = (body.get("submittedBy") if caller.owner else "") or caller.user
     return render(
         service.submit(
-            checked, user, key=key, fingerprint=mark, render=lambda accepted: (202, render(accepted).decode())
+            checked,
+            user,
+            owner=owner,
+            key=key,
+            fingerprint=mark,
+            render=lambda accepted: (202, render(accepted).decode()),
         )
     )
 
 
-def rehearse(here: Context, body: AnySubmission, kind: Kind) -> Response:
-    asked, vain = parse_submission(body, kind, here.service.board)
+def rehearse(here: Context, body: AnySubmission, kind: Kind, caller: Principal) -> Response:
+    asked, vain = _asked(body, kind, here.service.board, caller)
     checked = here.service.check(asked)
     result = here.service.rehearse(checked)
-    return answer(verdict(result, here.service.board, [*checked.notices, *vain], here.service.now()))
+    sees = sight(here.service.board, caller)
+    return answer(verdict(result, here.service.board, [*checked.notices, *vain], here.service.now(), sees))
 
 
-def verdict(result: Rehearsal, board: Board, notices: Sequence[str], now: int) -> Verdict:
+def verdict(result: Rehearsal, board: Board, notices: Sequence[str], now: int, may_read: MayRead) -> Verdict:
     never = result.reason is not None and result.reason.code == NEVER
     return {
         "verdict": "starts" if result.placements else "never" if never else "waits",
-        "reason": reason_item(result.reason, now),
+        "reason": reason_item(result.reason, now, own_too(may_read, result.workload.project)),
         "placements": [
             {
                 "pod": f"{result.workload.name}-{task}",
@@ -121,19 +152,25 @@ def verdict(result: Rehearsal, board: Board, notices: Sequence[str], now: int) -
         ],
         "disrupted": [
             {
-                "id": decision.workload,
-                "name": view.workload.name,
-                "project": view.project.name,
+                "id": decision.workload if may_read(view.project.id) else "",
+                "name": name,
+                "project": project,
                 "verb": decision.verb.value,
                 "gpuBefore": gpus(decision.gpu_before),
                 "gpuAfter": gpus(decision.gpu_after),
-                "reason": reason_item(decision.reason, now),
+                "reason": reason_item(decision.reason, now, may_read),
             }
             for decision in result.disrupted
             if (view := board.workloads.get(decision.workload)) is not None
+            for name, project in (_named(view, may_read),)
         ],
         "notices": list(notices),
     }
+
+
+def _named(view: WorkloadView, may_read: MayRead) -> tuple[str, str]:
+    row, project = view.workload, view.project
+    return shown(Named("workload", row.id, row.name, project.id, project.name), may_read)
 
 
 Key = Annotated[str, Header(alias="Idempotency-Key", max_length=255, pattern=r"^[\x21-\x7e]*$")]
@@ -144,7 +181,7 @@ DryRun = Annotated[
 
 def _posting(kind: Kind, sent: Any, about: str) -> Callable[..., Response]:
     def post(body: Any, here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False) -> Response:
-        return rehearse(here, body, kind) if dry_run else accept(here, body, kind, caller, key)
+        return rehearse(here, body, kind, caller) if dry_run else accept(here, body, kind, caller, key)
 
     received: Any = Received
     post.__annotations__["body"] = received[sent]
@@ -155,13 +192,14 @@ def _posting(kind: Kind, sent: Any, about: str) -> Callable[..., Response]:
 _ONE = "Answers 202 once the workload is on disk. The same Idempotency-Key makes the same workload."
 _SEVERAL = "The same for several tasks that work together: all of its core start at once, or none."
 _SERVICE = "The same for a service of equal replicas. There is no autoscaling yet."
+_creates = needs("workloads:create")
 for _plural, _kind, _sent, _about in (
-    ("trainings", Kind.TRAINING, Submission, _ONE),
-    ("workspaces", Kind.WORKSPACE, Submission, _ONE),
+    ("trainings", Kind.TRAINING, Training, _ONE),
+    ("workspaces", Kind.WORKSPACE, Training, _ONE),
     ("distributed", Kind.DISTRIBUTED, Distributed, _SEVERAL),
     ("inferences", Kind.INFERENCE, Inference, _SERVICE),
 ):
     _told: dict[str, Any] = answers(202, Submitted)
     _told["responses"][200] = {"model": answer_type(Verdict), "description": "With dryRun=true"}
     _made = _posting(_kind, _sent, _about)
-    router.post(f"/{_plural}", name=f"create_{_kind.value.lower()}", **_told)(_made)
+    router.post(f"/{_plural}", name=f"create_{_kind.value.lower()}", dependencies=[_creates], **_told)(_made)

@@ -3,17 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
-from pliant.api.auth import Caller, Principal
+from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
+from pliant.api.guard import needs
 from pliant.api.models import Received
+from pliant.api.principal import Principal
 from pliant.api.redaction import own_too, shown, sight
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.times import stamp
 from pliant.api.responses.workloads import reason_item
 from pliant.control.errors import BadRequest, NotFound
+from pliant.control.explain.dry import Tried
 from pliant.control.explain.questions import Cures, Drained, Supposed, Unblocked
 from pliant.control.explain.supposing import LABELS
 from pliant.model.reason import MayRead, sentence
@@ -26,7 +29,7 @@ router = APIRouter(prefix="/api/v1", tags=["questions"])
 DryRun = Annotated[bool, Query(alias="dryRun", description="Show what would happen; change nothing.")]
 
 
-@router.post("/what-if", **answers(200, WhatIfItem))
+@router.post("/what-if", dependencies=[needs("what-if:read")], **answers(200, WhatIfItem))
 def what_if(body: Received[Supposition], here: Here, caller: Caller) -> Response:
     """What would be different once all has settled. Nothing is changed."""
     may_read = sight(here.service.board, caller)
@@ -34,7 +37,7 @@ def what_if(body: Received[Supposition], here: Here, caller: Caller) -> Response
     return answer(_supposed(found, here.service.now(), may_read))
 
 
-@router.post("/nodes/{name}/drain", **answers(200, DrainItem))
+@router.post("/nodes/{name}/drain", dependencies=[needs("nodes:update")], **answers(200, DrainItem))
 def drain(
     name: str,
     body: Received[Drain],
@@ -46,7 +49,7 @@ def drain(
     return _emptied([name], body.get("stop", False), dry_run, here, caller)
 
 
-@router.post("/drains", **answers(200, DrainItem))
+@router.post("/drains", dependencies=[needs("nodes:update")], **answers(200, DrainItem))
 def drain_some(body: Received[DrainSome], here: Here, caller: Caller, dry_run: DryRun = False) -> Response:
     """The same for several nodes at once: nothing moves from one of them to another."""
     label, value = body.get("label", ""), body.get("value", "")
@@ -116,6 +119,15 @@ def remedy_item(cures: Cures, may_read: MayRead) -> dict[str, Any]:
             for step in steps
         ],
     }
+
+
+def tried(request: Request, error: Exception) -> Response:
+    """The answer to a change with dryRun=true."""
+    assert isinstance(error, Tried)
+    service = request.app.state.context.service
+    may_read = sight(service.board, request.state.principal)
+    found = _supposed(service.consequences(error.trial), service.now(), may_read)
+    return answer({"dryRun": True, "wouldSay": list(error.trial.said), **found})
 
 
 def _supposed(found: Supposed, now: int, may_read: MayRead) -> Mapping[str, Any]:

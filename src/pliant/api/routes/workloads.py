@@ -2,31 +2,30 @@
 
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
-from pliant.api.errors import STATUS
+from pliant.api.errors import KINDS, status_of_refusal
+from pliant.api.guard import about, check, known_workload, needs, workload
 from pliant.api.listing import Listing, Window, cut, window
 from pliant.api.models import Received
-from pliant.api.redaction import own_too, shown, sight
+from pliant.api.principal import Principal
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.history import event_item, outcome_item, record_item
 from pliant.api.responses.progress import points
 from pliant.api.responses.times import stamp, stamp_or_none
-from pliant.api.responses.workloads import Item, ended_view, job_type, reason_item, status_of, submitted
+from pliant.api.responses.workloads import Item, ended_view, job_type, status_of, submitted
 from pliant.api.routes.trash import kept_item
-from pliant.api.routes.whatif import remedy_item, unblock_item
-from pliant.control.board.view import WorkloadView
-from pliant.control.errors import NotFound, Refused, Unavailable
-from pliant.control.explain.questions import Unblocked
+from pliant.control.board.view import Board, WorkloadView
+from pliant.control.errors import BadRequest, NotFound, Refused
+from pliant.control.explain.dry import Trial, Tried, together
 from pliant.model.event import Event
-from pliant.model.reason import MayRead, Named
 from pliant.model.workload import Kind
-from pliant.wire.questions import Queue, WhyItem
 from pliant.wire.server import Health
 from pliant.wire.submission import Submitted
 from pliant.wire.trash import Deleting, FolderItem
@@ -36,8 +35,6 @@ from pliant.wire.workload import (
     Counted,
     EventList,
     Outcome,
-    PodItem,
-    PodList,
     ProgressHistory,
     RecordList,
     WorkloadItem,
@@ -45,16 +42,9 @@ from pliant.wire.workload import (
 )
 
 router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])
-queue_router = APIRouter(prefix="/api/v1", tags=["workloads"])
 
 Asked = Annotated[Window, Depends(window)]
 Deleted = Annotated[bool, Query(description="Those that were deleted, as long as they are remembered.")]
-
-LATEST = 20
-"""Events that `why` tells."""
-
-AHEAD = 100
-"""Of those that are before a workload `why` names so many; the rest it counts."""
 
 
 def _listing(now: int) -> Listing[WorkloadView]:
@@ -94,53 +84,83 @@ def _listing(now: int) -> Listing[WorkloadView]:
     )
 
 
-def _all(here: Context, deleted: bool) -> Sequence[WorkloadView]:
-    """In the order of submission; deleted ones newest first."""
-    board = here.service.board
+def everything(here: Context, caller: Principal, board: Board, deleted: bool) -> Sequence[WorkloadView]:
+    """Those that the caller may see, in the order of submission; deleted ones newest first."""
     if deleted:
-        return [ended_view(workload, board) for workload in here.service.ended()]
-    return sorted(board.workloads.values(), key=lambda view: view.workload.serial)
+        return [ended_view(row, board) for row in here.service.ended() if caller.sees(row, board)]
+    whole = caller.all_seeing
+    found = (view for view in board.workloads.values() if whole or caller.sees(view, board))
+    return sorted(found, key=lambda view: view.workload.serial)
 
 
-def find(here: Context, identity: str) -> WorkloadView:
-    """Of a workload that there is or that is remembered. Raises NotFound."""
-    board = here.service.board
+def find(here: Context, identity: str, board: Board | None = None) -> WorkloadView:
+    """Of a workload that there is on that board (None: on the newest) or that is remembered.
+
+    Raises NotFound.
+    """
+    board = board or here.service.board
     if identity in board.workloads:
         return board.workloads[identity]
-    for workload in here.service.ended():
-        if workload.id == identity:
-            return ended_view(workload, board)
+    for row in here.service.ended():
+        if row.id == identity:
+            return ended_view(row, board)
     raise NotFound(
         f"There is no workload {identity[:60]!r}.", "Its id is a UUID; find it with filterBy=name==<name>."
     )
 
 
-@router.get("", **answers(200, WorkloadList))
-def list_workloads(here: Here, asked: Asked, deleted: Deleted = False) -> Response:
+@router.get("", dependencies=[needs("workloads:read")], **answers(200, WorkloadList))
+def list_workloads(here: Here, caller: Caller, asked: Asked, deleted: Deleted = False) -> Response:
     renderer = here.renderer()
     listing = _listing(renderer.now)
-    return answer(listing.page("workloads", _all(here, deleted), asked, renderer.workload))
+    return answer(
+        listing.page("workloads", everything(here, caller, renderer.board, deleted), asked, renderer.workload)
+    )
 
 
-@router.get("/count", **answers(200, Counted))
-def count_workloads(here: Here, asked: Asked, deleted: Deleted = False) -> Response:
-    return answer(_listing(here.service.now()).count(_all(here, deleted), asked))
+@router.post("", dependencies=[needs("workloads:read")], **answers(200, WorkloadList))
+async def list_by_post(
+    request: Request, here: Here, caller: Caller, asked: Asked, deleted: Deleted = False
+) -> Response:
+    """The list again: curl sends POST where it is given empty data. A workload has a kind in its path."""
+    if (await request.body()).strip() not in (b"", b"{}"):
+        raise BadRequest(
+            "A workload is submitted under the path of its kind.",
+            f"Send it to one of {', '.join(f'/api/v1/workloads/{kind}' for kind in KINDS)}.",
+        )
+    return await run_in_threadpool(list_workloads, here, caller, asked, deleted)
 
 
-@router.post("/batch", **answers(200, BatchDone))
+@router.get("/count", dependencies=[needs("workloads:read")], **answers(200, Counted))
+def count_workloads(here: Here, caller: Caller, asked: Asked, deleted: Deleted = False) -> Response:
+    listing = _listing(here.service.now())
+    return answer(listing.count(everything(here, caller, here.service.board, deleted), asked))
+
+
+@router.post("/batch", dependencies=[needs("workloads:update")], **answers(200, BatchDone))
 def batch(body: Received[Batch], here: Here, caller: Caller) -> Response:
-    """The same for many; each succeeds or fails by itself."""
+    """The same for many; each succeeds or fails by itself. Deletions are one transaction."""
     succeeded: list[str] = []
     failed: list[Item] = []
+    trials: list[Trial] = []
     act = _actions(here)[body["action"]]
+    right = "workloads:delete" if body["action"] == "delete" else "workloads:update"
     for identity in dict.fromkeys(body["ids"]):
         try:
+            check(caller, right, about(known_workload(here, identity), identity, here.service.board, caller))
             act(identity, caller.user)
         except Refused as error:
-            code = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 400)
+            code = status_of_refusal(error)
             failed.append({"id": identity, "code": code, "message": str(error)})
+        except Tried as tried:
+            trials.append(tried.trial)
         else:
             succeeded.append(identity)
+    if trials:
+        raise Tried(together(trials))
+    refused = here.service.delete_all(succeeded, caller.user) if body["action"] == "delete" else {}
+    failed += [{"id": key, "code": 404, "message": str(error)} for key, error in refused.items()]
+    succeeded = [identity for identity in succeeded if identity not in refused]
     return answer({"id": str(uuid.uuid4()), "succeeded": succeeded, "failed": failed})
 
 
@@ -150,21 +170,22 @@ def _actions(here: Context) -> dict[str, Callable[[str, str], object]]:
 
     return {
         "cancel": cancel,
-        "delete": here.service.delete,
+        "delete": lambda identity, user: None,  # all at once, in the end
         "suspend": here.service.suspend,
         "resume": here.service.resume,
     }
 
 
-@router.get("/{identity}", **answers(200, WorkloadItem))
+@router.get("/{identity}", dependencies=[needs("workloads:read", workload)], **answers(200, WorkloadItem))
 def get_workload(identity: str, here: Here) -> Response:
-    return answer(here.renderer().workload(find(here, identity)))
+    renderer = here.renderer()
+    return answer(renderer.workload(find(here, identity, renderer.board)))
 
 
 Purge = Annotated[bool, Query(description="Remove its files now instead of keeping them.")]
 
 
-@router.delete("/{identity}", **answers(202, Deleting))
+@router.delete("/{identity}", dependencies=[needs("workloads:delete", workload)], **answers(202, Deleting))
 def delete_workload(identity: str, here: Here, caller: Caller, purge: Purge = False) -> Response:
     """End it; its name is free at once. `kept` says where its files are from then on, and until when."""
     files = here.service.files
@@ -177,7 +198,9 @@ def delete_workload(identity: str, here: Here, caller: Caller, purge: Purge = Fa
 Now = Annotated[bool, Query(description="Kill its processes without a grace period.")]
 
 
-@router.post("/{identity}/cancel", **answers(200, Outcome))
+@router.post(
+    "/{identity}/cancel", dependencies=[needs("workloads:update", workload)], **answers(200, Outcome)
+)
 def cancel_workload(identity: str, here: Here, caller: Caller, now: Now = False) -> Response:
     """End it for good; its record, log and files stay. Answers its outcome as it was before."""
     find(here, identity)
@@ -186,13 +209,15 @@ def cancel_workload(identity: str, here: Here, caller: Caller, now: Now = False)
     return answer(outcome_item(before))
 
 
-@router.get("/{identity}/outcome", **answers(200, Outcome))
+@router.get("/{identity}/outcome", dependencies=[needs("workloads:read", workload)], **answers(200, Outcome))
 def outcome(identity: str, here: Here) -> Response:
     """How it ended; `exitCode` is null until it has."""
     return answer(outcome_item(here.service.outcome(identity)))
 
 
-@router.get("/{identity}/folders", **answers(200, FolderItem))
+@router.get(
+    "/{identity}/folders", dependencies=[needs("workloads:files", workload)], **answers(200, FolderItem)
+)
 def folders(identity: str, here: Here) -> Response:
     """Where its tasks start and where its files are, on its node."""
     found = here.service.files.folders(find(here, identity).workload)
@@ -205,21 +230,7 @@ def folders(identity: str, here: Here) -> Response:
     )
 
 
-@router.get("/{identity}/pods", **answers(200, PodList))
-def pods(identity: str, here: Here, asked: Asked) -> Response:
-    view = find(here, identity)
-    items = here.renderer().pods(view, here.service.attempts(identity))
-    listing: Listing[PodItem] = Listing(
-        {name: _member(name) for name in ("name", "status", "nodeName", "createdAt")}
-    )
-    return answer(listing.page("pods", items, asked, lambda item: item))
-
-
-def _member(name: str) -> Callable[[PodItem], Any]:
-    return lambda item: item[name]  # type: ignore[literal-required]  # one of those in `pods`
-
-
-def _history(here: Context, identity: str) -> list[tuple[int, Event]]:
+def history_of(here: Context, identity: str) -> list[tuple[int, Event]]:
     """All that is remembered, oldest first."""
     found: list[tuple[int, Event]] = []
     while True:
@@ -241,110 +252,30 @@ _events: Listing[tuple[int, Event]] = Listing(
 )
 
 
-@router.get("/{identity}/events", **answers(200, EventList))
+@router.get("/{identity}/events", dependencies=[needs("workloads:read", workload)], **answers(200, EventList))
 def events(identity: str, here: Here, asked: Asked) -> Response:
     """Its history with the reason of each decision, oldest first."""
     view = find(here, identity)
-    found = _events.matching(_history(here, identity), asked)
+    found = _events.matching(history_of(here, identity), asked)
     return answer(cut("events", found, asked, lambda entry: event_item(view, *entry)))
 
 
-@router.get("/{identity}/progress", **answers(200, ProgressHistory))
+@router.get(
+    "/{identity}/progress", dependencies=[needs("workloads:read", workload)], **answers(200, ProgressHistory)
+)
 def progress(identity: str, here: Here) -> Response:
     """What its job reported over time, oldest first; the older, the thinner."""
     return answer(points(find(here, identity).progress))
 
 
-@router.get("/{identity}/history", **answers(200, RecordList))
+@router.get(
+    "/{identity}/history", dependencies=[needs("workloads:read", workload)], **answers(200, RecordList)
+)
 def history(identity: str, here: Here, asked: Asked) -> Response:
     """The same as changes of phase and events."""
     view = find(here, identity)
-    found = _events.matching(_history(here, identity), asked)
+    found = _events.matching(history_of(here, identity), asked)
     return answer(cut("records", found, asked, lambda entry: record_item(view, *entry)))
-
-
-Full = Annotated[bool, Query(description="Look for all that would let it start, however long it takes.")]
-
-
-@router.get("/{identity}/why", **answers(200, WhyItem))
-def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Response:
-    """Why it waits, who is before it, what would let it start and when it will, what happened to it last.
-
-    Names of projects in which the caller has nothing are left out; numbers are not.
-    """
-    board = here.service.board
-    view, waiting = find(here, identity), board.pending
-    others = sight(board, caller)
-    may_read = own_too(others, view.project.id)
-    place = next((at for at, other in enumerate(waiting) if other.workload.id == identity), None)
-    told = [event_item(view, *entry, may_read) for entry in _history(here, identity)[-LATEST:]]
-    before = waiting[: place or 0]
-    ahead = [(*_named(other, others), other.missing) for other in before[:AHEAD]]
-    found = _unblocked(here, identity, full) if view.lacks else None
-    return answer(
-        {
-            "reason": reason_item(view.reason, here.service.now(), may_read),
-            "position": None if place is None else place + 1,
-            "ahead": [
-                {"name": name, "project": project, "gpus": gpus(lacks)} for name, project, lacks in ahead
-            ],
-            "aheadCount": len(before),
-            "aheadGpus": gpus(found.ahead if found is not None and before else 0),
-            "history": told,
-            "unblock": unblock_item(found, others),
-        }
-    )
-
-
-def _unblocked(here: Context, identity: str, full: bool) -> Unblocked | None:
-    """None while the scheduler does not answer: every answer says so, and the rest of this one is known."""
-    try:
-        return here.service.questions.unblock(identity, full=full)
-    except Unavailable:
-        if here.service.trouble:
-            return None
-        raise
-
-
-Remedies = Annotated[bool, Query(description="Include changes that would let each start, one of each kind.")]
-
-
-@queue_router.get("/queue", **answers(200, Queue))
-def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
-    """All that wait, in the order in which the scheduler looks at them.
-
-    Names of projects in which the caller has nothing are left out; numbers are not.
-    """
-    board = here.service.board
-    may_read, waiting, now = sight(board, caller), board.pending, here.service.now()
-    found = here.service.questions.suggest() if remedies else ()
-    tried = {it.first: it.remedy for it in found if it.remedy is not None}
-    like = {wid: it.first for it in found for wid in it.like}
-    names = {view.workload.id: _named(view, may_read) for view in waiting}
-    return answer(
-        {
-            "entries": [
-                {
-                    "position": at,
-                    "name": names[view.workload.id][0],
-                    "project": names[view.workload.id][1],
-                    "gpus": gpus(view.missing),
-                    "reason": reason_item(view.reason, now, own_too(may_read, view.project.id)),
-                    "since": stamp(view.workload.phase_since),
-                    "remedy": None
-                    if (it := tried.get(view.workload.id)) is None
-                    else remedy_item(it, may_read),
-                    "like": names[first][0] if (first := like.get(view.workload.id)) in names else None,
-                }
-                for at, view in enumerate(waiting, 1)
-            ]
-        }
-    )
-
-
-def _named(view: WorkloadView, may_read: MayRead) -> tuple[str, str]:
-    row, project = view.workload, view.project
-    return shown(Named("workload", row.id, row.name, project.id, project.name), may_read)
 
 
 # -- the same under the type's own path -------------------------------------------------------------
@@ -382,10 +313,14 @@ def _routes(plural: str, kind: Kind) -> None:
         return answer({"status": "resuming"}, 202)
 
     path = f"/{plural}/{{identity}}"
-    router.get(path, name=f"get_{word}", **answers(200, Submitted))(read)
-    router.delete(path, name=f"delete_{word}", **answers(202, Deleting))(delete)
-    router.post(f"{path}/suspend", name=f"suspend_{word}", **answers(202, Health))(suspend)
-    router.post(f"{path}/resume", name=f"resume_{word}", **answers(202, Health))(resume)
+    sees, stops = needs("workloads:read", workload), needs("workloads:update", workload)
+    ends = needs("workloads:delete", workload)
+    router.get(path, name=f"get_{word}", dependencies=[sees], **answers(200, Submitted))(read)
+    router.delete(path, name=f"delete_{word}", dependencies=[ends], **answers(202, Deleting))(delete)
+    router.post(f"{path}/suspend", name=f"suspend_{word}", dependencies=[stops], **answers(202, Health))(
+        suspend
+    )
+    router.post(f"{path}/resume", name=f"resume_{word}", dependencies=[stops], **answers(202, Health))(resume)
 
 
 _routes("trainings", Kind.TRAINING)

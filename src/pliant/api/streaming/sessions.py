@@ -65,6 +65,12 @@ class Sessions:
             found.seen = self._clock()
             return found.session
 
+    def attempt(self, identity: str) -> AttemptId:
+        """In which it runs. Raises NotFound."""
+        self.get(identity)
+        with self._guard:
+            return self._open[identity].attempt
+
     def check_free(self, identity: str) -> None:
         """Raise NotFound, or Conflict if somebody reads its output."""
         self.get(identity)

@@ -135,7 +135,8 @@ def request(verb: str, said: Mapping[str, str]) -> Distributed:
     }
     master: Spec = {**submission.argv(args=["master", *flags]), "compute": _compute("master", said)}
     if envs := said.get("envs"):
-        spec["environmentVariables"] = pairs([e for e in envs.split(",") if e], "--envs")
+        variables = pairs([e for e in envs.split(",") if e], "--envs")
+        spec["environmentVariables"] = [{"name": it["name"], "value": it["value"]} for it in variables]
     for part, key in ((spec, "worker_pod_priority"), (master, "master_pod_priority")):
         if key in said:
             part["priorityClass"] = _class(key, said[key])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
@@ -13,9 +14,14 @@ from pliant.cli.output.tables import table
 from pliant.cli.session import Session, pass_session
 
 audit = LazyGroup(
-    {"Commands": {"fairness": "pliant.cli.organization.audit:fairness"}},
+    {
+        "Commands": {
+            "fairness": "pliant.cli.organization.audit:fairness",
+            "log": "pliant.cli.organization.audit:log",
+        }
+    },
     name="audit",
-    help="Report usage and fairness over a period.",
+    help="Report fairness over a period, and who changed what.",
 )
 
 
@@ -48,3 +54,40 @@ def fairness(session: Session, window: str) -> None:
         click.echo("\nIn GPU hours over the window (whole hours, the present one included):")
         for word, meaning in answer["definitions"].items():
             click.echo(f"  {word}: {meaning}")
+
+
+@click.command("log", cls=Command)
+@click.option("--user", metavar="NAME", help="Only what this user did.")
+@click.option("--entity", metavar="TEXT", help="Only what is about this name or kind.")
+@click.option("--since", metavar="TIME", help="How far back: 30m, 24h, 7d (default: all that is kept).")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, metavar="N", help="Records (default: 50).")
+@click.option("--export", type=click.Choice(["csv", "json"]), help="Print all records, oldest first.")
+@output_options
+@pass_session
+def log(
+    session: Session, user: str | None, entity: str | None, since: str | None, limit: int, export: str | None
+) -> None:
+    """Show who changed what, newest first, and what was refused."""
+    began = int((time.time() - duration(since, "--since")) * 1000) if since is not None else None
+    query: list[tuple[str, str | int | bool | None]] = [("user", user), ("entity", entity), ("start", began)]
+    if export is not None:
+        for chunk in session.client.audit_file([*query, ("format", export)]):
+            click.echo(chunk.decode(), nl=False)
+        return
+    answer: Any = session.client.call("GET", "/api/v1/audit/log", query=[*query, ("limit", limit)])
+    if structured(session, answer):
+        return
+    rows = [
+        [
+            one["timestamp"],
+            one["subject"],
+            one["source_ip"],
+            one["action"],
+            f"{one['entity_type']} {one['entity_name']}".strip() or one["url"],
+            one["result"],
+            ", ".join(it["field"].partition(".")[2] for it in one["changes"] if "." in it["field"]),
+        ]
+        for one in answer["audit_logs"]
+    ]
+    header = ("TIME", "WHO", "FROM", "ACTION", "WHAT", "RESULT", "CHANGED")
+    click.echo(table(header, rows, headers=session.headers) if rows else "No records.")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from pliant.cli.output.amounts import show_age, show_gpus
 
@@ -41,6 +42,50 @@ def ordered(items: Sequence[WorkloadItem]) -> list[WorkloadItem]:
     return sorted(items, key=lambda item: (item["projectName"], item["name"], item["createdAt"]))
 
 
+def collapsed(items: Sequence[WorkloadItem]) -> list[WorkloadItem]:
+    """The same with one entry for all jobs of an array, in the place of its first."""
+    found: list[WorkloadItem] = []
+    arrays: dict[str, list[WorkloadItem]] = {}
+    for item in items:
+        place = item.get("array")
+        if place is None:
+            found.append(item)
+            continue
+        if place["id"] not in arrays:
+            found.append(item)
+        arrays.setdefault(place["id"], []).append(item)
+    return [
+        _array(arrays[place["id"]]) if (place := item.get("array")) is not None else item for item in found
+    ]
+
+
+def _array(items: list[WorkloadItem]) -> WorkloadItem:
+    """One entry for all of its jobs: amounts are added up."""
+    first = items[0]
+    if len(items) == 1 or (place := first["array"]) is None:
+        return first
+    states = Counter(item["status"].lower() for item in items)
+    nodes = sorted({item["node"] for item in items if item["node"]})
+    gpus = sum(allocated(item) for item in items)
+    asked = dict(first["workloadRequestedResources"])
+    if (gpu := first["workloadRequestedResources"]["gpu"]) is not None:
+        each = [item["workloadRequestedResources"]["gpu"] for item in items]
+        asked["gpu"] = {**gpu, "request": sum((it or gpu)["request"] or 0 for it in each)}
+    whole: Any = {
+        **first,
+        "name": place["name"],
+        "status": ", ".join(f"{count} {state}" for state, count in states.items()),
+        "phase": first["phase"] if len({item["phase"] for item in items}) == 1 else "Running",
+        "node": nodes[0] if len(nodes) == 1 else "<multiple>" if nodes else "",
+        "runningPods": sum(item["runningPods"] for item in items),
+        "pendingPods": sum(item["pendingPods"] for item in items),
+        "allocatedResources": {**first["allocatedResources"], "gpu": gpus},
+        "workloadRequestedResources": asked,
+        "reason": None,
+    }
+    return cast("WorkloadItem", whole)
+
+
 def job_row(item: WorkloadItem, now: float | None = None) -> list[str]:
     return [
         item["name"],
@@ -63,10 +108,17 @@ def typed_row(item: WorkloadItem) -> list[str]:
         item["type"],
         item["phase"],
         item["projectName"],
-        "Yes" if item.get("preemptible") else "No",
+        preemptible(item).capitalize(),
         pods(item),
         show_gpus(allocated(item)),
     ]
+
+
+def preemptible(item: WorkloadItem) -> str:
+    """Whether others may take from it: yes, partly (down to its minimum), no."""
+    if item.get("preemptible"):
+        return "yes"
+    return "partly" if item.get("preemptibility") == "semi-preemptible" else "no"
 
 
 def all_row(item: WorkloadItem) -> list[str]:

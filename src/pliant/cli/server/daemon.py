@@ -31,9 +31,17 @@ _KINDS: dict[int, type[PliantError]] = {
 
 
 def arguments(
-    state: str, *, simulate: Sequence[str] = (), port: int | None = None, take_over: bool = False
+    state: str,
+    *,
+    simulate: Sequence[str] = (),
+    port: int | None = None,
+    take_over: bool = False,
+    standby: bool = False,
+    database: str | None = None,
+    lease: float | None = None,
+    unknown: str = "",
 ) -> list[str]:
-    """The command line of a server."""
+    """The command line of a server; `unknown`: adopt or end what runs and is not in its database."""
     words = [sys.executable, "-m", "pliant.app", "serve", "--state", state]
     for spec in simulate:
         words += ["--simulate", spec]
@@ -41,6 +49,14 @@ def arguments(
         words += ["--port", str(port)]
     if take_over:
         words.append("--take-over")
+    if standby:
+        words.append("--standby")
+    if database is not None:
+        words += ["--database", database]
+    if lease is not None:
+        words += ["--lease", str(lease)]
+    if unknown:
+        words += ["--unknown", unknown]
     return words
 
 
@@ -57,9 +73,10 @@ def prepare(state: str) -> None:
 def start(words: Sequence[str], state: str) -> dict[str, Any]:
     """Start a server and wait until it is ready; returns its record, or raises with its reason to give up."""
     prepare(state)
-    log = os.path.join(state, "server.log")
+    role = "standby" if "--standby" in words else "server"
+    log = os.path.join(state, f"{role}.log")
     try:
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise PliantError(
             f"Cannot write {log}: {error.strerror}.", "Choose another folder with --state DIR."
@@ -81,7 +98,7 @@ def start(words: Sequence[str], state: str) -> dict[str, Any]:
         code = process.poll()
         if code is not None:
             raise _failure(code, log, before)
-        record = server_record(state)
+        record = server_record(state, role) or server_record(state)  # it may lead at once
         if record is not None and record.get("pid") == process.pid and ready(record["url"]):
             process.returncode = 0  # it lives on without us: no warning that nobody waited for it
             return record
@@ -134,6 +151,24 @@ def wait_gone(pid: int, limit: float) -> bool:
     return True
 
 
+def standing_by(state: str) -> dict[str, Any] | None:
+    """The record of the server that stands by; None if none does."""
+    record = server_record(state, "standby")
+    return record if record is not None and alive(int(record.get("pid", 0))) else None
+
+
+def leading(state: str) -> dict[str, Any] | None:
+    """The record of the server that leads; one that stands by is given time to take the lead."""
+    deadline = time.monotonic() + START_LIMIT
+    while True:
+        record = server_record(state)
+        if record is not None and alive(int(record.get("pid", 0))):
+            return record
+        if standing_by(state) is None or time.monotonic() > deadline:
+            return record
+        time.sleep(0.1)
+
+
 def left_behind(state: str) -> int:
     """How many attempts of this state folder still have living processes, by what these carry in /proc."""
     mark = b"PLIANT_ATTEMPT_DIR=" + os.fsencode(os.path.join(os.path.realpath(state), "attempts")) + b"/"
@@ -153,7 +188,8 @@ def _failure(code: int, log: str, start_at: int) -> PliantError:
     lines = text.splitlines()
     if not lines:
         return kind(f"The server ended with code {code} and said nothing.", f"Its log: {log}")
-    reason = lines[-1].removeprefix("Error: ").removeprefix("pliant: ")
+    said = [line for line in lines if line.startswith("pliant: ")]  # the rest another server may have logged
+    reason = (said or lines)[-1].removeprefix("pliant: ")
     if code in (1, 2, 3, 7, *_KINDS):
         return kind(reason)
     return PliantError(f"The server ended with code {code}.", "\n".join(lines[-5:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any, cast
@@ -12,18 +13,19 @@ import click
 from pliant.cli.lazy import Command
 from pliant.cli.output.formats import output_options, show
 from pliant.cli.output.tables import table
+from pliant.cli.server import checks
 from pliant.cli.session import Session, pass_session
 from pliant.client.errors import PliantError, Unreachable
 from pliant.client.locate import state_folder
 
 
-@click.command("doctor", cls=Command, short_help="Show what is enforced on this machine and what is not.")
+@click.command("doctor", cls=Command, short_help="Check this shell and this machine.")
 @output_options
 @pass_session
-def doctor(session: Session) -> None:
-    """Show the driver, the shim and which limits of GPU shares are enforced on this machine, with reasons.
+def doctor(session: Session) -> int:
+    """Check what jobs of this shell need, and show which limits of GPU shares are enforced on this machine.
 
-    Without a running server the command checks the machine itself.
+    Returns 1 if a check fails. Without a running server the command checks the machine itself.
     """
     try:
         found: list[Any] = list(session.client.doctor()["findings"])
@@ -31,12 +33,25 @@ def doctor(session: Session) -> None:
         if session.server:
             raise
         found = _here(state_folder(session.state))
+    own = checks.of_shell(
+        state_folder(session.state), not (session.server or os.environ.get("PLIANT_SERVER"))
+    )
 
     def rows() -> str:
         lines = [[one["what"], "yes" if one["holds"] else "no", one["text"]] for one in found]
-        return table(("WHAT", "HOLDS", "HOW, OR WHY NOT"), lines, headers=session.headers)
+        shares = table(("WHAT", "HOLDS", "HOW, OR WHY NOT"), lines, headers=session.headers)
+        mine = [[one.what, one.status, one.text] for one in own]
+        return f"{table(('CHECK', 'STATUS', 'DETAILS'), mine, headers=session.headers)}\n\n{shares}"
 
-    show(session, found, rows)
+    told = [
+        *(
+            {"what": one.what, "holds": one.status == "ok", "status": one.status, "text": one.text}
+            for one in own
+        ),
+        *({**one, "status": "ok" if one["holds"] else "warn"} for one in found),
+    ]
+    show(session, told, rows)
+    return int(any(one.status == "fail" for one in own))
 
 
 def _here(state: str) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -28,22 +29,61 @@ STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
 @click.option("--port", type=click.IntRange(1, 65535), help="Port (default: a free one).")
 @click.option("--foreground", is_flag=True, help="Stay in the foreground, for service managers.")
 @click.option("--take-over", is_flag=True, help="Replace a server that does not answer.")
+@click.option("--database", metavar="URL", help="Keep the state in PostgreSQL: postgresql://USER@HOST/NAME.")
+@click.option("--standby", is_flag=True, help="Stand by for a server that uses PostgreSQL.")
+@click.option(
+    "--lease",
+    type=click.FloatRange(1, 3600),
+    metavar="SECONDS",
+    help="Silence of the leading server after which the other one takes over (default: 3).",
+)
+@click.option(
+    "--adopt", "unknown", flag_value="adopt", help="Keep running tasks that the database does not know."
+)
+@click.option(
+    "--end", "unknown", flag_value="end", help="Stop running tasks that the database does not know."
+)
 @pass_session
 def up(
-    session: Session, simulate: tuple[str, ...], port: int | None, foreground: bool, take_over: bool
+    session: Session,
+    simulate: tuple[str, ...],
+    port: int | None,
+    foreground: bool,
+    take_over: bool,
+    database: str | None,
+    standby: bool,
+    lease: float | None,
+    unknown: str | None,
 ) -> None:
     """Start the server of this machine in the background and return when it answers.
 
     SPEC is NODESxGPUS[:GPU_MEMORY[:cpu=CORES,memory=BYTES,label=K=V]]. Without it the real GPUs are shared,
     and where there are none 1x2 is simulated.
+
+    With --standby it is the second server of the same state folder: it answers, and takes the lead when the
+    other one ends or hangs. The state folder remembers the database.
     """
+    if standby and (simulate or take_over or database):
+        raise click.UsageError("--standby takes its settings from the server that leads.")
     state = state_folder(session.state)
-    words = daemon.arguments(state, simulate=simulate, port=port, take_over=take_over)
+    words = daemon.arguments(
+        state,
+        simulate=simulate,
+        port=port,
+        take_over=take_over,
+        unknown=unknown or "",
+        standby=standby,
+        database=database,
+        lease=lease,
+    )
     if foreground:
         daemon.prepare(state)
         sys.stdout.flush()
         os.execv(words[0], words)
     record = daemon.start(words, state)
+    if standby and server_record(state) != record:
+        click.echo(f"The standby server runs at {record['url']} (pid {record['pid']}, state folder {state})")
+        return
     _announce(session, record, state)
 
 
@@ -53,7 +93,7 @@ def up(
 def down(session: Session, yes: bool) -> int:
     """Stop the server and all its tasks; leaves nothing behind. `restart` keeps tasks running."""
     state = own_state(session)
-    record = None if session.server else server_record(state)
+    record = None if session.server else daemon.leading(state)
     if not session.server and (record is None or not daemon.alive(int(record.get("pid", 0)))):
         left = daemon.left_behind(state)
         if not left:
@@ -63,7 +103,7 @@ def down(session: Session, yes: bool) -> int:
         session.note(
             f"The server is not running, but {left} of its tasks still {runs}: starting it to stop them."
         )
-        record = daemon.start(daemon.arguments(state, **_options(record)), state)
+        record = daemon.start(daemon.arguments(state, **_options(record), unknown="end"), state)
     client = session.client
     running = int(client.server().get("tasksRunning") or 0)
     if running and not yes:
@@ -89,11 +129,23 @@ def restart(session: Session) -> None:
     if session.server is not None:
         raise click.UsageError("restart is for the server of this machine; --server names another.")
     state = own_state(session)
-    record = server_record(state)
+    again = stop(session, state)
+    _announce(session, again(), state)
+
+
+def stop(session: Session, state: str) -> Callable[[], dict[str, Any]]:
+    """End the server and the one that stands by; a function that starts both with the options they had."""
+    record = daemon.leading(state)
+    standby = daemon.standing_by(state)
     if record is not None and daemon.alive(int(record.get("pid", 0))):
         session.client.shutdown(stop_tasks=False)
-        if not daemon.wait_gone(int(record["pid"]), STOP_LIMIT):
-            raise PliantError(f"The server (pid {record['pid']}) does not end.", "See `up --take-over`.")
+        for ending in (standby, record):
+            if ending is not None and not daemon.wait_gone(int(ending["pid"]), STOP_LIMIT):
+                raise PliantError(f"The server (pid {ending['pid']}) does not end.", "See `up --take-over`.")
+    return lambda: _start_again(state, record, standby)
+
+
+def _start_again(state: str, record: dict[str, Any] | None, standby: dict[str, Any] | None) -> dict[str, Any]:
     # The same address, so that running jobs and logins find it again; unless somebody else has taken it.
     try:
         started = daemon.start(daemon.arguments(state, **_options(record), port=port_of(record)), state)
@@ -101,7 +153,9 @@ def restart(session: Session) -> None:
         if record is None:
             raise
         started = daemon.start(daemon.arguments(state, **_options(record)), state)
-    _announce(session, started, state)
+    if standby is not None and os.path.exists(os.path.join(state, "database")):
+        daemon.start(daemon.arguments(state, standby=True, lease=standby.get("lease")), state)
+    return started
 
 
 @click.command(
@@ -133,6 +187,7 @@ def status(session: Session) -> None:
         return
     rows = [
         ("Server", f"{server['url']} (pid {server['pid']}, version {server['version']})"),
+        *([("Standby", server["standby"])] if server.get("standby") else []),
         ("State folder", server["state"]),
         ("Running for", show_duration(_uptime(server))),
         ("Nodes", str(len(nodes))),
@@ -207,4 +262,5 @@ def port_of(record: dict[str, Any] | None) -> int | None:
 
 def _options(record: dict[str, Any] | None) -> dict[str, Any]:
     """What the server was started with, by its own record."""
-    return {"simulate": [str(spec) for spec in (record or {}).get("simulate") or ()]}
+    known = record or {}
+    return {"simulate": [str(spec) for spec in known.get("simulate") or ()], "lease": known.get("lease")}

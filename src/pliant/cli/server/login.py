@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.output.formats import output_options, structured
 from pliant.cli.session import Session, client_for, pass_session
-from pliant.client.errors import Unauthorized, Unreachable
+from pliant.client.errors import NotFound, Refused, Unauthorized, Unreachable
 from pliant.client.locate import local_token, server_record, state_folder
+from pliant.client.transport import segment
+
+KEYS = "/api/v1/access-keys"
 
 auth = LazyGroup(
     {"Commands": {"get-token": "pliant.cli.server.login:get_token"}},
@@ -53,11 +58,15 @@ def login(
     if how == "user" or user:
         name = user or click.prompt("User", err=True)
         word = password or click.prompt("Password", hide_input=True, err=True)
-        token = _token(url, {"grantType": "password", "username": name, "password": word})
+        token = _key_of(
+            session, url, _tokens(url, {"grantType": "password", "username": name, "password": word})
+        )
     elif how in ("app", "application") or client_id:
         name = client_id or click.prompt("Client id", err=True)
         word = secret or click.prompt("Client secret", hide_input=True, err=True)
-        token = _token(url, {"grantType": "client_credentials", "clientID": name, "clientSecret": word})
+        issued = _tokens(url, {"grantType": "client_credentials", "clientID": name, "clientSecret": word})
+        # An application's own id and secret are a token that does not expire with the hour.
+        token = f"plk_{name}_{word}" if issued.get("refreshToken") == "" else str(issued["accessToken"])
     elif token is None:
         token = click.prompt("Token", hide_input=True, err=True)
     with client_for(url, token) as client:
@@ -67,9 +76,22 @@ def login(
     click.echo(f"Logged in as {me['user']} at {url}")
 
 
-def _token(url: str, credentials: Mapping[str, str]) -> str:
+def _tokens(url: str, credentials: Mapping[str, str]) -> Mapping[str, Any]:
     with client_for(url, None) as client:
-        return client.token(credentials)
+        return client.tokens(credentials)
+
+
+def _key_of(session: Session, url: str, issued: Mapping[str, Any]) -> str:
+    """An access key for this machine, good for 30 days; the token itself if none can be made with it."""
+    token, name = str(issued["accessToken"]), f"login-{os.uname().nodename}"
+    with client_for(url, token) as client:
+        try:
+            if any(one["name"] == name for one in client.call("GET", KEYS)["accessKeys"]):
+                client.call("DELETE", f"{KEYS}/{segment(name)}")
+            made = client.call("POST", KEYS, body={"name": name, "days": 30})
+        except (Refused, Unauthorized, NotFound):
+            return token
+    return str(made["token"])
 
 
 def _address(session: Session) -> str:
@@ -92,8 +114,15 @@ def logout(session: Session) -> None:
     if url is None:
         click.echo("Not logged in to any server by `login`.")
         return
+    token = session.config.token(url)
     session.config.set_token(url, None)
     session.config.set_server(None)
+    if token is not None and token.startswith("plk_"):
+        with client_for(url, token) as client:
+            try:
+                client.call("DELETE", f"{KEYS}/{segment(f'login-{os.uname().nodename}')}")
+            except (NotFound, Refused, Unauthorized):
+                session.note("The server knew no key of this login any more.")
     click.echo(f"Logged out of {url}")
 
 
@@ -106,6 +135,9 @@ def whoami(session: Session) -> None:
     if not structured(session, me):
         click.echo(f"User: {me['user']}")
         click.echo(f"Logged in Id: {me['id']}")
+        for rule in me.get("roles", ()):
+            where = f" in {rule['scopeType']} {rule['scopeId']}" if rule["scopeId"] else ""
+            click.echo(f"Role: {rule['role']}{where}")
 
 
 @click.command("get-token", cls=Command)

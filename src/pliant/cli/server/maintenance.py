@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -43,7 +44,8 @@ def backup(session: Session, file: str) -> None:
 def restore(session: Session, file: str, yes: bool) -> None:
     """Replace the server's database by a backup.
 
-    A running server is restarted. Its tasks are stopped first, because the backup may not contain them.
+    A running server is restarted. Tasks that the backup knows go on running; those that it does not know are
+    stopped, after a question.
     """
     path = os.path.abspath(file)
     if not os.path.isfile(path):
@@ -54,34 +56,47 @@ def restore(session: Session, file: str, yes: bool) -> None:
     record = server_record(state)
     running = record is not None and daemon.alive(int(record.get("pid", 0)))
     options = [str(spec) for spec in (record or {}).get("simulate") or ()]
+    live = json.loads(_app(state, "--check", path))  # before anything is stopped for it
+    known, unknown = int(live["known"]), int(live["unknown"])
     if running and record is not None:
-        _app(state, "--check", path)  # before anything is stopped for it
-        tasks = int(session.client.server().get("tasksRunning") or 0)
-        if tasks and not yes:
+        if unknown and not yes:
+            are = "1 task runs" if unknown == 1 else f"{unknown} tasks run"
+            said = f"{are} that the backup does not know and would be stopped."
             if not sys.stdin.isatty():
-                raise Conflict(f"{tasks} tasks run and would be stopped.", "Use `restore --yes` to go on.")
-            session.confirm(f"{tasks} tasks run and will be stopped. Go on?")
-        session.client.shutdown(stop_tasks=True)
+                raise Conflict(said, "Use `restore --yes` to go on.")
+            session.confirm(f"{said} Go on?")
+        session.client.shutdown(stop_tasks=False)
         if not daemon.wait_gone(int(record["pid"]), 180.0):
             raise PliantError(f"The server (pid {record['pid']}) does not end.")
-    elif daemon.left_behind(state):
-        raise Conflict("Tasks of a server that has ended still run.", "Stop them first: `pliant down`.")
     try:
         _app(state, path)
     finally:
         if running:
-            daemon.start(daemon.arguments(state, simulate=options, port=port_of(record)), state)
+            words = daemon.arguments(state, simulate=options, port=port_of(record), unknown="end")
+            daemon.start(words, state)
     click.echo(f"Restored {path}{' and started the server again' if running else ''}.")
+    if known:
+        session.note(f"{_tasks(known)} that the backup knows: nothing was stopped.")
+    if unknown and not running:
+        session.note(
+            f"{_tasks(unknown)} that the backup does not know: "
+            "`pliant up --adopt` keeps them, `pliant up --end` stops them."
+        )
 
 
-def _app(state: str, *rest: str) -> None:
-    """Have the server's program restore, or see whether it could."""
+def _tasks(count: int) -> str:
+    return "1 task runs" if count == 1 else f"{count} tasks run"
+
+
+def _app(state: str, *rest: str) -> str:
+    """Have the server's program restore, or see whether it could; what it printed."""
     words = [sys.executable, "-m", "pliant.app", "restore", "--state", state, *rest]
     done = subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         reason = lines[-1].removeprefix("pliant: ") if lines else f"exit code {done.returncode}"
         raise PliantError(f"Nothing was restored: {reason}")
+    return done.stdout
 
 
 @click.command("bundle", cls=Command)

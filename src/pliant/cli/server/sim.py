@@ -11,6 +11,7 @@ from typing import Any, cast
 import click
 
 from pliant.cli.lazy import Command, LazyGroup
+from pliant.cli.output.amounts import duration
 from pliant.cli.output.formats import output_options, structured
 from pliant.cli.session import Session, pass_session
 from pliant.client.errors import BadRequest, PliantError
@@ -18,7 +19,13 @@ from pliant.client.errors import BadRequest, PliantError
 WRONG_INPUT = 2
 
 sim = LazyGroup(
-    {"Commands": {"packing": "pliant.cli.server.sim:packing"}},
+    {
+        "Commands": {
+            "run": "pliant.cli.server.sim:run",
+            "compare": "pliant.cli.server.sim:compare",
+            "packing": "pliant.cli.server.sim:packing",
+        }
+    },
     name="sim",
     help="Run the scheduler on a trace. No server is needed.",
 )
@@ -40,17 +47,87 @@ def packing(session: Session, nodes: str, pods: str) -> None:
     cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec for pods, plain or with names that end in .gz. A pod
     that fits nowhere when it arrives goes away. Nothing is moved.
     """
-    words = [sys.executable, "-m", "pliant.sim", "packing", "--nodes", nodes, "--pods", pods]
-    if sys.stderr.isatty() and not session.quiet:
-        words.append("--progress")
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False, stdin=subprocess.DEVNULL)
+    found = _simulated(session, ["packing", "--nodes", nodes, "--pods", pods])
+    if not structured(session, found):
+        click.echo(_table(found))
+
+
+@click.command("run", cls=Command, short_help="Run the scheduler on a trace of jobs.")
+@click.argument("trace", type=click.Path())
+@click.option("--nodes", type=click.Path(), metavar="FILE", help="CSV with the nodes, for Philly and openb.")
+@click.option("--policy", type=click.Path(), metavar="FILE", help="TOML: settings, quotas, nodes to add.")
+@click.option("--config", metavar="NAME", help="Configuration of Kueue's generator (default: the first).")
+@click.option(
+    "--seed", type=int, default=0, metavar="N", help="Order of jobs of one instant; 0: of the file."
+)
+@click.option(
+    "--checkpoint", metavar="TIME", help="Time between checkpoints of a job (default: none is lost)."
+)
+@click.option("--restart", metavar="TIME", help="Time that a stopped job needs to come back (default: 0s).")
+@click.option("--out", type=click.Path(), metavar="FOLDER", help="Folder for JSON, CSV and one HTML page.")
+@output_options
+@pass_session
+def run(session: Session, trace: str, **given: Any) -> None:
+    """Run the server's own loop and core on a trace, on a clock that jumps, and print what came of it.
+
+    TRACE is a folder with jobs.csv, nodes.csv and projects.csv; a state folder or its record (what happened
+    on that server); a debug bundle; Philly's jobs; openb's pods; or the configuration of Kueue's generator.
+    The same trace, policy and seed give the same bytes. With --out, an interrupted run continues when it is
+    run again.
+    """
+    words = ["run", trace]
+    for name in ("nodes", "policy", "config", "out"):
+        words += [f"--{name}", given[name]] if given[name] else []
+    for name in ("checkpoint", "restart"):
+        words += [f"--{name}", str(round(duration(given[name], f"--{name}") * 1000))] if given[name] else []
+    found = _simulated(session, [*words, "--seed", str(given["seed"])])
+    facts = found.pop("facts")
+    if not structured(session, found):
+        click.echo("\n".join(f"{name + ':':35}{value}" for name, value in facts))
+        if given["out"]:
+            click.echo(f"{'Results:':35}{given['out']}/report.html, result.json, jobs.csv, decisions.csv")
+
+
+@click.command("compare", cls=Command, short_help="Compare the results of two runs.")
+@click.argument("a", type=click.Path())
+@click.argument("b", type=click.Path())
+@output_options
+@pass_session
+def compare(session: Session, a: str, b: str) -> None:
+    """Print the figures of two runs side by side, and the first decision that differs.
+
+    A and B are folders that `pliant sim run --out` has written.
+    """
+    found = _simulated(session, ["compare", a, b], counts=False)
+    if structured(session, found):
+        return
+    click.echo(f"{'':35}{'A':>28}{'B':>28}")
+    for name, mine, theirs in found["facts"]:
+        click.echo(f"{name:35}{mine:>28}{theirs:>28}{'' if mine == theirs else '  *'}")
+    differs = found["firstDifference"]
+    if differs is None:
+        click.echo("The decisions are the same, or are not there.")
+        return
+    for side in ("a", "b"):
+        row = differs[side]
+        said = (
+            "none" if row is None else f"{row['verb']} {row['workload']} ({row['reason']}) at {row['ms']} ms"
+        )
+        click.echo(f"Decision {differs['number']} of {side.upper()}: {said}")
+
+
+def _simulated(session: Session, words: list[str], *, counts: bool = True) -> dict[str, Any]:
+    """What the simulator prints; it is a process of its own."""
+    line = [sys.executable, "-m", "pliant.sim", *words]
+    if counts and sys.stderr.isatty() and not session.quiet:
+        line.append("--progress")
+    done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode not in (0, WRONG_INPUT):
         raise PliantError(f"The simulator ended with code {done.returncode}.")
     found = cast("dict[str, Any]", json.loads(done.stdout))
     if done.returncode == WRONG_INPUT:
         raise BadRequest(found["error"])
-    if not structured(session, found):
-        click.echo(_table(found))
+    return found
 
 
 def _table(found: Mapping[str, Any]) -> str:

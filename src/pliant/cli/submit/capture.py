@@ -161,9 +161,11 @@ def _read(path: str, flag: str) -> str:
 
 def _captured(session: Session, export: str) -> Captured | None:
     """What --export asks for; None: nothing."""
-    if export == "NONE":
-        return None
     first, _, rest = export.partition(",")
+    if first in ("NONE", "NIL"):
+        if not rest:
+            return None
+        export = rest  # these and no others, as without NONE
     whole = first == "ALL"
     found: dict[str, str] = {}
     if whole:

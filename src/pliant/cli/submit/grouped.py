@@ -30,7 +30,9 @@ GROUPS = {
         "--yaml", "--no-headers",
     ),
     "Order": (
-        "--priority", "--preemptibility", "--interactive", "--preemptible", "--preemption-delay",
+        "--priority", "--preemptibility", "--interactive", "--preemptible", "--background",
+        "--preemption-delay",
+        "--begin", "--dependency", "--after", "--array",
         "--backoff-limit", "--restart-policy", "--termination-grace-period", "--stale-grace",
         "--ttl-after-finish", "--auto-deletion-time-after-completion",
     ),
@@ -45,7 +47,7 @@ GROUPS = {
         "--master-cpu-core-request", "--master-cpu-memory-request",
     ),
     "Services": (
-        "--jupyter", "--inference", "--replicas", "--service-type", "--port", "--external-url",
+        "--jupyter", "--no-wait", "--inference", "--replicas", "--service-type", "--port", "--external-url",
         "--serving-port",
     ),
 }  # fmt: skip

@@ -54,6 +54,7 @@ class Option(NamedTuple):
     multiple: bool = False
     type: Any = None
     cls: type[click.Option] = click.Option
+    flag: bool = False  # it has no value: sent as true where it is given
 
     def decorate(self, function: _Function) -> _Function:
         said: dict[str, Any] = {
@@ -61,6 +62,7 @@ class Option(NamedTuple):
             "help": self.help,
             "type": self.type,
             "cls": self.cls,
+            **({"is_flag": True, "default": None} if self.flag else {}),
         }
         return click.option(*self.flags, self.field, multiple=self.multiple, **said)(function)
 
@@ -90,6 +92,13 @@ COMMON = (
         "TIME",
         "Maximum runtime; makes the job eligible for backfill.",
         seconds,
+    ),
+    Option(
+        "background",
+        ("--background",),
+        None,
+        "Run on idle GPUs only, outside of quotas; first to be evicted.",
+        flag=True,
     ),
     Option(
         "staleGraceSeconds",

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 
-from pliant.cli.output.amounts import counted_gpus, number, whole
+from pliant.cli.output.amounts import counted, counted_gpus, number, whole
 from pliant.cli.output.formats import structured
-from pliant.cli.session import Session
-from pliant.cli.submit import capture, placement, unsupported
+from pliant.cli.session import Session, user
+from pliant.cli.submit import capture, placement, sequence, unsupported
 from pliant.cli.submit.grouped import NoEffect
 from pliant.cli.submit.options import COMMON, decorated, read
 from pliant.client.errors import Conflict, NotFound
@@ -26,19 +26,6 @@ _SERVICES: dict[str, Literal["NodePort", "LoadBalancer", "ClusterIP"]] = {
     "loadbalancer": "LoadBalancer",
     "clusterip": "ClusterIP",
 }
-
-
-def user() -> str:
-    """Who submits, for the USER column."""
-    name = os.environ.get("LOGNAME") or os.environ.get("USER")
-    if name:
-        return name
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def named(positional: str | None, name: str | None) -> str | None:
@@ -125,6 +112,7 @@ def common_options(function: _Function) -> _Function:
                 help="Elastic: start on fewer GPUs than requested, grow on idle ones.",
             ),
             *COMMON,
+            *sequence.OPTIONS,
             click.option("-t", "--tty", is_flag=True, help="Allocate a terminal; needs --stdin."),
             click.option("--stdin", is_flag=True, help="Keep standard input open."),
             click.option("--attach", is_flag=True, help="Follow the output and return the job's exit code."),
@@ -141,10 +129,15 @@ def common_options(function: _Function) -> _Function:
     return unsupported.options(placement.options(capture.options(made)))
 
 
-def spec(session: Session, given: Mapping[str, Any], compute: Compute) -> Spec:
+def spec(session: Session, given: dict[str, Any], compute: Compute) -> Spec:
     """The part of a request that those options, the image, the shell and what each task asks for make."""
     unsupported.refuse(given)
-    made: Spec = {**read(COMMON, given), **placement.spec(given), **capture.spec(session, given)}
+    made: Spec = {
+        **read(COMMON, given),
+        **sequence.joined(read(sequence.OPTIONS, given), given),
+        **placement.spec(given),
+        **capture.spec(session, given),
+    }
     if given["image"] is not None:
         made["image"] = given["image"]
     if compute:
@@ -165,12 +158,38 @@ def finish(session: Session, kind: str, body: AnySubmission, given: Mapping[str,
     if given["large_shm"]:
         session.note("Note: --large-shm has no effect: processes here share the machine's own /dev/shm.")
     unsupported.note(session, given)
+    note_elastic(session, body, given)
     answer = send(session, kind, body, dry_run=given["dry_run"])
     if answer is None or not given["attach"]:
         return None
     from pliant.cli.workloads.execute import attach_to
 
     return attach_to(session, answer["workloadId"], answer["name"])
+
+
+def note_elastic(session: Session, body: AnySubmission, given: Mapping[str, Any]) -> None:
+    """Say so if a script that is made elastic can only be restarted."""
+    words = [*body["spec"].get("commandArgv", ()), *body["spec"].get("argsArgv", ())]
+    if not given["elastic"] or given["image"] is not None or _resizes(words, given["working_dir"] or "."):
+        return
+    session.note(
+        f"Note: {body.get('name') or 'the job'} restarts at every resize. Save checkpoints to "
+        "$PLIANT_CHECKPOINT_DIR, or use pliant.train to resize without a restart."
+    )
+
+
+def _resizes(words: Sequence[str], folder: str) -> bool:
+    """True if it runs a module or a script that uses a library of this project for elastic training."""
+    if any(word.startswith(("pliant.train", "pliant.engines", "runai.")) for word in words):
+        return True
+    for word in words:
+        if word.endswith(".py"):
+            try:
+                with open(os.path.join(folder, word), encoding="utf-8", errors="replace") as file:
+                    return "pliant" in (text := file.read(1_000_000)) or "runai" in text
+            except OSError:
+                return False
+    return False
 
 
 def send(session: Session, kind: str, body: AnySubmission, *, dry_run: bool) -> Mapping[str, Any] | None:
@@ -191,8 +210,13 @@ def send(session: Session, kind: str, body: AnySubmission, *, dry_run: bool) -> 
         click.echo(name)
     elif not structured(session, answer):
         noun = session.noun
+        if elements := answer.get("elements"):
+            session.note(
+                f"{name} is an array of {counted(len(elements), 'job')}: {elements[0]} ... {elements[-1]}."
+            )
+            name = elements[0]
         look = f"describe job {name}" if noun == "job" else f"{session.group} describe {name}"
-        click.echo(f"The {noun} '{name}' has been submitted successfully")
+        click.echo(f"The {noun} '{answer['name']}' has been submitted successfully")
         click.echo(f"You can run `{session.program} {look} -p {project}` to check its status")
     return answer
 

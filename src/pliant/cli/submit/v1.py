@@ -13,7 +13,7 @@ from pliant.cli.lazy import JobCommand, tail
 from pliant.cli.output.amounts import number, whole
 from pliant.cli.output.formats import output_options, project_option
 from pliant.cli.session import Session, pass_session
-from pliant.cli.submit import submission
+from pliant.cli.submit import notebook, submission
 from pliant.cli.submit.grouped import GroupedCommand
 from pliant.cli.submit.options import RUNS, Option, amount, decorated, read, runs, whole_seconds
 
@@ -106,15 +106,20 @@ def options(function: _Function) -> _Function:
 )
 @click.option("--replicas", type=click.IntRange(1), metavar="N", help="Number of replicas; with --inference.")
 @runs
-@click.option("--jupyter", is_flag=True, help="Jupyter notebook; prints its URL with the token.")
+@notebook.options
 @click.option("--interactive", is_flag=True, help="Interactive session: non-preemptible, within quota only.")
 @click.option("--preemptible", is_flag=True, help="With --interactive: preemptible, may be over-quota.")
 @click.pass_context
 @pass_session
 def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     """Submit a job: a training, or with --interactive a workspace."""
-    token = _notebook(given) if given["jupyter"] else ""
+    own = given["jupyter"] and given["image"] is None and session.endpoint.socket is not None
+    if own:
+        ports = _own_notebook(given)
+    token = _notebook(given) if given["jupyter"] and not own else ""
     body, kind = request(session, given, tail(ctx))
+    if own:
+        return notebook.submit(session, body, given, ports)
     note_spelling(session, ctx, given, body)
     if given["preemptible"]:
         session.note("Note: a preemptible job may be evicted at any time.")
@@ -122,6 +127,15 @@ def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     if token and not given["dry_run"]:
         session.note(f"Once it runs, Jupyter is at http://localhost:{NOTEBOOK_PORT}/?token={token}")
     return code
+
+
+def _own_notebook(given: dict[str, Any]) -> tuple[str, ...]:
+    """Make what was given a session; what --port says."""
+    if given["inference"] or given["service_type"] or given["attach"]:
+        raise click.UsageError("--jupyter excludes --inference, --service-type and --attach.")
+    ports: tuple[str, ...] = given["ports"]
+    given |= {"interactive": True, "ports": ()}
+    return ports
 
 
 def _notebook(given: dict[str, Any]) -> str:

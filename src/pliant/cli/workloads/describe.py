@@ -191,7 +191,7 @@ def _labels(item: WorkloadItem, pods: Sequence[PodItem]) -> list[tuple[str, str]
         ("COMMAND LINE", command_line(item)),
         ("PROJECT", item["projectName"]),
         ("PRIORITY", f"{item.get('priorityClassName') or ''} ({item.get('priority', '')})".strip()),
-        ("PREEMPTIBLE", "yes" if item.get("preemptible") else "no"),
+        ("PREEMPTIBLE", workload_tables.preemptible(item)),
         ("ELASTIC", "yes" if item.get("elastic") else "no"),
     ]
     return labels + explained(item)

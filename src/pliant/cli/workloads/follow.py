@@ -5,18 +5,19 @@ What the job prints goes to standard output, all else to standard error.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pliant.cli.output.amounts import counted_gpus, moment, show_duration
+from pliant.cli.output.plain import LogScreen
 from pliant.cli.workloads.outcomes import POLL, patiently
 from pliant.client.errors import Conflict, NotFound, Unreachable
 
 if TYPE_CHECKING:
     from pliant.cli.session import Session
+    from pliant.client.client import Client
     from pliant.wire.workload import Outcome, PodItem
 
 T = TypeVar("T")
@@ -38,10 +39,13 @@ class Follower:
         pod: str | None = None,
         tail: int | None = None,
         quiet: bool = False,
+        client: Client | None = None,
+        write: Callable[[bytes], None] | None = None,
     ) -> None:
         self.name = name
         self._session = session
-        self._client = session.client
+        self._client = client or session.client
+        self._write = write or LogScreen().show
         self._id = workload_id
         self._pod = pod
         self._tail = tail  # lines of the first attempt that is shown; None: all
@@ -88,8 +92,7 @@ class Follower:
             skip = shown if tail is None else 0
             try:
                 for piece in self._ask(open_log):
-                    sys.stdout.buffer.write(piece[skip:])
-                    sys.stdout.buffer.flush()
+                    self._write(piece[skip:])
                     shown += len(piece[skip:])
                     skip = max(0, skip - len(piece))
                 if not self._goes_on(pod, attempt):

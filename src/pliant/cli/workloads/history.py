@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 import click
 
 from pliant.cli.lazy import Command
-from pliant.cli.output.amounts import duration, moment, show_duration, show_gpus
+from pliant.cli.output.amounts import duration, moment, show_bytes, show_duration, show_gpus
+from pliant.cli.output.fit import Columns, fit_table
 from pliant.cli.output.formats import output_options, project_option, show
-from pliant.cli.output.tables import table
 from pliant.cli.session import Session, pass_session
 from pliant.cli.workloads.outcomes import signal_name
 
 if TYPE_CHECKING:
     from pliant.wire.workload import HistoryEntry, Outcome
 
-_HEADER = ("#", "NAME", "STATUS", "SUBMITTED", "WAITED", "ELAPSED", "GPUS", "GPU-HOURS", "EXIT", "REASON")
+_HEADER = (
+    *("#", "NAME", "STATUS", "SUBMITTED", "WAITED", "ELAPSED", "GPUS", "GPU-HOURS", "MAX RSS", "EXIT"),
+    "REASON",
+)
 _WIDE = ("PROJECT", "USER", "ATTEMPTS", "ID")
 
 
@@ -49,12 +52,17 @@ def history(session: Session, count: int, since: str | None, everywhere: bool, a
             return ""
         wide = session.output == "wide"
         rows = [_row(entry) + (_more(entry) if wide else []) for entry in entries]
-        return table((*_HEADER, *_WIDE) if wide else _HEADER, rows, headers=session.headers, right=_RIGHT)
+        return fit_table(session, (*_HEADER, *_WIDE) if wide else _HEADER, rows, _COLUMNS, right=_RIGHT)
 
     show(session, entries, text)
 
 
-_RIGHT = ("#", "WAITED", "ELAPSED", "GPUS", "GPU-HOURS")
+_RIGHT = ("#", "WAITED", "ELAPSED", "GPUS", "GPU-HOURS", "MAX RSS")
+_COLUMNS = Columns(
+    ("WAITED", "SUBMITTED", "GPU-HOURS", "MAX RSS"),
+    cut={"REASON": 20},
+    whole=(*_RIGHT, "STATUS", "SUBMITTED", "EXIT"),
+)
 
 
 def _row(entry: HistoryEntry) -> list[str]:
@@ -68,6 +76,7 @@ def _row(entry: HistoryEntry) -> list[str]:
         show_duration(outcome["runningSeconds"]),
         show_gpus(entry["gpus"]),
         show_gpus(outcome["gpuHours"]),
+        show_bytes(outcome["maxRssBytes"]) if outcome.get("maxRssBytes") else "-",
         _exit(outcome),
         reason(outcome),
     ]
@@ -86,10 +95,10 @@ def status(outcome: Outcome) -> str:
 
 
 def reason(outcome: Outcome) -> str:
-    """Why it failed, in a few words; empty for what did not fail."""
+    """Why it failed or was cancelled, in a few words; empty for what was not."""
     if outcome["outOfMemory"]:
         return "out of memory"
-    return outcome["message"] if status(outcome) == "Failed" else ""
+    return outcome["message"] if status(outcome) in ("Failed", "Cancelled") else ""
 
 
 def _exit(outcome: Outcome) -> str:

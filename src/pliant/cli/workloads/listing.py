@@ -12,8 +12,9 @@ from click.core import ParameterSource
 
 from pliant.cli.lazy import Command
 from pliant.cli.output import workload_tables as tables
+from pliant.cli.output.fit import Columns, fit_table
 from pliant.cli.output.formats import output_options, project_option, show
-from pliant.cli.output.tables import selected, table
+from pliant.cli.output.tables import selected
 from pliant.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -26,11 +27,35 @@ class Form(NamedTuple):
     header: Sequence[str]
     row: Callable[[WorkloadItem], list[str]]
     rule: bool
+    columns: Columns
 
 
-CLASSIC = Form(tables.JOBS, tables.job_row, rule=False)
-TYPED = Form(tables.TYPED, tables.typed_row, rule=True)
-ALL = Form(tables.ALL, tables.all_row, rule=True)
+CLASSIC = Form(
+    tables.JOBS,
+    tables.job_row,
+    rule=False,
+    columns=Columns(
+        ("AGE", "IMAGE", "USER", "TYPE", "SERVICE URL(S)", "PROJECT", "PODs Running (Pending)", "NODE"),
+        short={"GPUs Allocated (Requested)": "GPUS (REQ.)", "PODs Running (Pending)": "PODS (PENDING)"},
+        whole=("STATUS", "AGE", "GPUs Allocated (Requested)", "PODs Running (Pending)", "PROGRESS"),
+    ),
+)
+_PODS = ("Running/Requested Pods", "Running/Req. Pods")
+_TYPED = Columns(
+    ("Preemptible", "Type", *_PODS, "Project"),
+    short={"Running/Requested Pods": "Pods", "Running/Req. Pods": "Pods", "GPU Allocation": "GPUs"},
+    whole=(
+        "Status",
+        "Running/Requested Pods",
+        "Running/Req. Pods",
+        "GPU Allocation",
+        "GPU Alloc.",
+        "PROGRESS",
+    ),
+    last="Workload",
+)
+TYPED = Form(tables.TYPED, tables.typed_row, rule=True, columns=_TYPED)
+ALL = Form(tables.ALL, tables.all_row, rule=True, columns=_TYPED)
 
 _OTHERS = {
     "projects": "pliant.cli.organization.project:list_classic",
@@ -144,6 +169,8 @@ def workloads(
         session.check_project()
 
     def text(listed: Sequence[WorkloadItem]) -> str:
+        if not names:
+            listed = tables.collapsed(listed)
         header, rows = list(form.header), [form.row(item) for item in listed]
         if session.output == "wide":
             header += [name.upper() for name in tables.WIDE] if form is CLASSIC else tables.WIDE
@@ -157,7 +184,8 @@ def workloads(
             header, rows = selected(columns, header, rows)
         except ValueError as error:
             raise click.UsageError(f"--columns: {error}.") from None
-        lines = table(header, rows, rule=form.rule, headers=session.headers)
+        fit = form.columns if columns is None else form.columns._replace(drop=())
+        lines = fit_table(session, header, rows, fit, rule=form.rule)
         if form is CLASSIC and project is not None and session.headers:
             lines = f"Showing jobs for project {project}\n{lines}"
         return lines
@@ -188,7 +216,8 @@ def _draw(
     listed = tables.ordered(list(present.values()))
     terminal = sys.stdout.isatty()
     if terminal:
-        click.echo("\x1b[H\x1b[2J", nl=False)
+        sys.stdout.flush()
+        sys.stdout.buffer.write(b"\x1b[H\x1b[2J")
     show(session, listed, lambda: text(listed))
     if not terminal and session.output in ("table", "wide"):
         click.echo("")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,8 +13,14 @@ from pliant.cli.exits import OWN_FAILURE
 from pliant.cli.lazy import Command
 from pliant.cli.output.amounts import duration, moment
 from pliant.cli.output.formats import project_option
+from pliant.cli.output.plain import LogScreen
 from pliant.cli.session import Session, pass_session
+from pliant.cli.workloads import merged
 from pliant.cli.workloads.execute import followed
+from pliant.client.errors import Conflict, NotFound
+
+if TYPE_CHECKING:
+    from pliant.wire.workload import PodItem
 
 
 @click.command("logs", cls=Command, short_help="Show the log of a workload.")
@@ -23,7 +30,9 @@ from pliant.cli.workloads.execute import followed
 @click.option("--since", metavar="TIME", help="Only lines of this last period: 5s, 2m, 3h.")
 @click.option("--since-time", metavar="RFC3339", help="Only lines after this time.")
 @click.option("--timestamps", is_flag=True, help="Print the time before each line.")
-@click.option("--pod", metavar="POD", help="Log of this task.")
+@click.option("--task", "--pod", "task", metavar="NAME|N|all", help="Log of this task (default: all tasks).")
+@click.option("--prefix/--no-prefix", default=None, help="Print the task's name before each line.")
+@click.option("--previous", is_flag=True, help="Log of the attempt before the last.")
 @click.option(
     "--attempt", type=click.IntRange(1), metavar="N", help="Log of this attempt (default: the last)."
 )
@@ -37,10 +46,14 @@ def logs(
     since: str | None,
     since_time: str | None,
     timestamps: bool,
-    pod: str | None,
+    task: str | None,
+    prefix: bool | None,
+    previous: bool,
     attempt: int | None,
 ) -> int:
     """Show the log of a workload; -f follows it until the job ends and returns its exit code."""
+    if previous and attempt is not None:
+        raise click.UsageError("--previous and --attempt exclude each other.")
     if since and since_time:
         raise click.UsageError("--since and --since-time exclude each other.")
     ago = round(duration(since, "--since")) if since else None
@@ -54,12 +67,45 @@ def logs(
     if follow:
         session.failure_code = OWN_FAILURE
     item = session.find(name)
+    pods = session.client.pods(item["id"])
+    pod = _chosen(name, pods, task)
+    many = task == "all" or (task is None and len(pods) > 1 and session.program != "runai")
+    plain = attempt is None and not (timestamps or previous)
+    if plain and (prefix or (many and len(pods) > 1)):
+        marked = prefix is not False
+        if follow and ago is None and pod is None:
+            return merged.followed(session, item["id"], name, tail=tail, prefix=marked)
+        if not follow:
+            begun = [it for it in pods if it["attempt"] and pod in (None, it["name"])]
+            merged.shown(session, item["id"], begun, tail=tail, since=ago, prefix=marked)
+            return 0
+    if previous:
+        attempt = _previous(name, pods, pod)
     if follow and attempt is None and ago is None and not timestamps:
         return followed(session, item["id"], name, pod=pod, tail=tail)
     stream = session.client.logs(
         item["id"], follow=follow, tail=tail, since=ago, pod=pod, timestamps=timestamps, attempt=attempt
     )
+    screen = LogScreen()
     for piece in stream:
-        sys.stdout.buffer.write(piece)
-        sys.stdout.buffer.flush()
+        screen.show(piece)
     return 0
+
+
+def _chosen(name: str, pods: Sequence[PodItem], task: str | None) -> str | None:
+    """The pod of the task with that name or index; None: not one of several."""
+    if task in (None, "all") or not pods:
+        return None
+    for at, pod in enumerate(pods):
+        if task in (pod["name"], merged.task_of(pod), str(at)):
+            return pod["name"]
+    names = ", ".join(map(merged.task_of, pods))
+    raise NotFound(f"{name} has no task {task}.", f"Use one of: {names}.")
+
+
+def _previous(name: str, pods: Sequence[PodItem], pod: str | None) -> int:
+    """Number of the attempt before the last one of that task, or of the first that has started."""
+    newest = next((it["attempt"] for it in pods if it["attempt"] and pod in (None, it["name"])), 0)
+    if newest < 2:
+        raise Conflict(f"{name} has no previous attempt.", "Its log has one attempt: leave out --previous.")
+    return newest - 1

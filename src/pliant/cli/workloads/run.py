@@ -25,6 +25,9 @@ from pliant.client.errors import BadRequest, PliantError
 TWICE_WITHIN = 2.0
 """Seconds between two Ctrl-C that cancel the job."""
 
+TELLING = 20.0
+"""Seconds for which a third Ctrl-C waits until the server knows of the second."""
+
 
 NOT_STARTABLE = {"command-not-found": 127, "not-executable": 126}
 """Exit codes, as of a shell, for the server's reasons to refuse a command."""
@@ -81,6 +84,7 @@ class Keys:
         self._began = time.monotonic()
         self._pressed = -TWICE_WITHIN  # monotonic seconds of the last Ctrl-C
         self._cancelling = False
+        self._told = threading.Event()  # the server has answered the request to cancel
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Keys:
@@ -101,6 +105,7 @@ class Keys:
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self._cancelling:
+            self._told.wait(TELLING)  # the request may still be on its way
             self._leave(f"{self._name} is still being cancelled.")
         elif now - self._pressed <= TWICE_WITHIN:
             self._cancel()
@@ -123,6 +128,7 @@ class Keys:
 
     def _cancel(self) -> None:
         self._cancelling = True
+        self._told.clear()
         _say(f"Cancelling {self._name}. Ctrl-C again returns without waiting for its end.")
         threading.Thread(target=self._ask, daemon=True).start()
 
@@ -133,6 +139,7 @@ class Keys:
         except PliantError as error:
             _say(f"Error: {self._name} could not be cancelled: {error.message}")
             self._cancelling = False
+        self._told.set()
 
     def _leave(self, said: str) -> None:
         _say(said)

@@ -52,7 +52,7 @@ def _send_input(command: Exec) -> None:
     except (PliantError, OSError) as error:
         # The command may have ended first; then nobody misses the rest of the input.
         if not isinstance(error, PliantError) or error.status not in (404, 409):
-            sys.stderr.write(f"Input is no longer sent: {error}\r\n")
+            sys.stderr.buffer.write(f"Input is no longer sent: {error}\r\n".encode())
 
 
 @contextlib.contextmanager

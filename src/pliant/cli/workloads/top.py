@@ -8,9 +8,9 @@ from pliant.cli.cluster.node import chosen, gpu_count, gpu_table, gpu_used, stat
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.output import workload_tables
 from pliant.cli.output.amounts import show_bytes, show_gpus
+from pliant.cli.output.fit import Columns, fit_groups, fit_table
 from pliant.cli.output.formats import output_options, project_option, show
 from pliant.cli.output.shares import used, used_by_gpu
-from pliant.cli.output.tables import grouped, table
 from pliant.cli.session import Session, pass_session
 
 top = LazyGroup(
@@ -64,7 +64,8 @@ def node(session: Session, names: tuple[str, ...], details: bool) -> None:
             ("CPU", ("CAPACITY", "ALLOCATED")),
             ("MEMORY", ("CAPACITY", "ALLOCATED")),
         )
-        text = grouped(groups, lines, headers=session.headers)
+        drop = ("MEMORY CAPACITY", "CPU CAPACITY", "GPU CAPACITY")
+        text = fit_groups(session, groups, lines, drop)
         if details:
             memory = used_by_gpu(session.client.workloads(None))
             for entry in nodes:
@@ -107,6 +108,12 @@ def job(session: Session, names: tuple[str, ...], everywhere: bool) -> None:
                 ]
             )
         header = ("NAME", "PROJECT", "STATUS", "GPUS", "GPU MEMORY", "USED", "CPU", "MEMORY", "NODES")
-        return table(header, lines, headers=session.headers)
+        return fit_table(session, header, lines, _JOBS)
 
     show(session, items, rows)
+
+
+_JOBS = Columns(
+    ("NODES", "PROJECT", "GPU MEMORY", "CPU"),
+    whole=("STATUS", "GPUS", "GPU MEMORY", "USED", "CPU", "MEMORY"),
+)

@@ -45,7 +45,7 @@ def describe(session: Session, name: str) -> None:
         ("Created", item["createdAt"]),
         ("Completed", item.get("completedAt") or ""),
         ("Priority", item.get("priorityClassName") or str(item.get("priority", ""))),
-        ("Preemptible", "Yes" if item.get("preemptible") else "No"),
+        ("Preemptible", workload_tables.preemptible(item).capitalize()),
         ("Elastic", "Yes" if item.get("elastic") else "No"),
         ("Image", ", ".join(item.get("images") or ["-"])),
         ("Command", command_line(item)),

@@ -44,7 +44,7 @@ def wait(session: Session, names: tuple[str, ...], wanted: str, timeout: str | N
     """
     state = _state(wanted)
     deadline = time.monotonic() + duration(timeout, "--timeout") if timeout else None
-    waiting = {name: session.find(name)["id"] for name in dict.fromkeys(names)}
+    waiting = {item["name"]: item["id"] for name in dict.fromkeys(names) for item in session.find_all(name)}
     worst, pause = 0, POLL
     while True:
         for name, identity in list(waiting.items()):

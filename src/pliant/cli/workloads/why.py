@@ -10,6 +10,7 @@ import click
 from pliant.cli.completion import workload_names
 from pliant.cli.lazy import Command
 from pliant.cli.output.amounts import counted_gpus, moment, show_age, show_gpus, show_moment
+from pliant.cli.output.fit import Columns, fit_table
 from pliant.cli.output.formats import output_options, project_option, show, structured
 from pliant.cli.output.tables import table
 from pliant.cli.output.workload_tables import allocated
@@ -157,7 +158,15 @@ def _queue_table(session: Session, entries: list[Any], remedies: bool) -> str:
         "REASON",
         *(("TO START IT",) if remedies else ()),
     )
-    return table(header, lines, headers=session.headers)
+    return fit_table(session, header, lines, _QUEUE)
+
+
+_QUEUE = Columns(
+    ("WAITING", "PROJECT", "TO START IT"),
+    cut={"REASON": 30, "TO START IT": 30},
+    short={"POSITION": "#"},
+    whole=("POSITION", "GPUS", "WAITING"),
+)
 
 
 def _remedy(entry: Mapping[str, Any]) -> str:

@@ -33,6 +33,7 @@ class Outcome:
     held: int  # milli-GPU-ms that its attempts held, exact over resizes
     gpu: int  # milli-GPUs that the last attempts of its tasks held
     attempts: int
+    max_rss: int = 0  # bytes of its largest process; 0: not known
 
 
 def outcome_of(workload: Workload, attempts: Sequence[Attempt], now: int) -> Outcome:
@@ -65,6 +66,7 @@ def outcome_of(workload: Workload, attempts: Sequence[Attempt], now: int) -> Out
         sum(row.held(now) for row in attempts),
         sum(row.placement.gpu for row in newest.values()),
         len(attempts),
+        max((row.exit.max_rss for row in attempts if row.exit is not None), default=0),
     )
 
 

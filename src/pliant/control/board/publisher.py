@@ -38,7 +38,7 @@ class Publisher:
         """Replace the views of all that this cycle changed, and what is summed up over everything."""
         old, state, world = self.board, self._state, self._state.world
         if not (state.touched or state.told or state.moved):
-            self.board = replace(old, cycles=state.cycles, cycle_us=took, at=now)
+            self.board = replace(old, access=state.access.seen, cycles=state.cycles, cycle_us=took, at=now)
             return
         world.update_sets()
         workloads = dict(old.workloads)
@@ -72,7 +72,9 @@ class Publisher:
                 key: self._queue(row, standing, lacking) for key, row in sorted(world.projects.items())
             },
             topologies=tuple(world.topologies[name] for name in sorted(world.topologies)),
+            access=state.access.seen,
             priorities=tuple(state.priorities[name] for name in sorted(state.priorities)),
+            assets=tuple(sorted(state.assets.values(), key=lambda row: (row.created, row.id))),
             settings=state.settings,
             faults=tuple(state.faults),
             queue=tuple(wid for wid in state.verdicts if waits(workloads.get(wid))),
@@ -196,8 +198,10 @@ def _lacking(
 
 
 def waits(view: WorkloadView | None) -> bool:
-    """True for what is pending: nothing of it runs, and its owner wants it to."""
-    return view is not None and view.workload.desired is Desired.RUNNING and not view.running
+    """True for what competes: nothing of it runs, its owner wants it to, and no hold keeps it from that."""
+    if view is None or view.workload.held:
+        return False
+    return view.workload.desired is Desired.RUNNING and not view.running
 
 
 def alive(view: WorkloadView) -> bool:

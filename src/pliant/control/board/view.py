@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pliant.control.board.access import Access
+from pliant.model.asset import Asset
 from pliant.model.ledger import PastUse
 from pliant.model.machine import Cluster, Node, NodePool, Placement
 from pliant.model.priority import PriorityClass
@@ -125,7 +127,9 @@ class Board:
     departments: Mapping[str, QueueView] = field(default_factory=dict)
     projects: Mapping[str, QueueView] = field(default_factory=dict)
     topologies: tuple[Topology, ...] = ()
+    access: Access = field(default_factory=Access)
     priorities: tuple[PriorityClass, ...] = ()  # by name
+    assets: tuple[Asset, ...] = ()  # the oldest first
     settings: Settings = field(default_factory=Settings)
     faults: tuple[str, ...] = ()  # rows that contradict the rest, a sentence each
     queue: tuple[str, ...] = ()  # ids of pending workloads in the order of the last cycle

@@ -237,7 +237,7 @@ class ChildDecider:
             except (EOFError, OSError, pickle.UnpicklingError) as error:
                 log.debug("the pipe to the decider: %r", error)
             self._live(None)
-            ended = child.end(0.0 if how or self._closing else 1.0)
+            ended = child.end(0.0 if how or self._closing else 10.0)
             if not self._closing:
                 self._gone(how or ended)
 

@@ -67,6 +67,11 @@ class Dialogue:
         self._asked = None
         return replace(asked, plan=decided.plan, took=decided.took) if decided.plan is not None else None
 
+    def idle(self) -> None:
+        """While nothing is asked, what arrives says that the decider ended: the next one is told all."""
+        if not self.busy:
+            self.answer(0)
+
     def fits(self, decided: Cycled) -> bool:
         """True if the plan may be applied to what is known now; else another one is due."""
         state = self._state

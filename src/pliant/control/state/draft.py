@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from pliant.control.ports import Batch, Remembered, Row
 from pliant.control.state.kinds import STORED_ROWS
+from pliant.model.audit import AuditRecord
 from pliant.model.event import Event, EventKind
 from pliant.model.progress import Progress
 from pliant.model.reason import Reason
@@ -22,6 +23,7 @@ class Draft:
     dropped: dict[Identity, Row] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
+    audit: list[AuditRecord] = field(default_factory=list)
     when_decided: list["Callable[[Draft, Plan], None]"] = field(default_factory=list)
     """Run with the whole draft once the cycle's plan is made, before anything is committed."""
 
@@ -69,17 +71,18 @@ class Draft:
             self.drop(gone)
         self.events += other.events
         self.settings |= other.settings
+        self.audit += other.audit
         self.when_decided += other.when_decided
 
     @property
     def empty(self) -> bool:
-        return not (self.rows or self.dropped or self.events or self.settings)
+        return not (self.rows or self.dropped or self.events or self.settings or self.audit)
 
     @property
     def weighty(self) -> bool:
         """True if more than reports of jobs is in it: those come again if the machine loses its power."""
         light = all(isinstance(row, Progress) for row in self.rows.values())
-        return not light or bool(self.dropped or self.events or self.settings)
+        return not light or bool(self.dropped or self.events or self.settings or self.audit)
 
     def batch(self, *, durable: bool) -> Batch:
         return Batch(
@@ -87,5 +90,6 @@ class Draft:
             drop=tuple(self.dropped.values()),
             events=tuple(self.events),
             settings=dict(self.settings),
+            audit=tuple(self.audit),
             durable=durable,
         )

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from pliant.control.state.draft import Draft
+from pliant.control.state.holds import Holds
 from pliant.control.state.marks import Marks
 from pliant.control.state.retries import describe_exit, task_ended
 from pliant.control.state.state import State
@@ -21,7 +22,8 @@ class FactBook:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.wake: int | None = None  # ms; when a time limit or an automatic deletion is next due
+        self._holds = Holds(state)
+        self.wake: int | None = None  # ms; when a time limit, a deletion or a begin is next due
         self.leaving: set[str] = set()  # nodes that no engine has any more, while something still lives there
 
     def take(self, fact: Fact, draft: Draft) -> None:
@@ -132,7 +134,7 @@ class FactBook:
                     draft.event(task.workload, EventKind.STOPPING, reason.text(draft.now), reason=reason)
 
     def timers(self, draft: Draft) -> None:
-        """What is due because time has passed: limits on running time, deletion after the end."""
+        """What is due because time has passed: limits on running time, deletion after the end, begins."""
         due: list[int] = []
         for workload in [self._state.world.workloads[identity] for identity in sorted(self._state.timed)]:
             if workload.desired is Desired.DELETED:
@@ -159,6 +161,10 @@ class FactBook:
                 draft.event(workload.id, EventKind.SUSPENDED, why, who="server")
             else:
                 due.append(at)
+        self._state.settle(draft)  # what ended just now lets others begin
+        self._holds.look(draft)
+        if self._holds.wake is not None:
+            due.append(self._holds.wake)
         self.wake = min(due) if due else None
 
     def _limit(self, workload: Workload, project: Project) -> tuple[int, str] | None:

@@ -1,6 +1,8 @@
 """Every kind of row that is stored: those of the world, and those that the loop keeps beside it."""
 
 from pliant.control.ports import Remembered
+from pliant.model.asset import Asset
+from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
 from pliant.model.machine import Cluster
 from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
@@ -14,6 +16,13 @@ STORED_ROWS = RowKinds(
         RowKind(Attempt, "attempts", ("id.workload", "id.task", "id.number")),
         RowKind(Progress, "progresses", ("workload",)),
         RowKind(PriorityClass, "priority_classes", ("name",)),
+        RowKind(Asset, "assets", ("id",)),
+        RowKind(User, "users", ("id",)),
+        RowKind(Application, "applications", ("id",)),
+        RowKind(AccessKey, "access_keys", ("id",)),
+        RowKind(AccessRule, "access_rules", ("id",)),
+        RowKind(LoginSession, "login_sessions", ("id",)),
+        RowKind(Allowance, "allowances", ("subject", "project")),
         RowKind(Remembered, "remembered", ("key",)),
     )
 )

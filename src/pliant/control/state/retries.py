@@ -32,7 +32,10 @@ def task_ended(task: Task, workload: Workload, end: Exit, settings: Settings) ->
         return idle, ""
     if end.lost or _relaunched(workload, end):
         at_once = task.started is not None and end.at - task.started >= SHORT_LIFE
-        return replace(idle, retry_at=None if at_once else end.at + settings.retry_base // 10), ""
+        claims = None if workload.held else idle.claims
+        return replace(
+            idle, claims=claims, retry_at=None if at_once else end.at + settings.retry_base // 10
+        ), ""
     if end.succeeded:
         if workload.restart:
             return idle, ""

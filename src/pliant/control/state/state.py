@@ -4,12 +4,16 @@ from dataclasses import replace
 
 from pliant.control.decider.port import News
 from pliant.control.ports import Remembered, Row, Saved
+from pliant.control.state.access import AccessBook
 from pliant.control.state.draft import Draft
 from pliant.control.state.marks import Marks
 from pliant.control.state.marks import restored as restored_marks
 from pliant.control.state.setting import KEY, restored
 from pliant.control.state.transitions import following, phase_changed, phase_of, rejoining
+from pliant.model.asset import Asset
 from pliant.model.event import EventKind
+from pliant.model.hold import PASSING
+from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Node
 from pliant.model.priority import PriorityClass
@@ -20,6 +24,9 @@ from pliant.sched.plan import Protection, QueueStanding, Verdict
 from pliant.sched.settings import Settings
 from pliant.sched.world.rows import of_world
 from pliant.sched.world.state import World
+
+SCHEDULER = "scheduler"
+"""In `cancelled_by`: nobody asked for it, its dependency can never be met."""
 
 
 class State:
@@ -38,6 +45,8 @@ class State:
         self.last_words: dict[str, str] = {}  # workload id -> how its last attempt ended
         self.progress: dict[str, Progress] = {}  # workload id -> what its job reported last
         self.priorities: dict[str, PriorityClass] = {}  # by name
+        self.assets: dict[str, Asset] = {}  # by id
+        self.access = AccessBook()
         self.marks: dict[str, Marks] = {}  # what people set on nodes, also on those that are away
         self.faults: list[str] = []  # rows that contradict the rest, as far as that has been told
         self.epoch = 0
@@ -48,6 +57,7 @@ class State:
         self.timed: set[str] = (
             set()
         )  # workloads with which time alone does something: they run, or have a ttl
+        self.waiting: set[str] = set()  # workloads with a hold that ends by itself
         self.told: set[str] = set()  # waiting workloads whose verdict changed in place or numbers only
         self.vacated: set[tuple[AttemptId, str]] = set()  # devices that attempts left alive, since last told
         self.shaken: set[str] = set()  # nodes, also gone ones, of which something changed in this cycle
@@ -66,10 +76,13 @@ class State:
         self.settings = restored(self._built_in, saved.settings.get(KEY, ""))
         self.progress = {row.workload: row for row in saved.of(Progress)}
         self.priorities = {row.name: row for row in saved.of(PriorityClass)}
+        self.assets = {row.id: row for row in saved.of(Asset)}
+        self.access.restore(saved)
         self.marks = restored_marks(saved.settings)
         self.serial = max(self.serial, int(saved.settings.get("serial", "0")))
         self.touched = set(self.world.workloads)
         self.timed = {row.id for row in self.world.workloads.values() if _timed(row)}
+        self.waiting = {row.id for row in self.world.workloads.values() if _waiting(row)}
         self.shaken |= set(self.world.nodes)
         self.moved = True
 
@@ -101,6 +114,7 @@ class State:
             case Workload():
                 self.touched.add(row.id)
                 (self.timed.add if not gone and _timed(row) else self.timed.discard)(row.id)
+                (self.waiting.add if not gone and _waiting(row) else self.waiting.discard)(row.id)
             case Task():
                 self.touched.add(row.workload)
                 self._shake(row)
@@ -115,6 +129,13 @@ class State:
                 if not gone:
                     self.priorities[row.name] = row
                 self.moved = True
+            case Asset():
+                self.assets.pop(row.id, None)
+                if not gone:
+                    self.assets[row.id] = row
+                self.moved = True
+            case User() | Application() | AccessKey() | AccessRule() | LoginSession() | Allowance():
+                self.access.note(row, gone=gone)
             case PastUse() | Disruptions() | Remembered():
                 pass  # no reader is told of it
             case _:  # tenancy and machines, by which all else is looked at
@@ -144,7 +165,7 @@ class State:
             if phase is workload.phase:
                 continue
             message = self.last_words.get(identity, "") if phase.final else ""
-            if workload.cancelled_by and phase.final:
+            if workload.cancelled_by not in ("", SCHEDULER) and phase.final:
                 message = f"Cancelled by {workload.cancelled_by}."
             self.put(draft, phase_changed(workload, phase, draft.now, message))
             words = message or f"The workload is {phase.value.lower()}."
@@ -178,6 +199,10 @@ class State:
                 memory.pop(identity, None)
             gone.append(workload)
         return gone
+
+
+def _waiting(row: Workload) -> bool:
+    return row.held in PASSING and not row.phase.final and row.desired is not Desired.DELETED
 
 
 def _timed(row: Workload) -> bool:

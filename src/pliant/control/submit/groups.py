@@ -60,6 +60,7 @@ def _check_elastic(ask: Submission, request: Request) -> None:
         raise BadRequest(
             "A distributed workload does not stretch by GPUs of one task.",
             "Leave out --elastic; let it stretch by workers with --min-replicas and --max-replicas.",
+            field="spec.elastic",
         )
     if ask.kind is Kind.WORKSPACE:
         raise BadRequest(

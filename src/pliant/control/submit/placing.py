@@ -30,13 +30,19 @@ def check_placing(ask: Placing) -> Placing:
     affinity = ask.affinity or Affinity()
     for terms in (*affinity.required, *(preference.terms for preference in affinity.preferred)):
         if not terms:
-            raise BadRequest("A node affinity without expressions says nothing.", "Name a label to match.")
+            raise BadRequest(
+                "A node affinity without expressions says nothing.",
+                "Name a label to match.",
+                field="spec.nodeAffinityRequired",
+            )
         for term in terms:
             _check_term(term)
     for preference in affinity.preferred:
         if not 0 < preference.weight <= MOST_WEIGHT:
             raise BadRequest(
-                f"{preference.weight} is no weight of a preference.", f"Give 1 to {MOST_WEIGHT}."
+                f"{preference.weight} is no weight of a preference.",
+                f"Give 1 to {MOST_WEIGHT}.",
+                field="spec.nodeAffinityPreferred",
             )
     for toleration in ask.tolerations:
         _check_toleration(toleration)
@@ -47,6 +53,7 @@ def check_placing(ask: Placing) -> Placing:
         raise BadRequest(
             f"Topology {ask.topology} is named, but none of its levels.",
             "Say at which level its tasks must or should lie together.",
+            field="spec.topology",
         )
     return ask
 
@@ -57,13 +64,23 @@ def _check_term(term: Term) -> None:
     match term.operator:
         case Operator.EXISTS | Operator.DOES_NOT_EXIST:
             if term.values:
-                raise BadRequest(f"{said} takes no values.", "Leave them out, or say In or NotIn.")
+                raise BadRequest(
+                    f"{said} takes no values.",
+                    "Leave them out, or say In or NotIn.",
+                    field="spec.nodeAffinityRequired",
+                )
         case Operator.GT | Operator.LT:
             if len(term.values) != 1 or not re.fullmatch(r"-?\d{1,18}", term.values[0]):
-                raise BadRequest(f"{said} takes one whole number.", f"Write it as in: {said} 5.")
+                raise BadRequest(
+                    f"{said} takes one whole number.",
+                    f"Write it as in: {said} 5.",
+                    field="spec.nodeAffinityRequired",
+                )
         case _:
             if not term.values:
-                raise BadRequest(f"{said} needs values.", "Name one or more.")
+                raise BadRequest(
+                    f"{said} needs values.", "Name one or more.", field="spec.nodeAffinityRequired"
+                )
             for value in term.values:
                 check_value(value)
 
@@ -73,18 +90,22 @@ def _check_toleration(toleration: Toleration) -> None:
         check_key(toleration.key, "taint")
     elif not toleration.any_value:
         raise BadRequest(
-            "A toleration without a key needs the operator Exists.", "Name a key, or say Exists."
+            "A toleration without a key needs the operator Exists.",
+            "Name a key, or say Exists.",
+            field="spec.tolerations",
         )
     if toleration.any_value and toleration.value:
         raise BadRequest(
             f"The toleration of {toleration.key or 'any key'} has a value, but its operator is Exists.",
             "Leave the value out, or say Equal.",
+            field="spec.tolerations",
         )
     check_value(toleration.value, "taint")
     if toleration.lasting is not None and toleration.effect not in (None, Effect.NO_EXECUTE):
         raise BadRequest(
             "Only a taint with the effect NoExecute can be tolerated for some seconds.",
             "Leave out seconds, or say NoExecute.",
+            field="spec.tolerations",
         )
 
 
@@ -103,7 +124,9 @@ def within_of(
         for level in levels:
             if level not in known.levels:
                 raise BadRequest(
-                    f"Topology {known.name} has no level {level}.", f"Its levels: {', '.join(known.levels)}."
+                    f"Topology {known.name} has no level {level}.",
+                    f"Its levels: {', '.join(known.levels)}.",
+                    field="spec.topology",
                 )
         return _within(known, ask), None
     if not levels:
@@ -117,6 +140,7 @@ def within_of(
         raise BadRequest(
             f"No topology has the levels {ask.required} and {ask.preferred}.",
             "Make one: pliant topology create NAME --levels WIDEST,...",
+            field="spec.topology",
         )
     made = Topology(name_for(levels[0], topologies), (levels[0],))
     return _within(made, ask), made
@@ -130,6 +154,7 @@ def named_within(ask: Placing) -> Within | None:
         raise BadRequest(
             f"Topology level {ask.required or ask.preferred} needs the name of its topology.",
             "Set topology.name, or use --topology NAME.",
+            field="spec.topology.name",
         )
     return Within(ask.topology, ask.required, ask.preferred)
 
@@ -155,6 +180,7 @@ def _within(topology: Topology, ask: Placing) -> Within:
             f"Level {ask.required} of topology {topology.name} is narrower than {ask.preferred}:"
             " the first is required, so the second says nothing.",
             "Prefer a level that is narrower than the required one.",
+            field="spec.topology",
         )
     return Within(topology.name, ask.required, ask.preferred)
 
@@ -169,4 +195,5 @@ def check_apart(workload: Workload, within: Within, topology: Topology) -> None:
             f"All {tasks} tasks must lie in one domain of {within.required},"
             f" and no two of them on nodes of equal {workload.apart}.",
             "Leave out one of the two, or keep them apart by a narrower label.",
+            field="spec.topology",
         )

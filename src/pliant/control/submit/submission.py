@@ -8,6 +8,7 @@ from typing import Any
 from pliant.control.errors import BadRequest
 from pliant.control.state.retries import ENDLESS
 from pliant.control.submit.placing import Placing
+from pliant.control.submit.sequence import Start
 from pliant.control.submit.variables import Variables, check_variables
 from pliant.model.quantity import GPU, format_bytes, plain, spell_gpus
 from pliant.model.reason import Reason
@@ -93,8 +94,10 @@ class Submission:
     priority: str | None = None  # a name or a number
     class_value: int | None = None  # of its priority, where that names a priority class
     preemptible: bool | None = None
+    semi_preemptible: bool = False  # then not preemptible, but what it has above its minimum is
     pools: tuple[str, ...] = ()
     placing: Placing = field(default_factory=Placing)
+    start: Start = field(default_factory=Start)
     backoff_limit: int | None = None
     restart: bool = False
     category: str = ""
@@ -118,6 +121,7 @@ class Accepted:
 
     workload: Workload
     reason: Reason | None = None  # why it waits, as the plan says that was recorded with it
+    elements: tuple[str, ...] = ()  # names of the elements, if it is an array; `workload` is the first
 
 
 def check_name(name: str, what: str = "workload") -> str:
@@ -126,6 +130,7 @@ def check_name(name: str, what: str = "workload") -> str:
         raise BadRequest(
             f"{name!r} cannot be the name of a {what}.",
             "Use 1 to 63 lower-case letters, digits and '-'; first a letter, last a letter or digit.",
+            field="name",
         )
     return name
 
@@ -134,28 +139,40 @@ def request_of(ask: Submission) -> Request:
     """What each task asks for, checked."""
     devices, portion = 0, GPU
     if ask.gpu_memory is not None and ask.portion is not None:
-        raise BadRequest("A portion and an amount of GPU memory were both asked for.", "Choose one of them.")
+        raise BadRequest(
+            "A portion and an amount of GPU memory were both asked for.",
+            "Choose one of them.",
+            field="spec.compute.gpuMemoryRequest",
+        )
     if ask.gpus is not None:
         if ask.gpus < 0 or (ask.gpus == 0 and ask.portion is None and ask.gpu_memory is None):
             raise BadRequest(
                 f"A job cannot ask for {ask.gpus // GPU} GPUs.",
                 "Ask for 1 or more, for a fraction such as 0.5, or leave it out for a workload without GPUs.",
+                field="spec.compute.gpuDevicesRequest",
             )
         if ask.gpus < GPU:
             if ask.portion is not None or ask.gpu_memory is not None:
-                raise BadRequest("A fraction of a GPU was asked for twice.", "State it once.")
+                raise BadRequest(
+                    "A fraction of a GPU was asked for twice.",
+                    "State it once.",
+                    field="spec.compute.gpuPortionRequest",
+                )
             devices, portion = (1, ask.gpus) if ask.gpus else (0, GPU)
         elif ask.gpus % GPU:
             raise BadRequest(
                 f"{spell_gpus(ask.gpus)} cannot be had: only whole GPUs or a fraction of one.",
                 "Ask for a whole number, or for less than 1.",
+                field="spec.compute.gpuDevicesRequest",
             )
         else:
             devices = ask.gpus // GPU
     if ask.portion is not None:
         if not 0 < ask.portion <= GPU:
             raise BadRequest(
-                f"{plain(ask.portion)} is no portion of a GPU.", "Give a number above 0 and up to 1."
+                f"{plain(ask.portion)} is no portion of a GPU.",
+                "Give a number above 0 and up to 1.",
+                field="spec.compute.gpuPortionRequest",
             )
         devices, portion = max(devices, 1), ask.portion
     if ask.gpu_memory is not None:
@@ -163,12 +180,14 @@ def request_of(ask: Submission) -> Request:
             raise BadRequest(
                 f"{format_bytes(ask.gpu_memory)} of GPU memory is too little to run anything.",
                 "Ask for at least 100M.",
+                field="spec.compute.gpuMemoryRequest",
             )
         devices = max(devices, 1)
         if devices > 1:
             raise BadRequest(
                 "Several GPUs can be shared by portion only.",
                 "Ask for a portion of each, or for memory of one GPU.",
+                field="spec.compute.gpuMemoryRequest",
             )
     for limit, least, what in (
         (ask.portion_limit, portion, "portion"),
@@ -205,11 +224,26 @@ def priority_of(ask: Submission) -> tuple[int, str, bool]:
         raise BadRequest(
             f"There is no priority {name!r}.",
             f"Choose one of {known}; or make it: pliant priorityclass create NAME --value N.",
+            field="spec.priorityClass",
         )
     default = value < PREEMPTIBLE_BELOW if ask.priority else ask.kind in (Kind.TRAINING, Kind.DISTRIBUTED)
     if ask.distribution is not None and ask.distribution.framework == ELASTICDL:
         default = True  # its classes say who goes before whom, and nothing else
     return value, name, default if ask.preemptible is None else ask.preemptible
+
+
+def check_preemptible(row: Workload) -> None:
+    """Raise if it asks to be taken from and to be left alone."""
+    if row.background and not row.preemptible:
+        raise BadRequest(
+            "A background job gives way to every other job, so it is always preemptible.",
+            "Leave out the preemptibility and a priority of 100 or more, or do not make it a background job.",
+        )
+    if row.semi_preemptible and (row.subgroups or row.min_groups is not None):
+        raise BadRequest(
+            "A job with levels of groups cannot be semi-preemptible: it has no one minimum to guarantee.",
+            "Leave out the levels and minGroups, or make it preemptible or non-preemptible.",
+        )
 
 
 def backoff_of(ask: Submission) -> int:
@@ -224,18 +258,32 @@ def backoff_of(ask: Submission) -> int:
 def check_times(row: Workload) -> None:
     """Raise if it says something about time that cannot be."""
     if row.stale_grace is not None and row.stale_grace < -1:
-        raise BadRequest("A broken gang cannot be kept for a negative time.", "Give 0 or more; -1: for ever.")
+        raise BadRequest(
+            "A broken gang cannot be kept for a negative time.",
+            "Give 0 or more; -1: for ever.",
+            field="spec.staleGraceSeconds",
+        )
     if row.preemption_delay < 0:
-        raise BadRequest("A preemption delay cannot be negative.", "Give 0 or more.")
+        raise BadRequest(
+            "A preemption delay cannot be negative.", "Give 0 or more.", field="spec.preemptionDelaySeconds"
+        )
     if row.max_runtime is not None and row.max_runtime < 1000:
-        raise BadRequest("The longest run time is below a second.", "Say how long it runs at most.")
+        raise BadRequest(
+            "The longest run time is below a second.",
+            "Say how long it runs at most.",
+            field="spec.maxRuntimeSeconds",
+        )
 
 
 def launch_of(ask: Submission) -> Launch:
     """How each task is started, checked, with the names of its variables."""
     launch = ask.launch
     if not (launch.image.strip() or launch.command or launch.args):
-        raise BadRequest("-i, --image must be set.", "Name an image, or a command: submit NAME -- COMMAND...")
+        raise BadRequest(
+            "-i, --image must be set.",
+            "Name an image, or a command: submit NAME -- COMMAND...",
+            field="spec.image",
+        )
     check_variables(ask.variables)
     return replace(
         launch,
@@ -250,7 +298,7 @@ def check_ports(ask: Submission) -> tuple[Port, ...]:
     numbers = [port.container for port in ask.ports]
     for number in numbers:
         if not 0 < number < 65_536:
-            raise BadRequest(f"{number} is no port.", "Ports are 1 to 65535.")
+            raise BadRequest(f"{number} is no port.", "Ports are 1 to 65535.", field="spec.ports")
         if numbers.count(number) > 1:
-            raise BadRequest(f"Port {number} is named twice.", "Name each port once.")
+            raise BadRequest(f"Port {number} is named twice.", "Name each port once.", field="spec.ports")
     return ask.ports

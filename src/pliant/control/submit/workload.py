@@ -1,5 +1,6 @@
 """From a submission to the workload that it becomes."""
 
+import errno
 import uuid
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from pliant.control.submit.submission import (
     backoff_of,
     check_name,
     check_ports,
+    check_preemptible,
     check_times,
     launch_of,
     priority_of,
@@ -58,6 +60,7 @@ def check(ask: Submission, engine: Engine) -> Checked:
         groups=groups,
         priority=value,
         preemptible=preemptible,
+        semi_preemptible=ask.semi_preemptible,
         pools=ask.pools,
         affinity=placing.affinity,
         tolerations=placing.tolerations,
@@ -77,23 +80,37 @@ def check(ask: Submission, engine: Engine) -> Checked:
         **ask.fields,
     )
     check_times(workload)
+    check_preemptible(workload)
+    if ask.start.indexes and ask.kind in (Kind.WORKSPACE, Kind.INFERENCE):
+        raise BadRequest("Only trainings can be an array.", "Leave out --array.")
     return Checked(ask, workload, tuple(notices))
 
 
-def seal(checked: Checked, engine: Engine) -> None:
+def seal(checked: Checked, engine: Engine, identity: str) -> None:
     """Keep the values of its variables before it is recorded: what is recorded can start at any time.
+
+    `identity`: of the workload, which may be one of several like it.
 
     Raises Unavailable.
     """
     if not checked.workload.sealed:
         return
     try:
-        engine.seal(checked.workload.id, variables_of(checked.asked))
+        engine.seal(identity, variables_of(checked.asked))
     except OSError as error:
         raise Unavailable(
             f"The job's environment cannot be saved in the state folder: {error.strerror}.",
-            "Free disk space there and submit again; nothing was submitted.",
+            f"{_CURES.get(error.errno or 0, 'See the server log')}; nothing was submitted.",
         ) from error
+
+
+_CURES = {
+    errno.ENOSPC: "Free disk space there and submit again",
+    errno.EDQUOT: "Free disk space there, or have the disk quota raised, and submit again",
+    errno.EACCES: "Let the server's account write there, and submit again",
+    errno.EPERM: "Let the server's account write there, and submit again",
+    errno.EROFS: "Its disk is mounted read-only: have it mounted for writing, and submit again",
+}
 
 
 def _unseen(launch: Launch) -> Launch:

@@ -33,7 +33,9 @@ class Machines:
         for pool in self._loop.world.pools.values():
             if key in (pool.id, pool.name):
                 return pool
-        raise NotFound(f"There is no node pool {key!r}.", "See the pools with: pliant nodepool list")
+        raise NotFound(
+            f"There is no node pool {key!r}.", "See the pools with: pliant nodepool list", field="nodePool"
+        )
 
     def create_pool(self, name: str, change: Callable[[NodePool], NodePool], user: str) -> NodePool:
         """A pool of that name with what `change` sets on it."""
@@ -43,7 +45,9 @@ class Machines:
             world = self._loop.world
             if name in world.pools:
                 raise NameTaken(
-                    f"A node pool named {name!r} already exists.", "Choose another name or update it."
+                    f"A node pool named {name!r} already exists.",
+                    "Choose another name or update it.",
+                    field="name",
                 )
             numbers = [int(pool.id) for pool in world.pools.values() if pool.id.isdigit()]
             identity = str(1 + max(numbers, default=1))
@@ -205,7 +209,9 @@ class Machines:
             check_name(name, "topology")
             if name in self._loop.world.topologies:
                 raise NameTaken(
-                    f"A topology named {name!r} already exists.", "Choose another name or update it."
+                    f"A topology named {name!r} already exists.",
+                    "Choose another name or update it.",
+                    field="name",
                 )
             return self._put_topology(draft, name, levels, user, "created")
 

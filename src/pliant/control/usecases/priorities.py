@@ -33,6 +33,7 @@ class Priorities:
                 raise NameTaken(
                     f"A priority class named {row.name!r} already exists.",
                     "Choose another name, or delete it first.",
+                    field="name",
                 )
             return self._put(draft, row, user)
 
@@ -101,12 +102,17 @@ def _check(row: PriorityClass) -> None:
         raise BadRequest(
             f"{row.name[:60]!r} cannot be the name of a priority class.",
             "Use lower-case letters, digits, '-' and '.'; first and last a letter or digit.",
+            field="name",
         )
     if row.name in PRIORITIES or row.name.isdigit() or row.name.startswith("system-"):
-        raise BadRequest(f"The name {row.name} is kept for what is built in.", "Choose another name.")
+        raise BadRequest(
+            f"The name {row.name} is kept for what is built in.", "Choose another name.", field="name"
+        )
     if not LEAST <= row.value <= MOST:
         raise BadRequest(
-            f"{row.value} cannot be the value of a priority class.", f"Give {LEAST} to {MOST}: more is first."
+            f"{row.value} cannot be the value of a priority class.",
+            f"Give {LEAST} to {MOST}: more is first.",
+            field="value",
         )
 
 

@@ -1,6 +1,7 @@
 """Use cases about submissions: what one would become, what would be done with it, and its acceptance."""
 
 import secrets
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Remembered
 from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
+from pliant.control.submit.sequence import elements_of, held
 from pliant.control.submit.submission import Accepted, Checked, Submission, check_name
 from pliant.control.submit.workload import check, seal
 from pliant.control.usecases.priorities import valued
@@ -19,7 +21,7 @@ from pliant.control.usecases.tenancy import Tenancy
 from pliant.model.event import EventKind
 from pliant.model.tenancy import Project
 from pliant.model.topology import Topology
-from pliant.model.workload import Desired, Phase, Task, Workload
+from pliant.model.workload import Desired, Owner, Phase, Task, Workload
 from pliant.sched.plan import Plan
 
 Answered = Callable[[Accepted], tuple[int, str]]
@@ -42,26 +44,38 @@ class Submissions(Tenancy):
         checked: Checked,
         user: str,
         *,
+        owner: Owner | None = None,
         key: str = "",
         fingerprint: str = "",
         render: Answered | None = None,
     ) -> Accepted:
         """Accept a workload. With `key`, the answer that `render` gives is remembered with it."""
         engine = next(iter(self._engines.values()))
-        seal(checked, engine)
+        array, others = str(uuid.uuid4()), len(checked.asked.start.indexes) - 1
+        identities = [checked.workload.id, *(str(uuid.uuid4()) for _ in range(others))]
+        for identity in identities:
+            seal(checked, engine, identity)
 
         def run(draft: Draft) -> Accepted:
             placed, made = self._placed(checked, draft.now)
             if made is not None:
                 draft.put(made)
-            self._loop.state.serial += 1
-            workload = replace(placed, user=user, phase_since=draft.now, serial=self._loop.state.serial)
-            draft.put(workload)
-            for task in tasks_of(workload):
-                draft.put(task)
-            words = f"{user} submitted {workload.name} to {self._project(workload.project).name}."
-            draft.event(workload.id, EventKind.SUBMITTED, words, who=user)
-            accepted = Accepted(workload)
+            rows = self._sequenced(
+                elements_of(placed, checked.asked.start, identities, array), checked, draft.now
+            )
+            for at, row in enumerate(rows):
+                self._loop.state.serial += 1
+                row = replace(
+                    row, user=user, owner=owner, phase_since=draft.now, serial=self._loop.state.serial
+                )
+                rows[at] = row
+                draft.put(row)
+                for task in tasks_of(row):
+                    draft.put(task)
+                words = f"{user} submitted {row.name} to {self._project(row.project).name}."
+                draft.event(row.id, EventKind.SUBMITTED, words, who=user)
+            workload = rows[0]
+            accepted = Accepted(workload, elements=tuple(row.name for row in rows if row.element is not None))
 
             def conclude(whole: Draft, plan: Plan) -> None:
                 accepted.reason = next(
@@ -77,7 +91,8 @@ class Submissions(Tenancy):
         try:
             return self._loop.call(run)
         except Refused:
-            engine.seal(checked.workload.id, {})
+            for identity in identities:
+                engine.seal(identity, {})
             raise
 
     def rehearse(self, checked: Checked) -> Rehearsal:
@@ -86,6 +101,7 @@ class Submissions(Tenancy):
 
         def guest_of(state: State) -> Workload:
             guest, made = self._placed(checked, now)
+            guest = self._sequenced([guest], checked, now)[0]
             within = guest.within if made is None else None  # one domain each: nothing known lies in any
             return replace(guest, within=within, serial=state.serial + 1)
 
@@ -105,17 +121,29 @@ class Submissions(Tenancy):
         )
         return placed, made
 
+    def _sequenced(self, rows: list[Workload], checked: Checked, now: int) -> list[Workload]:
+        """Each with what it waits for. On the loop's thread."""
+        present = self._loop.world.workloads
+        taken = self._taken(rows[0].project)
+        for row in rows:
+            if row.element is not None and check_name(row.name) in taken:
+                raise NameTaken(f"A workload named {row.name!r} already exists.", "Choose another name.")
+        return [held(row, checked.asked.start, present, now) for row in rows]
+
+    def _taken(self, project: str) -> set[str]:
+        """Names of the workloads and arrays of a project."""
+        rows = self._loop.world.workloads.values()
+        own = [row for row in rows if row.project == project and row.desired is not Desired.DELETED]
+        return {row.name for row in own} | {row.element.name for row in own if row.element is not None}
+
     def _free_name(self, project: Project, ask: Submission) -> str:
-        taken = {
-            workload.name
-            for workload in self._loop.world.workloads.values()
-            if workload.project == project.id and workload.desired is not Desired.DELETED
-        }
+        taken = self._taken(project.id)
         if ask.name is not None and ask.name_base is None:
             if ask.name in taken:
                 raise NameTaken(
                     f"A workload named {ask.name!r} already exists in project {project.name}.",
                     "Delete it first, or choose another name.",
+                    field="name",
                 )
             return ask.name
         base = check_name(ask.name_base or ask.kind.value.lower(), "workload's prefix")

@@ -1,16 +1,29 @@
 """Use cases about who owns quota: departments and projects."""
 
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
+from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound, Outdated, Refused
 from pliant.control.state.draft import Draft
 from pliant.control.submit.submission import check_name
 from pliant.control.usecases.machines import Machines
+from pliant.model.asset import Scope
 from pliant.model.event import EventKind
 from pliant.model.machine import DEFAULT_POOL, NodePool
 from pliant.model.quantity import format_gpus
 from pliant.model.reason.base import amount
-from pliant.model.tenancy import UNLIMITED, AnyQueue, Department, Project, Quota, TimeLimits, with_quota
+from pliant.model.tenancy import (
+    UNLIMITED,
+    AnyQueue,
+    Department,
+    Project,
+    Queue,
+    Quota,
+    TimeLimits,
+    with_quota,
+)
 from pliant.model.workload import Desired
 
 DEFAULT = "default"
@@ -29,6 +42,7 @@ class QueueChange:
     default_pools: tuple[str, ...] | None = None
     interactive_node_types: tuple[str, ...] | None = None
     training_node_types: tuple[str, ...] | None = None
+    only_if: tuple[str, ...] = ()  # revisions, one of which must be the present one; (): whatever it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +73,18 @@ class QuotaChange:
             ("weight", changed.weight or 0),
         ):
             if value < 0 and value != UNLIMITED:
-                raise BadRequest(f"Invalid GPU {what} {format_gpus(value)}.", "Give 0 or more.")
+                raise BadRequest(
+                    f"Invalid GPU {what} {format_gpus(value)}.", "Give 0 or more.", field="resources.gpu"
+                )
         if min(changed.reclaim_min_runtime or 0, changed.preempt_min_runtime or 0) < 0:
-            raise BadRequest("A minimum run time cannot be negative.", "Give 0 or more, such as 2m.")
+            raise BadRequest(
+                "A minimum run time cannot be negative.", "Give 0 or more, such as 2m.", field="resources"
+            )
         if changed.gpu_limit != UNLIMITED and (changed.gpu == UNLIMITED or changed.gpu_limit < changed.gpu):
             raise BadRequest(
                 f"The limit of {format_gpus(changed.gpu_limit)} GPUs is below the quota.",
                 "Raise the limit or lower the quota.",
+                field="resources.gpu.limit",
             )
         for resource, due, most in (
             ("cpu", changed.cpu, changed.cpu_limit),
@@ -75,8 +94,14 @@ class QuotaChange:
                 raise BadRequest(
                     f"The limit of {amount(resource, most)} is below the quota of {amount(resource, due)}.",
                     "Raise the limit or lower the quota.",
+                    field=f"resources.{resource}.limit",
                 )
         return changed
+
+
+def revision(queue: Queue) -> str:
+    """Another word whenever anything that is set on a project or department has changed."""
+    return hashlib.sha256(repr(queue).encode()).hexdigest()[:20]
 
 
 class Tenancy(Machines):
@@ -119,7 +144,9 @@ class Tenancy(Machines):
             name = check_name(change.name or "", "project")
             if any(row.name == name for row in self._loop.world.projects.values()):
                 raise NameTaken(
-                    f"A project named {name!r} already exists.", "Choose another name or update it."
+                    f"A project named {name!r} already exists.",
+                    "Choose another name or update it.",
+                    field="name",
                 )
             department = self._department(change.department or DEFAULT)
             fresh = Project(
@@ -130,15 +157,22 @@ class Tenancy(Machines):
         return self._loop.call(run)
 
     def update_project(self, key: str, change: QueueChange, user: str) -> Project:
-        def run(draft: Draft) -> Project:
-            old = self._project(key)
-            if change.department:
-                old = replace(old, department=self._department(change.department).id)
-            project = self._changed(old, change)
-            self._check_fixed_use(project)
-            return self._put(draft, project, user, EventKind.UPDATED, "changed")
+        return self._loop.call(lambda draft: self._update_project(draft, key, change, user))
 
-        return self._loop.call(run)
+    def _update_project(self, draft: Draft, key: str, change: QueueChange, user: str) -> Project:
+        old = self._project(key)
+        _check_revision(old, change)
+        if change.department:
+            old = replace(old, department=self._department(change.department).id)
+        project = self._changed(old, change)
+        self._check_fixed_use(project)
+        return self._put(draft, project, user, EventKind.UPDATED, "changed")
+
+    def update_projects(self, changes: Sequence[tuple[str, QueueChange]], user: str) -> list[Project]:
+        """All of them or none."""
+        return self._loop.call(
+            lambda draft: _all_or_none(changes, partial(self._update_project, draft), user)
+        )
 
     def delete_project(self, key: str, user: str) -> None:
         def run(draft: Draft) -> None:
@@ -159,6 +193,7 @@ class Tenancy(Machines):
                     "Try again in a moment: they have until the end of their grace period.",
                 )
             draft.drop(project)
+            self._drop_assets(draft, Scope.PROJECT, project.id)
             draft.event(
                 f"project/{project.id}", EventKind.DELETED, f"{user} deleted {project.name}.", who=user
             )
@@ -172,7 +207,9 @@ class Tenancy(Machines):
             name = check_name(change.name or "", "department")
             if any(row.name == name for row in self._loop.world.departments.values()):
                 raise NameTaken(
-                    f"A department named {name!r} already exists.", "Choose another name or update it."
+                    f"A department named {name!r} already exists.",
+                    "Choose another name or update it.",
+                    field="name",
                 )
             fresh = self._below(Department(self._next_id(), name, created=draft.now), change.department)
             return self._put(draft, self._changed(fresh, change), user, EventKind.SUBMITTED, "created")
@@ -180,12 +217,20 @@ class Tenancy(Machines):
         return self._loop.call(run)
 
     def update_department(self, key: str, change: QueueChange, user: str) -> Department:
-        def run(draft: Draft) -> Department:
-            department = self._changed(self._below(self._department(key), change.department), change)
-            self._check_fixed_use(department)
-            return self._put(draft, department, user, EventKind.UPDATED, "changed")
+        return self._loop.call(lambda draft: self._update_department(draft, key, change, user))
 
-        return self._loop.call(run)
+    def _update_department(self, draft: Draft, key: str, change: QueueChange, user: str) -> Department:
+        old = self._department(key)
+        _check_revision(old, change)
+        department = self._changed(self._below(old, change.department), change)
+        self._check_fixed_use(department)
+        return self._put(draft, department, user, EventKind.UPDATED, "changed")
+
+    def update_departments(self, changes: Sequence[tuple[str, QueueChange]], user: str) -> list[Department]:
+        """All of them or none."""
+        return self._loop.call(
+            lambda draft: _all_or_none(changes, partial(self._update_department, draft), user)
+        )
 
     def delete_department(self, key: str, user: str) -> None:
         def run(draft: Draft) -> None:
@@ -207,6 +252,7 @@ class Tenancy(Machines):
                     f"Department {department.name} cannot be deleted: {why}.", "Move or delete them."
                 )
             draft.drop(department)
+            self._drop_assets(draft, Scope.DEPARTMENT, department.id)
             draft.event(f"department/{department.id}", EventKind.DELETED, f"{user} deleted it.", who=user)
 
         self._loop.call(run)
@@ -226,9 +272,15 @@ class Tenancy(Machines):
                 raise Conflict(
                     f"Department {department.name} cannot be below {above.name}: that is below it.",
                     "Choose one that does not belong to it.",
+                    field="parentId",
                 )
             step = self._loop.world.departments.get(step.parent)
         return replace(department, parent=above.id)
+
+    def _drop_assets(self, draft: Draft, scope: Scope, identity: str) -> None:
+        for row in self._loop.state.assets.values():
+            if (row.scope, row.scope_id) == (scope, identity):
+                draft.drop(row)
 
     # -- both ---------------------------------------------------------------------------------------
 
@@ -277,10 +329,44 @@ class Tenancy(Machines):
         for project in self._loop.world.projects.values():
             if key in (project.id, project.name):
                 return project
-        raise NotFound(f"There is no project {key!r}.", "See the projects with: pliant project list")
+        raise NotFound(
+            f"There is no project {key!r}.", "See the projects with: pliant project list", field="projectId"
+        )
 
     def _department(self, key: str) -> Department:
         for department in self._loop.world.departments.values():
             if key in (department.id, department.name):
                 return department
-        raise NotFound(f"There is no department {key!r}.", "See the departments with: pliant department list")
+        raise NotFound(
+            f"There is no department {key!r}.",
+            "See the departments with: pliant department list",
+            field="parentId",
+        )
+
+
+def _check_revision(queue: Queue, change: QueueChange) -> None:
+    if change.only_if and revision(queue) not in change.only_if:
+        raise Outdated(
+            f"{queue.name} was changed since you read it.", "Read it again, then send your change."
+        )
+
+
+def _all_or_none(
+    changes: Sequence[tuple[str, QueueChange]],
+    update: Callable[[str, QueueChange, str], AnyQueue],
+    user: str,
+) -> list[AnyQueue]:
+    """Each change; the first that cannot be is named, and then none of them is made."""
+    done: list[AnyQueue] = []
+    for number, (key, change) in enumerate(changes):
+        try:
+            queue = update(key, change, user)
+        except Refused as error:
+            field = f"entries[{number}]" + (f".{error.field}" if error.field else "")
+            message = f"Entry {number + 1} ({key}): {error.message}"
+            raise type(error)(message, f"{error.hint} Nothing was changed.".strip(), field=field) from error
+        if any(queue.id == other.id for other in done):
+            field = f"entries[{number}].id"
+            raise BadRequest(f"{queue.name} is named twice.", "Name each once.", field=field)
+        done.append(queue)
+    return done

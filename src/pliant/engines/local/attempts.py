@@ -3,7 +3,7 @@
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,20 +11,19 @@ from typing import Any
 from pliant.control.fractions import Fractions, HandedOut, Held, How
 from pliant.control.ports import Halt
 from pliant.control.submit.variables import Variables
-from pliant.engines.local import processes
 from pliant.engines.local.distributed import files, ports_needed
 from pliant.engines.local.environment import NoFolder, Site, allocation, document
 from pliant.engines.local.images.catalogue import Catalogue, CatalogueError
+from pliant.engines.local.launcher import Launcher
 from pliant.engines.local.layout import VERSION, Folder, Layout, read_json, write, write_json
 from pliant.engines.local.living import Living
 from pliant.engines.local.rendezvous import NoPort, Rendezvous
 from pliant.engines.local.resizing import Resizing
 from pliant.engines.local.sealed import EnvironmentLost, SealedFolder
-from pliant.engines.local.supervisor import spawn
 from pliant.engines.local.trash import Trash
 from pliant.model.machine import Node
 from pliant.model.order import Resize, Start, Stop
-from pliant.model.workload import AttemptId, Exit, Workload
+from pliant.model.workload import Attempt, AttemptId, Exit, Workload
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +41,11 @@ class Means:
     token: Callable[[AttemptId], str | None]
     clock: Callable[[], int]  # ms since the epoch
     halt: Halt
-    program: Sequence[str]  # the supervisor
-    log_max: int  # bytes per log file
-    log_keep: int
+    launcher: Launcher
     fractions: Fractions
     writable: Callable[[], str]  # why tasks could change what the node wrote for them; empty: they cannot
     node: Callable[[str], Node | None]  # by name, as it was seen last
+    rows: Callable[[Start], Mapping[str, object]]  # that the order follows from, to be kept with it
 
 
 class Attempts:
@@ -62,7 +60,7 @@ class Attempts:
         self.rendezvous = Rendezvous(layout)
         self.sealed = SealedFolder(layout.state)
         self.trash = Trash(layout)
-        self.resizing = Resizing(layout, living)
+        self.resizing = Resizing(layout, living, means.launcher)
 
     def start(self, order: Start) -> None:
         attempt = order.attempt
@@ -97,7 +95,7 @@ class Attempts:
             claimed = folder.claim(self._claim(attempt))
             if claimed:
                 self._halt("claimed")
-                answer = self._spawn(attempt, folder, what, env, lock)
+                answer = self._spawn(order, folder, what, env, lock)
                 self._halt("forked")
         except (OSError, ValueError) as error:
             trouble = (
@@ -146,6 +144,9 @@ class Attempts:
             return
         node = self._means.node(order.placement.node)
         try:
+            self._means.launcher.resize(
+                order, read_json(self._layout.folder(order.attempt) / "order.json") or {}
+            )
             if node is not None:
                 self._means.fractions.resize(order, node, keep=True)
         except (OSError, ValueError) as error:  # what it carries stays, so nothing is given away twice
@@ -176,11 +177,15 @@ class Attempts:
         if order is not None and attempt in self._living:
             self.stop(Stop(attempt, order["node"], order["grace_ms"], "lent", self._layout.epoch()))
 
-    def adopt(self, attempt: AttemptId, rebooted: bool) -> None:
+    def adopt(self, row: Attempt, rebooted: bool) -> None:
         """Report on an attempt that an earlier server knew. After a reboot its lock means nothing."""
+        attempt = row.id
         folder = self._layout.folder(attempt)
         if not folder.claimed:
-            return  # never begun: the loop says again what it wants
+            if row.started is not None:  # it ran elsewhere: these rows were restored, or its folder was lost
+                self._means.launcher.end(attempt.__eq__, waiting=self._living.waiting)
+                self._close_off(attempt, Exit(at=self._clock(), lost=True))
+            return  # else it was never begun: the loop says again what it wants
         if rebooted:
             self._living.finish(attempt)
         else:
@@ -198,8 +203,9 @@ class Attempts:
 
     def _prepare(self, order: Start, folder: Folder) -> tuple[dict[str, Any], dict[str, str]]:
         project = self.project_of(order.workload)
-        self._layout.checkpoint_folder(order.workload.id).mkdir(exist_ok=True, mode=0o700)
-        self.trash.link(order.workload, project)
+        if not self._means.launcher.boxed:  # there it is the user's, and made with the task
+            self._layout.checkpoint_folder(order.workload.id).mkdir(exist_ok=True, mode=0o700)
+            self.trash.link(order.workload, project)
         attempt = order.attempt
         token = self._means.token(attempt)
         if token is not None:
@@ -225,7 +231,12 @@ class Attempts:
             present=present,
             port=self._port(order),
             handed=handed,
+            places=self._means.launcher.places(order.workload, attempt),
+            home=self._means.launcher.home(order.workload),
         )
+        what |= self._means.launcher.noted(order, self._means.node(order.placement.node))
+        if rows := self._means.rows(order):
+            what["rows"] = dict(rows)
         self.sealed.keep(attempt, env)
         write_json(folder / "order.json", what, durable=True)
         return what, env
@@ -264,12 +275,12 @@ class Attempts:
         return None
 
     def _spawn(
-        self, attempt: AttemptId, folder: Folder, what: dict[str, Any], env: dict[str, str], lock: int
+        self, order: Start, folder: Folder, what: dict[str, Any], env: dict[str, str], lock: int
     ) -> int:
         """The descriptor to read the supervisor's answer from. Raises OSError, ValueError."""
-        means = self._means
-        pid, answer = spawn(means.program, folder, what, env, lock, means.log_max, means.log_keep)
-        self._living.add(attempt, pid)
+        node = self._means.node(order.placement.node)
+        pidfd, answer = self._means.launcher.spawn(order, folder, what, env, lock, node)
+        self._living.add(order.attempt, pidfd)
         return answer
 
     def _end_earlier(self, attempt: AttemptId) -> None:
@@ -280,7 +291,7 @@ class Attempts:
         def earlier(other: AttemptId) -> bool:
             return other.workload == workload and other.task == task and other.number < number
 
-        count = processes.end(self._layout, earlier, waiting=self._living.waiting)
+        count = self._means.launcher.end(earlier, waiting=self._living.waiting)
         if count:
             log.warning("ended %d processes that earlier attempts of %s left behind", count, attempt)
 

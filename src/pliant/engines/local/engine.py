@@ -15,10 +15,10 @@ from pliant.control.errors import BadRequest
 from pliant.control.fractions import Fractions, TaskUse, Unheld
 from pliant.control.ports import Devices, Folders, Halt, Kept, Sink
 from pliant.control.submit.variables import Sealed, Variables
-from pliant.engines.local import logs, processes
+from pliant.engines.local import logs
 from pliant.engines.local.attempts import Attempts, Means
 from pliant.engines.local.commands import problem
-from pliant.engines.local.confinement import inside, writable
+from pliant.engines.local.confinement import writable
 from pliant.engines.local.environment import (
     NoFolder,
     Site,
@@ -29,6 +29,7 @@ from pliant.engines.local.environment import (
     working_dir,
 )
 from pliant.engines.local.images.catalogue import Catalogue, CatalogueError, Entry
+from pliant.engines.local.launcher import Launcher, OwnLauncher
 from pliant.engines.local.layout import Layout, boot_id, read_json, write_json
 from pliant.engines.local.living import Living
 from pliant.engines.local.resizing import Resizing, Seen
@@ -78,11 +79,14 @@ class LocalEngine:
         log_keep: int = 3,
         occupants: Seen = dict,
         fractions: Fractions | None = None,
+        rows: Callable[[Start], Mapping[str, object]] = lambda order: {},
+        launcher: Launcher | None = None,
     ) -> None:
         """`project_name` maps a project's id; `token` gives what a job authenticates with; `environ` is the
         server's environment unless given; `log_max` is bytes per log file; `log_keep` older ones are kept;
         `occupants` gives pids by device as drivers count them;
-        `fractions` holds tasks to their shares of GPUs.
+        `fractions` holds tasks to their shares of GPUs; `rows` is what is kept with an order, so that a store
+        which was lost can take its attempt in again; `launcher` starts tasks, unless it is this account's.
         """
         program, self.supervisor_notice = command() if supervisor is None else (tuple(supervisor), "")
         self._devices = devices
@@ -96,6 +100,7 @@ class LocalEngine:
         self._nodes: dict[str, Node] = {}
         self._clock = clock
         self._sink: Sink = lambda fact: None
+        self._epoch = 0  # of the leader that it obeys
 
         def site() -> Site:
             return Site(
@@ -104,6 +109,7 @@ class LocalEngine:
 
         self._site = site
         self._program = program
+        self._launcher = launcher or OwnLauncher(self._layout, program, log_max, log_keep)
         self._fractions = fractions or Unheld("this server was given nothing to enforce it with")
         means = Means(
             site,
@@ -111,17 +117,20 @@ class LocalEngine:
             token,
             clock,
             halt,
-            program,
-            log_max,
-            log_keep,
+            self._launcher,
             self._fractions,
             cache(lambda: writable(program)),
             self._node,
+            rows,
         )
-        self._living = Living(self._layout, self._watcher, self._strands, self._closed, clock, halt)
+        self._living = Living(
+            self._layout, self._launcher, self._watcher, self._strands, self._closed, clock, halt
+        )
         self._living.release = self._fractions.release
         self._attempts = Attempts(self._layout, self._catalogue, self._living, self._closed, means)
-        self._resizing = self._attempts.resizing = Resizing(self._layout, self._living, occupants)
+        self._resizing = self._attempts.resizing = Resizing(
+            self._layout, self._living, self._launcher, occupants
+        )
 
         self._fractions.evict = self._evict
 
@@ -130,14 +139,16 @@ class LocalEngine:
         self._sink = self._living.sink = sink
         self._layout.prepare()
         self._layout.raise_epoch(epoch)
+        self._epoch = epoch
         rebooted = self._layout.rebooted()
         if self.supervisor_notice:
             log.warning("%s", self.supervisor_notice)
         self._see_nodes()
-        alive = frozenset(attempt.id for attempt in known if attempt.exit is None)
+        rows = {attempt.id: attempt for attempt in known if attempt.exit is None}
+        alive = frozenset(rows)
         done = [self._run("orphans", partial(self._end_orphans, alive))]
         for attempt in sorted(alive):
-            done.append(self._run(attempt[:2], partial(self._attempts.adopt, attempt, rebooted)))
+            done.append(self._run(attempt[:2], partial(self._attempts.adopt, rows[attempt], rebooted)))
         if not wait(done, OPEN_SECONDS).not_done:
             self._fractions.sweep()
         if not self._devices.simulated:
@@ -169,6 +180,8 @@ class LocalEngine:
             cwd = working_dir(launch, entry, self._layout.state)
             if not Path(cwd).is_absolute():
                 return BadRequest(f"working directory {cwd} is not an absolute path.")
+            if self._launcher.boxed:
+                return None  # only the user may see it: the task's start tells
             check_folder(launch, cwd)
         except CatalogueError as error:
             return BadRequest(str(error))
@@ -189,7 +202,7 @@ class LocalEngine:
 
     def unseen(self, launch: Launch) -> bool:
         seen = launch.seen
-        if seen is None or (seen.boot == boot_id() and same_folder(seen)):
+        if seen is None or (seen.boot == boot_id() and (self._launcher.boxed or same_folder(seen))):
             return False
         try:
             entry, _ = self._catalogue.resolve(launch)
@@ -202,7 +215,11 @@ class LocalEngine:
 
     def allocation(self, attempt: AttemptId, document: Mapping[str, object]) -> None:
         """Raises OSError if it cannot be written; the job then goes on with the document it has."""
-        write_json(self._layout.make(attempt) / "allocation.json", document)
+        if self._epoch < self._layout.epoch():  # a server that was replaced and does not know it yet
+            return
+        folder = self._layout.make(attempt)
+        write_json(folder / "allocation.json", document)
+        self._launcher.tell(folder)
 
     def logs(
         self, attempt: AttemptId, *, follow: bool, tail: int | None, since: int | None
@@ -231,10 +248,12 @@ class LocalEngine:
             env = self._attempts.sealed.of_attempt(attempt) or order.get("env", {})  # version 1 had it there
             if tty:
                 env = {"TERM": "xterm-256color", **env}
-            words = inside(self._program, order.get("read_only"), argv) if argv else argv
-            session = LocalSession(words, env, order["cwd"], tty=tty, stdin=stdin, rows=rows, columns=columns)
+            begin, words = self._launcher.begin(attempt, order, env), self._launcher.words(order, argv)
+            session = LocalSession(
+                words, env, order["cwd"], tty=tty, stdin=stdin, rows=rows, columns=columns, begin=begin
+            )
         if session.pid is not None:
-            pidfd = os.pidfd_open(session.pid)  # not reaped yet: nobody else has the session
+            pidfd = session.watched()  # not reaped yet: nobody else has the session
             with self._sessions_lock:
                 self._sessions.add(session)
             self._watcher.add(pidfd, partial(self._session_ended, session, pidfd))
@@ -245,20 +264,28 @@ class LocalEngine:
 
     def forget(self, workload: Workload) -> None:
         """Raises ValueError if something of it lives, OSError."""
+        if self._epoch < self._layout.epoch():
+            raise ValueError(f"epoch {self._epoch} is over")
         if self._living.lives(workload.id):
             raise ValueError(f"something of workload {workload.name} still runs: stop it first")
         self._attempts.rendezvous.forget(workload.id)
         self._attempts.sealed.forget(workload.id)
         project = self._attempts.project_of(workload)
-        if not workload.purge:
+        if self._launcher.boxed:
+            self._launcher.discard(workload)
+        elif not workload.purge:
             self._attempts.trash.put(workload, project, self._clock())
             return
-        self._attempts.trash.unlink(workload, project)
+        else:
+            self._attempts.trash.unlink(workload, project)
         for folder in self._layout.discard(workload.id):
             self._strands.submit("forget", partial(shutil.rmtree, folder, ignore_errors=True))
 
     def folders(self, workload: Workload) -> Folders | None:
-        job = self._layout.checkpoint_folder(workload.id)
+        try:
+            job = self._launcher.job(workload)
+        except ValueError:
+            return None  # it has no account here
         try:
             entry, _ = self._catalogue.resolve(workload.launch)
         except CatalogueError:  # its image was taken out of the catalogue meanwhile
@@ -307,7 +334,7 @@ class LocalEngine:
 
     def _end_orphans(self, known: frozenset[AttemptId]) -> None:
         """What runs for this state folder but nobody knows of, e.g. after an older backup was restored."""
-        count = processes.end(self._layout, lambda attempt: attempt not in known)
+        count = self._launcher.end(lambda attempt: attempt not in known, waiting=self._living.waiting)
         if count:
             log.warning("ended %d processes of unknown attempts", count)
 

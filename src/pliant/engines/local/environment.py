@@ -6,7 +6,7 @@ import stat
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +18,7 @@ from pliant.engines.local.images.catalogue import Catalogue, Entry
 from pliant.engines.local.layout import Layout, boot_id
 from pliant.model.order import Start
 from pliant.model.quantity import GPU, format_gpus
-from pliant.model.workload import JOB_FOLDER, Launch, SeenFolder
+from pliant.model.workload import JOB_FOLDER, Launch, SeenFolder, Workload
 
 # What a job gets of the server's environment: it must not depend on the terminal that started the server.
 _INHERITED = {
@@ -30,6 +30,14 @@ ORDER_VERSION = 2
 """Of order.json. Version 1 had the whole environment in it; version 2 has the names."""
 
 _PODS = uuid.UUID("b2c1f0a4-53a7-5a57-9d53-1b0f6d2e7c44")  # any constant: makes our version-5 UUIDs ours
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Folders as the task sees them."""
+
+    job: Path  # the workload's, kept from attempt to attempt
+    attempt: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +145,21 @@ def document(
     present: Sequence[str] = (),
     port: int = 0,
     handed: HandedOut = HandedOut(),  # noqa: B008 - frozen
+    places: Places,
+    home: Mapping[str, str],
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """(order.json, the environment): all that a start needs. Raises CatalogueError, NoFolder, ValueError.
 
     `token`: it has a token file. `present`: names of the workload's tasks that have places, for a distributed
     one; `port`: the first of the ports that these agreed on, 0 if they need none. `handed`: how it is held to
-    its shares of GPUs.
+    its shares of GPUs. `places` are its folders; `home`: variables of the user as whom it runs, none
+    for this server's account.
     """
     launch = order.workload.launch_of(order.attempt.task)
     entry, argv = catalogue.resolve(launch)
-    cwd = working_dir(launch, entry, site.layout.checkpoint_folder(order.workload.id))
-    check_folder(launch, cwd)
+    cwd = working_dir(launch, entry, places.job)
+    if not home:  # else only the user may be able to see it, and the task goes there as the user
+        check_folder(launch, cwd)
     group, _, index = order.attempt.task.rpartition("-")
     meeting: dict[str, str] = {}
     if any(one.name == group and one.at_once for one in order.workload.groups):
@@ -155,14 +167,14 @@ def document(
     if order.workload.ports:
         meeting["PORT"] = str(order.workload.ports[0].container + int(index))
     if order.workload.framework:
-        own = site.layout.folder(order.attempt).path
+        own = places.attempt
         meeting = distributed.variables(order.workload, order.attempt.task, present, port, own)
     env = environment(
         entry,
         variables,
-        site,
-        described=_described(order, project) | meeting,
-        ours=_ours(order, site, token) | dict(handed.env),
+        replace(site, inherited={**site.inherited, **home}) if home else site,
+        described=_described(order, project) | _array(order.workload) | meeting,
+        ours=_ours(order, site, token, places) | dict(handed.env),
         front=handed.front,
     )
     return {
@@ -208,20 +220,33 @@ def _described(order: Start, project: str) -> dict[str, str]:
     }
 
 
-def _ours(order: Start, site: Site, token: bool) -> dict[str, str]:
+def _array(workload: Workload) -> dict[str, str]:
+    """Which element of which array it is."""
+    element = workload.element
+    if element is None:
+        return {}
+    return {
+        "PLIANT_ARRAY_NAME": element.name,
+        "PLIANT_ARRAY_INDEX": str(element.index),
+        "PLIANT_ARRAY_COUNT": str(element.count),
+        "PLIANT_ARRAY_MIN": str(element.least),
+        "PLIANT_ARRAY_MAX": str(element.most),
+    }
+
+
+def _ours(order: Start, site: Site, token: bool, places: Places) -> dict[str, str]:
     """By the first two the processes of an attempt are found: nobody may set them otherwise."""
-    folder = site.layout.folder(order.attempt)
-    job_folder = str(site.layout.checkpoint_folder(order.workload.id))
+    job_folder = str(places.job)
     env = {
         "PLIANT_ATTEMPT": str(order.attempt),
-        "PLIANT_ATTEMPT_DIR": str(folder.path),
+        "PLIANT_ATTEMPT_DIR": str(places.attempt),
         "PLIANT_JOB_DIR": job_folder,
         "PLIANT_CHECKPOINT_DIR": job_folder,
     }
     if site.url:
         env["PLIANT_URL"] = site.url
     if token:
-        env["PLIANT_TOKEN_FILE"] = str(folder / "token")
+        env["PLIANT_TOKEN_FILE"] = str(places.attempt / "token")
     return env
 
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import logging
 import os
 import shutil
 import threading
@@ -11,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from pliant.control.ports import StaleEpoch
+from pliant.engines.local.regular import Odd, open_regular, read_regular
 from pliant.model.workload import AttemptId, Exit
+
+log = logging.getLogger(__name__)
 
 VERSION = 1
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -43,8 +47,11 @@ class Folder:
     def locked(self) -> bool:
         """True while a supervisor, or a starter between claim and fork, holds the lock."""
         try:
-            fd = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(self.path / "lock")
         except FileNotFoundError:
+            return False
+        except Odd as error:
+            log.warning("not read: %s", error)
             return False
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look do not see one another
@@ -60,7 +67,7 @@ class Folder:
 
     def take_lock(self) -> int | None:
         """A descriptor that holds the lock, or None if somebody else does."""
-        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -105,18 +112,30 @@ class Folder:
         write_json(self.path / "exit.json", document, durable=True)
 
     def read_exit(self) -> Exit | None:
-        """What exit.json says; None while there is none."""
+        """What exit.json says; None while there is none, or if a job has written it."""
         document = read_json(self.path / "exit.json")
         if document is None:
             return None
+        at, code, signal, rss = (document.get(it) for it in ("ended_ms", "code", "signal", "max_rss_kb"))
+        number = (int, type(None))
+        if type(at) is not int or not isinstance(code, number) or not isinstance(signal, number):
+            log.warning("%s is no record of an end", self.path / "exit.json")
+            return None
         return Exit(
-            at=document["ended_ms"],
-            code=document["code"],
-            signal=document["signal"],
-            stopped=bool(document["stopped"]),
+            at=at,
+            code=code,
+            signal=signal,
+            stopped=bool(document.get("stopped")),
             lost=bool(document.get("lost", False)),
-            error=document["error"] or "",
+            error=str(document.get("error") or ""),
+            max_rss=rss * 1024 if type(rss) is int else 0,
         )
+
+    def holder(self) -> tuple[int, int] | None:
+        """(pid, start) of the supervisor, as it wrote it into the lock; None if that is not there."""
+        says = read_json(self.path / "lock") or {}
+        pid, start = says.get("pid"), says.get("start")
+        return (pid, start) if type(pid) is int and type(start) is int and pid > 1 else None
 
 
 class Layout:
@@ -213,8 +232,8 @@ def boot_id() -> str:
     return BOOT_ID.read_text().strip()
 
 
-def write(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Replace a file as a whole, mode 0600; `durable`: it survives a loss of power."""
+def write(path: Path, data: bytes, *, durable: bool = False, mode: int = 0o600) -> None:
+    """Replace a file as a whole; `durable`: it survives a loss of power."""
     # Of the writer alone: a server that was replaced may still be writing the same file.
     fresh = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -222,6 +241,8 @@ def write(path: Path, data: bytes, *, durable: bool = False) -> None:
         with open(fd, "wb") as file:
             file.write(data)
             file.flush()
+            if mode != 0o600:
+                os.fchmod(fd, mode)
             if durable:
                 os.fsync(fd)
         os.replace(fresh, path)
@@ -237,10 +258,13 @@ def write_json(path: Path, document: Mapping[str, Any], *, durable: bool = False
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """None if there is no such file or it was torn by a loss of power before it was complete."""
+    """None if there is no such file, it was torn by a loss of power, or a job put something else there."""
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(read_regular(path))
     except (FileNotFoundError, ValueError):
+        return None
+    except (Odd, RecursionError) as error:
+        log.warning("not read: %s", error)
         return None
     return document if isinstance(document, dict) else None
 

@@ -11,6 +11,7 @@ from functools import partial
 
 from pliant.control.ports import Halt, Sink
 from pliant.engines.local import processes
+from pliant.engines.local.launcher import Launcher
 from pliant.engines.local.layout import Folder, Layout, read_json
 from pliant.engines.local.logs import last_said
 from pliant.engines.local.memory import Kills
@@ -32,6 +33,7 @@ class Living:
     def __init__(
         self,
         layout: Layout,
+        launcher: Launcher,
         watcher: Watcher,
         strands: Strands,
         closed: threading.Event,
@@ -40,7 +42,8 @@ class Living:
     ) -> None:
         self.sink: Sink = lambda fact: None
         self.release: Callable[[AttemptId], None] = lambda attempt: None  # gives back what it was handed out
-        self._layout, self._watcher, self._strands, self._closed = layout, watcher, strands, closed
+        self._layout, self._launcher, self._closed = layout, launcher, closed
+        self._watcher, self._strands = watcher, strands
         self._clock, self._halt = clock, halt
         self._lock = threading.Lock()
         self._kills = Kills()
@@ -76,10 +79,10 @@ class Living:
         except OSError as error:  # the store has the end too; only the folder answers worse from now on
             log.warning("the end of %s is not on disk: %s", attempt, error)
 
-    def add(self, attempt: AttemptId, pid: int) -> None:
-        """Its supervisor, our child that was not reaped yet."""
+    def add(self, attempt: AttemptId, pidfd: int) -> None:
+        """Its supervisor."""
         with self._lock:
-            self._live[attempt] = os.pidfd_open(pid)
+            self._live[attempt] = pidfd
 
     def fail(self, attempt: AttemptId, error: str) -> None:
         """Why a claimed attempt has no supervisor; then report its end."""
@@ -101,7 +104,8 @@ class Living:
             return
         if folder.locked() and not folder.closed_off():
             claim = read_json(folder / "claim") or {}
-            self.sink(AttemptStarted(attempt, claim.get("at", self._clock())))
+            at = claim.get("at")
+            self.sink(AttemptStarted(attempt, at if type(at) is int else self._clock()))
             self.find(attempt, folder)
         else:
             self.finish(attempt)
@@ -115,13 +119,13 @@ class Living:
     def _look(self, attempt: AttemptId, folder: Folder, tries: int) -> None:
         if self._live.get(attempt, -1) is not None:
             return  # found, or ended, meanwhile
-        says = read_json(folder / "lock") or {}
-        pidfd = processes.open_pid(says["pid"], says["start"]) if "start" in says else None
+        says = folder.holder()
+        pidfd = processes.open_pid(*says) if says is not None else None
         if pidfd is None:
             if not folder.locked():
                 self.finish(attempt)
                 return
-            if "start" not in says and tries * LOOK_SECONDS >= HUNG_SECONDS:
+            if says is None and tries * LOOK_SECONDS >= HUNG_SECONDS:
                 self._pass_over(attempt, folder)
                 return
             self.later(LOOK_SECONDS, attempt, partial(self._look, attempt, folder, tries + 1))
@@ -161,8 +165,9 @@ class Living:
     def kill(self, attempt: AttemptId) -> None:
         """The grace of a stop is over before that of its supervisor, which is left to write the record."""
         if attempt in self._live:
-            says = read_json(self._layout.folder(attempt) / "lock") or {}
-            processes.end(self._layout, attempt.__eq__, spare=says.get("pid"), waiting=self.waiting)
+            says = self._layout.folder(attempt).holder()
+            spare = says[0] if says is not None else None
+            self._launcher.end(attempt.__eq__, spare=spare, waiting=self.waiting)
 
     def finish(self, attempt: AttemptId) -> None:
         """Nothing of it is to live any more: see to that, then report its end."""
@@ -173,7 +178,7 @@ class Living:
             reap(pidfd)
             os.close(pidfd)
         folder = self._layout.folder(attempt)
-        processes.end(self._layout, attempt.__eq__, waiting=self.waiting)
+        self._launcher.end(attempt.__eq__, waiting=self.waiting)
         exit = folder.read_exit()
         error = self._errors.pop(attempt, "")
         if exit is None:
@@ -181,8 +186,9 @@ class Living:
             exit = Exit(at=self._clock(), stopped=stopped, lost=not error, error=error)
             self.record(attempt, exit)
         if not (exit.succeeded or exit.stopped):
-            oom = self._kills.fresh(exit.code, exit.signal)
-            exit = replace(exit, note=last_said(folder, GPU_SAYS), oom=oom)
+            starved = self._launcher.starved(attempt)
+            oom = self._kills.fresh(exit.code, exit.signal) if starved is None else bool(starved)
+            exit = replace(exit, note=starved or last_said(folder, GPU_SAYS), oom=oom)
         self.report(attempt, exit)
 
     def report(self, attempt: AttemptId, exit: Exit) -> None:
@@ -196,7 +202,9 @@ class Living:
         self._watcher.after(seconds, partial(self._strands.submit, attempt[:2], call))
 
     def waiting(self, left: list[processes.Carrier]) -> None:
-        """Processes hang in the kernel; raises Closed if nobody needs to know any more."""
-        log.warning("SIGKILL has not ended %s yet", ", ".join(f"{one.pid} of {one.attempt}" for one in left))
+        """Processes hang in the kernel; raises Closed if nobody needs to know any more. None named: nobody
+        can tell."""
+        names = ", ".join(f"{one.pid} of {one.attempt}" for one in left)
+        log.warning("SIGKILL has not ended %s yet", names or "a task: the warden does not answer")
         if self._closed.is_set():
             raise Closed

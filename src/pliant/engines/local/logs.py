@@ -1,13 +1,18 @@
 """Reading what a supervisor logs: `log`, and behind it the rotated `log.1` (youngest) to `log.N`."""
 
+import logging
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
 from pliant.engines.local.layout import Folder
+from pliant.engines.local.regular import Odd, open_regular
+
+log = logging.getLogger(__name__)
 
 CHUNK = 64 * 1024
+MOST = 64 * 2**20  # bytes of one file that are read
 POLL = 0.2  # seconds between two looks at a log that is followed
 
 
@@ -19,6 +24,7 @@ def read(
     `since` (ms) leaves out the files that were not written to since: lines carry no time, so a file that
     spans the moment comes as a whole. With `follow`, b'' stands for a wait.
     """
+    yield from _odd(folder)
     last = _last(folder)
     files = sorted(
         (path for path in folder.path.glob("log.*") if path.suffix[1:].isdigit()),
@@ -37,7 +43,7 @@ def read(
                 os.lseek(last, 0, os.SEEK_END)
         if tail is None:
             for fd in fds:
-                yield from _rest(fd)
+                yield from _rest(_near_the_end(fd))
         else:
             yield from _tail(fds, tail)
         if follow:
@@ -101,10 +107,29 @@ def _last(folder: Folder) -> int | None:
 
 
 def _open(path: str) -> int | None:
+    """None if nothing is there, or something else than a file of this account."""
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        return open_regular(path)
+    except (FileNotFoundError, Odd):
         return None
+
+
+def _odd(folder: Folder) -> Iterator[bytes]:
+    """A line for the reader if something stands in the place of the log."""
+    try:
+        os.close(open_regular(folder / "log"))
+    except FileNotFoundError:
+        return
+    except Odd as error:
+        log.warning("not read: %s", error)
+        yield f"pliant: this log is not shown: {error}\n".encode()
+
+
+def _near_the_end(fd: int) -> int:
+    """The descriptor, at most MOST bytes from its end: a supervisor begins a new file long before that."""
+    if (size := os.fstat(fd).st_size) > MOST:
+        os.lseek(fd, size - MOST, os.SEEK_SET)
+    return fd
 
 
 def _rest(fd: int) -> Iterator[bytes]:
@@ -116,7 +141,7 @@ def _tail(fds: list[int], lines: int) -> Iterator[bytes]:
     """The last `lines` lines of all files together; a last line without its end counts as one."""
     kept: deque[bytes] = deque(maxlen=max(lines, 0))
     for fd in fds:
-        with open(fd, "rb", closefd=False) as file:
+        with open(_near_the_end(fd), "rb", closefd=False) as file:
             for line in file:
                 if kept and not kept[-1].endswith(b"\n"):
                     kept[-1] += line  # a line that was cut by a rotation
@@ -128,7 +153,7 @@ def _tail(fds: list[int], lines: int) -> Iterator[bytes]:
 def last_said(folder: Folder, begin: str) -> str:
     """What follows `begin` in the last line that starts so, of the last 64 KiB of the log; or ''."""
     try:
-        with open(folder / "log", "rb") as file:
+        with open(open_regular(folder / "log"), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pliant.engines.local import processes
+from pliant.engines.local.launcher import Launcher
 from pliant.engines.local.layout import VERSION, Layout, read_json, write_json
 from pliant.engines.local.living import Living
 from pliant.model.order import Resize
@@ -45,13 +46,13 @@ class _Open:
 class Resizing:
     """All methods run on the strand of the task: one at a time per task."""
 
-    def __init__(self, layout: Layout, living: Living, seen: Seen = dict) -> None:
-        self._layout, self._living, self._seen = layout, living, seen
+    def __init__(self, layout: Layout, living: Living, launcher: Launcher, seen: Seen = dict) -> None:
+        self._layout, self._living, self._launcher, self._seen = layout, living, launcher, seen
         self._open: dict[AttemptId, _Open] = {}
 
     def register(self, attempt: AttemptId, pid: int) -> None:
         """That process of the attempt is the job's agent: it follows the allocation, uses no GPU itself."""
-        if attempt not in self._living or processes.attempt_of(self._layout, pid) != attempt:
+        if attempt not in self._living or self._launcher.attempt_of(pid) != attempt:
             log.warning("process %d says that it is the agent of %s, of which it is none", pid, attempt)
             return
         document = {"version": VERSION, "pid": pid, "start": processes.started(pid)}
@@ -117,7 +118,7 @@ class Resizing:
         number = signal.SIGTERM if one.step == 1 else signal.SIGKILL
         log.warning("%s keeps %s: %s", attempt, ", ".join(sorted(one.going)), signal.Signals(number).name)
         for pid in busy:
-            _send(self._layout, attempt, pid, number)
+            _send(self._launcher, attempt, pid, number)
         wait = min(one.order.grace / 1000, TERM_SECONDS) if one.step == 1 else ANSWER_SECONDS
         one.due = time.monotonic() + wait
 
@@ -125,6 +126,8 @@ class Resizing:
         """Processes of the attempt on one of these devices: by what the driver counts, and by which devices
         they were started with. The agent, what it descends from and the supervisor were started with all."""
         driver = {pid for gpu, pids in self._seen().items() if gpu in gpus for pid in pids}
+        if self._launcher.boxed:  # environments are the users' own; the cards are shut to newcomers already
+            return {pid for pid in driver if self._launcher.attempt_of(pid) == attempt}
         spared = self._spared(attempt)
         found = set()
         for carrier in processes.carriers(self._layout, attempt.__eq__):
@@ -166,11 +169,11 @@ def _parent(pid: int) -> int | None:
     return int(text[text.rindex(b")") + 1 :].split()[1])
 
 
-def _send(layout: Layout, attempt: AttemptId, pid: int, number: int) -> None:
+def _send(launcher: Launcher, attempt: AttemptId, pid: int, number: int) -> None:
     with suppress(ProcessLookupError):
         fd = os.pidfd_open(pid)
         try:
-            if processes.attempt_of(layout, pid) == attempt:  # still the same process
+            if launcher.attempt_of(pid) == attempt:  # still the same process
                 signal.pidfd_send_signal(fd, number)
         finally:
             os.close(fd)

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # exit codes as shells have them
 
@@ -28,6 +29,21 @@ except OSError as error:
 """
 
 
+class Child(Protocol):
+    """A running command that is no child of ours. Its exit code is negative for a signal."""
+
+    pid: int
+    pidfd: int
+
+    def poll(self) -> int | None: ...
+
+    def kill(self) -> None: ...
+
+
+Begun = Callable[[Sequence[str], int, int, bool], Child]
+"""Starts (argv, standard input, output, whether that is its terminal); the descriptors stay the caller's."""
+
+
 class LocalSession:
     """One command with its own session, on a terminal or on pipes (stdout and stderr in one stream)."""
 
@@ -41,8 +57,10 @@ class LocalSession:
         stdin: bool,
         rows: int,
         columns: int,
+        begin: Begun | None = None,
     ) -> None:
-        """Raises ValueError, with a sentence for people, if there is no command or the folder is gone."""
+        """`begin` starts it where it is no child of ours. Raises ValueError, with a sentence for people, if
+        there is no command or the folder is gone."""
         if not argv:
             raise ValueError("exec needs a command")
         self._tty = tty
@@ -51,7 +69,7 @@ class LocalSession:
         self._ended = False  # that was said to the reader, or the session was killed
         self._refused = b""  # what is read instead of output if the command could not start
         self._code: int | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Child | None = None
         self._fds: list[int] = []  # closed once, under both locks
         self._input: int | None = None
         theirs: list[int] = []
@@ -75,16 +93,23 @@ class LocalSession:
                     theirs.append(source)
             self._fds = [fd for fd in (self._output, self._input) if fd is not None]
             os.set_blocking(self._output, False)
-            self._process = subprocess.Popen(
-                inner,
-                env=dict(env),
-                cwd=cwd,
-                stdin=source,
-                stdout=written,
-                stderr=written,
-                start_new_session=True,
-            )
-            self._fds.append(os.pidfd_open(self._process.pid))
+            if begin is None:
+                self._process = subprocess.Popen(
+                    inner,
+                    env=dict(env),
+                    cwd=cwd,
+                    stdin=source,
+                    stdout=written,
+                    stderr=written,
+                    start_new_session=True,
+                )
+                self._fds.append(os.pidfd_open(self._process.pid))
+            else:
+                if source == subprocess.DEVNULL:
+                    source = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+                    theirs.append(source)
+                self._process = begin(argv, source, written, tty)
+                self._fds.append(self._process.pidfd)
         except OSError as error:
             if error.filename == cwd and not os.path.isdir(cwd):
                 self._close()
@@ -106,6 +131,10 @@ class LocalSession:
     def pid(self) -> int | None:
         """The command's process; None if it could not start."""
         return self._process.pid if self._process else None
+
+    def watched(self) -> int:
+        """A pidfd of the command, for the caller to close."""
+        return os.dup(self._fds[-1])
 
     def read(self, timeout: float) -> bytes | None:
         """Once it has given b'' the exit code is there."""
@@ -174,9 +203,12 @@ class LocalSession:
     def kill(self) -> None:
         """End the command and let go of its streams."""
         if self._process is not None and self._process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            if isinstance(self._process, subprocess.Popen):
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+            else:
+                self._process.kill()
         with self._reading:
             self._close()
 

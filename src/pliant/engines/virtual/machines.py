@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 
 from pliant.control.ports import Sink
 from pliant.control.submit.variables import Sealed, Variables
@@ -65,10 +66,14 @@ class Machines:
         nodes: Iterable[Node],
         *,
         behaviour: Callable[[Start, Mapping[str, str]], Behaviour] = declared,
+        ended: Callable[[Run], None] = lambda run: None,
         start_latency: int = 0,
         stop_latency: int = 0,
     ) -> None:
-        """Latencies in ms: from an order to what it brings about."""
+        """`behaviour` is asked before each start, `ended` told of each end, before anybody else hears of it.
+
+        Latencies in ms: from an order to what it brings about.
+        """
         self.timeline = timeline
         self.nodes = {node.name: node for node in nodes}
         self.runs: dict[AttemptId, Run] = {}  # claimed attempts: none of them ever starts again
@@ -76,7 +81,7 @@ class Machines:
         self.allocations: dict[AttemptId, dict[str, object]] = {}
         self.epoch = 0  # the highest one seen; orders of a lower one change nothing
         self.sink: Sink | None = None  # of the engine that is open; without one nobody hears of what happens
-        self._behaviour = behaviour
+        self._behaviour, self._ended = behaviour, ended
         self._start_latency, self._stop_latency = start_latency, stop_latency
 
     # ---- orders ----
@@ -130,6 +135,16 @@ class Machines:
 
         self.timeline.after(delay, resized)
 
+    def take_over(self, runs: Iterable[Run]) -> None:
+        """Go on with what other machines like these ran; what lives ends when it was to end."""
+        for run in runs:
+            self.runs[run.attempt] = run
+            if run.alive and run.started is not None and run.behaviour.duration is not None:
+                self.timeline.at(run.started + run.behaviour.duration, partial(self._finish, run))
+
+    def _finish(self, run: Run) -> None:
+        self._end(run, code=run.behaviour.code)
+
     # ---- what may go wrong ----
 
     def fail(self, attempt: AttemptId, code: int = 1) -> None:
@@ -164,7 +179,7 @@ class Machines:
         run.started = self.timeline.now()
         self._report(AttemptStarted(run.attempt, run.started))
         if run.behaviour.duration is not None:
-            self.timeline.after(run.behaviour.duration, lambda: self._end(run, code=run.behaviour.code))
+            self.timeline.after(run.behaviour.duration, partial(self._finish, run))
 
     def _end(
         self,
@@ -178,6 +193,7 @@ class Machines:
     ) -> None:
         if run.exit is None:
             run.exit = Exit(self.timeline.now(), code, signal, stopped or run.stopping, lost, error)
+            self._ended(run)
             self._report_end(run)
 
     def _report_end(self, run: Run) -> None:

@@ -9,6 +9,7 @@ from pliant.model.reason.base import MayRead, Named, Reason
 from pliant.model.reason.change import (
     ByOwner,
     Ended,
+    GaveWay,
     Grown,
     Hastened,
     Incomplete,
@@ -24,14 +25,17 @@ from pliant.model.reason.change import (
 )
 from pliant.model.reason.cure import Cure, sentence
 from pliant.model.reason.held import (
-    HOLDS,
+    ArrayLimit,
+    BeginTime,
     ChurnBudget,
+    DependencyHold,
     EnvironmentLost,
     NotApart,
     Outwaited,
     PreemptionDelay,
     Reserved,
     Unsuited,
+    hold_of,
 )
 from pliant.model.reason.start import Estimate
 from pliant.model.reason.waiting import (
@@ -43,6 +47,7 @@ from pliant.model.reason.waiting import (
     NoMatchingNode,
     NonPreemptibleOverQuota,
     NotEntitled,
+    NothingIdle,
     OverLimit,
     SetAside,
     Suspended,
@@ -52,14 +57,17 @@ from pliant.model.reason.waiting import (
 )
 
 __all__ = [
-    "HOLDS",
+    "ArrayLimit",
     "BackOff",
+    "BeginTime",
     "ByOwner",
     "ChurnBudget",
     "Cure",
+    "DependencyHold",
     "Ended",
     "EnvironmentLost",
     "Estimate",
+    "GaveWay",
     "Grown",
     "Hastened",
     "Incomplete",
@@ -75,6 +83,7 @@ __all__ = [
     "NonPreemptibleOverQuota",
     "NotApart",
     "NotEntitled",
+    "NothingIdle",
     "Outwaited",
     "OverLimit",
     "Placed",
@@ -93,5 +102,6 @@ __all__ = [
     "Unsuited",
     "WaitingForGang",
     "WaitingForRelease",
+    "hold_of",
     "sentence",
 ]

@@ -55,6 +55,20 @@ class Shrunk(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class GaveWay(Reason):
+    """Background work, whose room is needed."""
+
+    code: ClassVar[str] = "gave-way"
+    gpus: int  # that it no longer has
+    beneficiary: Named
+    project: Named  # of the beneficiary
+
+    def text(self, now: int) -> str:
+        what = f"Released {spell_gpus(self.gpus)}" if self.gpus else "Made room"
+        return f"{what} for {self.beneficiary.full}: background jobs give way to every other job."
+
+
+@dataclass(frozen=True, slots=True)
 class Reclaimed(Reason):
     code: ClassVar[str] = "reclaimed"
     gpus: int  # taken

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pliant.model.quantity import counted, spell_duration, spell_gpus
+from pliant.model.hold import ARRAY_LIMIT, BEGIN_TIME, DEPENDENCY, When
+from pliant.model.quantity import counted, listed, spell_duration, spell_gpus
 from pliant.model.reason.base import Named, Reason, victim
+from pliant.model.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +22,58 @@ class EnvironmentLost(Reason):
         )
 
 
-HOLDS = {kind.code: kind for kind in (EnvironmentLost,)}
-"""Reasons for which a workload is not started, by the code that its row has."""
+@dataclass(frozen=True, slots=True)
+class DependencyHold(Reason):
+    """It was submitted with --dependency, and what that says has not happened yet."""
+
+    code: ClassVar[str] = DEPENDENCY
+    waits_for: tuple[str, ...]  # names of workloads of its own project
+    when: str  # When of all of them; empty: they differ
+    one: bool = False  # one of them is enough
+
+    def text(self, now: int) -> str:
+        names = " or ".join(self.waits_for) if self.one else listed(self.waits_for)
+        return f"Waiting for {names} to {_VERBS.get(self.when, 'end')}."
+
+
+_VERBS = {When.AFTER.value: "start", When.OK.value: "succeed", When.NOT_OK.value: "fail"}
+
+
+@dataclass(frozen=True, slots=True)
+class BeginTime(Reason):
+    """It was submitted with --begin."""
+
+    code: ClassVar[str] = BEGIN_TIME
+    until: int
+
+    def text(self, now: int) -> str:
+        return f"Waiting for its begin time{left(self.until, now)}."
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayLimit(Reason):
+    """As many elements of its array compete or run as may at the same time."""
+
+    code: ClassVar[str] = ARRAY_LIMIT
+    array: str  # its name
+    at_once: int
+
+    def text(self, now: int) -> str:
+        return f"Waiting for its turn: array {self.array} runs {counted(self.at_once, 'element')} at a time."
+
+
+def hold_of(row: Workload) -> Reason:
+    """Why a workload whose row says that it is held is not started."""
+    if row.held == DEPENDENCY:
+        open_ones = [one for one in row.after if not one.met]
+        kinds = {one.when for one in open_ones}
+        when = kinds.pop().value if len(kinds) == 1 else ""
+        return DependencyHold(tuple(one.name for one in open_ones), when, row.after_any)
+    if row.held == BEGIN_TIME and row.begin is not None:
+        return BeginTime(row.begin)
+    if row.held == ARRAY_LIMIT and row.element is not None:
+        return ArrayLimit(row.element.name, row.element.at_once)
+    return EnvironmentLost()
 
 
 @dataclass(frozen=True, slots=True)

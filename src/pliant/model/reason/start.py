@@ -10,7 +10,9 @@ class Estimate:
     earliest: int | None = None  # ms since the epoch
     latest: int | None = None
     basis: str = ""  # declared | past | wait (for a time that is known)
-    unknown: str = ""  # no-run-times | some-run-times | stuck | not-waiting; empty if there is a range
+    unknown: str = (
+        ""  # no-run-times | some-run-times | stuck | not-waiting | background; empty if there is a range
+    )
     undeclared: int = 0  # running jobs whose run time is not known
 
     @property
@@ -26,6 +28,7 @@ class Estimate:
             "some-run-times": f"{self._jobs()} no --max-runtime.",
             "stuck": "it does not start when the running jobs end, something else must change.",
             "not-waiting": "it is not waiting for resources.",
+            "background": "it starts when enough GPUs are idle.",
         }[self.unknown]
 
     def _jobs(self) -> str:

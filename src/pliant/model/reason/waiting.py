@@ -129,6 +129,22 @@ class OverLimit(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class NothingIdle(Reason):
+    """Background work takes only what nobody else claims or occupies."""
+
+    code: ClassVar[str] = "nothing-idle"
+    asked: int  # milli-GPUs
+    idle_best: int  # on one node
+    idle_all: int
+
+    def text(self, now: int) -> str:
+        return (
+            f"Background jobs run only on idle GPUs: this one needs {spell_gpus(self.asked)}; "
+            f"{are('gpu', self.idle_all, 'idle')}, at most {plain(self.idle_best)} on one node."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class NotEntitled(Reason):
     """Others hold what it asks for, and its project has all it is due."""
 

@@ -4,18 +4,27 @@ from pliant.model.workload import TaskPhase
 from pliant.sched.actions.context import Cycle
 from pliant.sched.actions.intents import differs
 from pliant.sched.placement import fit
-from pliant.sched.world.chunks import Chunk, Part
+from pliant.sched.world.chunks import Chunk, Part, Step
 from pliant.sched.world.portions import bonus_chunks
 
 
 def grow(cycle: Cycle) -> None:
+    """Bonus first; background work is given what is left then."""
     world = cycle.world
     world.update_sets()
-    by_pool: dict[str, list[Chunk]] = {}
-    for wid in sorted(world.elastic):
+    background = [wid for wid in sorted(world.elastic) if world.workloads[wid].background]
+    _lend(cycle, [wid for wid in sorted(world.elastic) if not world.workloads[wid].background], 0)
+    for turn in range(len(cycle.pools) if background else 0):
+        _lend(cycle, background, turn)
+
+
+def _lend(cycle: Cycle, workloads: list[str], turn: int) -> None:
+    """Of each the pool that it would use first, or as its second choice, and so on."""
+    world, by_pool = cycle.world, dict[str, list[Chunk]]()
+    for wid in workloads:
         workload = world.workloads[wid]
         if workload.project in world.projects:
-            pools = cycle.choices(workload)
+            pools = cycle.choices(workload)[turn:]
             chunk = _next(cycle, wid, pools[0]) if pools else None
             if chunk is not None:
                 by_pool.setdefault(pools[0], []).append(chunk)
@@ -32,15 +41,29 @@ def grow(cycle: Cycle) -> None:
 
 
 def _next(cycle: Cycle, wid: str, pool: str) -> Chunk | None:
-    """The first bonus portion that may be given now and has idle room; only what nobody carries is lent."""
+    """The first bonus portion that may be given now and has idle room; only what nobody carries is lent.
+
+    Background work is given its core and its wanted portions like that.
+    """
     workload = cycle.world.workloads[wid]
     if cycle.world.need(wid).chunk is not None:
         return None  # it misses something that it asked for
     for chunk in bonus_chunks(cycle.world, workload):
         part = chunk.parts[0]
-        if not cycle.rests(chunk) and _idle(cycle, chunk, part, pool) and _due(cycle, chunk, part):
+        if chunk.step is Step.CORE:
+            if not cycle.rests(chunk) and _all_idle(cycle, chunk, pool):
+                return chunk
+        elif not cycle.rests(chunk) and _idle(cycle, chunk, part, pool) and _due(cycle, chunk, part):
             return chunk
     return None
+
+
+def _all_idle(cycle: Cycle, chunk: Chunk, pool: str) -> bool:
+    world, mark = cycle.world, cycle.world.checkpoint()
+    placed = fit.place(world, cycle.nodes_for(chunk.workload, pool), chunk, cycle.pool(pool))
+    now = placed and all(fit.starts_now(world, part.task) for part in chunk.parts)
+    world.undo(mark)
+    return now
 
 
 def _idle(cycle: Cycle, chunk: Chunk, part: Part, pool: str) -> bool:

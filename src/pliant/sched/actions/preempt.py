@@ -11,7 +11,7 @@ from pliant.sched.shares.admission import RESOURCES, Refusal
 from pliant.sched.shares.ageing import aged
 from pliant.sched.shares.naming import workload_named
 from pliant.sched.shares.protection import from_preemption
-from pliant.sched.world.chunks import Chunk, Step
+from pliant.sched.world.chunks import Chunk, Step, may_lose
 
 
 class Preempt(Policy):
@@ -29,7 +29,7 @@ class Preempt(Policy):
             return True
         winner = self.chunk.workload
         return (
-            victim.preemptible
+            may_lose(victim, step)
             and victim.project == winner.project
             and priority < self.chunk.priority
             and not self._outwaits(attempt, victim, priority)

@@ -13,7 +13,7 @@ from pliant.sched.shares.admission import RESOURCES
 from pliant.sched.shares.fair_share import INFINITE
 from pliant.sched.shares.naming import named_at, workload_named
 from pliant.sched.shares.protection import from_reclaim
-from pliant.sched.world.chunks import Chunk, Step, core_priority
+from pliant.sched.world.chunks import Chunk, Step, core_priority, may_lose
 
 
 class Reclaim(Policy):
@@ -36,7 +36,7 @@ class Reclaim(Policy):
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
         if step is Step.BONUS:
             return True
-        if not victim.preemptible or victim.project == self.chunk.workload.project:
+        if not may_lose(victim, step) or victim.project == self.chunk.workload.project:
             return False
         known = self._gives.get(victim.project)
         if known is None or known[0] != self.world.version:
@@ -88,9 +88,10 @@ class Reclaim(Policy):
         """Beyond our own quota we take nothing that theirs would give back: each had to be the last to go."""
         taken: dict[str, list[Unit]] = {}  # project -> what it loses
         for unit in units:
-            project = self.world.workloads[unit.workload].project
-            if unit.step is not Step.BONUS and unit.again is None and project != self.chunk.workload.project:
-                taken.setdefault(project, []).append(unit)
+            row = self.world.workloads[unit.workload]
+            lost = unit.step is not Step.BONUS and unit.again is None and not row.background
+            if lost and row.project != self.chunk.workload.project:
+                taken.setdefault(row.project, []).append(unit)
         for project, mine in taken.items():
             ours, theirs = self._level(project)
             if self._below_quota(ours):

@@ -49,6 +49,8 @@ Known = Callable[[str], Lasting | None]
 def estimate(world: World, now: int, workload: str, lasting: Known) -> Estimate:
     """Play the cluster forward twice, with the shorter and with the longer run times."""
     world.update_sets()
+    if world.workloads[workload].background:
+        return Estimate(unknown="background")
     if world.need(workload).chunk is None:
         return Estimate(unknown="not-waiting")
     running = [wid for holders in world.holders.values() for wid in holders if wid != workload]

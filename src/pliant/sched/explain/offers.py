@@ -86,7 +86,7 @@ def placement(search: Search, row: Workload, chunk: Chunk) -> None:
 
 
 def preemptible(search: Search, row: Workload, chunk: Chunk | None = None) -> None:
-    change = Change((replace(row, preemptible=True),))
+    change = Change((replace(row, preemptible=True, semi_preemptible=False),))
     if not row.preemptible and search.works(change):
         search.add(Remedy(Cure("preemptible"), change))
 

@@ -21,6 +21,7 @@ from pliant.sched.plan import Plan
 from pliant.sched.shares.naming import queue_named, workload_named
 from pliant.sched.world.chunks import Chunk
 from pliant.sched.world.nodes import NodeState
+from pliant.sched.world.portions import next_chunk
 
 MOST_ENDING = 64
 """Workloads that may have to end in one answer."""
@@ -60,7 +61,8 @@ class Unblocking(Search):
         reason = self._refusals(reason)
         looks = [self._look(offer) for offer in offers.fitting(reason.code if reason else "", self.deep)]
         for look in [*looks, self._end] if self.deep else [self._end, *looks]:
-            row, chunk = self.world.workloads[self.wid], self.world.need(self.wid).chunk
+            row = self.world.workloads[self.wid]
+            chunk = next_chunk(self.world, row)
             if self.done or chunk is None:
                 return
             look(row, chunk)

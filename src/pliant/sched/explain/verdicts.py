@@ -10,6 +10,7 @@ from pliant.model.reason import (
     NoMatchingNode,
     NonPreemptibleOverQuota,
     NotEntitled,
+    NothingIdle,
     OverLimit,
     Reason,
     Suspended,
@@ -31,6 +32,7 @@ from pliant.sched.shares.naming import named_at, queue_named, workload_named
 from pliant.sched.world.chunks import workload_open
 from pliant.sched.world.node_affinity import text_of
 from pliant.sched.world.node_classes import NodeClass
+from pliant.sched.world.portions import next_chunk
 
 
 def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verdict, ...]:
@@ -64,6 +66,9 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verd
         found[wid] = (
             _unseen(cycle, reserving, workload, unseen) if known_project else UnknownProject(workload.project)
         )
+    for wid in sorted(wid for wid in world.elastic if wid not in found and world.workloads[wid].background):
+        if next_chunk(world, world.workloads[wid]) is not None:
+            found[wid] = _background(cycle, reserving, world.workloads[wid])
     for wid, reason in sorted(world.flaws.items()):
         held = world.workloads[wid].held and any(map(world.claim_of, world.keys_of(wid)))
         if workload_open(world.workloads[wid]) and not held:  # what is held and runs may go on
@@ -232,7 +237,7 @@ def _unseen(
     cycle: Cycle, reserving: Reserving, workload: Workload, known: dict[Equivalence, Reason]
 ) -> Reason:
     """For a workload that no pool looked at, or that lost its place in this very cycle."""
-    chunk = cycle.world.need(workload.id).chunk
+    chunk = next_chunk(cycle.world, workload)
     pools = cycle.choices(workload)
     if not pools or chunk is None:
         named = workload.pools or cycle.world.projects[workload.project].default_pools
@@ -246,6 +251,23 @@ def _unseen(
             cycle, reserving, Block(chunk, pools[0], adding, refusal, equivalence)
         )
     return found
+
+
+def _background(cycle: Cycle, reserving: Reserving, workload: Workload) -> Reason:
+    """Where it could run if enough were idle, that is all it waits for."""
+    if workload.project not in cycle.world.projects:
+        return UnknownProject(workload.project)
+    reason = _unseen(cycle, reserving, workload, {})
+    if not isinstance(reason, NoCapacity | NotEntitled):
+        return reason
+    nodes = [
+        node
+        for pool in cycle.choices(workload)
+        for node in cycle.nodes_for(workload, pool).nodes.values()
+        if node.open
+    ]
+    idle = [node.idle * GPU for node in nodes]
+    return NothingIdle(reason.asked, max(idle, default=0), sum(idle))
 
 
 def _gang(cycle: Cycle, key: TaskKey) -> Reason:

@@ -35,12 +35,19 @@ class WhatIf:
     waiting_after: int
 
 
-def what_if(world: World, now: int, settings: Settings, decide: Decide, change: Change) -> WhatIf:
-    """The world is left as it was."""
+def what_if(
+    world: World,
+    now: int,
+    settings: Settings,
+    decide: Decide,
+    change: Change,
+    then_settings: Settings | None = None,
+) -> WhatIf:
+    """The world is left as it was. `then_settings`: those of the changed world, if they differ."""
     today = come_to_rest(world, now, settings, decide)
     apply(world, today.undo)
     undo = apply(world, change)
-    then = come_to_rest(world, now, settings, decide)
+    then = come_to_rest(world, now, then_settings or settings, decide)
     apply(world, then.undo)
     apply(world, undo)
     found = [_difference(wid, today, then) for wid in sorted({*today.placed, *then.placed})]

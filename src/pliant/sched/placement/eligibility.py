@@ -288,7 +288,7 @@ class Destinations:
             return known[2]
         fills = it.max_runtime if self.settings.reservation else None  # it tells who may fill in
         bound = chunk.parts[0].task if chunk.extends else None
-        owner = (pool, it.project, it.kind, it.preemptible, it.node_type, fills)
+        owner = (pool, it.project, it.kind, it.preemptible, it.semi_preemptible, it.node_type, fills)
         key = (*owner, chunk.priority, chunk.step, chunk.shape, bound)
         equivalence = self._numbers.setdefault(key, len(self._numbers))
         self._latest[it.id] = chunk, pool, equivalence

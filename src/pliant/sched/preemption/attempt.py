@@ -62,7 +62,6 @@ class SearchMode:
     aim: Aim = Aim.TAKE
     lasting: bool = False  # Policy.lasts() is asked for each place, not only once nothing can be left out
     own_bound: bool = False  # what the policy's own bound asks for is taken first, not what is cheapest
-    others: bool = False  # one attempt for each workload that may go first
     relocates: bool = False  # a core that may not be taken may be moved
     sheltered: frozenset[str] = frozenset()  # projects disturbed so often that only bonus is taken of them
     keeps: frozenset[str] = frozenset()  # workloads whose cores are left alone
@@ -119,13 +118,10 @@ class Attempt:
     denied: set[str] = field(default_factory=set)  # sheltered projects that were asked for something
     overdrawn: set[str] = field(default_factory=set)  # projects that would lose more than their budget allows
     returns: bool = False  # what it took would come straight back
-    homeless: set[str] = field(
-        default_factory=set
-    )  # workloads that would have to move and have nowhere to go
+    homeless: set[str] = field(default_factory=set)  # who would have to move and has nowhere to go
     outwaited: tuple[str, int, int] | None = None  # a victim, its priority and aged priority
-    protected: tuple[str, int, Guarantee] | None = (
-        None  # who is waited for, until when (ms), by whose setting
-    )
+    # Who is waited for, until when (ms), by whose setting.
+    protected: tuple[str, int, Guarantee] | None = None
     withheld: str = ""  # the project whose budget keeps the chunk from its places
     wake: int | None = None  # when (ms) the answer may be another
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 
 from pliant.model.ledger import Disruptions
-from pliant.model.reason import Shrunk
+from pliant.model.reason import GaveWay, Shrunk
 from pliant.sched.plan import Decision, Verb
 from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
 
 TAKING = ("consolidate", "reclaim", "preempt")
-"""Actions that disturb work for others. Bonus that is given back disturbs nobody."""
+"""Actions that disturb work for others. Bonus that is given back and background work do not count."""
 
 
 class Churn:
@@ -59,7 +59,7 @@ class Churn:
     def _disturbed(self, decision: Decision) -> str:
         """The project of the work that a decision disturbs; empty if it disturbs none."""
         takes = decision.action in TAKING and decision.verb in (Verb.EVICT, Verb.SHRINK, Verb.MOVE)
-        if not takes or isinstance(decision.reason, Shrunk):
+        if not takes or isinstance(decision.reason, Shrunk | GaveWay):
             return ""
         rows = self._world.tasks_of(decision.workload)
         if all(row.claims is None and row.carries is None for row in rows):

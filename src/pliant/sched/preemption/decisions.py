@@ -36,7 +36,7 @@ def _decision(
         rest = world.need(wid)
         if place is not None and not rest.holds and rest.chunk is not None and rest.chunk.step is Step.CORE:
             gpu, winner = place.gpu, policy.chunk.workload.id  # the most frequent: all it has is gone
-            reason = policy.reason(victim, gpu, mine[0].priority)
+            reason = policy.why(victim, gpu, mine[0].priority)
             return Decision(Verb.EVICT, policy.action, wid, (key[1],), gpu, 0, reason, winner)
     before = {key: claim for key, claim in claimed.items() if claim != world.claim_of(key)}
     if not before:
@@ -53,9 +53,9 @@ def _decision(
     )
     lost = gpu_before - gpu_after
     priority = max(unit.priority for unit in mine)
-    bonus = all(unit.step is Step.BONUS for unit in mine)
-    if lost_core and chunk is not None and chunk.step is Step.CORE:
-        verb, reason = Verb.EVICT, policy.reason(victim, lost, priority)
+    bonus = all(unit.step is Step.BONUS for unit in mine) and not victim.background
+    if lost_core and (victim.background or (chunk is not None and chunk.step is Step.CORE)):
+        verb, reason = Verb.EVICT, policy.why(victim, lost, priority)
     elif moved:
         verb = Verb.MOVE
         places = [claim.node for claim in before.values() if claim is not None]
@@ -63,7 +63,7 @@ def _decision(
         wanted = lost > 0 and any(unit.step is Step.WANTED for unit in mine)
         reason = policy.reason(victim, lost, priority) if wanted else policy.moved(places, targets, lost)
     else:
-        verb, reason = Verb.SHRINK, policy.shrunk(lost) if bonus else policy.reason(victim, lost, priority)
+        verb, reason = Verb.SHRINK, policy.shrunk(lost) if bonus else policy.why(victim, lost, priority)
     names = tuple(key[1] for key in sorted(before))
     winner = policy.chunk.workload.id
     return Decision(verb, policy.action, wid, names, gpu_before, gpu_after, reason, winner)

@@ -13,7 +13,7 @@ from pliant.model.quantity import Resources
 from pliant.model.workload import Workload
 from pliant.sched.shares.fair_share import Standing
 from pliant.sched.shares.queue_order import ROOT, dominant, measure_of, queue_order
-from pliant.sched.world.chunks import Step, core_priority, priority_of
+from pliant.sched.world.chunks import Step, core_priority, may_lose, priority_of
 from pliant.sched.world.queue_tree import NOTHING
 from pliant.sched.world.state import World
 from pliant.sched.world.subgroups import least
@@ -97,11 +97,8 @@ class EvictionOrder:
 
     def _worst(self, queue: str) -> Worst:
         """With what was taken and what goes next gone, where shares are compared."""
-        project, standing, tally = (
-            self._next(queue),
-            self._standing[queue],
-            self._world.tally(queue, self._pool),
-        )
+        project, standing = self._next(queue), self._standing[queue]
+        tally = self._world.tally(queue, self._pool)
         measure = measure_of(standing.allocatable, self._world.capacity.get(self._pool, NOTHING))
         key = queue_order(queue, standing, tally, NOTHING, measure)
         left = tally.claimed.minus(self._gone[project]).minus(self._left[project][-1].amount)
@@ -142,13 +139,8 @@ def _losses(world: World, pool: str, victim: Workload) -> Iterator[Loss]:
             if at < least(group):
                 rest = rest.plus(claim.resources)
                 continue
-            turn = (
-                priority_of(victim, group),
-                -Step.WANTED,
-                -victim.serial,
-                -world.tasks[key].index,
-                victim.id,
-            )
+            index, own = world.tasks[key].index, priority_of(victim, group)
+            turn = (own, -Step.WANTED, -victim.serial, -index, victim.id)
             yield Loss(turn, claim.resources)
-    if keys:
+    if keys and may_lose(victim, Step.CORE):
         yield Loss((core_priority(victim), -Step.CORE, -victim.serial, 0, victim.id), rest)

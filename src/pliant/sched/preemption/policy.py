@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import Resources
-from pliant.model.reason import Moved, Reason, Shrunk
+from pliant.model.reason import GaveWay, Moved, Reason, Shrunk
 from pliant.model.workload import TaskGroup, TaskKey, TaskPhase, Workload
 from pliant.sched.placement.eligibility import Destinations
 from pliant.sched.plan import Guarantee
@@ -80,7 +80,9 @@ class Policy:
 
     # ------------------------------------------------------------------ what holds for all of them
     def takes(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
-        """may(), but for the cores that the attempt leaves alone."""
+        """may(), but for the cores that the attempt leaves alone. Background work goes whoever asks."""
+        if victim.background:
+            return True
         if step is Step.CORE and victim.id in attempt.mode.keeps:
             return False
         return self.may(attempt, victim, step, priority)
@@ -116,9 +118,13 @@ class Policy:
         attempt.spared[victim.id] = until
         return not attempt.mode.patient
 
-    def shrunk(self, gpu: int) -> Reason:
+    def why(self, victim: Workload, gpu: int, priority: int) -> Reason:
+        """reason(), of background work that it is background work."""
+        return self.shrunk(gpu, True) if victim.background else self.reason(victim, gpu, priority)
+
+    def shrunk(self, gpu: int, background: bool = False) -> Reason:
         winner, project = self.chunk.workload.id, named_at(self.world, self.chunk.workload.project)
-        return Shrunk(gpu, workload_named(self.world, winner), project)
+        return (GaveWay if background else Shrunk)(gpu, workload_named(self.world, winner), project)
 
     def moved(self, sources: Iterable[str], targets: Iterable[str], lost: int) -> Reason:
         """Why it moves and gives back so many milli-GPUs of its bonus on the way."""
@@ -138,9 +144,7 @@ class Policy:
         group = victim.groups[0] if alone else victim.group(world.tasks[key].group)
         own = priority_of(victim, group)
         if alone and group.min == group.max == 1 and not (group.elastic or self.moves):
-            if self.takes(
-                attempt, victim, Step.CORE, own
-            ):  # the most frequent kind: one task, all or nothing
+            if self.takes(attempt, victim, Step.CORE, own):  # the most frequent kind: all or nothing
                 return Unit(wid, Step.CORE, ((key, None),), claim.gpu, (key, uuid), own)
             if not attempt.mode.relocates:
                 return None
@@ -156,14 +160,14 @@ class Policy:
         if group.elastic:
             held, asked = len(claim.shares), group.request.devices
             if uuid is not None and held > 1:
-                step = Step.BONUS if held > asked else Step.WANTED
+                step = Step.BONUS if held > asked or victim.background else Step.WANTED
                 if self.takes(attempt, victim, step, own) and not (self.moves and step is Step.WANTED):
                     gone = _given_back(victim, claim, uuid, held, asked if step is Step.BONUS else 1)
                     after = without(claim, gone)
                     return Unit(victim.id, step, ((key, after),), claim.gpu - after.gpu, (key, uuid), own)
         else:
             have = self._have(victim).get(group.name, 0)
-            step = Step.BONUS if have > group.wanted else Step.WANTED
+            step = Step.BONUS if have > group.wanted or victim.background else Step.WANTED
             above = have > min(group.min, group.wanted) and self.takes(attempt, victim, step, own)
             if above and not (self.moves and step is Step.WANTED):
                 return Unit(victim.id, step, ((key, None),), claim.gpu, (key, uuid), own)
@@ -191,7 +195,7 @@ class Policy:
             *(priority_of(victim, victim.group(world.tasks[k].group)) for k in held_by),
         )
         may = self.takes(attempt, victim, Step.CORE, core)
-        if may and not self.moves:
+        if may and (victim.background or not self.moves):
             changes = tuple((k, None) for k in held_by)
             return Unit(victim.id, Step.CORE, changes, world.gpu_of(victim.id), (key, uuid), core)
         if not may and not self.may_move(attempt, victim):

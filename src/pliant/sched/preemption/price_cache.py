@@ -11,7 +11,7 @@ from pliant.model.workload import Request, TaskKey
 from pliant.sched.preemption.attempt import Cost, Heaps, Rank, Unit, UnitRank
 from pliant.sched.preemption.eviction_order import EvictionOrder, Turn
 from pliant.sched.shares.entitlement import Entitlement
-from pliant.sched.world.chunks import Step, core_priority
+from pliant.sched.world.chunks import Step, core_priority, may_lose
 from pliant.sched.world.node_classes import NodeClass
 from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.state import World
@@ -88,7 +88,7 @@ class PriceCache:
         world = self._world
         if self._order is None:
             rows = (world.workloads[wid] for held in world.holders.values() for wid in sorted(held))
-            others = (row for row in rows if row.preemptible and row.project in world.projects)
+            others = (row for row in rows if may_lose(row, Step.WANTED) and row.project in world.projects)
             self._order = EvictionOrder(world, self._pool, self._shares.standing(self._pool), others)
         return (self._order.place(project, turn),)
 
@@ -113,10 +113,11 @@ class PriceCache:
         return found
 
     def is_new(self, wid: str) -> bool:
-        """True if all it has was given in this cycle: to take it back costs nothing."""
+        """True if to take all it has costs nothing: it was given in this cycle, or is the first to go."""
         found = self._new.get(wid)
         if found is None:
-            found = self._new[wid] = self._world.given_now(wid)
+            first = self.youngest and self._world.workloads[wid].background
+            found = self._new[wid] = first or self._world.given_now(wid)
         return found
 
     def of_core(self, unit: Unit) -> Cost:
@@ -125,7 +126,8 @@ class PriceCache:
             return (0, 0, ())
         queue, _, age, wid = self.rank(unit.workload)
         order = ((queue, unit.priority, -unit.step, age, 0, wid),)
-        return (0, 0, order) if self.youngest else (1, unit.gpu, order)
+        free = self.youngest or self._world.workloads[wid].background
+        return (0, 0, order) if free else (1, unit.gpu, order)
 
     def of(self, units: Iterable[Unit]) -> Cost:
         """The cost of a set of units."""
@@ -147,6 +149,8 @@ class PriceCache:
                 turn = (unit.priority, -unit.step, age, tail, wid)
                 queue = self._place(self._world.workloads[wid].project, turn)
             ranks.add((queue, unit.priority, -unit.step, age, tail, wid))
+            if self._world.workloads[wid].background:
+                continue  # it is the first to go
             gpu += unit.gpu
             if unit.step is Step.CORE and (self._moves or unit.again is None):
                 cores.add(unit.workload)

@@ -107,8 +107,9 @@ class Simulation:
         disturbed: dict[str, set[str]] = {}
         for unit in self._attempt.units:
             disturbs = unit.step is not Step.BONUS or unit.again is not None
-            if disturbs and not self._prices.is_new(unit.workload):
-                disturbed.setdefault(world.workloads[unit.workload].project, set()).add(unit.workload)
+            row = world.workloads[unit.workload]
+            if disturbs and not (row.background or self._prices.is_new(unit.workload)):
+                disturbed.setdefault(row.project, set()).add(unit.workload)
         over = {it for it, workloads in disturbed.items() if len(workloads) > churn.left(it)}
         self._attempt.overdrawn |= over
         return not over or self._attempt.mode.aim is Aim.UNBOUNDED

@@ -10,7 +10,7 @@ from pliant.model.workload import Workload
 from pliant.sched.plan import QueueStanding
 from pliant.sched.shares.admission import Refusal, exceeded, refuse
 from pliant.sched.shares.fair_share import ALL, INFINITE, Member, Standing, bound, share_out
-from pliant.sched.world.chunks import Chunk, priority_of
+from pliant.sched.world.chunks import Chunk, Step, may_lose, priority_of
 from pliant.sched.world.queue_tree import NOTHING, department_key
 from pliant.sched.world.state import World
 
@@ -180,34 +180,35 @@ class Entitlement:
         return any(map(gt, claimed, it.deserved))
 
     def largest(self, project: str) -> int:
-        """Milli-GPUs of the largest preemptible workload of a project when it was first asked for."""
+        """Milli-GPUs of the largest workload of a project that may lose some, when it was first asked for."""
         found = self._largest.get(project)
         if found is None:
             world = self._world
-            held = (wid for wid in world.holders.get(project, ()) if world.workloads[wid].preemptible)
+            held = (
+                wid for wid in world.holders.get(project, ()) if may_lose(world.workloads[wid], Step.WANTED)
+            )
             found = self._largest[project] = max(map(world.gpu_of, held), default=0)
         return found
 
     def lowest_priority(self, project: str) -> int | None:
-        """Of the groups of preemptible workloads of a project that hold anything."""
+        """Of the groups of workloads of a project that hold anything and may lose some of it."""
         world = self._world
         world.update_sets()
         return min(
             (
                 min(priority_of(row, group) for group in row.groups)
                 for wid in world.holders.get(project, ())
-                if (row := world.workloads[wid]).preemptible
+                if may_lose(row := world.workloads[wid], Step.WANTED)
             ),
             default=None,
         )
 
     def refuse(self, chunk: Chunk, pool: str, adding: Resources) -> Refusal | None:
         """The bound that the chunk would break; None if its queues may have it."""
-        workload = chunk.workload
-        return refuse(self._world, self.standing(pool), workload.project, pool, adding, workload.preemptible)
+        lends, project = may_lose(chunk.workload, chunk.step), chunk.workload.project
+        return refuse(self._world, self.standing(pool), project, pool, adding, lends)
 
     def exceeded(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
         """True if the chunk, placed, takes more than its queues may have."""
-        workload = chunk.workload
-        standing = self.standing(pool)
-        return exceeded(self._world, standing, workload.project, pool, adding, workload.preemptible)
+        lends, project = may_lose(chunk.workload, chunk.step), chunk.workload.project
+        return exceeded(self._world, self.standing(pool), project, pool, adding, lends)

@@ -45,7 +45,7 @@ class Asked:
         self._add(row, 1)
 
     def _add(self, row: Workload | None, sign: int) -> None:
-        if row is None or row.phase.final or row.desired is not Desired.RUNNING:
+        if row is None or row.phase.final or row.held or row.desired is not Desired.RUNNING:
             return
         total = 0
         for group in row.groups:
@@ -92,8 +92,8 @@ class Asked:
 
 
 def _same(one: Workload, other: Workload) -> bool:
-    return (one.groups, one.node_type, one.affinity, one.phase.final, one.desired) == (
-        other.groups, other.node_type, other.affinity, other.phase.final, other.desired,
+    return (one.groups, one.node_type, one.affinity, one.phase.final, one.held, one.desired) == (
+        other.groups, other.node_type, other.affinity, other.phase.final, other.held, other.desired,
     )  # fmt: skip
 
 

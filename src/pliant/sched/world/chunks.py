@@ -82,6 +82,11 @@ def waiting_since(workload: Workload) -> int:
     return max(workload.created, workload.phase_since) if waits else workload.created
 
 
+def may_lose(workload: Workload, step: Step) -> bool:
+    """False for what is taken for nobody: the core of non-preemptible work, and all of it but bonus."""
+    return workload.preemptible or (workload.semi_preemptible and step is not Step.CORE)
+
+
 def workload_open(workload: Workload) -> bool:
     """True if its owner wants it to run and it has not ended."""
     return workload.desired is Desired.RUNNING and not workload.phase.final

@@ -10,6 +10,7 @@ from pliant.model.tenancy import Department, Project, Queue
 from pliant.model.topology import Topology
 from pliant.model.workload import Task, TaskKey, Workload
 from pliant.sched.world.asked import Asked, Rates, node_types
+from pliant.sched.world.guaranteed import guaranteed
 from pliant.sched.world.holdings import Holdings
 from pliant.sched.world.node_affinity import NO_DEMANDS, Demand
 from pliant.sched.world.nodes import NodeState
@@ -49,6 +50,9 @@ class Claims(Holdings):
         self._type_sizes: dict[str, int] = {}  # node type -> milli-GPUs of ready nodes
         # (pool, node type) -> milli-GPUs that such work claims.
         self.bound_use: dict[tuple[str, str], int] = {}
+        # Semi-preemptible workload -> pool -> its claims there, and what of them counts as non-preemptible.
+        self._semi: dict[str, dict[str, dict[TaskKey, Placement]]] = {}
+        self._guaranteed: dict[tuple[str, str], Resources] = {}
         self._touched: dict[str, None] = {}  # workloads whose needs may have changed
 
     # ------------------------------------------------------------------ reading
@@ -250,12 +254,29 @@ class Claims(Holdings):
         if chain is None:
             chain = self._chains[project, pool] = [self.tally(it, pool) for it in self.path(project)]
         gpu, cpu, memory = sign * claims.gpu, sign * claims.cpu, sign * claims.memory
-        fixed = not workload.preemptible
+        fixed = not (workload.preemptible or workload.semi_preemptible)
         for tally in chain:
             tally.add(gpu, cpu, memory, fixed)
+        if workload.semi_preemptible:
+            held = self._semi.setdefault(workload.id, {}).setdefault(pool, {})
+            if sign > 0:
+                held[key] = claims
+            else:
+                del held[key]
+            self._guarantee(workload)
         if gpu and (workload.node_type or workload.affinity is not None) and node_types(workload):
             seat = (pool, node.kind)
             self.bound_use[seat] = self.bound_use.get(seat, 0) + gpu
+
+    def _guarantee(self, workload: Workload) -> None:
+        """Count the core that a semi-preemptible workload holds as non-preemptible."""
+        for pool, held in self._semi.get(workload.id, {}).items():
+            now = guaranteed(workload, held, [self.tasks[key] for key in self._members.get(workload.id, ())])
+            was = self._guaranteed.get((workload.id, pool), NOTHING)
+            if now != was:
+                self._guaranteed[workload.id, pool] = now
+                for queue in self.path(workload.project):
+                    self.tally(queue, pool).fix(*now.minus(was))
 
     def _charge_workload(self, wid: str, sign: int) -> None:
         for key in self._members.get(wid, ()):

@@ -23,6 +23,7 @@ def request_key(workload: Workload, need: Need, chunk: Chunk) -> RequestKey:
         workload.node_type,
         workload.pools,
         workload.preemptible,
+        workload.semi_preemptible,
         workload.max_runtime,
         chunk.shape,
         chunk.step,

@@ -83,6 +83,22 @@ def extension(request: Request, devices: int) -> Request:
 
 
 def need_of(world: Holdings, workload: Workload) -> Need:
+    """Of background work all that it holds is bonus, and what it lacks is nobody's concern but its own."""
+    need = _asked_for(world, workload)
+    if not workload.background:
+        return need
+    claims = [claim for key in world.keys_of(workload.id) if (claim := world.claim_of(key)) is not None]
+    gpu = sum(claim.gpu for claim in claims)
+    more = need.stretchable or need.chunk is not None
+    return Need(None, Resources(), (), need.holds, len(claims), gpu, more, need.broken, need.failed)
+
+
+def next_chunk(world: Holdings, workload: Workload) -> Chunk | None:
+    """The next core or wanted portion, of background work too."""
+    return _asked_for(world, workload).chunk
+
+
+def _asked_for(world: Holdings, workload: Workload) -> Need:
     keys = world.keys_of(workload.id)
     only = workload.groups[0]
     if len(workload.groups) == len(keys) == only.min == only.max == 1 and not only.elastic:
@@ -200,7 +216,12 @@ def _portion(
 
 
 def bonus_chunks(world: Holdings, workload: Workload) -> list[Chunk]:
-    """The bonus portions it could take next, best first. It must miss nothing that it asked for."""
+    """The bonus portions it could take next, best first. It must miss nothing that it asked for.
+
+    Background work gets its core and its wanted portions in the same way.
+    """
+    if workload.background and (chunk := next_chunk(world, workload)) is not None:
+        return [chunk]
     found: list[Chunk] = []
     for group in by_priority(workload):
         have, idle = candidates(world, workload, group)

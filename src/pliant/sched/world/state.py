@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool
-from pliant.model.reason import HOLDS, Reason
+from pliant.model.reason import Reason, hold_of
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Desired, Task, TaskKey, TaskPhase, Workload
 from pliant.sched.world.chunks import NOTHING_MORE, Chunk, Need
@@ -160,6 +160,8 @@ class World(Claims):
         if known is None or known.index != row.index:
             self._sort_members(row.workload, key if known is None else None)
         self._hold(key, row.carries, 1)
+        if row.workload in self._semi and (workload := self.workloads.get(row.workload)) is not None:
+            self._guarantee(workload)  # a task that has succeeded leaves less of the core to be held
         self._note_adrift(key)
 
     def _drop_task(self, key: TaskKey) -> None:
@@ -187,10 +189,10 @@ class World(Claims):
         self.asked.note(known, row)
         self._of_project.setdefault(row.project, {})[row.id] = None
         self._charge_workload(row.id, 1)
-        if known is None or known.groups != row.groups or known.held != row.held:
+        if known is None or _rules(known) != _rules(row):
             self._sort_members(row.id)
             self.flaws.pop(row.id, None)
-            if found := HOLDS[row.held]() if row.held else flaw(row):
+            if found := hold_of(row) if row.held else flaw(row):
                 self.flaws[row.id] = found
         self._demands[row.id] = demands_of(row)
         if row.desired is Desired.RUNNING and not row.phase.final:
@@ -211,6 +213,8 @@ class World(Claims):
         self._of_project[known.project].pop(wid)
         self._sets.let_go(known)
         self.ending.pop(wid, None)
+        for pool in self._semi.pop(wid, {}):
+            self._guaranteed.pop((wid, pool), None)
         self._touch(wid)
 
     def _put_node(self, name: str, row: Node | None) -> None:
@@ -385,6 +389,10 @@ class World(Claims):
                 assert value == fresh[part], (
                     f"{part} differ from a world built fresh: {value} is not {fresh[part]}"
                 )
+
+
+def _rules(row: Workload) -> tuple[object, ...]:
+    return row.groups, row.held, row.after
 
 
 def _row_of(held: Row | NodeState) -> Row:

@@ -32,6 +32,12 @@ class Tally:
             self.fixed_cpu += cpu
             self.fixed_memory += memory
 
+    def fix(self, gpu: int, cpu: int, memory: int) -> None:
+        """So much more (or less) of what is claimed already counts as non-preemptible."""
+        self.fixed_gpu += gpu
+        self.fixed_cpu += cpu
+        self.fixed_memory += memory
+
     @property
     def claimed(self) -> Resources:
         if self._claimed is None:

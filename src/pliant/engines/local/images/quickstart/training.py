@@ -127,9 +127,10 @@ class _Run:
     def _pause(self, due: float) -> str | None:
         """Sleep until `due`; returns the name of a stop signal as soon as one comes. Raises WorkerDied."""
         while got := signal.sigtimedwait(_WAKING, max(0.0, due - time.monotonic())):
-            if got.si_signo != signal.SIGCHLD:
+            if got.si_signo == signal.SIGCHLD:
+                self._crew.check()
+            elif got.si_signo in _WAKING:  # else the time ran out while we were stopped: it tells nothing
                 return signal.Signals(got.si_signo).name
-            self._crew.check()
         return None
 
     def _save(self, folder: Path) -> None:

@@ -1,0 +1,162 @@
+/* A workload's own folders, below <work>/<uid>, and the view of the file system that its tasks have. What lies below
+ * <uid> belongs to the user, so it is touched as the user only; root mounts through descriptors that the user opened. */
+#include "warden.h"
+
+enum { DEEP = 1000, PLACE = 1200 };
+static const char *const own[] = {"files", "tmp", "var-tmp"};
+
+static void place(char *path, const char *root, const char *format, const char *name) {
+    size_t n = (size_t)snprintf(path, PLACE, "%s/%u", root, order.uid);
+    snprintf(path + n, PLACE - n, format, name);
+}
+
+/* <root>/<uid>, made by root and given away through its descriptor. */
+static void user_folder(const struct account *who, const char *root) {
+    char path[PLACE];
+    struct stat seen;
+    place(path, root, "", "");
+    bool made = mkdir(path, 0700) == 0;
+    int fd = made || errno == EEXIST ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    if (fd < 0 && errno == EACCES) return; /* the user's already: 0700, and root has no right to pass over modes */
+    if (fd < 0 || fstat(fd, &seen) < 0) refuse(errno, "%s", path);
+    if (seen.st_uid == 0 && fchown(fd, who->uid, who->gid) < 0) refuse(errno, "%s", path);
+    if (seen.st_uid != 0 && seen.st_uid != who->uid) refuse(EPERM, "%s belongs to uid %u", path, (unsigned)seen.st_uid);
+    close(fd);
+}
+
+static void mine(const struct account *who, const char *path) {
+    struct stat seen;
+    if (mkdir(path, 0700) < 0 && errno != EEXIST) refuse(errno, "%s", path);
+    if (lstat(path, &seen) < 0 || !S_ISDIR(seen.st_mode) || seen.st_uid != who->uid) refuse(EPERM, "%s is no folder of the user", path);
+}
+
+void folders_make(const struct account *who) {
+    char path[PLACE], shared[NAME + 8], from[PLACE + 64];
+    snprintf(shared, sizeof shared, "%s/shm", conf.runtime);
+    user_folder(who, conf.work);
+    user_folder(who, shared);
+    account_visit(who);
+    place(path, shared, "/%s", order.workload);
+    mine(who, path);
+    place(path, conf.work, "/%s", order.workload);
+    mine(who, path);
+    size_t n = strlen(path);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        snprintf(path + n, sizeof path - n, "/%s", own[i]);
+        mine(who, path);
+    }
+    snprintf(path + n, sizeof path - n, "/%s.%u", order.task, order.number);
+    mine(who, path);
+    n = strlen(path); /* what the server says to the attempt, seen where the attempt looks for it */
+    static const char *const said[] = {"allocation.json", "token", "hostfile", "hostfile.hydra"};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        snprintf(path + n, sizeof path - n, "/%s", said[i]);
+        snprintf(from, sizeof from, "%s/job/%s", conf.runtime, said[i]);
+        if (symlink(from, path) < 0 && errno != EEXIST) refuse(errno, "%s", path);
+    }
+    account_return();
+}
+
+static int see(int from, const char *onto, unsigned long flags) {
+    char source[32], target[32];
+    int to = open(onto, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (from < 0 || to < 0) return -1;
+    snprintf(source, sizeof source, "/proc/self/fd/%d", from);
+    snprintf(target, sizeof target, "/proc/self/fd/%d", to);
+    int done = mount(source, target, NULL, MS_BIND, NULL);
+    close(to);
+    if (done == 0) done = mount(NULL, onto, NULL, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | flags, NULL);
+    return done;
+}
+
+/* In the task, still root, before it is anybody: what it will see. `cwd` below a folder that becomes private stays. */
+void folders_see(const struct account *who, const char *cwd) {
+    static const char *const onto[] = {"/tmp", "/var/tmp", "/dev/shm"};
+    char path[PLACE], shared[NAME + 8];
+    const struct account server = {.uid = conf.server, .gid = conf.server_gid};
+    int fd[3], kept = -1;
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0) broken("a mount namespace");
+    account_visit(&server);
+    snprintf(path, sizeof path, "%s/pub", order.dir);
+    int public_fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    account_return();
+    account_visit(who);
+    for (int i = 0; i < 2; i++) {
+        place(path, conf.work, "/%s", order.workload);
+        snprintf(path + strlen(path), sizeof path - strlen(path), "/%s", own[i + 1]);
+        fd[i] = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    }
+    snprintf(shared, sizeof shared, "%s/shm", conf.runtime);
+    place(path, shared, "/%s", order.workload);
+    fd[2] = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    for (int i = 0; i < 3; i++)
+        if (!strncmp(cwd, onto[i], strlen(onto[i])) && cwd[strlen(onto[i])] == '/')
+            kept = open(cwd, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    account_return();
+    snprintf(path, sizeof path, "%s/job", conf.runtime);
+    if (see(public_fd, path, MS_RDONLY | MS_NOEXEC) < 0) broken("the job's files");
+    for (int i = 0; i < 3; i++)
+        if (see(fd[i], onto[i], 0) < 0) broken("private folders");
+    if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, "hidepid=2") < 0) broken("/proc");
+    if (kept < 0) return;
+    account_visit(who);
+    char part[4096];
+    for (const char *end = strchr(cwd + 1, '/'); end; end = strchr(end + 1, '/')) {
+        snprintf(part, sizeof part, "%.*s", (int)(end - cwd), cwd);
+        mkdir(part, 0700);
+    }
+    mkdir(cwd, 0700);
+    int target = open(cwd, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    account_return();
+    char source[32];
+    snprintf(source, sizeof source, "/proc/self/fd/%d", kept);
+    snprintf(part, sizeof part, "/proc/self/fd/%d", target);
+    if (target >= 0 && mount(source, part, NULL, MS_BIND, NULL) < 0) broken("the working directory");
+}
+
+/* As the user, who may have made any tree: no link is followed, no depth ends it. */
+static void clear(int parent, const char *name, int depth) {
+    char path[32];
+    int there = openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (there < 0 || depth > DEEP) return;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", there);
+    if (chmod(path, 0700) < 0) errno = 0; /* somebody else's: what is in it stays */
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    close(there);
+    if (fd < 0) return;
+    DIR *all = fdopendir(fd);
+    for (struct dirent *one; all && (one = readdir(all));) {
+        if (!strcmp(one->d_name, ".") || !strcmp(one->d_name, "..")) continue;
+        if (unlinkat(fd, one->d_name, 0) == 0) continue;
+        clear(fd, one->d_name, depth + 1);
+        unlinkat(fd, one->d_name, AT_REMOVEDIR);
+    }
+    if (all) closedir(all);
+}
+
+void folders_discard(const struct account *who) {
+    char path[PLACE], shared[NAME + 8];
+    account_become(who);
+    snprintf(shared, sizeof shared, "%s/shm", conf.runtime);
+    for (int i = 0; i < 2; i++) {
+        place(path, i ? shared : conf.work, "/%s", order.workload);
+        clear(AT_FDCWD, path, 0);
+        if (rmdir(path) < 0 && errno != ENOENT) refuse(errno, "%s", path);
+    }
+}
+
+/* A regular file of the user's below the workload's folders, opened as the user; whatever else lies there is refused. */
+int folders_open(const struct account *who) {
+    struct open_how how = {.flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    char path[PLACE];
+    struct stat seen;
+    account_become(who);
+    place(path, conf.work, "/%s", order.workload);
+    int base = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = base < 0 ? -1 : (int)syscall(SYS_openat2, base, order.path, &how, sizeof how);
+    if (fd < 0 || fstat(fd, &seen) < 0) refuse(errno, "%s", order.path);
+    bool right = order.flags & FLAG_FOLDER ? S_ISDIR(seen.st_mode) : S_ISREG(seen.st_mode) && seen.st_nlink == 1;
+    if (!right || seen.st_uid != who->uid) refuse(EPERM, "%s is no plain file of the user's", order.path);
+    return fd;
+}

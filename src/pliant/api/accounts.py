@@ -1,0 +1,91 @@
+"""Accounts and groups of this machine, as its name service knows them."""
+
+import asyncio
+import grp
+import os
+import pwd
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fastapi.concurrency import run_in_threadpool
+
+from pliant.api.errors import Unauthorized
+from pliant.control.errors import Unavailable
+from pliant.model.identity import Account
+
+FRESH = 60.0
+"""Seconds for which what the name service said is used again."""
+
+LONGEST = 5.0
+"""Seconds for which it is waited for."""
+
+NOBODY = 65534
+"""Who comes out of a user namespace without a number of this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    account: Account
+    groups: tuple[str, ...]
+
+
+class Accounts:
+    """Who somebody is whose number the kernel told."""
+
+    def __init__(self, least: int = 0) -> None:
+        self._least = least  # uids below are refused, but for root
+        self._known: dict[int, tuple[float, Known]] = {}
+
+    async def of(self, uid: int) -> Known:
+        """Raises Unauthorized for a number that stands for nobody."""
+        at, known = self._known.get(uid, (0.0, None))
+        if known is not None and time.monotonic() - at < FRESH:
+            return known
+        try:
+            known = await asyncio.wait_for(run_in_threadpool(look_up, uid), LONGEST)
+        except TimeoutError as error:
+            raise Unavailable(
+                f"The name service did not say in {LONGEST:g} s who user {uid} is.",
+                f"Try: getent passwd {uid}",
+            ) from error
+        if known is None or uid == NOBODY or 0 < uid < self._least:
+            raise Unauthorized(
+                f"User {uid} may not use this server.",
+                f"It needs an account on this machine with a number of {self._least} or more.",
+            )
+        self._known[uid] = (time.monotonic(), known)
+        return known
+
+
+def look_up(uid: int) -> Known | None:
+    """None: there is no such account."""
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        return None
+    names = []
+    for gid in os.getgrouplist(entry.pw_name, entry.pw_gid):
+        try:
+            names.append(grp.getgrgid(gid).gr_name)
+        except KeyError:
+            continue  # a number without a name is in no rule
+    return Known(Account(uid, entry.pw_name), tuple(names))
+
+
+def by_name(name: str) -> Account | None:
+    try:
+        return Account(pwd.getpwnam(name).pw_uid, name)
+    except (KeyError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=256)
+def _local(name: str, minute: int) -> Known | None:
+    account = by_name(name)
+    return look_up(account.uid) if account is not None else None
+
+
+def local(name: str) -> Known | None:
+    """An account by name, as it was within the last minute."""
+    return _local(name, int(time.monotonic() // FRESH))

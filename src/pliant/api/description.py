@@ -1,0 +1,99 @@
+"""What the API says of itself: OpenAPI with each refusal by its status, as data and as a page."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.responses import HTMLResponse
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter
+
+from pliant.api import errors
+from pliant.api.context import DRY_RUN, rehearsed
+from pliant.api.guard import flat
+from pliant.api.models import answer_type
+from pliant.api.responses.reference import reference_page
+from pliant.wire.questions import DryRunDone
+from pliant.wire.server import Problem
+
+Described = dict[str, Any]
+
+_SCHEMA = "#/components/schemas/{model}"
+_DRY_RUN = {
+    "name": DRY_RUN,
+    "in": "query",
+    "required": False,
+    "schema": {"type": "boolean", "default": False},
+    "description": "Change nothing, and say what the scheduler would do then.",
+}
+
+
+class Api(FastAPI):
+    """An application with a description of its own."""
+
+    _page = ""
+
+    def openapi(self) -> Described:
+        if self.openapi_schema:
+            return self.openapi_schema
+        schema = super().openapi()
+        schemas = schema["components"]["schemas"]
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        for kind in (Problem, DryRunDone):
+            made = TypeAdapter(answer_type(kind)).json_schema(ref_template=_SCHEMA)
+            schemas |= made.pop("$defs", {}) | {kind.__name__: made}
+        tried = {
+            (route.path, method.lower())
+            for route in flat(self.routes)
+            if isinstance(route, APIRoute) and rehearsed(route)
+            for method in route.methods or ()
+        }
+        content = {errors.MEDIA_TYPE: {"schema": _named(Problem)}}
+        for path, item in schema["paths"].items():
+            for method, operation in item.items():
+                answers = operation["responses"]
+                answers.pop("422", None)
+                if (path, method) in tried:
+                    _tell_of_dry_runs(operation)
+                for status, meaning in refusals(path, method, operation):
+                    answers.setdefault(status, {"description": meaning, "content": content})
+        return schema
+
+    def reference(self) -> HTMLResponse:
+        """The description as a page, for anybody: it tells nothing that is not in the documentation."""
+        self._page = self._page or reference_page(self.openapi())
+        return HTMLResponse(self._page)
+
+
+def _named(kind: type) -> Described:
+    return {"$ref": _SCHEMA.format(model=kind.__name__)}
+
+
+def _tell_of_dry_runs(operation: Described) -> None:
+    operation.setdefault("parameters", []).append(_DRY_RUN)
+    answers = operation["responses"]
+    shown = _named(DryRunDone)
+    if "200" in answers:
+        shown = {"anyOf": [answers["200"]["content"]["application/json"]["schema"], shown]}
+    answers["200"] = {
+        "description": "With dryRun=true what would become of it",
+        "content": {"application/json": {"schema": shown}},
+    }
+
+
+def refusals(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(status, meaning) of what an operation may answer instead."""
+    writes = method != "get"
+    yield "400", "It cannot be read, or asks for what cannot be; `fields` says where"
+    if "security" in operation or path.endswith("/token"):
+        yield "401", "No token, or one that is not valid"
+        yield "403", "The caller may not, or a quota does not allow it"
+        yield "404", "Something that it names does not exist"
+        yield "409", "The name is taken, or the thing is not in a state that allows it"
+    if writes:
+        yield "412", "If-Match: it was changed meanwhile"
+        yield "413", "The body is too large"
+    yield "429", "Too many requests; Retry-After says when to come again"
+    yield "500", "A mistake of the server, which its log names"
+    yield "503", "The server cannot do it now"

@@ -1,0 +1,201 @@
+"""Every route names the right that it needs, and where the thing lies that it is about.
+
+    @router.post("/nodes/{name}/cordon", dependencies=[needs("nodes:update")], ...)
+    @router.get("/{identity}/logs", dependencies=[needs("workloads:logs", workload)], ...)
+
+A right without a place must hold at some scope; the route then asks for the place itself, by `demand`, or
+leaves out what the caller may not see. The application cannot be made while a route names none.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from fastapi import Depends, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
+
+from pliant.api.context import Context
+from pliant.api.errors import Forbidden
+from pliant.api.journal import begin
+from pliant.api.principal import PASSWORD, Principal, place_of, unit_place
+from pliant.control.audit import TRAIL
+from pliant.control.board.view import Board, QueueView
+from pliant.control.errors import NotFound
+from pliant.model.rights import Place, permission
+from pliant.model.workload import Workload
+
+OPEN = "open"
+"""Instead of a right: a route for everybody."""
+
+ATTEMPT = "attempt"
+"""Instead of a right: a route for the token of the attempt that its path names, as Gate sees to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a request is about, as far as rights are concerned."""
+
+    seen: str  # the right without which it is not known to exist
+    place: Place
+    missing: NotFound  # what is said then
+    own: bool = False
+    shared: bool = False
+
+
+Find = Callable[[Request, Context, Principal], Awaitable[Target]]
+
+
+class Needs:
+    """The dependency of a route: refuses whoever lacks a right."""
+
+    def __init__(self, right: str, find: Find | None, writes: bool | None) -> None:
+        if right not in (OPEN, ATTEMPT):
+            permission(right)
+        self.right = right
+        self.find = find
+        self.writes = not right.endswith(":read") if writes is None else writes
+
+    async def __call__(self, request: Request) -> None:
+        if self.right in (OPEN, ATTEMPT):
+            return
+        here: Context = request.app.state.context
+        caller: Principal = request.state.principal
+        if self.writes:
+            TRAIL.set(begin(request, caller, self.right))
+        target = await self.find(request, here, caller) if self.find is not None else None
+        if target is None:
+            if not caller.may(self.right):
+                refuse(caller, self.right)
+        else:
+            check(caller, self.right, target)
+
+
+def needs(right: str, find: Find | None = None, *, writes: bool | None = None) -> Any:
+    """`find` says where the thing is; `writes`: False for what changes nothing that would be kept."""
+    return Depends(Needs(right, find, writes))
+
+
+def check(caller: Principal, right: str, target: Target) -> None:
+    """Raise NotFound for what the caller may not know of, Forbidden for what it may only see."""
+    if not caller.may(target.seen, target.place, own=target.own, shared=target.shared):
+        raise target.missing
+    if not caller.may(right, target.place, own=target.own, shared=target.shared):
+        refuse(caller, right, target.place)
+
+
+def refuse(caller: Principal, right: str, place: Place | None = None) -> NoReturn:
+    if caller.only == PASSWORD:
+        raise Forbidden("Your password was given by somebody else.", "Set your own: pliant user password")
+    it = permission(right)
+    where = "" if place is None else f" in this {place.kind}"
+    bound = f" The access key is bound to {caller.only}." if caller.only else ""
+    raise Forbidden(
+        f"You may not {it.action} {it.resource}{where}: permission {right} is missing.{bound}",
+        "An administrator gives it with: pliant access-rule create",
+    )
+
+
+def demand(caller: Principal, right: str, place: Place) -> None:
+    """Raise Forbidden unless the right holds there."""
+    if not caller.may(right, place):
+        refuse(caller, right, place)
+
+
+def demand_in_project(caller: Principal, right: str, key: str, board: Board) -> None:
+    """The same for a project by id or name; one that may not be seen is as one that is not there."""
+    view = next((it for it in board.projects.values() if key in (it.queue.id, it.queue.name)), None)
+    if view is None:
+        return  # the use case says that there is none
+    missing = NotFound(f"There is no project {key!r}.", "See the projects with: pliant project list")
+    check(caller, right, Target("projects:read", place_of(board, view.queue.id), missing))
+
+
+def may_see_unit(caller: Principal, view: QueueView, what: str) -> bool:
+    return caller.may(f"{what}s:read", unit_place(view.queue))
+
+
+# -- where things are -------------------------------------------------------------------------------
+
+
+def about(found: Workload | None, identity: str, board: Board, caller: Principal) -> Target:
+    """A workload, or the lack of it. Raises NotFound."""
+    missing = NotFound(
+        f"There is no workload {identity[:60]!r}.", "Its id is a UUID; find it with filterBy=name==<name>."
+    )
+    if found is None:
+        raise missing
+    place = place_of(board, found.project)
+    return Target("workloads:read", place, missing, caller.owns(found), caller.shares(found))
+
+
+def known_workload(here: Context, identity: str) -> Workload | None:
+    """One that there is or that is remembered."""
+    view = here.service.board.workloads.get(identity)
+    if view is not None:
+        return view.workload
+    return next((row for row in here.service.ended() if row.id == identity), None)
+
+
+async def workload(request: Request, here: Context, caller: Principal) -> Target:
+    """The one that `{identity}` in the path names."""
+    identity, board = request.path_params["identity"], here.service.board
+    view = board.workloads.get(identity)
+    found = view.workload if view is not None else await run_in_threadpool(known_workload, here, identity)
+    return about(found, identity, board, caller)
+
+
+async def session(request: Request, here: Context, caller: Principal) -> Target:
+    """The workload in which the command of `{session}` runs."""
+    identity = here.sessions.attempt(request.path_params["session"]).workload
+    found = await run_in_threadpool(known_workload, here, identity)
+    return about(found, identity, here.service.board, caller)
+
+
+def unit(what: str) -> Find:
+    """The project or department that `{key}` names, by id or name."""
+
+    async def find(request: Request, here: Context, caller: Principal) -> Target:
+        board, key = here.service.board, request.path_params["key"]
+        views = board.projects if what == "project" else board.departments
+        missing = NotFound(
+            f"There is no {what} {key[:60]!r}.",
+            f"See them with: pliant {what} list (GET /api/v1/org-unit/{what}s)",
+        )
+        for view in views.values():
+            if key in (view.queue.id, view.queue.name):
+                return Target(f"{what}s:read", unit_place(view.queue), missing)
+        raise missing
+
+    return find
+
+
+# -- all routes -------------------------------------------------------------------------------------
+
+
+def _needs(dependant: Dependant) -> Iterator[Needs]:
+    for below in dependant.dependencies:
+        if isinstance(below.call, Needs):
+            yield below.call
+        yield from _needs(below)
+
+
+def needs_of(route: BaseRoute) -> Needs | None:
+    """What a route names; None: nothing."""
+    return next(_needs(route.dependant), None) if isinstance(route, APIRoute) else None
+
+
+def flat(routes: Iterable[BaseRoute]) -> Iterator[BaseRoute]:
+    """Routes with those of included routers in their place."""
+    for route in routes:
+        inner = getattr(route, "original_router", None)
+        yield from flat(inner.routes) if inner is not None else (route,)
+
+
+def check_routes(routes: Iterable[BaseRoute]) -> None:
+    """Raise RuntimeError if a route names no right."""
+    bare = [getattr(route, "path", str(route)) for route in flat(routes) if needs_of(route) is None]
+    if bare:
+        raise RuntimeError(f"These routes name no permission: {', '.join(bare)}")

@@ -1,0 +1,40 @@
+"""Under which names this server is asked: a page of another site may point its own name here."""
+
+import ipaddress
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pliant.api.errors import problem
+from pliant.api.peer import PEER
+
+
+class Hosts:
+    """Refuses requests whose Host is neither an address, nor `localhost`, nor one of the names given."""
+
+    def __init__(self, app: ASGIApp, names: frozenset[str]) -> None:
+        self._app = app
+        self._names = names | {"localhost"}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and PEER not in scope.get("state", {}):
+            for name, value in scope["headers"]:
+                if name == b"host" and not self._known(value.decode("latin-1")):
+                    answer = problem(
+                        403,
+                        "This server is not asked under that name.",
+                        "Use its address, such as http://127.0.0.1:PORT, or the name of its machine.",
+                        "foreign-host",
+                    )
+                    await answer(scope, receive, send)
+                    return
+        await self._app(scope, receive, send)
+
+    def _known(self, host: str) -> bool:
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if not name or name.lower().rstrip(".") in self._names:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True

@@ -1,0 +1,96 @@
+"""Passwords and secrets: hashed, compared in equal time, and guessed at slowly."""
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Callable
+
+from argon2 import PasswordHasher
+from argon2.exceptions import VerificationError
+
+from pliant.api.errors import STATUS, Unauthorized
+from pliant.control.errors import BadRequest, Refused
+
+LEAST, MOST = 8, 255
+"""Characters of a password."""
+
+FREE = 5
+"""Wrong tries after which the next one is made to wait, twice as long with each."""
+
+LONGEST = 300.0
+"""Seconds that it is made to wait at most."""
+
+REMEMBERED = 10_000
+"""Names and addresses whose wrong tries are remembered."""
+
+_hasher = PasswordHasher()
+_NOBODYS = _hasher.hash(secrets.token_urlsafe(16))
+"""Compared with where there is no such user, so that this takes as long."""
+
+
+class Slow(Refused):
+    """Too many wrong tries."""
+
+    code = "too-many-tries"
+
+
+STATUS[Slow] = 429
+
+
+def hashed(password: str) -> str:
+    if not LEAST <= len(password) <= MOST:
+        raise BadRequest(f"A password has {LEAST} to {MOST} characters, not {len(password)}.")
+    return _hasher.hash(password)
+
+
+def fits(password: str, kept: str | None) -> bool:
+    """True for the password of that hash; as slow where there is none."""
+    try:
+        _hasher.verify(kept or _NOBODYS, password)
+        return bool(kept)
+    except VerificationError:
+        return False
+
+
+def temporary() -> str:
+    return secrets.token_urlsafe(12)
+
+
+def client_and_secret() -> tuple[str, str]:
+    """A client id and 256 bits that nobody can guess."""
+    return secrets.token_hex(8), secrets.token_urlsafe(32)
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class Tries:
+    """Wrong tries by name and address; for any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._wrong: dict[tuple[str, str], tuple[int, float]] = {}  # (how many, when the next is taken)
+
+    def check(self, name: str, address: str) -> None:
+        """Raise Slow while the next try is not due."""
+        with self._guard:
+            left = self._wrong.get((name, address), (0, 0.0))[1] - self._clock()
+        if left > 0:
+            raise Slow(f"Too many wrong tries for {name[:40]!r}.", f"Try again in {int(left) + 1} s.")
+
+    def wrong(self, name: str, address: str) -> Unauthorized:
+        """Count it; what to answer."""
+        with self._guard:
+            if len(self._wrong) >= REMEMBERED:
+                self._wrong.pop(next(iter(self._wrong)))
+            count = self._wrong.get((name, address), (0, 0.0))[0] + 1
+            wait = min(LONGEST, 2.0 ** (count - FREE)) if count >= FREE else 0.0
+            self._wrong[name, address] = (count, self._clock() + wait)
+        return Unauthorized("The name or the password is not valid.", "Ask an administrator to reset it.")
+
+    def right(self, name: str, address: str) -> None:
+        with self._guard:
+            self._wrong.pop((name, address), None)

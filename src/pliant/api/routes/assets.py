@@ -1,0 +1,230 @@
+"""Environments, compute resources and templates: parts of submissions that have a name and a scope."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, get_type_hints
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from pliant.api.auth import Caller
+from pliant.api.context import Context, Here
+from pliant.api.guard import demand, needs
+from pliant.api.listing import Listing, Window, window
+from pliant.api.models import Received
+from pliant.api.principal import Principal, place_of, unit_place
+from pliant.api.requests.completion import concerns, policy_for, project_of, violations
+from pliant.api.responses.encoding import answer, answers, empty
+from pliant.api.responses.times import stamp
+from pliant.control.board.view import Board
+from pliant.control.errors import BadRequest, NotFound
+from pliant.control.submit.policy import filled
+from pliant.model.asset import Asset, AssetKind, Scope
+from pliant.model.rights import Place
+from pliant.model.tenancy import Project
+from pliant.wire.assets import (
+    AssetChange,
+    AssetItem,
+    AssetList,
+    AssetMeta,
+    ComputeRequest,
+    EnvironmentRequest,
+    Meta,
+    NameAvailable,
+    TemplateRequest,
+)
+from pliant.wire.submission import DistributedSpec, InferenceSpec, Spec
+from pliant.wire.workload import Counted
+
+router = APIRouter(prefix="/api/v1", tags=["assets and templates"])
+
+Asked = Annotated[Window, Depends(window)]
+Comply = Annotated[
+    str, Query(alias="complyToProject", max_length=200, description="Say whether its policies allow each.")
+]
+SPECS = {"trainings": Spec, "workspaces": Spec, "distributed": DistributedSpec, "inferences": InferenceSpec}
+
+_listing: Listing[Asset] = Listing(
+    {
+        "id": lambda row: row.id,
+        "name": lambda row: row.name,
+        "description": lambda row: row.description,
+        "scope": lambda row: row.scope.value,
+        "scopeId": lambda row: row.scope_id,
+        "createdBy": lambda row: row.created_by,
+        "createdAt": lambda row: stamp(row.created),
+    },
+    searched=("name", "description"),
+)
+
+
+def meta_of(row: Asset) -> AssetMeta:
+    own = row.scope_id or None
+    return {
+        "id": row.id,
+        "name": row.name,
+        "kind": row.workloads or row.kind.value,
+        "description": row.description,
+        "scope": row.scope.value,
+        "scopeType": row.scope.value,
+        "scopeId": own,
+        "departmentId": own if row.scope is Scope.DEPARTMENT else None,
+        "projectId": own if row.scope is Scope.PROJECT else None,
+        "createdBy": row.created_by,
+        "createdAt": stamp(row.created),
+        "updatedAt": stamp(row.updated),
+    }
+
+
+def scope_of(meta: Any) -> tuple[Scope, str]:
+    """For whom something is. Raises BadRequest."""
+    word = meta.get("scope") or meta.get("scopeType")
+    keys = {Scope.PROJECT: meta.get("projectId"), Scope.DEPARTMENT: meta.get("departmentId")}
+    if word is None:
+        word = next((scope.value for scope, key in keys.items() if key), "tenant")
+    scope = Scope.TENANT if word == "system" else Scope(word)
+    if scope is Scope.TENANT:
+        return scope, ""
+    key = meta.get("scopeId") or keys[scope]
+    if not key:
+        raise BadRequest(f"Which {scope.value}?", f"Name its id in {scope.value}Id.", field="meta.scopeId")
+    return scope, key
+
+
+def place_at(board: Board, scope: Scope, key: str) -> Place:
+    """Where an asset lies; of what there is not, a place where only those of the tenant may do anything."""
+    if scope is Scope.TENANT:
+        return Place()
+    views = board.projects if scope is Scope.PROJECT else board.departments
+    found = next((view.queue for view in views.values() if key in (view.queue.id, view.queue.name)), None)
+    return unit_place(found) if found is not None else Place("-")
+
+
+def may_see(caller: Principal, row: Asset, board: Board) -> bool:
+    """The tenant's are for everybody, those of a department for whoever sees one of its projects."""
+    if row.scope is Scope.TENANT:
+        return True
+    if caller.may("assets:read", place_at(board, row.scope, row.scope_id)):
+        return True
+    projects = (view.queue for view in board.projects.values())
+    return any(
+        isinstance(it, Project) and concerns(board, it, row) and caller.may("assets:read", unit_place(it))
+        for it in projects
+    )
+
+
+def _item(row: Asset, board: Board, project: Project | None = None) -> AssetItem:
+    spec = json.loads(row.body)
+    item: AssetItem = {"meta": meta_of(row), "spec": spec, "runnable": None}
+    if project is not None:
+        policy = policy_for(board, project, row.workloads)
+        found = [it for it in violations(spec, filled(spec, policy), policy, {}) if it.rule != "required"]
+        item["runnable"] = {"isRunnable": not found, "issue": found[0].details if found else None}
+    return item
+
+
+def _routes(path: str, kind: AssetKind, sent: Any, workloads: str = "") -> None:
+    word = workloads or kind.value
+    title = f"template of {workloads}" if workloads else kind.value
+
+    def rows(here: Context, caller: Principal) -> Sequence[Asset]:
+        board = here.service.board
+        found = [row for row in board.assets if (row.kind, row.workloads) == (kind, workloads)]
+        return [row for row in found if may_see(caller, row, board)]
+
+    def known(here: Context, identity: str, caller: Principal) -> Asset:
+        for row in rows(here, caller):
+            if row.id == identity:
+                return row
+        raise NotFound(f"There is no {title} {identity[:60]!r}.", f"See them with: GET /api/v1{path}")
+
+    def spec_text(spec: Any) -> str:
+        if workloads:
+            for name in spec:
+                if name not in get_type_hints(SPECS[workloads]):
+                    raise BadRequest(
+                        f"spec: {workloads} have no field {name!r}.", "Leave it out.", field=f"spec.{name}"
+                    )
+        return json.dumps(spec, sort_keys=True)
+
+    def index(here: Here, asked: Asked, caller: Caller, comply: Comply = "") -> Response:
+        board, found, project = here.service.board, rows(here, caller), None
+        if comply:
+            project = project_of(board, comply)
+            if project is None or not caller.may("projects:read", place_of(board, project.id)):
+                raise NotFound(f"There is no project {comply[:60]!r}.", field="complyToProject")
+            found = [row for row in found if concerns(board, project, row)]
+        judged = project if workloads else None
+        body = _listing.page("entries", found, asked, lambda row: _item(row, board, judged))
+        after = body.get("next")
+        body["pagination"] = {"limit": asked.limit, "offset": asked.offset, "nextOffset": after}
+        return answer(body)
+
+    def count(here: Here, asked: Asked, caller: Caller) -> Response:
+        return answer(_listing.count(rows(here, caller), asked))
+
+    def available(here: Here, caller: Caller, name: Annotated[str, Query(max_length=200)]) -> Response:
+        return answer({"available": all(row.name != name for row in rows(here, caller))})
+
+    def create(body: Any, here: Here, caller: Caller) -> Response:
+        meta: Meta = body["meta"]
+        scope, scope_id = scope_of(meta)
+        demand(caller, "assets:write", place_at(here.service.board, scope, scope_id))
+        description = meta.get("description") or ""
+        text = spec_text(body["spec"])
+        row = Asset("", kind, workloads, meta["name"], scope, scope_id, text, description)
+        made = here.service.assets.create(row, caller.user)
+        return answer(_item(made, here.service.board), 202)
+
+    def read(identity: str, here: Here, caller: Caller) -> Response:
+        return answer(_item(known(here, identity, caller), here.service.board))
+
+    def update(identity: str, body: Received[AssetChange], here: Here, caller: Caller) -> Response:
+        """What is named is set; its scope stays."""
+        row = known(here, identity, caller)
+        demand(caller, "assets:write", place_at(here.service.board, row.scope, row.scope_id))
+        change: dict[str, str] = {}
+        for name, value in body.get("meta", {}).items():
+            if name not in ("name", "description"):
+                raise BadRequest(
+                    f"meta.{name[:40]} cannot be changed.", "Make another one.", field=f"meta.{name}"
+                )
+            change[name] = value or ""
+        if "spec" in body:
+            change["body"] = spec_text(body["spec"])
+        return answer(_item(here.service.assets.update(row.id, change, caller.user), here.service.board))
+
+    def delete(identity: str, here: Here, caller: Caller) -> Response:
+        row = known(here, identity, caller)
+        demand(caller, "assets:write", place_at(here.service.board, row.scope, row.scope_id))
+        here.service.assets.delete(row.id, caller.user)
+        return empty()
+
+    received: Any = Received
+    create.__annotations__["body"] = received[sent]
+    create.__doc__ = f"Keep a {title} for all, a department or a project."
+    each = f"{path}/{{identity}}"
+    routes: tuple[tuple[str, str, str, dict[str, Any], Callable[..., Response]], ...] = (
+        ("get", path, f"list_{word}", answers(200, AssetList), index),
+        ("get", f"{path}/count", f"count_{word}", answers(200, Counted), count),
+        (
+            "get",
+            f"{path}/name-availability",
+            f"{word}_name_availability",
+            answers(200, NameAvailable),
+            available,
+        ),
+        ("post", path, f"keep_{word}", answers(202, AssetItem), create),
+        ("get", each, f"read_{word}", answers(200, AssetItem), read),
+        ("put", each, f"put_kept_{word}", answers(200, AssetItem), update),
+        ("patch", each, f"patch_kept_{word}", answers(200, AssetItem), update),
+        ("delete", each, f"drop_{word}", {"status_code": 204, "response_model": None}, delete),
+    )
+    for method, at, name, told, handler in routes:
+        right = needs("assets:read" if method == "get" else "assets:write")
+        getattr(router, method)(at, name=name, dependencies=[right], **told)(handler)
+
+
+_routes("/asset/environment", AssetKind.ENVIRONMENT, EnvironmentRequest)
+_routes("/asset/compute", AssetKind.COMPUTE, ComputeRequest)
+for _kind in SPECS:
+    _routes(f"/workload-templates/{_kind}", AssetKind.TEMPLATE, TemplateRequest, _kind)

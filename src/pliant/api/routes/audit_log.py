@@ -1,0 +1,107 @@
+"""The audit: who did what, from where, and what it changed."""
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+
+from pliant.api.context import Context, Here
+from pliant.api.guard import needs
+from pliant.api.responses.encoding import answer, answers, encode
+from pliant.api.responses.times import stamp
+from pliant.model.audit import AuditRecord
+from pliant.wire.access import AuditItem, AuditLog
+
+router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
+
+PAGE = 500
+ALWAYS = 2**62
+COLUMNS = (
+    "id", "timestamp", "subject", "subject_type", "source_ip", "action", "http_method", "url", "entity_type",
+    "entity_name", "entity_id", "result", "http_status_code", "permission", "request_id",
+)  # fmt: skip
+
+Since = Annotated[int, Query(alias="start", ge=0, description="Ms since the epoch.")]
+Until = Annotated[int, Query(alias="end", ge=0, description="Ms since the epoch; 0: now.")]
+User = Annotated[str, Query(alias="user", max_length=200)]
+Text = Annotated[str, Query(max_length=200, description="Text in an entity's name, kind or id.")]
+
+
+def _found(here: Context, since: int, until: int, user: str, entity: str) -> Iterator[AuditItem]:
+    """Oldest first."""
+    after = 0
+    while page := here.service.audited(since, until or ALWAYS, after=after, limit=PAGE):
+        for after, row in page:
+            about = f"{row.entity} {row.entity_name} {row.entity_id}".casefold()
+            if (not user or user == row.name) and entity.casefold() in about:
+                yield _item(after, row)
+
+
+@router.get("/log", dependencies=[needs("audit:read")], **answers(200, AuditLog))
+def log(
+    here: Here,
+    since: Since = 0,
+    until: Until = 0,
+    user: User = "",
+    entity: Text = "",
+    offset: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+) -> Response:
+    """Newest first."""
+    found = [*_found(here, since, until, user, entity)][::-1]
+    end = offset + limit
+    rest = end if end < len(found) else None
+    return answer({"total": len(found), "next": rest, "audit_logs": found[offset:end]})
+
+
+@router.get("/log/file", dependencies=[needs("audit:read")], response_class=Response)
+def export(
+    here: Here,
+    since: Since = 0,
+    until: Until = 0,
+    user: User = "",
+    entity: Text = "",
+    form: Annotated[Literal["json", "csv"], Query(alias="format")] = "csv",
+) -> Response:
+    """All of it, oldest first."""
+    found = _found(here, since, until, user, entity)
+    name = {"Content-Disposition": f'attachment; filename="pliant-audit.{form}"'}
+    if form == "json":
+        return Response(encode([*found]), headers=name, media_type="application/json")
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([*COLUMNS, "changes"])
+    for item in found:
+        changes = "; ".join(f"{it['field']}: {it['before']} -> {it['after']}" for it in item["changes"])
+        writer.writerow([*(_safe(item[name]) for name in COLUMNS), _safe(changes)])  # type: ignore[literal-required]
+    return Response(text.getvalue(), headers=name, media_type="text/csv")
+
+
+def _safe(value: object) -> object:
+    """A spreadsheet takes what begins with these for a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") and value else value
+
+
+def _item(sequence: int, row: AuditRecord) -> AuditItem:
+    return {
+        "id": str(sequence),
+        "timestamp": stamp(row.at),
+        "subject": row.name,
+        "subject_type": row.subject.partition(":")[0],
+        "subject_id": row.subject,
+        "source_ip": row.source,
+        "via": row.via,
+        "action": row.action,
+        "permission": row.permission,
+        "http_method": row.method,
+        "url": row.path,
+        "entity_type": row.entity,
+        "entity_name": row.entity_name,
+        "entity_id": row.entity_id,
+        "result": "Succeeded" if row.status < 400 else "Failed",
+        "http_status_code": row.status or 200,
+        "request_id": row.request,
+        "changes": [{"field": it.field, "before": it.before, "after": it.after} for it in row.changes],
+    }

@@ -1,0 +1,349 @@
+"""People, programs and keys: who may log in. Secrets are shown once and kept as hashes."""
+
+import re
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from pliant.api.accounts import by_name
+from pliant.api.auth import KEY, Caller
+from pliant.api.context import Context, Here
+from pliant.api.errors import Forbidden, Unauthorized
+from pliant.api.guard import demand, needs
+from pliant.api.models import Received
+from pliant.api.passwords import client_and_secret, digest, fits, hashed, temporary
+from pliant.api.principal import Principal
+from pliant.api.responses.encoding import answer, answers, empty
+from pliant.api.responses.times import stamp, stamp_or_none
+from pliant.control.errors import BadRequest, NotFound
+from pliant.model.identity import USER, AccessKey, Account, Application, User, subject_of
+from pliant.model.rights import TENANT, may_grant
+from pliant.wire.access import (
+    ApplicationChange,
+    ApplicationItem,
+    ApplicationList,
+    ApplicationRequest,
+    KeyItem,
+    KeyList,
+    KeyRequest,
+    NewPassword,
+    OwnPassword,
+    Secret,
+    UserChange,
+    UserItem,
+    UserList,
+    UserMade,
+    UserRequest,
+)
+
+router = APIRouter(prefix="/api/v1", tags=["people and programs"])
+
+_NAME = re.compile(r"[a-z][-_a-z0-9]*[a-z0-9]")
+DAY = 24 * 3600 * 1000
+
+
+def _account(caller: Principal, name: str) -> Account | None:
+    """'' is none. Whoever binds an account says as whom jobs run. Raises Forbidden, BadRequest."""
+    if not name:
+        return None
+    demand(caller, "users:bind", TENANT)
+    found = by_name(name)
+    if found is None or found.uid == 0:
+        raise BadRequest(
+            f"There is no account {name[:64]!r} on this machine for jobs.", f"Try: getent passwd {name}"
+        )
+    return found
+
+
+def _outranks(here: Context, caller: Principal, subject: str) -> None:
+    """Raise Forbidden if that subject may do more than the caller."""
+    for grant in here.service.board.access.grants([subject]):
+        if not may_grant(caller.grants, grant, caller.box):
+            raise Forbidden(
+                f"{here.service.board.access.subject_name(subject)} may do more than you.",
+                "Ask somebody who may do all of that.",
+            )
+
+
+# -- people -----------------------------------------------------------------------------------------
+
+
+@router.get("/users", dependencies=[needs("users:read")], **answers(200, UserList))
+def users(here: Here) -> Response:
+    rows = sorted(here.service.board.access.users.values(), key=lambda row: row.name)
+    return answer({"next": None, "users": [_user(row) for row in rows]})
+
+
+@router.post("/users", dependencies=[needs("users:write")], **answers(201, UserMade))
+def create_user(body: Received[UserRequest], here: Here, caller: Caller) -> Response:
+    """The answer's password is good for one thing: to set another."""
+    password = temporary()
+    account = _account(caller, body.get("account", ""))
+    row = here.service.identities.create_user(body["email"], hashed(password), caller.user, account)
+    return answer({"id": row.id, "username": row.name, "tempPassword": password}, 201)
+
+
+@router.get("/users/{key}", dependencies=[needs("users:read")], **answers(200, UserItem))
+def user(key: str, here: Here) -> Response:
+    """By id or name."""
+    return answer(_user(here.service.identities.user(key)))
+
+
+@router.patch("/users/{key}", dependencies=[needs("users:write")], **answers(200, UserItem))
+def update_user(key: str, body: Received[UserChange], here: Here, caller: Caller) -> Response:
+    """Bind it to an account of this machine; let it in or keep it out."""
+    row = here.service.identities.user(key)
+    _outranks(here, caller, subject_of(USER, row.id))
+    if "account" in body:
+        row = here.service.identities.bind_user(row.id, _account(caller, body["account"]))
+    if "enabled" in body:
+        row = here.service.identities.enable_user(row.id, body["enabled"])
+    return answer(_user(row))
+
+
+@router.delete("/users/{key}", dependencies=[needs("users:write")], status_code=204, response_model=None)
+def delete_user(key: str, here: Here, caller: Caller) -> Response:
+    """With its rules and keys; its jobs run on."""
+    row = here.service.identities.user(key)
+    _outranks(here, caller, subject_of(USER, row.id))
+    here.service.identities.delete_user(row.id)
+    return empty()
+
+
+@router.post("/users/{key}/password", dependencies=[needs("users:write")], **answers(200, NewPassword))
+def reset_password(key: str, here: Here, caller: Caller) -> Response:
+    """A new password that must be changed; all that was logged in ends."""
+    row = here.service.identities.user(key)
+    _outranks(here, caller, subject_of(USER, row.id))
+    password = temporary()
+    here.service.identities.set_password(row.id, hashed(password), must_change=True)
+    return answer({"password": password})
+
+
+@router.post("/users/{key}/logout", dependencies=[needs("users:write")], status_code=204, response_model=None)
+def log_out(key: str, here: Here, caller: Caller) -> Response:
+    row = here.service.identities.user(key)
+    _outranks(here, caller, subject_of(USER, row.id))
+    here.service.identities.log_out(row.id)
+    return empty()
+
+
+@router.post("/me/password", dependencies=[needs("self:write")], status_code=204, response_model=None)
+def own_password(body: Received[OwnPassword], here: Here, caller: Caller) -> Response:
+    """All that was logged in with the old one ends."""
+    row = here.service.board.access.users.get(caller.subject.removeprefix(f"{USER}:"))
+    if row is None or not caller.subject.startswith(f"{USER}:"):
+        raise BadRequest("You have no password here.", "You are known by your account on this machine.")
+    if not fits(body["currentPassword"], row.password):
+        raise Unauthorized("The current password is not valid.", "Ask an administrator to reset it.")
+    here.service.identities.set_password(row.id, hashed(body["newPassword"]), must_change=False)
+    return empty()
+
+
+@router.post("/me/logout", dependencies=[needs("self:write")], status_code=204, response_model=None)
+def end_session(here: Here, caller: Caller) -> Response:
+    """Ends the session by whose token this is asked."""
+    here.service.identities.end_session(caller.via)
+    return empty()
+
+
+def _user(row: User) -> UserItem:
+    return {
+        "id": row.id,
+        "username": row.name,
+        "isLocal": True,
+        "createdAt": stamp(row.created),
+        "createdBy": row.created_by,
+        "lastLogin": stamp_or_none(row.last_login),
+        "enabled": row.enabled,
+        "account": row.account.name if row.account is not None else None,
+    }
+
+
+# -- programs ---------------------------------------------------------------------------------------
+
+
+@router.get("/service-accounts", dependencies=[needs("applications:read")], **answers(200, ApplicationList))
+def applications(here: Here) -> Response:
+    rows = sorted(here.service.board.access.applications.values(), key=lambda row: row.name)
+    return answer({"next": None, "serviceAccounts": [_application(row) for row in rows]})
+
+
+@router.post("/service-accounts", dependencies=[needs("applications:write")], **answers(201, ApplicationItem))
+def create_application(body: Received[ApplicationRequest], here: Here, caller: Caller) -> Response:
+    """It may do nothing until an access rule names it. The secret is shown this once."""
+    if not _NAME.fullmatch(body["name"]):
+        raise BadRequest(
+            f"{body['name'][:40]!r} cannot be the name of an application.",
+            "Use lower-case letters, digits, '-' and '_'; first a letter, last a letter or digit.",
+        )
+    client, secret = client_and_secret()
+    row = here.service.identities.create_application(
+        body["name"],
+        client,
+        digest(_token(client, secret)),
+        caller.user,
+        _account(caller, body.get("account", "")),
+    )
+    return answer({**_application(row), "clientSecret": secret}, 201)
+
+
+@router.get(
+    "/service-accounts/{key}", dependencies=[needs("applications:read")], **answers(200, ApplicationItem)
+)
+def application(key: str, here: Here) -> Response:
+    """By id or name."""
+    return answer(_application(_find(here, key)))
+
+
+@router.patch(
+    "/service-accounts/{key}", dependencies=[needs("applications:write")], **answers(200, ApplicationItem)
+)
+def update_application(key: str, body: Received[ApplicationChange], here: Here, caller: Caller) -> Response:
+    row = _ranked(here, caller, key)
+    enabled = body.get("enabled", row.enabled)
+    account = _account(caller, body["account"]) if "account" in body else row.account
+    made = here.service.identities.change_application(
+        row.id, lambda it: replace(it, enabled=enabled, account=account)
+    )
+    return answer(_application(made))
+
+
+@router.post(
+    "/service-accounts/{key}/secret", dependencies=[needs("applications:write")], **answers(200, Secret)
+)
+def renew_secret(key: str, here: Here, caller: Caller) -> Response:
+    """The old one is worth nothing from now on."""
+    row = _ranked(here, caller, key)
+    secret = client_and_secret()[1]
+    kept = digest(_token(row.client, secret))
+    here.service.identities.change_application(row.id, lambda it: replace(it, secret=kept))
+    return answer({"clientSecret": secret})
+
+
+@router.delete(
+    "/service-accounts/{key}",
+    dependencies=[needs("applications:write")],
+    status_code=204,
+    response_model=None,
+)
+def delete_application(key: str, here: Here, caller: Caller) -> Response:
+    here.service.identities.delete_application(_ranked(here, caller, key).id)
+    return empty()
+
+
+def _ranked(here: Context, caller: Principal, key: str) -> Application:
+    row = _find(here, key)
+    _outranks(here, caller, subject_of("service-account", row.id))
+    return row
+
+
+def _find(here: Context, key: str) -> Application:
+    rows = here.service.board.access.applications
+    found = rows.get(key) or next((row for row in rows.values() if row.name == key), None)
+    if found is None:
+        raise NotFound(f"There is no application {key[:60]!r}.", "See them with: pliant app list")
+    return found
+
+
+def _application(row: Application) -> ApplicationItem:
+    return {
+        "id": row.id,
+        "name": row.name,
+        "clientId": row.client,
+        "createdAt": stamp(row.created),
+        "createdBy": row.created_by,
+        "lastLogin": stamp_or_none(row.last_login),
+        "enabled": row.enabled,
+        "account": row.account.name if row.account is not None else None,
+    }
+
+
+def _token(client: str, secret: str) -> str:
+    return f"{KEY}{client}_{secret}"
+
+
+# -- keys -------------------------------------------------------------------------------------------
+
+
+@router.get("/access-keys", dependencies=[needs("self:read")], **answers(200, KeyList))
+def own_keys(here: Here, caller: Caller) -> Response:
+    return answer(
+        _keys(row for row in here.service.board.access.keys.values() if row.owner == caller.subject)
+    )
+
+
+@router.post("/access-keys", dependencies=[needs("self:write")], **answers(201, KeyItem))
+def create_key(body: Received[KeyRequest], here: Here, caller: Caller) -> Response:
+    """It acts with your rights as they are at the time, or with less. The secret is shown this once."""
+    if caller.only or caller.vouched or not caller.subject:
+        raise Forbidden("This caller cannot make access keys.", "Log in by yourself: pliant login")
+    days = body.get("days")
+    if days is not None and not 1 <= days <= 3650:
+        raise BadRequest(f"A key cannot live for {days} days.", "Give 1 to 3650.", field="days")
+    client, secret = client_and_secret()
+    expires = here.service.now() + days * DAY if days is not None else None
+    row = here.service.identities.create_key(
+        AccessKey(
+            str(uuid.uuid4()),
+            body["name"],
+            client,
+            digest(_token(client, secret)),
+            caller.subject,
+            caller.user,
+            body.get("only", ""),
+            expires=expires,
+        )
+    )
+    return answer({**_key(row), "clientSecret": secret, "token": _token(client, secret)}, 201)
+
+
+@router.delete("/access-keys/{key}", dependencies=[needs("self:write")], status_code=204, response_model=None)
+def revoke_key(key: str, here: Here, caller: Caller) -> Response:
+    """By id or name. It is worth nothing from now on."""
+    rows = [row for row in here.service.board.access.keys.values() if row.owner == caller.subject]
+    found = next((row for row in rows if key in (row.id, row.name)), None)
+    if found is None:
+        raise NotFound(f"You have no access key {key[:60]!r}.", "See yours with: pliant key list")
+    here.service.identities.delete_key(found.id)
+    return empty()
+
+
+@router.get(
+    "/administration/access-keys",
+    dependencies=[needs("access-keys:administer", writes=False)],
+    **answers(200, KeyList),
+)
+def all_keys(here: Here) -> Response:
+    return answer(_keys(here.service.board.access.keys.values()))
+
+
+@router.delete(
+    "/administration/access-keys/{identity}",
+    dependencies=[needs("access-keys:administer")],
+    status_code=204,
+    response_model=None,
+)
+def revoke_any_key(identity: str, here: Here) -> Response:
+    here.service.identities.delete_key(identity)
+    return empty()
+
+
+def _keys(rows: Iterable[AccessKey]) -> dict[str, Any]:
+    return {"next": None, "accessKeys": [_key(row) for row in sorted(rows, key=lambda row: row.name)]}
+
+
+def _key(row: AccessKey) -> KeyItem:
+    return {
+        "id": row.id,
+        "name": row.name,
+        "clientId": row.client,
+        "createdAt": stamp(row.created),
+        "lastLogin": stamp_or_none(row.last_login),
+        "expiresAt": stamp_or_none(row.expires),
+        "only": row.only,
+        "createdBy": row.owner_name,
+    }

@@ -1,0 +1,228 @@
+"""Policies about submissions: one for each kind of workloads and scope, and what they say together."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, get_type_hints
+
+from fastapi import APIRouter, Query, Response
+
+from pliant.api.auth import Caller
+from pliant.api.context import Context, Here
+from pliant.api.errors import issue_item, policy_of
+from pliant.api.guard import demand, needs
+from pliant.api.models import Received
+from pliant.api.principal import Principal, place_of
+from pliant.api.requests.completion import PLURALS, concerns, policy_for, project_of, violations
+from pliant.api.responses.encoding import answer, answers, empty
+from pliant.api.responses.spec import spec_of
+from pliant.api.routes.assets import SPECS, meta_of, place_at, scope_of
+from pliant.control.errors import BadRequest, NotFound
+from pliant.control.submit.policy import Path, Said, effective, filled, rules_of
+from pliant.model.asset import Asset, AssetKind
+from pliant.model.workload import Desired
+from pliant.wire.assets import (
+    EffectivePolicy,
+    Kinds,
+    PolicyBody,
+    PolicyItem,
+    PolicyPreview,
+    PolicyRequest,
+    ScopeWord,
+)
+
+router = APIRouter(prefix="/api", tags=["policies"])
+
+Scoped = Annotated[ScopeWord | None, Query(description="Whose it is.")]
+Key = Annotated[str, Query(alias="projectId", max_length=200)]
+DepartmentKey = Annotated[str, Query(alias="departmentId", max_length=200)]
+ValidateOnly = Annotated[bool, Query(alias="validateOnly", description="Check it, and keep nothing.")]
+
+
+def _checked(kind: str, body: PolicyBody) -> str:
+    """The text that is kept. Raises BadRequest."""
+    hints = get_type_hints(SPECS[kind])
+    for part in ("defaults", "rules"):
+        tree: Any = body.get(part, {})
+        for name in tree:
+            if name not in hints:
+                raise BadRequest(
+                    f"{part}: {kind} have no field {name[:60]!r}.",
+                    "The fields are those of a workload's spec.",
+                    field=f"{part}.{name}",
+                )
+    list(rules_of(body.get("rules", {})))
+    return json.dumps(body, sort_keys=True)
+
+
+def _find(here: Context, kind: str, meta: Mapping[str, Any]) -> Asset | None:
+    scope, key = scope_of(meta)
+    board = here.service.board
+    queues = board.projects if scope.value == "project" else board.departments
+    ids = {view.queue.id for view in queues.values() if key in (view.queue.id, view.queue.name)}
+    for row in board.assets:
+        if (row.kind, row.workloads, row.scope) == (AssetKind.POLICY, kind, scope) and (
+            not key or row.scope_id in ids
+        ):
+            return row
+    return None
+
+
+def _known(here: Context, kind: str, scope: str | None, project: str, department: str) -> Asset:
+    meta = {"scope": scope, "projectId": project, "departmentId": department}
+    row = _find(here, kind, meta)
+    if row is None:
+        raise NotFound(f"There is no policy for {kind} there.", "Make one with PUT.")
+    return row
+
+
+def _item(row: Asset) -> Any:
+    return {"meta": meta_of(row), "policy": json.loads(row.body)}
+
+
+@router.get("/v2/policy/{kind}", dependencies=[needs("policies:read")], **answers(200, PolicyItem))
+def read_policy(
+    kind: Kinds,
+    here: Here,
+    caller: Caller,
+    scope: Scoped = None,
+    project: Key = "",
+    department: DepartmentKey = "",
+) -> Response:
+    """The policy of one scope; what all of them say together is at /api/v1/policies/effective."""
+    row = _known(here, kind, scope, project, department)
+    demand(caller, "policies:read", place_at(here.service.board, row.scope, row.scope_id))
+    return answer(_item(row))
+
+
+def _keep(kind: Kinds, body: PolicyRequest, here: Context, caller: Principal, policy: PolicyBody) -> Response:
+    text = _checked(kind, policy)
+    old = _find(here, kind, body["meta"])
+    scope, scope_id = scope_of(body["meta"])
+    demand(caller, "policies:write", place_at(here.service.board, scope, scope_id))
+    if old is not None:
+        return answer(_item(here.service.assets.update(old.id, {"body": text}, caller.user)))
+    row = Asset("", AssetKind.POLICY, kind, "", scope, scope_id, text)
+    return answer(_item(here.service.assets.create(row, caller.user)))
+
+
+@router.put("/v2/policy/{kind}", dependencies=[needs("policies:write")], **answers(200, PolicyItem))
+def put_policy(
+    kind: Kinds, body: Received[PolicyRequest], here: Here, caller: Caller, validate: ValidateOnly = False
+) -> Response:
+    """Replace the whole policy of a scope, or make it."""
+    if validate:
+        here = replace(here, service=here.service.dry())
+    return _keep(kind, body, here, caller, body["policy"])
+
+
+@router.patch("/v2/policy/{kind}", dependencies=[needs("policies:write")], **answers(200, PolicyItem))
+def patch_policy(
+    kind: Kinds, body: Received[PolicyRequest], here: Here, caller: Caller, validate: ValidateOnly = False
+) -> Response:
+    """Set what is named and leave the rest; a rule is replaced as a whole."""
+    old = _find(here, kind, body["meta"])
+    before: Any = json.loads(old.body) if old is not None else {}
+    after: Any = body["policy"]
+    merged: Any = {part: _merged(before.get(part, {}), after.get(part, {})) for part in ("defaults", "rules")}
+    if validate:
+        here = replace(here, service=here.service.dry())
+    return _keep(kind, body, here, caller, merged)
+
+
+def _merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    made = dict(before)
+    for name, value in after.items():
+        below = made.get(name)
+        deeper = isinstance(value, Mapping) and isinstance(below, Mapping)
+        made[name] = _merged(below, value) if deeper and isinstance(below, Mapping) else value
+    return made
+
+
+@router.delete(
+    "/v2/policy/{kind}", dependencies=[needs("policies:write")], status_code=204, response_model=None
+)
+def delete_policy(
+    kind: Kinds,
+    here: Here,
+    caller: Caller,
+    scope: Scoped = None,
+    project: Key = "",
+    department: DepartmentKey = "",
+) -> Response:
+    row = _known(here, kind, scope, project, department)
+    demand(caller, "policies:write", place_at(here.service.board, row.scope, row.scope_id))
+    here.service.assets.delete(row.id, caller.user)
+    return empty()
+
+
+@router.get("/v1/policies/effective", dependencies=[needs("policies:read")], **answers(200, EffectivePolicy))
+def effective_policy(
+    here: Here,
+    caller: Caller,
+    project: Annotated[str, Query(alias="projectId", max_length=200)],
+    kind: Annotated[Kinds, Query(alias="workloadType")] = "trainings",
+) -> Response:
+    """Each default and each rule that holds for a project, and the policy that says it."""
+    board = here.service.board
+    row = project_of(board, project)
+    if row is None or not caller.may("projects:read", place_of(board, row.id)):
+        raise NotFound(
+            f"There is no project {project[:60]!r}.", "See them with: pliant project list", field="projectId"
+        )
+    found = policy_for(board, row, kind)
+    return answer(
+        {
+            "projectId": row.id,
+            "workloadType": kind,
+            "defaults": _entries(found.defaults),
+            "rules": _entries(found.rules),
+        }
+    )
+
+
+def _entries(said: Mapping[Path, Said]) -> list[dict[str, Any]]:
+    return [
+        {"field": ".".join(path), "value": it.value, "policy": policy_of(it.policy)}
+        for path, it in sorted(said.items())
+    ]
+
+
+@router.post(
+    "/v2/policy/{kind}/preview",
+    dependencies=[needs("policies:write", writes=False)],
+    **answers(200, PolicyPreview),
+)
+def preview_policy(kind: Kinds, body: Received[PolicyRequest], here: Here, caller: Caller) -> Response:
+    """Which of today's workloads this policy would have refused. Nothing is changed."""
+    text = _checked(kind, body["policy"])
+    scope, key = scope_of(body["meta"])
+    board = here.service.board
+    demand(caller, "policies:write", place_at(board, scope, key))
+    queues = board.projects if scope.value == "project" else board.departments
+    ids = [view.queue.id for view in queues.values() if key and key in (view.queue.id, view.queue.name)]
+    if key and not ids:
+        raise NotFound(f"There is no {scope.value} {key[:60]!r}.", field="meta.scopeId")
+    trial = Asset("", AssetKind.POLICY, kind, "", scope, ids[0] if ids else "", text)
+    refused, checked = [], 0
+    for view in sorted(board.workloads.values(), key=lambda view: view.workload.serial):
+        row = view.workload
+        if PLURALS[row.kind] != kind or row.desired is Desired.DELETED:
+            continue
+        if not concerns(board, view.project, trial):
+            continue
+        checked += 1
+        spec = {name: value for name, value in spec_of(row).items() if value is not None}
+        departments = [trial.scope_id] if scope.value == "department" else []
+        policy = effective([trial], kind, view.project.id, departments)
+        found = violations(spec, filled(spec, policy), policy, {})
+        if found:
+            refused.append(
+                {
+                    "id": row.id,
+                    "name": row.name,
+                    "projectName": view.project.name,
+                    "complianceIssues": [issue_item(it) for it in found],
+                }
+            )
+    return answer({"workloads": refused, "checked": checked})

@@ -1,0 +1,116 @@
+"""What waits: why, in which order, and what would let it start."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from pliant.api.auth import Caller
+from pliant.api.context import Context, Here
+from pliant.api.guard import needs, workload
+from pliant.api.redaction import own_too, shown, sight
+from pliant.api.responses.amounts import gpus
+from pliant.api.responses.encoding import answer, answers
+from pliant.api.responses.history import event_item
+from pliant.api.responses.times import stamp
+from pliant.api.responses.workloads import reason_item
+from pliant.api.routes.whatif import remedy_item, unblock_item
+from pliant.api.routes.workloads import find, history_of
+from pliant.control.board.view import WorkloadView
+from pliant.control.errors import Unavailable
+from pliant.control.explain.questions import Unblocked
+from pliant.model.reason import MayRead, Named
+from pliant.wire.questions import Queue, WhyItem
+
+router = APIRouter(prefix="/api/v1", tags=["workloads"])
+
+LATEST = 20
+"""Events that `why` tells."""
+
+AHEAD = 100
+"""Of those that are before a workload `why` names so many; the rest it counts."""
+
+
+Full = Annotated[bool, Query(description="Look for all that would let it start, however long it takes.")]
+
+
+@router.get(
+    "/workloads/{identity}/why", dependencies=[needs("workloads:read", workload)], **answers(200, WhyItem)
+)
+def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Response:
+    """Why it waits, who is before it, what would let it start and when it will, what happened to it last.
+
+    Names of projects in which the caller has nothing are left out; numbers are not.
+    """
+    board = here.service.board
+    view, waiting = find(here, identity, board), board.pending
+    others = sight(board, caller)
+    may_read = own_too(others, view.project.id)
+    place = next((at for at, other in enumerate(waiting) if other.workload.id == identity), None)
+    told = [event_item(view, *entry, may_read) for entry in history_of(here, identity)[-LATEST:]]
+    before = waiting[: place or 0]
+    ahead = [(*_named(other, others), other.missing) for other in before[:AHEAD]]
+    found = _unblocked(here, identity, full) if view.lacks else None
+    return answer(
+        {
+            "reason": reason_item(view.reason, here.service.now(), may_read),
+            "position": None if place is None else place + 1,
+            "ahead": [
+                {"name": name, "project": project, "gpus": gpus(lacks)} for name, project, lacks in ahead
+            ],
+            "aheadCount": len(before),
+            "aheadGpus": gpus(found.ahead if found is not None and before else 0),
+            "history": told,
+            "unblock": unblock_item(found, others),
+        }
+    )
+
+
+def _unblocked(here: Context, identity: str, full: bool) -> Unblocked | None:
+    """None while the scheduler does not answer: every answer says so, and the rest of this one is known."""
+    try:
+        return here.service.questions.unblock(identity, full=full)
+    except Unavailable:
+        if here.service.trouble:
+            return None
+        raise
+
+
+Remedies = Annotated[bool, Query(description="Include changes that would let each start, one of each kind.")]
+
+
+@router.get("/queue", dependencies=[needs("queue:read")], **answers(200, Queue))
+def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
+    """All that wait, in the order in which the scheduler looks at them.
+
+    Names of projects in which the caller has nothing are left out; numbers are not.
+    """
+    board = here.service.board
+    may_read, waiting, now = sight(board, caller), board.pending, here.service.now()
+    found = here.service.questions.suggest() if remedies else ()
+    tried = {it.first: it.remedy for it in found if it.remedy is not None}
+    like = {wid: it.first for it in found for wid in it.like}
+    names = {view.workload.id: _named(view, may_read) for view in waiting}
+    return answer(
+        {
+            "entries": [
+                {
+                    "position": at,
+                    "name": names[view.workload.id][0],
+                    "project": names[view.workload.id][1],
+                    "gpus": gpus(view.missing),
+                    "reason": reason_item(view.reason, now, own_too(may_read, view.project.id)),
+                    "since": stamp(view.workload.phase_since),
+                    "remedy": None
+                    if (it := tried.get(view.workload.id)) is None
+                    else remedy_item(it, may_read),
+                    "like": names[first][0] if (first := like.get(view.workload.id)) in names else None,
+                }
+                for at, view in enumerate(waiting, 1)
+            ]
+        }
+    )
+
+
+def _named(view: WorkloadView, may_read: MayRead) -> tuple[str, str]:
+    row, project = view.workload, view.project
+    return shown(Named("workload", row.id, row.name, project.id, project.name), may_read)

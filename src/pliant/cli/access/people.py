@@ -1,0 +1,215 @@
+"""user and app: people and programs that may log in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pliant.cli.lazy import Command, LazyGroup
+from pliant.cli.output.amounts import show_age
+from pliant.cli.output.formats import output_options, show, structured
+from pliant.cli.output.tables import table
+from pliant.cli.session import Session, pass_session
+from pliant.client.transport import segment
+
+USERS, APPS = "/api/v1/users", "/api/v1/service-accounts"
+_HERE = "pliant.cli.access.people"
+
+user = LazyGroup(
+    {
+        "Commands": {
+            "list": f"{_HERE}:list_users",
+            "create": f"{_HERE}:create_user",
+            "bind": f"{_HERE}:bind_user",
+            "enable": f"{_HERE}:enable_user",
+            "disable": f"{_HERE}:disable_user",
+            "reset": f"{_HERE}:reset_user",
+            "password": f"{_HERE}:password",
+            "delete": f"{_HERE}:delete_user",
+        }
+    },
+    name="user",
+    help="People who log in with a password.",
+)
+app = LazyGroup(
+    {
+        "Commands": {
+            "list": f"{_HERE}:list_apps",
+            "create": f"{_HERE}:create_app",
+            "bind": f"{_HERE}:bind_app",
+            "enable": f"{_HERE}:enable_app",
+            "disable": f"{_HERE}:disable_app",
+            "secret": f"{_HERE}:renew_app",
+            "delete": f"{_HERE}:delete_app",
+        }
+    },
+    name="app",
+    help="Programs with a client id and a secret (service accounts).",
+)
+
+
+def _listed(session: Session, found: list[Any], what: str, name: str) -> None:
+    def rows() -> str:
+        lines = [
+            [
+                one[name],
+                "enabled" if one["enabled"] else "disabled",
+                one["account"] or "-",
+                show_age(one["createdAt"]),
+            ]
+            for one in found
+        ]
+        return table((what, "Status", "Account", "Age"), lines, rule=True, headers=session.headers)
+
+    show(session, found, rows)
+
+
+@click.command("list", cls=Command)
+@output_options
+@pass_session
+def list_users(session: Session) -> None:
+    """List the users."""
+    _listed(session, session.client.call("GET", USERS)["users"], "User", "username")
+
+
+@click.command("create", cls=Command)
+@click.argument("name")
+@click.option("--account", metavar="NAME", help="Account of this machine that runs the user's jobs.")
+@output_options
+@pass_session
+def create_user(session: Session, name: str, account: str | None) -> None:
+    """Create a user and print a first password, which the user must change."""
+    made = session.client.call("POST", USERS, body={"email": name, **_bound(account)})
+    if not structured(session, made):
+        click.echo(f"User {name} created. First password, shown once: {made['tempPassword']}")
+
+
+def _bound(account: str | None) -> dict[str, str]:
+    return {} if account is None else {"account": account}
+
+
+@click.command("bind", cls=Command)
+@click.argument("name")
+@click.option("--account", required=True, metavar="NAME", help="Account of this machine; '' for none.")
+@pass_session
+def bind_user(session: Session, name: str, account: str) -> None:
+    """Run a user's jobs as an account of this machine."""
+    session.client.call("PATCH", f"{USERS}/{segment(name)}", body={"account": account})
+    click.echo(f"Jobs of user {name} run as {account or 'no account'}.")
+
+
+@click.command("enable", cls=Command)
+@click.argument("name")
+@pass_session
+def enable_user(session: Session, name: str) -> None:
+    """Let a disabled user log in again."""
+    session.client.call("PATCH", f"{USERS}/{segment(name)}", body={"enabled": True})
+    click.echo(f"User {name} enabled.")
+
+
+@click.command("disable", cls=Command)
+@click.argument("name")
+@pass_session
+def disable_user(session: Session, name: str) -> None:
+    """End all sessions of a user; jobs run on."""
+    session.client.call("PATCH", f"{USERS}/{segment(name)}", body={"enabled": False})
+    click.echo(f"User {name} disabled.")
+
+
+@click.command("reset", cls=Command)
+@click.argument("name")
+@pass_session
+def reset_user(session: Session, name: str) -> None:
+    """Print a new password, which the user must change; all sessions of the user end."""
+    made = session.client.call("POST", f"{USERS}/{segment(name)}/password")
+    click.echo(f"New password of user {name}, shown once: {made['password']}")
+
+
+@click.command("password", cls=Command)
+@pass_session
+def password(session: Session) -> None:
+    """Change your own password; your sessions end."""
+    old = click.prompt("Current password", hide_input=True, err=True)
+    new = click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
+    session.client.call("POST", "/api/v1/me/password", body={"currentPassword": old, "newPassword": new})
+    click.echo(f"Password changed. Log in again: {session.program} login user")
+
+
+@click.command("delete", cls=Command)
+@click.argument("names", nargs=-1, required=True)
+@pass_session
+def delete_user(session: Session, names: tuple[str, ...]) -> None:
+    """Delete users with their access rules and keys; their jobs run on."""
+    for name in names:
+        session.client.call("DELETE", f"{USERS}/{segment(name)}")
+        click.echo(f"User {name} deleted.")
+
+
+@click.command("list", cls=Command)
+@output_options
+@pass_session
+def list_apps(session: Session) -> None:
+    """List the applications."""
+    _listed(session, session.client.call("GET", APPS)["serviceAccounts"], "Application", "name")
+
+
+@click.command("create", cls=Command)
+@click.argument("name")
+@click.option("--account", metavar="NAME", help="Account of this machine that runs the application's jobs.")
+@output_options
+@pass_session
+def create_app(session: Session, name: str, account: str | None) -> None:
+    """Create an application and print its client id and its secret."""
+    made = session.client.call("POST", APPS, body={"name": name, **_bound(account)})
+    if not structured(session, made):
+        click.echo(f"Application {name} created.")
+        click.echo(f"Client id: {made['clientId']}\nClient secret, shown once: {made['clientSecret']}")
+        session.note(f"It has no rights yet: {session.program} access-rule create --app {name} --role ROLE")
+
+
+@click.command("bind", cls=Command)
+@click.argument("name")
+@click.option("--account", required=True, metavar="NAME", help="Account of this machine; '' for none.")
+@pass_session
+def bind_app(session: Session, name: str, account: str) -> None:
+    """Run an application's jobs as an account of this machine."""
+    session.client.call("PATCH", f"{APPS}/{segment(name)}", body={"account": account})
+    click.echo(f"Jobs of application {name} run as {account or 'no account'}.")
+
+
+@click.command("enable", cls=Command)
+@click.argument("name")
+@pass_session
+def enable_app(session: Session, name: str) -> None:
+    """Let a disabled application log in again."""
+    session.client.call("PATCH", f"{APPS}/{segment(name)}", body={"enabled": True})
+    click.echo(f"Application {name} enabled.")
+
+
+@click.command("disable", cls=Command)
+@click.argument("name")
+@pass_session
+def disable_app(session: Session, name: str) -> None:
+    """Refuse an application and its tokens; jobs run on."""
+    session.client.call("PATCH", f"{APPS}/{segment(name)}", body={"enabled": False})
+    click.echo(f"Application {name} disabled.")
+
+
+@click.command("secret", cls=Command)
+@click.argument("name")
+@pass_session
+def renew_app(session: Session, name: str) -> None:
+    """Print a new secret; the old one is not valid any more."""
+    made = session.client.call("POST", f"{APPS}/{segment(name)}/secret")
+    click.echo(f"Client secret of {name}, shown once: {made['clientSecret']}")
+
+
+@click.command("delete", cls=Command)
+@click.argument("names", nargs=-1, required=True)
+@pass_session
+def delete_app(session: Session, names: tuple[str, ...]) -> None:
+    """Delete applications with their access rules; their jobs run on."""
+    for name in names:
+        session.client.call("DELETE", f"{APPS}/{segment(name)}")
+        click.echo(f"Application {name} deleted.")

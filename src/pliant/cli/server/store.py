@@ -1,0 +1,55 @@
+"""store move: the state from a file to PostgreSQL and back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+
+from pliant.cli.lazy import Command, LazyGroup
+from pliant.cli.server import daemon
+from pliant.cli.server.lifecycle import own_state, stop
+from pliant.cli.session import Session, pass_session
+from pliant.client.errors import PliantError
+
+store = LazyGroup(
+    {"Commands": {"move": "pliant.cli.server.store:move"}},
+    name="store",
+    help="Choose where the server keeps its state.",
+)
+
+
+@click.command("move", cls=Command, short_help="Take the state to PostgreSQL, or back to a file.")
+@click.argument("target", metavar="postgresql://USER@HOST/DATABASE|file")
+@pass_session
+def move(session: Session, target: str) -> None:
+    """Take the state of the server to an empty database of PostgreSQL, or back to a file of its folder.
+
+    The server is restarted; its tasks go on running. The password goes into ~/.pgpass, not into
+    the address.
+    """
+    if session.server is not None:
+        raise click.UsageError("store move is for the server of this machine; --server names another.")
+    state = own_state(session)
+    _run(state, "--check", target)  # before anything is stopped for it
+    record = daemon.leading(state)
+    if record is None or not daemon.alive(int(record["pid"])):
+        _run(state, target)
+        click.echo(f"The state is in {target}.")
+        return
+    again = stop(session, state)
+    try:
+        _run(state, target)
+    finally:
+        started = again()
+    click.echo(f"The state is in {target}. Pliant runs at {started['url']} (pid {started['pid']}).")
+
+
+def _run(state: str, *rest: str) -> None:
+    words = [sys.executable, "-m", "pliant.store.move", "--state", state, *rest]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        reason = lines[-1].removeprefix("pliant: ") if lines else f"exit code {done.returncode}"
+        raise PliantError(f"Nothing was moved: {reason}")

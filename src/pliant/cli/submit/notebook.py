@@ -1,0 +1,165 @@
+"""--jupyter: the Jupyter of the shell in which it is typed as a job, and the address at which it answers."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from pliant.cli.output.amounts import counted_gpus
+from pliant.cli.session import Session
+from pliant.cli.submit import submission
+from pliant.cli.workloads.outcomes import POLL, summary
+from pliant.client.errors import Conflict, PliantError
+
+PROGRAMS = {"jupyter-lab": "lab", "jupyter-notebook": "tree", "jupyter-server": ""}
+"""In the order in which they are looked for, and the page that each of them has."""
+
+PORTS = range(20_000, 32_768)
+PATIENCE = 180.0
+"""Seconds for which a notebook that was submitted is waited for."""
+
+TRIES = 5
+"""Ports that are chosen one after another, if other programs take them meanwhile."""
+
+
+def options(function: Any) -> Any:
+    for decorate in (
+        click.option("--no-wait", is_flag=True, help="With --jupyter: do not wait until it answers."),
+        click.option("--jupyter", is_flag=True, help="Run the Jupyter of this shell and print its URL."),
+    ):
+        function = decorate(function)
+    return function
+
+
+def submit(session: Session, body: Any, given: Mapping[str, Any], asked: Sequence[str]) -> int:
+    """Submit a session with a Jupyter, and print its URL once it answers. `asked`: what --port says."""
+    spec = body["spec"]
+    if spec.get("argsArgv") or spec.get("commandArgv"):
+        raise click.UsageError("--jupyter runs Jupyter: leave out the command.")
+    program = next((name for name in PROGRAMS if shutil.which(name)), None)
+    if program is None:
+        raise click.UsageError("No jupyter in the job's PATH. Run: pip install jupyterlab")
+    fixed = _fixed(session, asked)
+    token = secrets.token_hex(16)
+    spec.setdefault("environmentVariables", []).append({"name": "JUPYTER_TOKEN", "value": token})
+    spec.setdefault("backoffLimit", 0)
+    for left in reversed(range(1 if fixed else TRIES)):
+        port = fixed or free_port()
+        spec |= submission.argv(command=_command(program, port))
+        spec["exposedUrls"] = [{"container": port}]
+        answer = submission.send(session, "Workspace", body, dry_run=given["dry_run"])
+        if answer is None:
+            return 0
+        code = _wait(session, answer, port, token, PROGRAMS[program], now=given["no_wait"])
+        if code is not None:
+            return code
+        if left:
+            session.note(f"Port {port} was taken by another program. Choosing another port.")
+            session.client.delete(answer["workloadId"], purge=True)
+    raise Conflict(
+        f"Port {port} was taken by another program before Jupyter used it.", "Omit --port to get a free one."
+    )
+
+
+def _fixed(session: Session, asked: Sequence[str]) -> int | None:
+    """The port that was asked for, if nothing listens there; None: any."""
+    if not asked:
+        return None
+    if len(asked) > 1 or not asked[0].isdecimal() or not 0 < int(asked[0]) < 65_536:
+        raise click.UsageError(f"--port {' '.join(asked)}: with --jupyter it is one port, for example 8888.")
+    port = int(asked[0])
+    if not is_free(port):
+        items = session.client.workloads(None)
+        holder = next((it["name"] for it in items if any(u.endswith(f":{port}") for u in it["urls"])), None)
+        by = f" by {holder}" if holder else ""
+        raise Conflict(f"Port {port} is in use{by}.", "Omit --port to get a free one.")
+    return port
+
+
+def _command(program: str, port: int) -> list[str]:
+    words = [program, "--no-browser", "--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0"]
+    return [*words, "--allow-root"] if os.geteuid() == 0 else words
+
+
+def is_free(port: int) -> bool:
+    """True if a program could listen there now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                return False
+            raise
+    return True
+
+
+def free_port() -> int:
+    """One of PORTS where nothing listens now."""
+    for port in random.sample(PORTS, 1000):
+        if is_free(port):
+            return port
+    raise PliantError("No free port was found between 20000 and 32767.", "Use --port PORT.")
+
+
+def _wait(
+    session: Session, answer: Mapping[str, Any], port: int, token: str, page: str, *, now: bool
+) -> int | None:
+    """Until it answers; an exit code, or None if it ended because its port is taken."""
+    name, identity = answer["name"], answer["workloadId"]
+    later = f"`{session.program} url {name}` prints its URL once it runs."
+    if now:
+        session.note(later)
+        return 0
+    deadline, told = time.monotonic() + PATIENCE, ""
+    while time.monotonic() < deadline:
+        item: Any = session.client.workload(identity)
+        if item["runningPods"] and answers(port, token):
+            click.echo(url(port, token, page))
+            gpus = item["allocatedResources"]["gpu"]
+            what = f" ({counted_gpus(gpus)})" if gpus else ""
+            session.note(
+                f"{name} is running on {item['node']}{what}. From another machine: "
+                f"ssh -L {port}:127.0.0.1:{port} USER@HOST"
+            )
+            return 0
+        if item["phase"] in ("Completed", "Failed"):
+            if not is_free(port):
+                return None
+            outcome = session.client.outcome(identity)
+            session.note(f"{summary(name, outcome)} See: {session.program} logs {name}")
+            return outcome["exitCode"] or 1
+        reason = (item.get("reason") or {}).get("message") or ""
+        if reason and not item["runningPods"] and reason != told:
+            told = reason
+            session.note(f"{name} is {item['status'].lower()}: {reason}")
+        time.sleep(POLL)
+    session.note(f"{name} does not answer yet: its status is {item['status']}. {later}")
+    return 0
+
+
+def answers(port: int, token: str) -> bool:
+    """True if the Jupyter with that token listens there."""
+    import http.client
+
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", "/api/status", headers={"Authorization": f"token {token}"})
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def url(port: int, token: str, page: str = "") -> str:
+    return f"http://127.0.0.1:{port}/{page}?token={token}"

@@ -1,0 +1,185 @@
+"""Every write by somebody is recorded with what it changes, in the same transaction.
+
+Whoever takes a request in sets `TRAIL`; what that request has the loop do is then recorded by itself.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from pliant.control.ports import Remembered, Row
+from pliant.control.state.draft import Draft
+from pliant.control.state.state import State
+from pliant.model.audit import AuditRecord, Change
+from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
+from pliant.model.machine import NodePool
+from pliant.model.priority import PriorityClass
+from pliant.model.tenancy import Department, Project
+from pliant.model.topology import Topology
+from pliant.model.workload import Workload
+from pliant.sched.world.rows import of_world
+
+T = TypeVar("T")
+
+LONGEST = 2000
+"""Characters of a value that are kept."""
+
+WORDS: Mapping[type, str] = {
+    Workload: "Workload",
+    Project: "Project",
+    Department: "Department",
+    NodePool: "NodePool",
+    Topology: "NetworkTopology",
+    PriorityClass: "PriorityClass",
+    User: "User",
+    Application: "ServiceAccount",
+    AccessKey: "AccessKey",
+    AccessRule: "AccessRule",
+    Allowance: "Limit",
+    LoginSession: "Session",
+}
+"""What a record calls a row. Rows of other kinds follow from these."""
+
+OF_WORKLOADS = frozenset(
+    {"name", "project", "kind", "priority", "priority_class", "preemptible", "desired", "purge"}
+    | {"cancelled_by", "shared", "user", "owner", "groups"}
+)
+"""Of a workload only these: its command line may hold what is nobody's business."""
+
+SECRET = frozenset({"password", "secret"})
+"""Fields whose values are never recorded; that they changed is."""
+
+
+@dataclass(slots=True)
+class Trail:
+    """One request, as far as a record tells of it."""
+
+    request: str
+    subject: str
+    name: str
+    source: str
+    via: str
+    method: str
+    path: str
+    permission: str
+    action: str
+    recorded: bool = False  # with what it changed
+
+    def record(
+        self,
+        at: int,
+        status: int,
+        changes: tuple[Change, ...] = (),
+        about: tuple[str, str, str] = ("", "", ""),
+    ) -> AuditRecord:
+        """`about`: kind, id and name of what it is about."""
+        return AuditRecord(
+            at=at,
+            request=self.request,
+            subject=self.subject,
+            name=self.name,
+            source=self.source,
+            via=self.via,
+            method=self.method,
+            path=self.path,
+            action=self.action,
+            entity=about[0],
+            entity_id=about[1],
+            entity_name=about[2],
+            status=status,
+            permission=self.permission,
+            changes=changes,
+        )
+
+
+TRAIL: ContextVar[Trail | None] = ContextVar("trail", default=None)
+
+
+def unchanged() -> None:
+    """This request asks again for what was done before: there is nothing to record."""
+    if (trail := TRAIL.get()) is not None:
+        trail.recorded = True
+
+
+def audited(run: Callable[[Draft], T], state: State) -> Callable[[Draft], T]:
+    """The same, with a record of what it changes if somebody asked for it."""
+    trail = TRAIL.get()
+    if trail is None:
+        return run
+
+    def both(draft: Draft) -> T:
+        result = run(draft)
+        rows = [row for row in draft.rows.values() if type(row) in WORDS]
+        gone = [row for row in draft.dropped.values() if type(row) in WORDS]
+        if not draft.empty:
+            changes = (*_put(rows, state), *_gone(gone), *_set(draft.settings))
+            draft.audit.append(trail.record(draft.now, 0, changes, _about(rows, gone)))
+            trail.recorded = True
+        return result
+
+    return both
+
+
+def _about(rows: Iterable[Any], gone: Iterable[Any]) -> tuple[str, str, str]:
+    """What a change is about: its first row, a session only if there is nothing else."""
+    found = sorted([*rows, *gone], key=lambda row: type(row) is LoginSession)
+    if not found:
+        return ("", "", "")
+    row = found[0]
+    identity = str(getattr(row, "id", "") or getattr(row, "name", "") or getattr(row, "subject", ""))
+    return (WORDS[type(row)], identity, str(getattr(row, "name", "")))
+
+
+def _put(rows: Iterable[Row | Remembered], state: State) -> Iterable[Change]:
+    for row in rows:
+        before = _known(row, state)
+        for field in fields(row):
+            new = getattr(row, field.name)
+            old = getattr(before, field.name) if before is not None else field.default
+            if old != new and (type(row) is not Workload or field.name in OF_WORKLOADS):
+                hidden = field.name in SECRET
+                told = (_told(old) if before is not None else "", _told(new))
+                yield Change(f"{WORDS[type(row)]}.{field.name}", *(("***", "***") if hidden else told))
+
+
+def _gone(rows: Iterable[Any]) -> Iterable[Change]:
+    for row in rows:
+        yield Change(WORDS[type(row)], _told(str(getattr(row, "name", "") or getattr(row, "id", ""))), "")
+
+
+def _set(settings: Mapping[str, str]) -> Iterable[Change]:
+    for name, value in settings.items():
+        yield Change(f"Setting.{name}", "", value[:LONGEST])
+
+
+def _known(row: Any, state: State) -> Any:
+    """The row as it was."""
+    if of_world(row):
+        return state.world.known(row)
+    seen = state.access.seen
+    match row:
+        case User():
+            return seen.users.get(row.id)
+        case Application():
+            return seen.applications.get(row.id)
+        case AccessKey():
+            return seen.keys.get(row.id)
+        case AccessRule():
+            return seen.rules.get(row.id)
+        case LoginSession():
+            return seen.sessions.get(row.id)
+        case Allowance():
+            return seen.allowances.get((row.subject, row.project))
+        case PriorityClass():
+            return state.priorities.get(row.name)
+    return None
+
+
+def _told(value: Any) -> str:
+    return json.dumps(value, default=_plain, separators=(",", ":"))[:LONGEST]
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value)

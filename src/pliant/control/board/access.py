@@ -1,0 +1,95 @@
+"""Who there is and what rules say of them, as the newest cycle left it; immutable."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pliant.model.identity import APPLICATION as APPLICATION_KIND
+from pliant.model.identity import (
+    NO_UID,
+    AccessKey,
+    AccessRule,
+    Allowance,
+    Application,
+    LoginSession,
+    User,
+    subject_of,
+)
+from pliant.model.identity import USER as USER_KIND
+from pliant.model.rights import Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Every mapping is by id."""
+
+    users: Mapping[str, User] = field(default_factory=dict)
+    applications: Mapping[str, Application] = field(default_factory=dict)
+    keys: Mapping[str, AccessKey] = field(default_factory=dict)
+    rules: Mapping[str, AccessRule] = field(default_factory=dict)
+    sessions: Mapping[str, LoginSession] = field(default_factory=dict)
+    allowances: Mapping[tuple[str, str], Allowance] = field(default_factory=dict)
+    user_names: Mapping[str, User] = field(default_factory=dict)
+    clients: Mapping[str, Application | AccessKey] = field(default_factory=dict)  # by client id
+    by_subject: Mapping[str, tuple[AccessRule, ...]] = field(default_factory=dict)
+
+    def grants(self, subjects: Iterable[str], uid: int = NO_UID) -> tuple[Grant, ...]:
+        """What rules give to somebody who is all of these subjects. A rule for another uid gives nothing."""
+        return tuple(
+            rule.grant
+            for subject in subjects
+            for rule in self.by_subject.get(subject, ())
+            if rule.uid in (NO_UID, uid)
+        )
+
+    def subject_name(self, subject: str) -> str:
+        """A subject for people."""
+        kind, _, identity = subject.partition(":")
+        if kind == USER_KIND and identity in self.users:
+            return self.users[identity].name
+        if kind == APPLICATION_KIND and identity in self.applications:
+            return self.applications[identity].name
+        return identity
+
+    def alive(self, subject: str) -> bool:
+        """False for a user or an application that is gone or disabled."""
+        kind, _, identity = subject.partition(":")
+        if kind == USER_KIND:
+            return identity in self.users and self.users[identity].enabled
+        if kind == APPLICATION_KIND:
+            return identity in self.applications and self.applications[identity].enabled
+        return True
+
+
+def access_of(
+    users: Mapping[str, User],
+    applications: Mapping[str, Application],
+    keys: Mapping[str, AccessKey],
+    rules: Mapping[str, AccessRule],
+    sessions: Mapping[str, LoginSession],
+    allowances: Mapping[tuple[str, str], Allowance],
+) -> Access:
+    """The same with its indexes; the mappings are copied."""
+    by_subject: dict[str, tuple[AccessRule, ...]] = {}
+    for rule in rules.values():
+        by_subject[rule.subject] = (*by_subject.get(rule.subject, ()), rule)
+    clients: dict[str, Application | AccessKey] = {row.client: row for row in applications.values()}
+    clients |= {row.client: row for row in keys.values()}
+    return Access(
+        dict(users),
+        dict(applications),
+        dict(keys),
+        dict(rules),
+        dict(sessions),
+        dict(allowances),
+        {row.name: row for row in users.values()},
+        clients,
+        by_subject,
+    )
+
+
+def user_subject(user: User) -> str:
+    return subject_of(USER_KIND, user.id)
+
+
+def application_subject(application: Application) -> str:
+    return subject_of(APPLICATION_KIND, application.id)

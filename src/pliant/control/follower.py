@@ -1,0 +1,152 @@
+"""A loop that leads nothing: it follows the store of the server that does, and tells readers what is there.
+
+It decides as the leader does, by the same core on the same rows, for the reasons of what waits; it records
+nothing and orders nothing.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from pliant.control.decider.port import Decider
+from pliant.control.errors import Unavailable
+from pliant.control.lease import Leadership, Seen
+from pliant.control.loop import Loop
+from pliant.control.ports import Clock, Engine, Store
+from pliant.control.state.draft import Draft
+from pliant.control.state.state import State
+from pliant.model.fact import Fact
+from pliant.sched.plan import Plan
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FOLLOW = 0.4
+"""Seconds after which it looks for news that no reader has asked for: watchers wait for them."""
+
+PLAN = 1.0
+"""Seconds for which fresh rows wait for the reasons that belong to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What readers were told of a workload."""
+
+    rows: tuple[object, ...]
+    reason: object
+
+
+class Follower(Loop):
+    """`look`, `question`, `wait`, `board` and `catch_up` are for any thread."""
+
+    def __init__(
+        self, store: Store, leadership: Leadership, engine: Engine, clock: Clock, decider: Decider
+    ) -> None:
+        super().__init__(store, {engine.name: engine}, clock, decider=decider)
+        self._leadership = leadership
+        self._turn = threading.RLock()  # around the state
+        self._seen: Seen | None = None
+        self._told: dict[str, _Told] = {}
+        self._lost_since: float | None = None  # monotonic; when the store did not answer first
+        self.store_trouble = self._silence
+
+    def open(self, epoch: int | None = None) -> None:
+        """Read everything. Raises StoreError."""
+        self.decider.open(self._arrived)
+        self._refresh()
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._follow, name="pliant-follower", daemon=True)
+        self._thread.start()
+
+    def catch_up(self) -> None:
+        """Be as new as what is recorded now. If the store does not answer, `trouble` says so."""
+        try:
+            self._refresh()
+            self._lost_since = None
+        except Exception as error:  # noqa: BLE001 - readers are told what is known, and how old it is
+            if self._lost_since is None:
+                log.warning("the store cannot be followed: %s", error)
+                self._lost_since = time.monotonic()
+
+    def post(self, fact: Fact) -> None:
+        """Facts are the leader's."""
+
+    def submit(self, run: Callable[[Draft], T]) -> "Future[T]":
+        raise Unavailable("This is the standby server; it changes nothing.", "Ask the server that leads.")
+
+    def look(self, run: Callable[[State], T], timeout: float = 60) -> T:
+        with self._turn:
+            return run(self.state)
+
+    def _silence(self) -> str:
+        since = self._lost_since
+        if since is None:
+            return ""
+        return f"The database has not answered for {time.monotonic() - since:.0f} s: what is shown is as old."
+
+    def _follow(self) -> None:
+        while not self._closing:
+            self.catch_up()
+            time.sleep(FOLLOW)
+
+    def _refresh(self) -> None:
+        with self._turn:
+            seen = self._leadership.seen()
+            fresh = self._seen is None or replace(seen, renewed=self._seen.renewed) != self._seen
+            if fresh:
+                saved = self.store.load()
+                self.state.rebuild(saved)
+                self.state.epoch = seen.epoch
+                self.audit.restore(saved.settings, self.clock.now())
+                self._dialogue.drop()
+                self._dialogue.ask(self.clock.now(), whole=False)
+                self._seen = seen
+            elif not self._dialogue.busy:
+                return
+            plan = self._decided(PLAN if fresh else 0.0)
+            if plan is not None:
+                self._explain(plan)
+            if fresh or plan is not None:
+                self._publish()
+
+    def _decided(self, patience: float) -> Plan | None:
+        """The plan that was asked for last, if it comes in time."""
+        until = time.monotonic() + patience
+        while self._dialogue.busy:
+            left = until - time.monotonic()
+            decided = self._dialogue.answer(max(0.0, left))
+            if decided is not None:
+                return decided.plan
+            if self.state.rebuilt:  # that decider is gone; the next one is told all
+                self._dialogue.drop()
+                self._dialogue.ask(self.clock.now(), whole=False)
+            if left <= 0:
+                break
+        return None
+
+    def _explain(self, plan: Plan) -> None:
+        state = self.state
+        state.standings, state.protections = plan.standings, plan.protections
+        state.verdicts = {it.workload: it for it in plan.verdicts if it.workload in state.world.workloads}
+
+    def _publish(self) -> None:
+        """Only of what changed: watchers are told of nothing else."""
+        state, board = self.state, self.board
+        now: dict[str, _Told] = {}
+        for identity, row in state.world.workloads.items():
+            verdict = state.verdicts.get(identity)
+            parts: tuple[Any, ...] = (row, *state.world.tasks_of(identity), state.progress.get(identity))
+            now[identity] = _Told(parts, verdict.reason if verdict is not None else None)
+        state.touched = {
+            identity for identity in {*now, *self._told} if now.get(identity) != self._told.get(identity)
+        }
+        self._told = now
+        state.shaken |= {view.node.name for view in board.nodes} | set(state.world.nodes)
+        state.moved = True
+        self._publisher.publish(self.clock.now(), 0)

@@ -1,0 +1,37 @@
+"""What the loop is sent: requests, questions, facts, and bells that only wake it."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from pliant.control.state.draft import Draft
+from pliant.control.state.state import State
+from pliant.model.fact import Fact
+
+
+@dataclass(slots=True)
+class Command:
+    """A request that changes something. It writes into a draft, or raises Refused to change nothing."""
+
+    run: Callable[[Draft], Any]
+    answer: "Future[Any]"
+
+
+@dataclass(slots=True)
+class Look:
+    """A question that is answered between two cycles, and after which none is due."""
+
+    run: Callable[[State], Any]
+    answer: "Future[Any]"
+
+
+class Bell(Enum):
+    """Wakes the loop and brings no news."""
+
+    CYCLE = auto()
+    ANSWERED = auto()  # by the decider; a cycle may have taken that answer already
+
+
+News = Command | Fact

@@ -1,0 +1,137 @@
+"""Who leads when two servers share one store: the leader shows that it lives, the other one watches.
+
+The store counts the leader's renewals; no clock is compared with another machine's. A server that was
+replaced learns of it from its next transaction or renewal, whichever comes first.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from pliant.control.ports import StaleEpoch
+
+log = logging.getLogger(__name__)
+
+LEASE = 3.0
+"""Seconds without a renewal after which another server takes the lead, unless `up --lease` says otherwise."""
+
+RENEWALS = 4
+"""Renewals of a leader per lease."""
+
+LOOKS = 8
+"""Looks of a server that stands by, per lease."""
+
+SILENCE = 3
+"""Leases for which the store may keep a renewal waiting before the leader steps back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the store says of the leader."""
+
+    epoch: int
+    renewed: int  # grows as long as it lives
+    revision: int  # grows with every transaction that it commits
+
+
+class Leadership(Protocol):
+    """The part of a store by which servers agree who leads. Safe to call from any thread."""
+
+    def seen(self) -> Seen: ...
+
+    def renew(self, epoch: int) -> None:
+        """Raises StaleEpoch."""
+
+    def claim(self, seen: Seen) -> int | None:
+        """The next epoch, if nothing has been heard of the leader since `seen`; else None."""
+
+
+class Vigil:
+    """Tells when a leader has been silent for a lease, by the looks that were made in that time.
+
+    A pause of the watcher itself counts as one look: on a machine that stood still both were silent.
+    """
+
+    def __init__(self, lease: float) -> None:
+        self._lease = lease
+        self._last: tuple[int, int] | None = None
+        self._at = 0.0
+        self._silent = 0.0
+
+    def look(self, seen: Seen, now: float) -> bool:
+        """True if it is time to claim the lead; `now` in seconds of a clock that only goes on."""
+        mark = (seen.epoch, seen.renewed)
+        if mark == self._last:
+            self._silent += min(now - self._at, 2 * self._lease / LOOKS)
+        else:
+            self._last, self._silent = mark, 0.0
+        self._at = now
+        return self._silent >= self._lease
+
+    def blind(self) -> None:
+        """The store did not answer: what the leader did meanwhile is not known."""
+        self._last = None
+
+
+class Renewal:
+    """Renews the lease of a leader on a thread of its own, and says when its lead is over."""
+
+    def __init__(
+        self, store: Leadership, epoch: int, lease: float, over: Callable[[BaseException], None]
+    ) -> None:
+        self._store, self._epoch, self._lease, self._over = store, epoch, lease, over
+        self._closing = threading.Event()
+        self._waiting = 0  # looks of the second thread since the store was asked
+        self._tried = time.monotonic()
+        self._failed = ""
+        self._threads = [
+            threading.Thread(target=run, name=name, daemon=True)
+            for run, name in ((self._renew, "pliant-lease"), (self._watch, "pliant-lease-watch"))
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+
+    @property
+    def doubtful(self) -> bool:
+        """True if the server was silent for so long that another one may lead: it may not answer."""
+        return time.monotonic() - self._tried > self._lease
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the store, for people; empty if nothing is."""
+        return self._failed
+
+    def _renew(self) -> None:
+        while not self._closing.wait(self._lease / RENEWALS):
+            self._waiting = 0
+            try:
+                self._store.renew(self._epoch)
+            except StaleEpoch as error:
+                self._over(error)
+                return
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next one may succeed
+                if not self._failed:
+                    log.error("the lease could not be renewed: %s", error)
+                self._failed = f"The database does not answer: {error}. Running tasks go on."
+            else:
+                self._failed = ""
+            self._waiting = -1
+            self._tried = time.monotonic()
+
+    def _watch(self) -> None:
+        """A call that never returns raises nothing. Looks are counted: a pause of all is no silence."""
+        self._waiting = -1
+        while not self._closing.wait(self._lease / LOOKS):
+            if self._waiting >= 0:
+                self._waiting += 1
+            if self._waiting > SILENCE * LOOKS:
+                self._over(StaleEpoch(f"the store has not answered for {SILENCE * self._lease:.0f} s"))
+                return

@@ -1,0 +1,121 @@
+"""Dependencies, begin times and turns in an array: when a workload that was held may compete.
+
+Belongs to the loop's thread. A dependency that was met stays met, and what ended is looked at in the cycle in
+which it ends: nothing depends on how long its row is kept.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pliant.control.state.draft import Draft
+from pliant.control.state.state import SCHEDULER, State
+from pliant.model.event import EventKind
+from pliant.model.hold import ARRAY_LIMIT, BEGIN_TIME, DEPENDENCY, Dependency, When
+from pliant.model.workload import Desired, Phase, Workload
+
+
+class Holds:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.wake: int | None = None  # ms; the next begin time
+
+    def look(self, draft: Draft) -> None:
+        """Let go of what may compete, and cancel what never can, until nothing follows from that."""
+        while self._turn(draft):
+            self._state.settle(draft)
+
+    def _turn(self, draft: Draft) -> bool:
+        """True if something was cancelled, on which others may depend."""
+        world, cancelled = self._state.world, False
+        waiting = sorted((world.workloads[it] for it in self._state.waiting), key=lambda row: row.serial)
+        going = self._going(waiting)
+        begins = []
+        for row in waiting:
+            after = tuple(self._seen(one) for one in row.after)
+            if row.held == DEPENDENCY and (failed := self._hopeless(row, after)) is not None:
+                self._cancel(row, failed, draft)
+                cancelled = True
+                continue
+            held = hold(replace(row, after=after), draft.now)
+            element = row.element
+            if held == ARRAY_LIMIT and element is not None and going[element.array] < element.at_once:
+                going[element.array] += 1
+                held = ""
+            if held == BEGIN_TIME and row.begin is not None:
+                begins.append(row.begin)
+            if (held, after) != (row.held, row.after):
+                self._state.put(draft, replace(row, held=held, after=after))
+        self.wake = min(begins, default=None)
+        return cancelled
+
+    def _going(self, waiting: Iterable[Workload]) -> Counter[str]:
+        """Elements that compete or run, by array, of those arrays in which some wait for their turn."""
+        limited = {row.element.array for row in waiting if row.element is not None and row.element.at_once}
+        return Counter(
+            row.element.array
+            for row in (self._state.world.workloads.values() if limited else ())
+            if row.element is not None and row.element.array in limited
+            if not (row.held or row.phase.final) and row.desired is not Desired.DELETED
+        )
+
+    def _seen(self, one: Dependency) -> Dependency:
+        return one if one.met else replace(one, met=self._met(one))
+
+    def _met(self, one: Dependency) -> bool:
+        row = self._state.world.workloads.get(one.workload)
+        over = _over(row)
+        match one.when:
+            case When.AFTER:
+                begun = any(
+                    task.first_started is not None for task in self._state.world.tasks_of(one.workload)
+                )
+                return over or begun
+            case When.ANY:
+                return over
+            case When.OK:
+                return _succeeded(row)
+            case When.NOT_OK:
+                return over and not _succeeded(row)
+
+    def _hopeless(self, row: Workload, after: Sequence[Dependency]) -> Dependency | None:
+        """A dependency that can never be met and without which it never starts."""
+        world = self._state.world.workloads
+        failed = [one for one in after if not one.met and _over(world.get(one.workload))]
+        if row.after_any and len(failed) < len(after):
+            return None
+        return failed[0] if failed else None
+
+    def _cancel(self, row: Workload, failed: Dependency, draft: Draft) -> None:
+        how = ending_of(self._state.world.workloads.get(failed.workload))
+        words = f"Dependency {failed.name} {how}."
+        self._state.last_words[row.id] = words
+        self._state.put(draft, replace(row, desired=Desired.STOPPED, cancelled_by=SCHEDULER))
+        draft.event(row.id, EventKind.CANCELLED, f"Cancelled {row.name}: {words}", who="server")
+
+
+def hold(row: Workload, now: int) -> str:
+    """Code of what keeps it from competing, as its own row says; an array's turn is not looked at."""
+    met = [one.met for one in row.after]
+    if met and not (any(met) if row.after_any else all(met)):
+        return DEPENDENCY
+    if row.begin is not None and row.begin > now:
+        return BEGIN_TIME
+    return ARRAY_LIMIT if row.element is not None and row.element.at_once else ""
+
+
+def ending_of(row: Workload | None) -> str:
+    """'succeeded', 'failed', 'was cancelled', 'was deleted'."""
+    if row is None or (row.desired is Desired.DELETED and row.ended_as is None):
+        return "was deleted"
+    if row.cancelled_by:
+        return "was cancelled"
+    return "succeeded" if _succeeded(row) else "failed"
+
+
+def _over(row: Workload | None) -> bool:
+    return row is None or row.phase.final or row.desired is Desired.DELETED
+
+
+def _succeeded(row: Workload | None) -> bool:
+    return row is not None and (row.ended_as or row.phase) is Phase.COMPLETED

@@ -1,0 +1,294 @@
+"""Use cases about people, programs, their keys and sessions, and the rules that give them roles."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from pliant.control.board.access import Access
+from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
+from pliant.control.loop import Loop
+from pliant.control.ports import AccessRow
+from pliant.control.state.draft import Draft
+from pliant.model.identity import (
+    APPLICATION,
+    NO_UID,
+    USER,
+    AccessKey,
+    AccessRule,
+    Account,
+    Application,
+    LoginSession,
+    User,
+    subject_of,
+)
+from pliant.model.rights import SYSTEM, TENANT, Place
+
+T = TypeVar("T")
+
+MOST_KEYS = 20
+"""Access keys of one person."""
+
+
+class Identities:
+    """Every method returns once the change is on disk; what is taken away is gone with the next request."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    @property
+    def _seen(self) -> Access:
+        return self._loop.state.access.seen
+
+    # -- people -------------------------------------------------------------------------------------
+
+    def create_user(self, name: str, password: str, by: str, account: Account | None = None) -> User:
+        """`password`: its hash. The first thing to do with it is to set another one."""
+        if not 0 < len(name) <= 128 or not name.isprintable() or ":" in name or name != name.strip():
+            raise BadRequest(
+                f"{name[:40]!r} cannot be a user's name.",
+                "Use 1 to 128 printable characters, none of them ':'.",
+            )
+
+        def run(draft: Draft) -> User:
+            if name in self._seen.user_names:
+                raise NameTaken(f"A user named {name!r} already exists.", "Choose another name.")
+            row = User(
+                str(uuid.uuid4()), name, password, True, account=account, created=draft.now, created_by=by
+            )
+            draft.put(row)
+            return row
+
+        return self._loop.call(run)
+
+    def user(self, key: str) -> User:
+        """By id or name."""
+        access = self._loop.board.access
+        found = access.users.get(key) or access.user_names.get(key)
+        if found is None:
+            raise NotFound(f"There is no user {key[:60]!r}.", "See them with: pliant user list")
+        return found
+
+    def set_password(self, identity: str, password: str, *, must_change: bool) -> User:
+        """Ends all that was logged in with the old one."""
+        return self._change_user(
+            identity,
+            lambda row: replace(
+                row, password=password, must_change=must_change, generation=row.generation + 1
+            ),
+        )
+
+    def enable_user(self, identity: str, on: bool) -> User:
+        return self._change_user(identity, lambda row: replace(row, enabled=on), ends=not on)
+
+    def bind_user(self, identity: str, account: Account | None) -> User:
+        return self._change_user(identity, lambda row: replace(row, account=account), ends=False)
+
+    def log_out(self, identity: str) -> User:
+        """Everywhere."""
+        return self._change_user(identity, lambda row: replace(row, generation=row.generation + 1))
+
+    def _change_user(self, identity: str, change: Callable[[User], User], *, ends: bool = True) -> User:
+        def run(draft: Draft) -> User:
+            row = self._seen.users.get(identity)
+            if row is None:
+                raise NotFound(f"There is no user {identity[:60]!r}.", "See them with: pliant user list")
+            made = change(row)
+            if not made.enabled:
+                self._check_last(identity)
+            draft.put(made)
+            if ends:
+                self._end_sessions(draft, subject_of(USER, identity))
+            return made
+
+        return self._loop.call(run)
+
+    def delete_user(self, identity: str) -> None:
+        """With their rules, keys and sessions. Their jobs run on."""
+
+        def run(draft: Draft) -> None:
+            row = self._seen.users.get(identity)
+            if row is None:
+                raise NotFound(f"There is no user {identity[:60]!r}.", "See them with: pliant user list")
+            self._check_last(identity)
+            self._forget(draft, row, subject_of(USER, identity))
+
+        self._loop.call(run)
+
+    def _forget(self, draft: Draft, row: AccessRow, subject: str) -> None:
+        draft.drop(row)
+        for rule in self._seen.by_subject.get(subject, ()):
+            draft.drop(rule)
+        for key in self._seen.keys.values():
+            if key.owner == subject:
+                draft.drop(key)
+        self._end_sessions(draft, subject)
+
+    def _check_last(self, identity: str, *, but: str = "") -> None:
+        """Raise Conflict if without that user (or without the rule `but`) no administrator were left."""
+
+        def administrators(without: str, rule_gone: str) -> set[str]:
+            return {
+                rule.subject
+                for rule in self._seen.rules.values()
+                if rule.role == SYSTEM.id
+                and rule.scope == TENANT
+                and rule.id != rule_gone
+                and rule.subject.startswith(f"{USER}:")
+                and rule.subject != subject_of(USER, without)
+                and self._seen.alive(rule.subject)
+            }
+
+        if administrators("", "") and not administrators(identity, but):
+            raise Conflict(
+                "This is the last system administrator among the users.",
+                "Give somebody else the role first: pliant access-rule create",
+            )
+
+    # -- programs and keys --------------------------------------------------------------------------
+
+    def create_application(
+        self, name: str, client: str, secret: str, by: str, account: Account | None = None
+    ) -> Application:
+        """`secret`: its digest."""
+
+        def run(draft: Draft) -> Application:
+            if any(row.name == name for row in self._seen.applications.values()):
+                raise NameTaken(f"An application named {name!r} already exists.", "Choose another name.")
+            identity = str(uuid.uuid4())
+            row = Application(
+                identity, name, client, secret, account=account, created=draft.now, created_by=by
+            )
+            draft.put(row)
+            return row
+
+        return self._loop.call(run)
+
+    def change_application(self, identity: str, change: Callable[[Application], Application]) -> Application:
+        """Tokens that were made for it before are worth nothing from then on."""
+
+        def run(draft: Draft) -> Application:
+            row = self._application(identity)
+            made = replace(change(row), generation=row.generation + 1)
+            draft.put(made)
+            return made
+
+        return self._loop.call(run)
+
+    def delete_application(self, identity: str) -> None:
+        def run(draft: Draft) -> None:
+            self._forget(draft, self._application(identity), subject_of(APPLICATION, identity))
+
+        self._loop.call(run)
+
+    def _application(self, identity: str) -> Application:
+        row = self._seen.applications.get(identity)
+        if row is None:
+            raise NotFound(f"There is no application {identity[:60]!r}.", "See them with: pliant app list")
+        return row
+
+    def create_key(self, made: AccessKey) -> AccessKey:
+        def run(draft: Draft) -> AccessKey:
+            own = [row for row in self._seen.keys.values() if row.owner == made.owner]
+            if any(row.name == made.name for row in own):
+                raise NameTaken(f"You have an access key named {made.name!r}.", "Choose another name.")
+            if len(own) >= MOST_KEYS:
+                raise Conflict(
+                    f"You have {len(own)} access keys; more are not possible.", "pliant key revoke NAME"
+                )
+            row = replace(made, created=draft.now)
+            draft.put(row)
+            return row
+
+        return self._loop.call(run)
+
+    def renew_key(self, identity: str, secret: str) -> AccessKey:
+        def run(draft: Draft) -> AccessKey:
+            row = self._seen.keys[identity]
+            made = replace(row, secret=secret, generation=row.generation + 1)
+            draft.put(made)
+            return made
+
+        return self._loop.call(run)
+
+    def delete_key(self, identity: str) -> None:
+        def run(draft: Draft) -> None:
+            row = self._seen.keys.get(identity)
+            if row is None:
+                raise NotFound(
+                    f"There is no access key {identity[:60]!r}.", "See yours with: pliant key list"
+                )
+            draft.drop(row)
+
+        self._loop.call(run)
+
+    # -- sessions -----------------------------------------------------------------------------------
+
+    def begin_session(self, user: User, source: str, life: int) -> LoginSession:
+        """`life` in ms. Sessions that are over go."""
+
+        def run(draft: Draft) -> LoginSession:
+            for old in self._seen.sessions.values():
+                if old.expires <= draft.now:
+                    draft.drop(old)
+            subject = subject_of(USER, user.id)
+            row = LoginSession(str(uuid.uuid4()), subject, 0, draft.now, draft.now + life, source)
+            draft.put(row)
+            draft.put(replace(self._seen.users.get(user.id, user), last_login=draft.now))
+            return row
+
+        return self._loop.call(run)
+
+    def use_session(self, identity: str, uses: int) -> LoginSession | None:
+        """Count a refresh. None: there is no such session; a token that is used twice ends its session."""
+
+        def run(draft: Draft) -> LoginSession | None:
+            row = self._seen.sessions.get(identity)
+            if row is None or row.expires <= draft.now:
+                return None
+            if row.uses != uses:
+                draft.drop(row)
+                return None
+            made = replace(row, uses=uses + 1)
+            draft.put(made)
+            return made
+
+        return self._loop.call(run)
+
+    def end_session(self, identity: str) -> None:
+        def run(draft: Draft) -> None:
+            if (row := self._seen.sessions.get(identity)) is not None:
+                draft.drop(row)
+
+        self._loop.call(run)
+
+    def _end_sessions(self, draft: Draft, subject: str) -> None:
+        for row in self._seen.sessions.values():
+            if row.subject == subject:
+                draft.drop(row)
+
+    # -- rules --------------------------------------------------------------------------------------
+
+    def create_rule(self, subject: str, role: int, scope: Place, by: str, uid: int = NO_UID) -> AccessRule:
+        def run(draft: Draft) -> AccessRule:
+            for rule in self._seen.by_subject.get(subject, ()):
+                if (rule.role, rule.scope, rule.uid) == (role, scope, uid):
+                    raise NameTaken("This access rule exists already.", f"Its id is {rule.id}.")
+            row = AccessRule(str(uuid.uuid4()), subject, role, scope, uid, draft.now, by)
+            draft.put(row)
+            return row
+
+        return self._loop.call(run)
+
+    def delete_rule(self, identity: str) -> None:
+        def run(draft: Draft) -> None:
+            row = self._seen.rules.get(identity)
+            if row is None:
+                raise NotFound(
+                    f"There is no access rule {identity[:60]!r}.", "See them with: pliant access-rule list"
+                )
+            if row.role == SYSTEM.id and row.scope == TENANT and row.subject.startswith(f"{USER}:"):
+                self._check_last("", but=identity)
+            draft.drop(row)
+
+        self._loop.call(run)

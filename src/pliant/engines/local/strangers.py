@@ -1,0 +1,63 @@
+"""Attempts that live for this state folder and that the store does not know, and how they are ended."""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Container, Sequence
+from typing import Any
+
+from pliant.control.ports import Stranger
+from pliant.engines.local import processes
+from pliant.engines.local.layout import VERSION, Layout, read_json, write_json
+from pliant.model.workload import AttemptId
+
+log = logging.getLogger(__name__)
+
+GRACE_SECONDS = 45  # at most: whoever started the server waits for it
+POLL_SECONDS = 0.05
+
+
+def strangers(layout: Layout, known: Container[AttemptId]) -> list[Stranger]:
+    """Those that live and are not known."""
+    found = {one.attempt for one in processes.carriers(layout, lambda attempt: attempt not in known)}
+    return [Stranger(attempt, _order(layout, attempt), _gpus(layout, attempt)) for attempt in sorted(found)]
+
+
+def end(layout: Layout, found: Sequence[Stranger]) -> None:
+    """Ask each to end, leave it its grace period, and kill what is still there then."""
+    ids = frozenset(one.id for one in found)
+    for one in found:
+        folder = layout.folder(one.id)
+        now = time.time_ns() // 1_000_000
+        stop = {"version": VERSION, "cause": "unknown", "grace_ms": one.order.get("grace_ms", 0), "at": now}
+        try:
+            write_json(folder / "stop", stop, durable=True)
+        except OSError as error:  # its folder is gone: its supervisor has nothing to write into either
+            log.warning("stop of %s is not on disk: %s", one.id, error)
+        says = folder.holder()
+        pidfd = processes.open_pid(*says) if says is not None else None
+        if pidfd is not None:
+            try:
+                signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+            except ProcessLookupError:
+                log.info("%s has just ended", one.id)
+            finally:
+                os.close(pidfd)
+    grace = max((one.order.get("grace_ms", 0) / 1000 for one in found), default=0)
+    deadline = time.monotonic() + min(grace, GRACE_SECONDS)
+    while time.monotonic() < deadline and any(processes.carriers(layout, ids.__contains__)):
+        time.sleep(POLL_SECONDS)
+    processes.end(layout, ids.__contains__)
+    log.warning("ended %d attempts that the store does not know", len(found))
+
+
+def _order(layout: Layout, attempt: AttemptId) -> dict[str, Any]:
+    return read_json(layout.folder(attempt) / "order.json") or {}
+
+
+def _gpus(layout: Layout, attempt: AttemptId) -> tuple[str, ...]:
+    told = read_json(layout.folder(attempt) / "allocation.json") or {}
+    entries = [entry for entry in told.get("tasks", ()) if isinstance(entry, dict)]
+    mine = [one for one in entries if one.get("id") == attempt.task and one.get("state") != "pending"]
+    return tuple(dict.fromkeys(gpu for one in mine for gpu in one.get("gpus", ()) if isinstance(gpu, str)))

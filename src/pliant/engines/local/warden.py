@@ -1,0 +1,222 @@
+"""Orders to the warden, the part that has root on a shared box; the contract is docs/reference/warden.md."""
+
+import array
+import errno
+import os
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+
+from pliant.model.workload import AttemptId
+
+MAGIC, VERSION = 0x444C5750, 1
+ORDER = struct.Struct("=4IQ2I3Q2Q4I64s96s64s4096s1024s1024s128I")
+ANSWER = struct.Struct("=2I2i2I3Q512s")
+DEVICES = 64
+SECONDS = 40  # the warden gives up on an order after 30
+TTY, STDIN, END, FOLDER = 1, 2, 4, 8
+
+
+class Verb(IntEnum):
+    START = 1
+    EXEC = 2
+    SIGNAL = 3
+    LIMITS = 4
+    OPEN = 5
+    LIST = 6
+    DISCARD = 7
+    STRAY = 8
+
+
+class Refused(OSError):
+    """The warden's word: errno and a sentence."""
+
+
+class Away(OSError):
+    """There is no warden, or it went away before it answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The account that an attempt runs as. A uid with another name than this one inherits nothing."""
+
+    uid: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Walls:
+    """What a job is held to; 0: no limit, of processes the warden's default."""
+
+    memory: int = 0  # bytes
+    cpu: int = 0  # millicores: its weight beside others
+    processes: int = 0
+    devices: tuple[tuple[int, int], ...] = ()  # (major, minor) of the cards that it may open
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What the kernel says about a job's control group."""
+
+    uid: int
+    attempt: AttemptId
+    populated: bool
+    oom: int  # processes killed for want of memory
+    peak: int  # bytes
+    limit: int  # bytes; 0: none
+
+
+@dataclass(slots=True)
+class Answer:
+    """`connection` stays open where more is to come."""
+
+    pid: int
+    status: int
+    oom: int
+    peak: int
+    limit: int
+    fds: list[int] = field(default_factory=list)
+    connection: socket.socket | None = None
+
+
+def launch(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    """A descriptor with a command and its environment: no argument and no message has the values."""
+    words = [*map(os.fsencode, argv), *(os.fsencode(f"{name}={value}") for name, value in env.items())]
+    if any(b"\0" in word for word in words):
+        raise ValueError("a word of the command or a variable has a null byte")
+    fd = os.memfd_create("launch", os.MFD_CLOEXEC)
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(struct.pack("=2I", len(argv), len(env)) + b"".join(word + b"\0" for word in words))
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+@dataclass(frozen=True, slots=True)
+class Warden:
+    """One connection for each order. Every method raises Refused or Away."""
+
+    path: Path
+
+    def ask(
+        self,
+        verb: Verb,
+        epoch: int,
+        *,
+        attempt: AttemptId | None = None,
+        owner: Owner | None = None,
+        walls: Walls = Walls(),
+        fds: Sequence[int] = (),
+        flags: int = 0,
+        cwd: str = "",
+        folder: str = "",
+        path: str = "",
+        grace: int = 0,
+        log_max: int = 0,
+        log_keep: int = 0,
+        umask: int = 0o022,
+        signal: int = 0,
+        keep: bool = False,
+    ) -> Answer:
+        """`grace` in ms, `log_max` in bytes. `keep`: the caller takes the connection."""
+        workload, task, number = attempt or AttemptId("", "", 0)
+        uid, name = (owner.uid, owner.name) if owner else (0, "")
+        if len(walls.devices) > DEVICES:
+            raise Refused(errno.E2BIG, f"more than {DEVICES} devices")
+        numbers = [word for device in walls.devices for word in device]
+        texts = [
+            _room(text, room)
+            for text, room in (
+                (workload, 64), (task, 96), (name, 64), (cwd, 4096), (folder, 1024), (path, 1024),
+            )
+        ]  # fmt: skip
+        words = (MAGIC, VERSION, verb, flags, epoch, uid, number, walls.memory, walls.cpu, walls.processes)
+        tail = (grace, log_max, log_keep, umask, len(walls.devices), signal)
+        message = ORDER.pack(*words, *tail, *texts, *numbers, *[0] * (2 * DEVICES - len(numbers)))
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            link.settimeout(SECONDS)
+            link.connect(str(self.path))
+            socket.send_fds(link, [message], list(fds))
+            answer = receive(link)
+        except Refused:
+            link.close()
+            raise
+        except OSError as error:
+            link.close()
+            raise Away(error.errno or 0, f"the warden does not answer at {self.path}: {error}") from None
+        if keep:
+            answer.connection = link
+        else:
+            link.close()
+        return answer
+
+    def epoch(self) -> int:
+        """The highest that it has seen: who gives orders needs at least that."""
+        fd = os.memfd_create("list", os.MFD_CLOEXEC)
+        try:
+            return self.ask(Verb.LIST, 0, fds=(fd,)).limit
+        finally:
+            os.close(fd)
+
+    def list(self, epoch: int) -> list[Group]:
+        """Every group of a job. Looking needs no epoch that leads."""
+        fd = os.memfd_create("list", os.MFD_CLOEXEC)
+        with open(fd, "r+", encoding="utf-8") as file:
+            self.ask(Verb.LIST, epoch, fds=(fd,))
+            file.seek(0)
+            lines = [line.split() for line in file]
+        found = []
+        for uid, name, *numbers in lines:
+            workload, task, number = name.split("/")
+            populated, oom, peak, limit = map(int, numbers)
+            found.append(
+                Group(int(uid), AttemptId(workload, task, int(number)), bool(populated), oom, peak, limit)
+            )
+        return found
+
+
+def receive(link: socket.socket) -> Answer:
+    """One answer; its descriptors are the caller's."""
+    data, fds = _receive(link)
+    if len(data) != ANSWER.size:
+        for fd in fds:
+            os.close(fd)
+        raise Away(errno.EPIPE, "the connection ended before the answer")
+    magic, version, error, pid, status, _, oom, peak, limit, text = ANSWER.unpack(data)
+    if (magic, version) != (MAGIC, VERSION):
+        raise Away(errno.EPROTO, f"it speaks version {version}, this release speaks {VERSION}")
+    if error:
+        raise Refused(error, text.split(b"\0")[0].decode(errors="replace"))
+    return Answer(pid, status, oom, peak, limit, fds)
+
+
+def _receive(link: socket.socket) -> tuple[bytes, list[int]]:
+    room = array.array("i")
+    data, control, _, _ = link.recvmsg(
+        ANSWER.size + 1, socket.CMSG_SPACE(4 * room.itemsize), socket.MSG_CMSG_CLOEXEC
+    )
+    for level, kind, content in control:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            room.frombytes(content[: len(content) - len(content) % room.itemsize])
+    return data, list(room)
+
+
+def _room(text: str, room: int) -> bytes:
+    data = os.fsencode(text)
+    if len(data) >= room or b"\0" in data:
+        raise Refused(errno.ENAMETOOLONG, f"{text[:64]!r} does not fit into {room - 1} bytes")
+    return data
+
+
+def close(answer: Answer) -> None:
+    """Let go of what came with it."""
+    for fd in answer.fds:
+        with suppress(OSError):
+            os.close(fd)

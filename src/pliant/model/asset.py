@@ -1,0 +1,36 @@
+"""What is kept for submissions: parts of them by name, whole templates, and policies about them."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Scope(StrEnum):
+    """For whom it is, the widest first."""
+
+    TENANT = "tenant"
+    DEPARTMENT = "department"
+    PROJECT = "project"
+
+
+class AssetKind(StrEnum):
+    ENVIRONMENT = "environment"
+    COMPUTE = "compute"
+    TEMPLATE = "template"
+    POLICY = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """Its name is the only one of its kind, workloads and scope; a policy has none: it is alone there."""
+
+    id: str
+    kind: AssetKind
+    workloads: str  # trainings | workspaces | distributed | inferences: of a template or policy; else ''
+    name: str
+    scope: Scope
+    scope_id: str  # id of the department or project; empty: the tenant
+    body: str  # JSON: a spec, or the defaults and rules of a policy
+    description: str = ""
+    created: int = 0  # ms since the epoch
+    created_by: str = ""
+    updated: int = 0

@@ -1,0 +1,42 @@
+"""What a workload waits for before it competes for GPUs: other workloads, a time, its turn in an array."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class When(StrEnum):
+    """At what of another workload a dependency is met; Slurm's words."""
+
+    AFTER = "after"  # it has started, or ended
+    OK = "afterok"  # it succeeded
+    ANY = "afterany"  # it ended
+    NOT_OK = "afternotok"  # it failed, was cancelled or deleted
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """One workload that another one waits for."""
+
+    workload: str  # id
+    name: str
+    when: When
+    met: bool = False  # stays met, whatever becomes of that workload
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """The place of a workload in an array: equal workloads that were submitted together."""
+
+    array: str  # id, common to all of its elements
+    name: str  # of the array; the element is called <name>-<index>
+    index: int
+    count: int  # elements of the array
+    least: int  # index
+    most: int
+    at_once: int = 0  # elements that may compete or run at the same time; 0: all
+
+
+DEPENDENCY, BEGIN_TIME, ARRAY_LIMIT = "dependency", "begin-time", "array-limit"
+"""Codes of the holds that end by themselves."""
+
+PASSING = (DEPENDENCY, BEGIN_TIME, ARRAY_LIMIT)

@@ -1,0 +1,111 @@
+"""Who there is: people, programs, their keys and sessions, and the rules that give them roles."""
+
+from dataclasses import dataclass
+
+from pliant.model.rights import TENANT, Grant, Place
+
+USER, APPLICATION, UNIX, UNIX_GROUP = "user", "service-account", "unix", "unix-group"
+"""Types of subjects: of this server's own users, programs, accounts of the machine, groups of the machine."""
+
+NO_UID = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account of the machine."""
+
+    uid: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A person known to this server by a password."""
+
+    id: str
+    name: str  # unique; how the person logs in
+    password: str  # Argon2 hash; empty: cannot log in by password
+    must_change: bool = False  # the first thing to do is to set another password
+    enabled: bool = True
+    account: Account | None = None  # whose processes its jobs are; bound by an administrator
+    generation: int = 0  # tokens of an older one are worth nothing
+    created: int = 0  # ms since the epoch
+    created_by: str = ""
+    last_login: int | None = None  # ms
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """A program with an identity of its own."""
+
+    id: str
+    name: str  # unique
+    client: str  # its client id; unique
+    secret: str  # SHA-256 of the token that it makes with the client id
+    enabled: bool = True
+    account: Account | None = None
+    generation: int = 0
+    created: int = 0
+    created_by: str = ""
+    last_login: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKey:
+    """A secret by which a person's programs act with the person's rights."""
+
+    id: str
+    name: str
+    client: str  # its client id; unique
+    secret: str  # SHA-256 of the token that it makes with the client id
+    owner: str  # subject, as `subject_of`
+    owner_name: str
+    only: str = ""  # read | submit; empty: all that the owner may
+    generation: int = 0
+    created: int = 0
+    expires: int | None = None  # ms; None: never
+    last_login: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRule:
+    """Gives a role to a subject at a scope."""
+
+    id: str
+    subject: str  # `<type>:<id>`, as `subject_of`
+    role: int
+    scope: Place = TENANT
+    uid: int = NO_UID  # of a Unix account: a uid that was used again inherits nothing
+    created: int = 0
+    created_by: str = ""
+
+    @property
+    def grant(self) -> Grant:
+        return Grant(self.role, self.scope)
+
+
+@dataclass(frozen=True, slots=True)
+class LoginSession:
+    """What a refresh token is good for; each use gives another, and a used one that comes again ends it."""
+
+    id: str
+    subject: str
+    uses: int = 0
+    created: int = 0
+    expires: int = 0  # ms
+    source: str = ""  # address, as far as it is known
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What one person may have in one project, or in all of them together; None: no limit."""
+
+    subject: str
+    project: str  # id; empty: in all together
+    running: int | None = None  # milli-GPUs at once
+    waiting: int | None = None  # workloads that wait
+    gpu_ms: int | None = None  # milli-GPU-ms within 30 days
+
+
+def subject_of(kind: str, identity: str) -> str:
+    return f"{kind}:{identity}"

@@ -1,0 +1,28 @@
+"""What of a semi-preemptible workload is guaranteed: the tasks that make up its core."""
+
+from collections.abc import Iterable, Mapping
+
+from pliant.model.machine import Placement
+from pliant.model.quantity import Resources
+from pliant.model.workload import Task, TaskKey, TaskPhase, Workload
+
+
+def guaranteed(workload: Workload, held: Mapping[TaskKey, Placement], tasks: Iterable[Task]) -> Resources:
+    """Of these claims the first of each group, as many as its minimum; of an elastic task one device."""
+    done = {group.name: 0 for group in workload.groups}
+    mine: dict[str, list[tuple[int, Placement]]] = {group.name: [] for group in workload.groups}
+    for task in tasks:
+        if task.phase is TaskPhase.SUCCEEDED:
+            done[task.group] += 1
+        elif (claim := held.get(task.key)) is not None:
+            mine[task.group].append((task.index, claim))
+    total = Resources()
+    for group in workload.groups:
+        for _, claim in sorted(mine[group.name], key=_index)[: max(0, group.min - done[group.name])]:
+            gpu = claim.shares[0].portion if group.elastic else claim.gpu
+            total = total.plus(Resources(gpu, claim.cpu, claim.memory))
+    return total
+
+
+def _index(seat: tuple[int, Placement]) -> int:
+    return seat[0]

@@ -1,0 +1,58 @@
+"""The configuration of Kueue's performance test: cohorts of queues, classes of equal workloads, as CSV."""
+
+from pathlib import Path
+
+from pliant.model.quantity import GPU
+from pliant.model.tenancy import UNLIMITED, Quota
+from pliant.model.workload import Kind, Launch, Request, TaskGroup, Workload
+from pliant.sim.lines import Complaints, TraceError, read_lines
+from pliant.sim.trace import START, Job, Setup, Trace, department, machine, owner
+
+COLUMNS = (
+    "config", "cohorts", "queues_per_cohort", "nominal_quota", "borrowing_limit", "class", "count_per_queue",
+    "creation_interval_ms", "runtime_ms", "priority", "request",
+)  # fmt: skip
+
+
+def read(path: Path, config: str = "") -> Trace:
+    """A cohort is a department with the quotas of its queues, a queue a project; one unit is one GPU.
+
+    Each cohort's quota is one node, for the units of the test have no place. The classes of a queue come in
+    turn, at their own intervals.
+    """
+    wrong = Complaints()
+    numbers = [it for it in COLUMNS if it not in ("config", "class")]
+    rows: list[tuple[str, dict[str, int]]] = []
+    for line in read_lines(path, COLUMNS):
+        with wrong.about():
+            if line.word("config") == (config := config or line.word("config")):
+                rows.append((line.word("class"), {name: line.whole(name, 10**9) for name in numbers}))
+    wrong.tell()
+    if not rows:
+        raise TraceError(f"{path}: there is no configuration {config!r}")
+    first = rows[0][1]
+    quota, most = first["nominal_quota"] * GPU, first["borrowing_limit"] * GPU
+    setup: list[Setup] = []
+    jobs: list[Job] = []
+    for cohort in range(first["cohorts"]):
+        name = f"cohort-{cohort}"
+        whole = first["queues_per_cohort"] * first["nominal_quota"]
+        setup += [department(name, Quota(whole * GPU, whole * GPU)), machine(f"node-{cohort}", whole)]
+        for number in range(first["queues_per_cohort"]):
+            queue = f"{name}-queue-{number}"
+            limit = quota + most if most else UNLIMITED
+            setup.append(owner(queue, Quota(quota, limit), name, number))
+            for kind, row in rows:
+                jobs += [_job(queue, kind, index, row) for index in range(row["count_per_queue"])]
+    jobs.sort(key=lambda job: (job.workload.created, job.workload.id))
+    return Trace(config, START, setup, jobs)
+
+
+def _job(queue: str, kind: str, index: int, row: dict[str, int]) -> Job:
+    name = f"{queue}-{kind}-{index}"
+    group = TaskGroup("main", Request(row["request"]))
+    at = START + (index + 1) * row["creation_interval_ms"]
+    workload = Workload(
+        name, name, queue, Kind.TRAINING, Launch(""), (group,), priority=row["priority"], created=at
+    )
+    return Job(workload, row["runtime_ms"])

@@ -1,0 +1,266 @@
+"""One simulation: the server's own loop and core, the virtual engine, and a clock that jumps ahead."""
+
+import pickle
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from pliant.control.loop import SETTLING
+from pliant.control.ports import Batch, Row, Store
+from pliant.control.state.draft import Draft
+from pliant.control.still import StillLoop
+from pliant.control.usecases.submissions import tasks_of
+from pliant.engines.virtual.engine import VirtualEngine
+from pliant.engines.virtual.machines import Behaviour, Machines, Run
+from pliant.engines.virtual.timeline import Timeline
+from pliant.model.machine import Node
+from pliant.model.order import Start
+from pliant.model.tenancy import Project
+from pliant.model.workload import AttemptId, Desired, Phase, Workload
+from pliant.sched.plan import Plan
+from pliant.sim.meter import WINDOW, Meter, Usage
+from pliant.sim.rows import Rows
+from pliant.sim.trace import Change, Job, Trace
+
+Decided = tuple[int, str, str, str, str, int, int, str]
+"""Ms, verb, action, workload, tasks, milli-GPUs before and after, code of the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """What no trace tells about jobs that are stopped."""
+
+    checkpoint: int = 0  # ms between two checkpoints; 0: nothing is ever lost
+    restart: int = 0  # ms that a job needs to come back to where it was
+
+
+@dataclass(slots=True)
+class Progress:
+    """All of a simulation that the world's rows do not tell."""
+
+    meter: Meter
+    next: int = 0  # how many jobs were submitted
+    changed: int = 0  # how many changes of machines and owners were made
+    left: dict[str, int] = field(default_factory=dict)  # workload -> milli-GPU-ms that it has still to do
+    begun: dict[AttemptId, int] = field(default_factory=dict)  # what was left when the attempt began
+    decisions: list[Decided] = field(default_factory=list)
+    deletions: list[tuple[int, str]] = field(default_factory=list)  # (ms, workload), in the order of time
+
+
+class Simulation:
+    """`run` goes on from where it is; `saved` and `resume` let another process do so."""
+
+    def __init__(self, trace: Trace, assumed: Assumed, seed: int) -> None:
+        self.trace, self.assumed = trace, assumed
+        self.jobs = _drawn(trace.jobs, seed)
+        self._by_id = {job.workload.id: job for job in self.jobs}
+        self._setup = [row for row in trace.setup if not isinstance(row, Node)]
+        self.progress = Progress(Meter(trace.began, trace.began))
+        meter = self.progress.meter
+        meter.usages = {row.id: Usage() for row in self._setup if isinstance(row, Project)}
+        meter.window_ends = trace.began + WINDOW
+        span = self.jobs[-1].workload.created - trace.began if self.jobs else 0
+        meter.every, meter.next_sample = max(1000, span // 200), trace.began
+        ends = [(job.ends, job.workload.id) for job in self.jobs if job.ends is not None]
+        self.progress.deletions = sorted(ends)
+        self._rows: Sequence[Row] = self._setup
+        self._runs: Sequence[Run] = ()
+        self._nodes = [row for row in trace.setup if isinstance(row, Node)]
+
+    # ------------------------------------------------------------------ interrupted and continued
+    def saved(self) -> bytes:
+        """All that another process needs; between two instants only."""
+        saved = self._store.load()
+        nodes = list(self._machines.nodes.values())
+        return pickle.dumps((saved.rows, list(self._machines.runs.values()), nodes, self.progress))
+
+    def resume(self, saved: bytes) -> None:
+        rows, runs, nodes, progress = pickle.loads(saved)
+        self._rows, self._runs, self._nodes, self.progress = rows, runs, nodes, progress
+
+    # ------------------------------------------------------------------ the clock
+    def run(self, between: Callable[[int, int], None] = lambda done, of: None) -> Progress:
+        """To the end of the trace. `between(submitted, jobs)` is called between two instants."""
+        meter = self.progress.meter
+        timeline = Timeline(meter.now)
+        machines = self._machines = Machines(
+            timeline, self._nodes, behaviour=self._starts, ended=self._stopped
+        )
+        machines.take_over(self._runs)
+        self._store = self.store()
+        engine = VirtualEngine(machines)
+        loop = self._loop = StillLoop(self._store, {engine.name: engine}, timeline, self.trace.settings)
+        loop.open()
+        self._settle()
+        while True:
+            now = self._next()
+            if now is None:
+                break
+            if self.trace.until is not None and now > self.trace.until:
+                meter.elapse(loop.world, self.trace.until)
+                break
+            if now > meter.now:  # nothing is under way
+                between(self.progress.next, len(self.jobs))
+            meter.elapse(loop.world, now)
+            timeline.advance(now)
+            self._arrive(now)
+            self._settle()
+        between(len(self.jobs), len(self.jobs))
+        return self.progress
+
+    def store(self) -> Store:
+        """Where its server records."""
+        return Rows(self._rows)
+
+    def seed(self, store: Store) -> None:
+        """Put what is there at the beginning into a store that is empty."""
+        store.commit(store.lead(), Batch(put=self._rows))
+
+    def _next(self) -> int | None:
+        """When something happens next; None: never more."""
+        it, found = self.progress, [self._machines.timeline.next(), self._loop.wakes]
+        if it.next < len(self.jobs):
+            found.append(self.jobs[it.next].workload.created)
+        if it.changed < len(self.trace.changes):
+            found.append(self.trace.changes[it.changed].at)
+        if it.deletions:
+            found.append(it.deletions[0][0])
+        times = [at for at in found if at is not None]
+        return max(min(times), it.meter.now) if times else None
+
+    def _settle(self) -> None:
+        """Cycle until nothing changes, and measure what was decided."""
+        loop, meter = self._loop, self.progress.meter
+        for _ in range(2 * SETTLING):
+            before, rests = loop.plan, loop.turn() and not loop.due
+            if loop.plan is not before:
+                self._note(loop.plan)
+            if rests:
+                break
+        else:
+            raise AssertionError(f"no rest after {2 * SETTLING} cycles at {meter.now}: {loop.plan}")
+        meter.look(loop.world, loop.plan)
+
+    def _note(self, plan: Plan) -> None:
+        it = self.progress
+        it.meter.decided(plan.decisions)
+        for d in plan.decisions:
+            tasks = " ".join(d.tasks)
+            told = d.verb.value, d.action, d.workload, tasks, d.gpu_before, d.gpu_after, d.reason.code
+            it.decisions.append((it.meter.now, *told))
+
+    # ------------------------------------------------------------------ what happens
+    def _arrive(self, now: int) -> None:
+        it, changes = self.progress, self.trace.changes
+        while it.changed < len(changes) and changes[it.changed].at <= now:
+            self._change(changes[it.changed])
+            it.changed += 1
+        while it.next < len(self.jobs) and self.jobs[it.next].workload.created <= now:
+            self._submit(self.jobs[it.next], now)
+            it.next += 1
+        while it.deletions and it.deletions[0][0] <= now:
+            self._delete(it.deletions.pop(0)[1])
+
+    def _submit(self, job: Job, now: int) -> None:
+        asked = _asked(job.workload)
+        if job.run is not None:
+            self.progress.left[job.workload.id] = job.run * asked
+        self.progress.meter.submitted(job.workload, asked)
+
+        def run(draft: Draft) -> None:
+            self._loop.state.serial += 1
+            row = replace(
+                job.workload, phase=Phase.PENDING, phase_since=now, serial=self._loop.state.serial, ttl=0
+            )
+            draft.put(row)
+            for task in tasks_of(row):
+                draft.put(task)
+
+        self._loop.submit(run)
+
+    def _delete(self, wid: str) -> None:
+        def run(draft: Draft) -> None:
+            row = self._loop.world.workloads.get(wid)
+            if row is not None and row.desired is not Desired.DELETED:
+                draft.put(replace(row, desired=Desired.DELETED))
+
+        if wid in self.progress.meter.jobs:
+            self.progress.meter.gone(self._by_id[wid].workload)
+            self._loop.submit(run)
+
+    def _change(self, change: Change) -> None:
+        row = change.row
+        if isinstance(row, Node):
+            if change.gone:
+                if row.name in self._machines.nodes:
+                    self._machines.lose_node(row.name)
+            else:
+                self._machines.add_node(row)
+            return
+        if isinstance(row, Project):
+            self.progress.meter.usages.setdefault(row.id, Usage())
+
+        def run(draft: Draft) -> None:
+            (draft.drop if change.gone else draft.put)(row)
+
+        self._loop.submit(run)
+
+    # ------------------------------------------------------------------ how jobs go
+    def _starts(self, order: Start, env: Mapping[str, str]) -> Behaviour:
+        """It does what it has still to do, as fast as it has GPUs."""
+        it, wid = self.progress, order.attempt.workload
+        it.meter.started(wid)
+        left = it.left.get(wid)
+        if left is None:
+            return Behaviour()
+        it.begun[order.attempt] = left
+        slow = self.assumed.restart if order.attempt.number > 1 else 0
+        return Behaviour(slow + -(-left // self._pace(order.attempt, order.placement.gpu)))
+
+    def _pace(self, attempt: AttemptId, gpu: int) -> int:
+        """Milli-GPU-ms that it does in a ms, all its tasks together."""
+        row = self._by_id[attempt.workload].workload
+        if not _asked_gpu(row):
+            return 1
+        return max(1, gpu) if row.groups[0].elastic else _asked(row)
+
+    def _stopped(self, run: Run) -> None:
+        """What it has done since its last checkpoint is lost."""
+        it, end = self.progress, run.exit
+        wid = run.attempt.workload
+        left = it.begun.pop(run.attempt, None)
+        if end is None:
+            return
+        if end.succeeded:
+            it.meter.gone(self._by_id[wid].workload)
+            it.left.pop(wid, None)
+        elif left is not None and run.started is not None and wid in it.left:
+            slow = self.assumed.restart if run.attempt.number > 1 else 0
+            went = max(0, end.at - run.started - slow)
+            kept = went - went % self.assumed.checkpoint if self.assumed.checkpoint else went
+            gpu = sum(share.portion for share in run.shares)
+            it.left[wid] = max(1, left - kept * self._pace(run.attempt, gpu))
+            it.meter.lost_time += (end.at - run.started - kept) * gpu
+
+
+def _asked_gpu(row: Workload) -> int:
+    return sum(group.request.gpu * group.wanted for group in row.groups)
+
+
+def _asked(row: Workload) -> int:
+    """Milli-GPUs; of what asks for none 1, so that it has something to do."""
+    return _asked_gpu(row) or 1
+
+
+def _drawn(jobs: Sequence[Job], seed: int) -> list[Job]:
+    """Jobs of one instant come in an order that the seed draws; seed 0 leaves the order of the trace."""
+    if not seed:
+        return list(jobs)
+    dice = random.Random(seed)
+    found: list[Job] = []
+    for _, same in groupby(jobs, key=lambda job: job.workload.created):
+        each = list(same)
+        dice.shuffle(each)
+        found += each
+    return found

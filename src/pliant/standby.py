@@ -1,0 +1,234 @@
+"""A server that stands by: it follows the store, answers reads, hands writes on, until it must lead."""
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from pliant import __version__
+from pliant.api.app import ServerInfo, create_app
+from pliant.api.forward import Forward
+from pliant.api.listeners import BACKLOG, PortTaken, open_port, taken
+from pliant.api.peer import listen
+from pliant.control.clock import SteadyClock
+from pliant.control.decider.child import ChildDecider
+from pliant.control.follower import Follower
+from pliant.control.lease import LOOKS, Vigil
+from pliant.control.ports import StoreLost
+from pliant.control.service import Service
+from pliant.devices.simulated import SimulatedDevices
+from pliant.engines.local.engine import LocalEngine
+from pliant.store import Database, StoreError, open_store
+from pliant.store.folder import STANDBY, Held, StateFolder
+
+log = logging.getLogger(__name__)
+
+RETRY = 0.5
+"""Seconds between two tries to get what somebody else has for now."""
+
+CLAIM = 10.0
+"""Seconds for which a server that has stepped back waits until the one that leads stands by no more."""
+
+
+@dataclass(slots=True)
+class Won:
+    """The lead, as a server that stood by has taken it."""
+
+    epoch: int
+    lock: int  # descriptor that holds the lock of the server that leads
+    sockets: list[socket.socket]  # of the one that led; none if it never gave them
+    own: socket.socket  # on which this server was reached while it stood by
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Between two looks."""
+
+    vigil: Vigil
+    epoch: int = -1  # of the leader that gave `sockets`
+    sockets: list[socket.socket] = field(default_factory=list)
+
+
+class Standby:
+    """One server over a store in which another one leads."""
+
+    def __init__(self, folder: StateFolder, store: Database, host: str, port: int, lease: float) -> None:
+        self._folder, self._store = folder, store
+        self._host, self._port = host, port
+        self._lease, self._pause = lease, lease / LOOKS
+        self._watch = _Watch(Vigil(lease))
+        self._won: Won | None = None
+
+    def wait(self) -> Won | None:
+        """Until it leads; None if it was told to end. Raises Held, PortTaken, StoreError."""
+        own = open_port(self._host, self._port)
+        lock = self._lock()
+        try:
+            return self._stand_by(own)
+        finally:
+            self._folder.drop_record(os.getpid(), STANDBY)
+            os.close(lock)
+
+    def _lock(self) -> int:
+        until = time.monotonic() + CLAIM
+        while True:
+            try:
+                return self._folder.lock(take_over=False, role=STANDBY)
+            except Held:
+                stands, leads = self._folder.record(STANDBY), self._folder.record()
+                if time.monotonic() > until or (stands and stands["pid"] != leads.get("pid")):
+                    raise
+                time.sleep(RETRY)  # that one leads by now, or somebody only looked
+
+    def _stand_by(self, own: socket.socket) -> Won | None:
+        url = f"http://{self._host}:{own.getsockname()[1]}"
+        began = time.time_ns() // 1_000_000
+        clock = SteadyClock()
+        devices = SimulatedDevices([], "")  # it runs nothing
+        engine = LocalEngine(self._folder.path, devices, clock=clock.now)
+        follower = Follower(self._store, self._store, engine, clock, ChildDecider())
+        try:
+            follower.open()
+            follower.start()
+            info = ServerInfo(
+                url=url,
+                version=__version__,
+                pid=os.getpid(),
+                started=began,
+                state=str(self._folder.path),
+                epoch=follower.state.epoch,
+                simulated=any(view.node.simulated for view in follower.board.nodes),
+                role=STANDBY,
+                standby=lambda: url,
+            )
+            app = create_app(
+                Service(follower, {engine.name: engine}),
+                token=self._folder.secret("token"),
+                secret=self._folder.secret("secret").encode(),
+                server=info,
+                shutdown=_elsewhere,
+                backup=_elsewhere,
+                bundle=bytes,
+                closing=lambda: server.should_exit,
+            )
+            front = Forward(app, lambda: str(self._folder.record().get("url", "")), follower.catch_up)
+            config = uvicorn.Config(
+                front, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+            )
+            server = uvicorn.Server(config)
+            own.listen(BACKLOG)
+            self._folder.write_record(
+                {"url": url, "pid": os.getpid(), "version": __version__, "lease": self._lease}, STANDBY
+            )
+            threading.Thread(
+                target=self._look_out, args=(server, own), name="pliant-standby", daemon=True
+            ).start()
+            log.info("standby server at %s", url)
+            server.run(sockets=[own.dup()])
+            front.close()
+        finally:
+            follower.close()
+            engine.close()
+        return self._won
+
+    def _look_out(self, server: uvicorn.Server, own: socket.socket) -> None:
+        while not server.should_exit:
+            try:
+                self._won = self._look(own)
+            except StoreLost as error:
+                log.warning("the store does not answer: %s", error)
+                self._watch.vigil.blind()
+            except (StoreError, OSError) as error:
+                log.error("it cannot be seen who leads: %s", error)
+                self._watch.vigil.blind()
+            if self._won is not None:
+                server.should_exit = True
+                return
+            time.sleep(self._pause)
+
+    def _look(self, own: socket.socket) -> Won | None:
+        """The lead, if it is to be had. Raises StoreError, OSError."""
+        watch = self._watch
+        lock: int | None = None
+        with contextlib.suppress(Held):
+            lock = self._folder.lock(take_over=False)  # the process that led is gone
+        try:
+            seen = self._store.seen()
+            silent = watch.vigil.look(seen, time.monotonic())
+            if lock is None and not silent:
+                if watch.epoch != seen.epoch and (sockets := taken(self._folder.listeners)):
+                    for old in watch.sockets:
+                        old.close()
+                    watch.epoch, watch.sockets = seen.epoch, sockets
+                return None
+            epoch = self._store.claim(seen)
+            if epoch is None:
+                return None
+            log.warning("takes the lead with epoch %d: the server that led %s", epoch, _how(lock))
+            held = self._folder.lock(take_over=True) if lock is None else lock
+            lock = None
+            return Won(epoch, held, watch.sockets, own)
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+
+def _how(lock: int | None) -> str:
+    return "does not renew its lease" if lock is None else "has ended"
+
+
+def _elsewhere(_: object) -> None:
+    raise AssertionError("such requests are handed on")  # see pliant.api.forward.HANDED_ON
+
+
+def reached(address: str | Path, *, patient: bool) -> Database:
+    """The store; `patient`: it is waited for."""
+    while True:
+        try:
+            return open_store(address)
+        except StoreLost as error:
+            if not patient:
+                raise
+            log.warning("%s", error)
+            time.sleep(RETRY)
+
+
+def reopened(folder: StateFolder, host: str) -> list[socket.socket]:
+    """Sockets in the place of those of a server that has ended and never handed them over."""
+    port = urlsplit(str(folder.record().get("url", ""))).port or 0
+    try:
+        listener = open_port(host, port)
+    except PortTaken as error:
+        log.warning("%s", error)
+        listener = open_port(host, 0)
+    return [listener, listen(folder.socket)]
+
+
+def reap_inherited() -> None:
+    """Collect children of the program that this process was before it stepped back, as they end."""
+    try:
+        words = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    except FileNotFoundError:  # a kernel without that list
+        words = []
+    children = [int(word) for word in words]
+
+    def run() -> None:
+        while children:
+            for child in [*children]:
+                try:
+                    ended, _ = os.waitpid(child, os.WNOHANG)
+                except ChildProcessError:
+                    ended = child
+                if ended:
+                    children.remove(child)
+            time.sleep(1)
+
+    if children:
+        threading.Thread(target=run, name="pliant-reap", daemon=True).start()

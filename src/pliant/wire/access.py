@@ -1,0 +1,202 @@
+"""People, programs, keys, roles, rules, and the audit."""
+
+from typing import Annotated, Literal, NotRequired, Required, TypedDict
+
+from pliant.wire.limits import Length
+
+Name = Annotated[str, Length(255, least=2)]
+Password = Annotated[str, Length(255, least=8)]
+
+
+class UserItem(TypedDict):
+    id: str
+    username: str
+    isLocal: bool
+    createdAt: str
+    createdBy: str
+    lastLogin: str | None
+    enabled: bool
+    account: str | None
+
+
+class UserList(TypedDict):
+    next: str | None
+    users: list[UserItem]
+
+
+class UserRequest(TypedDict, total=False):
+    """Body of POST /api/v1/users."""
+
+    email: Required[Name]
+    account: Annotated[str, Length(64)]
+
+
+class UserMade(TypedDict):
+    id: str
+    username: str
+    tempPassword: str
+
+
+class NewPassword(TypedDict):
+    password: str
+
+
+class UserChange(TypedDict, total=False):
+    enabled: bool
+    account: Annotated[str, Length(64)]  # empty: none
+
+
+class OwnPassword(TypedDict):
+    currentPassword: str
+    newPassword: Password
+
+
+class ApplicationRequest(TypedDict, total=False):
+    name: Required[Name]
+    account: Annotated[str, Length(64)]
+
+
+class ApplicationChange(TypedDict, total=False):
+    enabled: bool
+    account: Annotated[str, Length(64)]
+
+
+class ApplicationItem(TypedDict):
+    id: str
+    name: str
+    clientId: str
+    createdAt: str
+    createdBy: str
+    lastLogin: str | None
+    enabled: bool
+    account: str | None
+    clientSecret: NotRequired[str]  # once, when it is made
+
+
+class ApplicationList(TypedDict):
+    next: str | None
+    serviceAccounts: list[ApplicationItem]
+
+
+class Secret(TypedDict):
+    clientSecret: str
+
+
+class KeyRequest(TypedDict, total=False):
+    name: Required[Name]
+    only: Literal["read", "submit"]
+    days: int
+
+
+class KeyItem(TypedDict):
+    id: str
+    name: str
+    clientId: str
+    createdAt: str
+    lastLogin: str | None
+    expiresAt: str | None
+    only: str
+    createdBy: str
+    clientSecret: NotRequired[str]
+    token: NotRequired[str]  # both in one, for a header
+
+
+class KeyList(TypedDict):
+    next: str | None
+    accessKeys: list[KeyItem]
+
+
+class RuleRequest(TypedDict, total=False):
+    """Body of POST /api/v1/authorization/access-rules."""
+
+    subjectId: Required[Annotated[str, Length(255, least=1)]]
+    subjectType: Required[Literal["user", "app", "service-account", "group", "unix", "unix-group"]]
+    roleId: int
+    roleName: str
+    scopeId: Annotated[str, Length(255)]
+    scopeType: Required[Literal["system", "tenant", "cluster", "department", "project"]]
+    clusterId: str
+
+
+class RuleItem(TypedDict):
+    id: str
+    subjectId: str
+    subjectType: str
+    subjectName: str
+    roleId: int
+    roleName: str
+    scopeId: str
+    scopeType: str
+    scopeName: str
+    createdAt: str
+    createdBy: str
+
+
+class RuleList(TypedDict):
+    next: str | None
+    accessRules: list[RuleItem]
+
+
+class RolePermission(TypedDict):
+    resourceType: str
+    actions: list[str]
+
+
+class RoleItem(TypedDict):
+    id: int
+    name: str
+    description: str
+    enabled: bool
+    custom: bool
+    permissions: list[RolePermission]
+
+
+class RoleList(TypedDict):
+    next: str | None
+    roles: list[RoleItem]
+
+
+class Permissions(TypedDict):
+    permissions: list[RolePermission]
+
+
+class PermittedScope(TypedDict):
+    type: str
+    id: str
+
+
+class PermittedScopes(TypedDict):
+    scopes: list[PermittedScope]
+
+
+class ChangeItem(TypedDict):
+    field: str
+    before: str
+    after: str
+
+
+class AuditItem(TypedDict):
+    id: str
+    timestamp: str
+    subject: str
+    subject_type: str
+    subject_id: str
+    source_ip: str
+    via: str
+    action: str
+    permission: str
+    http_method: str
+    url: str
+    entity_type: str
+    entity_name: str
+    entity_id: str
+    result: str
+    http_status_code: int
+    request_id: str
+    changes: list[ChangeItem]
+
+
+class AuditLog(TypedDict):
+    total: int
+    next: int | None
+    audit_logs: list[AuditItem]

@@ -1,0 +1,157 @@
+"""What is kept for submissions: environments, compute resources, templates, policies."""
+
+from typing import Annotated, Any, Literal, Required, TypedDict
+
+from pliant.wire.limits import Length, Name, Word
+from pliant.wire.server import ComplianceIssue, PolicyOf
+from pliant.wire.submission import Compute, DistributedSpec, InferenceSpec, Spec, Variable
+from pliant.wire.workload import Page
+
+ScopeWord = Literal["tenant", "system", "department", "project"]
+Kinds = Literal["trainings", "workspaces", "distributed", "inferences"]
+About = Annotated[str, Length(250)]
+
+
+class Meta(TypedDict, total=False):
+    """For whom it is: without a scope for all; `system` is another word for the tenant."""
+
+    name: Required[Name]
+    description: About | None
+    scope: ScopeWord
+    scopeType: ScopeWord  # the same by the name that it has in templates
+    scopeId: Word | None  # id or name of the department or project
+    departmentId: Word | None
+    projectId: Word | None
+
+
+class Environment(TypedDict, total=False):
+    image: Word
+    command: Annotated[str, Length(2**16)]
+    args: Annotated[str, Length(2**16)]
+    environmentVariables: Annotated[list[Variable], Length(10_000)]
+    workingDir: Word
+
+
+class EnvironmentRequest(TypedDict):
+    meta: Meta
+    spec: Environment
+
+
+class ComputeRequest(TypedDict):
+    meta: Meta
+    spec: Compute
+
+
+class TemplateSpec(DistributedSpec, InferenceSpec, total=False):
+    """Of any kind of workloads; what a kind does not know is refused when it is used."""
+
+
+class TemplateRequest(TypedDict):
+    meta: Meta
+    spec: TemplateSpec
+
+
+class AssetChange(TypedDict, total=False):
+    """What is named is set; a spec is replaced as a whole."""
+
+    meta: dict[str, str | None]
+    spec: TemplateSpec
+
+
+class AssetMeta(TypedDict):
+    id: str
+    name: str
+    kind: str
+    description: str
+    scope: str
+    scopeType: str
+    scopeId: str | None
+    departmentId: str | None
+    projectId: str | None
+    createdBy: str
+    createdAt: str
+    updatedAt: str
+
+
+class Runnable(TypedDict):
+    """Whether the policies of a project allow it there."""
+
+    isRunnable: bool
+    issue: str | None
+
+
+class AssetItem(TypedDict):
+    meta: AssetMeta
+    spec: dict[str, Any]
+    runnable: Runnable | None  # if complyToProject was named
+
+
+class AssetPage(TypedDict):
+    limit: int
+    offset: int
+    nextOffset: int | None
+
+
+class AssetList(Page):
+    entries: list[AssetItem]
+    pagination: AssetPage
+
+
+class NameAvailable(TypedDict):
+    available: bool
+
+
+class PolicyMeta(TypedDict, total=False):
+    scope: ScopeWord
+    departmentId: Word | None
+    projectId: Word | None
+    name: Word | None
+    clusterId: Word | None
+
+
+class PolicyBody(TypedDict, total=False):
+    """Both have the shape of a workload's spec; a rule stands where a value would stand."""
+
+    defaults: Spec
+    rules: dict[str, Any]
+
+
+class PolicyRequest(TypedDict):
+    meta: PolicyMeta
+    policy: PolicyBody
+
+
+class PolicyItem(TypedDict):
+    """GET /api/v2/policy/{kind}."""
+
+    meta: AssetMeta
+    policy: dict[str, Any]
+
+
+class EffectiveEntry(TypedDict):
+    field: str
+    value: Any  # a default, or a rule
+    policy: PolicyOf
+
+
+class EffectivePolicy(TypedDict):
+    """GET /api/v1/policies/effective: all policies that concern a project, merged."""
+
+    projectId: str
+    workloadType: str
+    defaults: list[EffectiveEntry]
+    rules: list[EffectiveEntry]
+
+
+class Refusable(TypedDict):
+    id: str
+    name: str
+    projectName: str
+    complianceIssues: list[ComplianceIssue]
+
+
+class PolicyPreview(TypedDict):
+    """Which of today's workloads a policy would have refused."""
+
+    workloads: list[Refusable]
+    checked: int

@@ -1,0 +1,116 @@
+"""The local engine keeps the contract also where tasks run as a user, started by the warden."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pliant.engines.local.engine import LocalEngine
+from pliant.engines.local.launcher import BoxLauncher
+from pliant.engines.local.layout import Layout
+from pliant.engines.local.warden import END, Owner, Verb
+from tests.box.box_rig import Box, members
+from tests.box.conftest import requirements
+from tests.engines.contract import EngineContract
+from tests.engines.local_rig import LocalRig, kill, until
+
+
+@pytest.fixture(scope="module")
+def box():
+    requirements()
+    made = Box("con")
+    try:
+        made.make(server="root")
+        made.start()
+        yield made
+    finally:
+        made.clean()
+
+
+class BoxRig(LocalRig):
+    """Tasks are alice's; what they note, she can write."""
+
+    def __init__(self, box, folder: Path) -> None:
+        self.box = box
+        super().__init__(folder)
+        os.chown(self.notes, box.alice.uid, -1)
+
+    def make(self):
+        layout = Layout(self.state)
+        launcher = BoxLauncher(
+            layout, self.box.warden, self.box.base / "users", lambda workload: self.box.alice, 2**24, 3
+        )
+        return LocalEngine(self.state, self.machine, launcher=launcher, **self.options)
+
+    def alive(self, attempt):
+        """Also while its supervisor lives, which is in no group of a task."""
+        if self.pids(attempt):
+            return True
+        try:
+            pid = self.supervisor_of(attempt)
+        except (FileNotFoundError, ValueError):  # it has not said who it is
+            return False
+        return pid in members(f"{self.box.tag}/supervisors")
+
+    def pids(self, attempt):
+        name = f"{attempt.workload}.{attempt.task}.{attempt.number}"
+        return members(f"{self.box.tag}/user-{self.box.alice.uid}/{name}")
+
+    def main(self, attempt):
+        return min(until(lambda: self.pids(attempt), f"{attempt} has a process"))
+
+    def folder_of_user(self, attempt):
+        return (
+            self.box.base
+            / "users"
+            / str(self.box.alice.uid)
+            / attempt.workload
+            / f"{attempt.task}.{attempt.number}"
+        )
+
+    def finish(self, attempt):
+        def opened():
+            try:
+                return os.open(self.folder_of_user(attempt) / "finish", os.O_WRONLY | os.O_NONBLOCK) + 1
+            except OSError:
+                return 0
+
+        fd = until(opened, f"{attempt} waits for its end") - 1
+        os.write(fd, b"\n")
+        os.close(fd)
+        until(lambda: not self.alive(attempt), f"{attempt} ends")
+
+    def destroy(self, attempt):
+        kill(self.supervisor_of(attempt))
+
+        def gone():
+            for pid in self.pids(attempt):
+                kill(pid)
+            return not self.alive(attempt)
+
+        until(gone, f"{attempt} is gone")
+
+    def clean(self):
+        self.engine.close()
+        for one in self.box.warden.list(2**40):
+            self.box.warden.ask(Verb.SIGNAL, 2**40, attempt=one.attempt, owner=Owner(one.uid, ""), flags=END)
+        (self.box.base / "state" / "epoch").unlink()  # the next test begins with the first leader
+        for workload in ("w-a", "w-b"):
+            folder = self.box.base / "users" / str(self.box.alice.uid) / workload
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def rig(box):
+    folder = Path(tempfile.mkdtemp(prefix="rig-", dir=box.base))  # /tmp is another one inside
+    folder.chmod(0o755)
+    rig = BoxRig(box, folder)
+    rig.open()
+    yield rig
+    rig.clean()
+
+
+class TestContract(EngineContract):
+    pass

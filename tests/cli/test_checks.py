@@ -1,0 +1,86 @@
+"""doctor's checks of the shell, and the note about a script that cannot be resized."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from pliant.cli.server import checks
+from tests.cli.fake import Answer
+
+
+def found(path: Path) -> dict[str, checks.Check]:
+    return {one.what: one for one in checks.of_shell(str(path), local=True)}
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH with one folder, which has a Python that has neither torch nor safetensors."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "python"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def test_what_is_there_and_what_is_not(shell: Path, tmp_path: Path) -> None:
+    seen = found(tmp_path / "not made yet" / "state")
+    assert (seen["directory"].status, seen["directory"].text) == ("ok", str(tmp_path))
+    assert seen["python"].status == "ok"
+    assert str(shell / "python") in seen["python"].text
+    assert (seen["torch"].status, seen["jupyter"].status) == ("warn", "warn")
+    assert "pip install jupyterlab" in seen["jupyter"].text
+    assert seen["state folder"].status in ("ok", "warn")
+    (shell / "jupyter-lab").write_text("#!/bin/sh\n")
+    (shell / "jupyter-lab").chmod(0o755)
+    assert found(tmp_path)["jupyter"].status == "ok"
+
+
+def test_a_python_that_does_not_run_fails(shell: Path, tmp_path: Path) -> None:
+    (shell / "python").write_text("#!/bin/sh\necho broken >&2\nexit 3\n")
+    assert found(tmp_path)["python"] == ("python", "fail", f"{shell}/python: broken")
+
+
+def test_a_directory_that_is_gone_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    try:
+        assert found(tmp_path)["directory"].status == "fail"
+    finally:
+        os.chdir(tmp_path)
+
+
+def test_doctor_returns_1_if_a_check_fails(shell, fake, run):
+    finding = {"what": "locks", "holds": False, "text": "none"}
+    fake.answers["GET", "/api/v1/server/doctor"] = Answer(body={"findings": [finding]})
+    done = run("pliant doctor")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[0].split() == ["CHECK", "STATUS", "DETAILS"]
+    assert "locks  no     none" in done.out
+    (shell / "python").write_text("#!/bin/sh\nexit 3\n")
+    assert run("pliant doctor").code == 1
+    assert '"status": "fail"' in run("pliant doctor -o json").out
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "noted"),
+    [
+        ("--elastic", "print(1)", True),
+        ("--elastic", "import pliant.train", False),
+        ("", "print(1)", False),
+        ("--elastic -i ubuntu", "print(1)", False),
+    ],
+)
+def test_a_script_that_restarts_at_a_resize_says_so(fake, run, tmp_path, monkeypatch, options, text, noted):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(text)
+    done = run(f"pliant submit t -g 2 {options} -- python train.py")
+    assert done.code == 0
+    said = "t restarts at every resize. Save checkpoints to $PLIANT_CHECKPOINT_DIR"
+    assert (said in done.err) is noted

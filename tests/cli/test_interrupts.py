@@ -1,0 +1,72 @@
+"""What the terminal does to a command: a reader that goes away, Ctrl-C three times in a row."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from pliant.cli.workloads import run as module
+from tests.cli.items import workload
+
+
+class Left(BaseException):
+    """Instead of the end of this process."""
+
+
+def test_a_fast_third_interrupt_does_not_lose_the_cancellation(monkeypatch):
+    """The process ends only after the server has been told, however late its answer is."""
+    order: list[str] = []
+    released = threading.Event()
+
+    class Client:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exc):
+            return None
+
+        def twin(self):
+            return self
+
+        def cancel(self, identity):
+            released.wait(60)
+            order.append(f"cancelled {identity}")
+
+    class Session:
+        client = Client()
+        program = "pliant"
+
+    def leave(code):
+        order.append(f"left {code}")
+        raise Left
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(module, "TELLING", 60.0)
+    keys = module.Keys(Session(), "id-1", "job")  # type: ignore[arg-type]
+    keys._interrupted(signal.SIGINT, None)
+    keys._interrupted(signal.SIGINT, None)
+    threading.Timer(0.2, released.set).start()
+    with pytest.raises(Left):
+        keys._interrupted(signal.SIGINT, None)
+    assert order == ["cancelled id-1", "left 130"]
+
+
+@pytest.mark.parametrize("line", ["describe job a1", "list", "submit --help"])
+def test_a_reader_that_goes_away_sees_no_traceback(fake, line):
+    """As with `pliant describe job a1 | head -1`, but for a reader that is gone before the first line."""
+    fake.workloads = [workload("a1")]
+    words = [sys.executable, "-m", "pliant.cli", *line.split()]
+    if line.split()[0] != "submit":
+        words += ["-p", "team-a"]
+    child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stderr is not None
+    child.stdout.close()
+    said = child.stderr.read().decode()
+    child.wait()
+    child.stderr.close()
+    assert "Traceback" not in said, said
+    assert "Error" not in said, said

@@ -1,0 +1,67 @@
+"""The way from servers to their database, which a test cuts for one process at a time."""
+
+import contextlib
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from pathlib import Path
+
+NAME = ".s.PGSQL.5432"
+
+
+class Network:
+    """Passes bytes between clients at a socket and the database's own; who is cut off hears nothing."""
+
+    def __init__(self, folder: Path, database: Path) -> None:
+        self.folder, self._database = folder, database / NAME
+        self._cut: set[int] = set()
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / NAME))
+        self._listener.listen(100)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self, pid: int) -> None:
+        """From now on nothing passes, and nothing says so."""
+        self._cut.add(pid)
+
+    def heal(self) -> None:
+        """New connections pass; those that were cut are closed."""
+        self._cut.clear()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            pid = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            threading.Thread(target=self._serve, args=(client, pid), daemon=True).start()
+
+    def _serve(self, client: socket.socket, pid: int) -> None:
+        with client, socket.socket(socket.AF_UNIX) as database, contextlib.suppress(OSError):
+            if not self._dark(pid):
+                database.connect(str(self._database))
+                self._pass(client, database, pid)
+            while self._dark(pid) and os.path.exists(f"/proc/{pid}"):
+                time.sleep(0.05)
+
+    def _pass(self, client: socket.socket, database: socket.socket, pid: int) -> None:
+        other = {client: database, database: client}
+        while not self._dark(pid):
+            for ready in select.select([client, database], [], [], 0.05)[0]:
+                data = ready.recv(65536)
+                if not data:
+                    return
+                if not self._dark(pid):
+                    other[ready].sendall(data)
+
+    def _dark(self, pid: int) -> bool:
+        return pid in self._cut

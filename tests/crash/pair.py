@@ -1,0 +1,173 @@
+"""Two servers over one PostgreSQL and one state folder. Who leads is read from what they write down."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pliant.client import Client
+from pliant.client.errors import NotFound, PliantError
+from pliant.client.locate import local_token, server_record
+from tests.crash.rig import Rig
+
+T = TypeVar("T")
+
+PATIENCE = 240
+"""Seconds: nothing here is about how long it takes."""
+
+
+class Pair(Rig):
+    """One state folder, and as many servers over it as were started."""
+
+    def __init__(self, folder: Path, database: str) -> None:
+        super().__init__(folder)
+        self.database = database
+        self.servers: dict[int, subprocess.Popen[bytes]] = {}
+
+    def serve(self, *options: str, halt: str = "") -> int:
+        """Start a server; its pid, which it keeps when it steps back."""
+        command = [sys.executable, "-m", "pliant.app", "serve", "--state", str(self.state), *options]
+        with (self.state.parent / "server.log").open("ab") as log:
+            server = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"PLIANT_HALT": halt},
+            )
+        self.servers[server.pid] = server
+        return server.pid
+
+    def lead(self, *options: str, halt: str = "") -> int:
+        """Start the first server."""
+        pid = self.serve("--simulate", self.simulate, "--database", self.database, *options, halt=halt)
+        self.until(lambda: self.leads() == pid, "the first server leads", PATIENCE)
+        return pid
+
+    def stand_by(self, *options: str) -> int:
+        """Start the second server; the pid of the one that stands by then."""
+        started = [self.serve("--standby", *options)]
+        found: list[int] = []
+
+        def stands() -> bool:
+            if not self.lives(started[-1]):  # it came too soon: another one still stood by
+                started.append(self.serve("--standby", *options))
+            found[:] = [self.stands()]
+            return found != [0]
+
+        self.until(stands, "a server stands by", PATIENCE)
+        return found[0]
+
+    def leader(self) -> int:
+        """Pid of the server that leads, once one does."""
+        found: list[int] = []
+
+        def leads() -> bool:
+            found[:] = [self.leads()]
+            return found != [0]
+
+        self.until(leads, "a server leads", PATIENCE)
+        return found[0]
+
+    def leads(self) -> int:
+        """Pid of the server that leads and answers; 0: none does."""
+        record = server_record(str(self.state))
+        pid = int(record["pid"]) if record is not None else 0
+        if not self.lives(pid):
+            return 0
+        with suppress(PliantError), self.patient() as client:
+            return pid if client.server()["pid"] == pid else 0
+        return 0
+
+    def stands(self) -> int:
+        """Pid of the server that stands by and answers; 0: none does."""
+        record = server_record(str(self.state), "standby")
+        if record is None or not self.lives(int(record["pid"])):
+            return 0
+        with suppress(PliantError), self.standby() as client:
+            server = client.server()
+            return int(record["pid"]) if (server["role"], server["pid"]) == ("standby", record["pid"]) else 0
+        return 0
+
+    def lives(self, pid: int) -> bool:
+        return pid in self.servers and self.servers[pid].poll() is None
+
+    def patient(self) -> Client:
+        """Of the server that leads; one that hangs is not waited for long."""
+        record = server_record(str(self.state))
+        assert record is not None
+        return Client(record["url"], socket=str(self.state / "sock"), timeout=5)
+
+    def standby(self) -> Client:
+        record = server_record(str(self.state), "standby")
+        assert record is not None
+        return Client(record["url"], local_token(str(self.state)), timeout=30)
+
+    def insist(self, run: Callable[[Client], T]) -> T:
+        """One request, until somebody has answered it."""
+        found: list[T] = []
+
+        def once() -> bool:
+            with self.patient() as client:
+                found.append(run(client))
+            return True
+
+        self.until(once, "an answer", PATIENCE)
+        return found[0]
+
+    def submit(self, name: str, gpus: int, *args: Any, **more: Any) -> str | None:
+        """Until it is there; a second try after a lost answer finds its name taken."""
+
+        def once() -> bool:
+            return Rig.submit(self, name, gpus, *args, **more) is not None or name in self.items()
+
+        self.until(once, f"{name} is accepted", PATIENCE)
+        self.submitted[name] = self.items()[name]["id"]
+        return self.submitted[name]
+
+    def delete(self, name: str) -> None:
+        """Until it is done; a second try after a lost answer finds nothing."""
+        identity = self.submitted.pop(name)
+
+        def once(client: Client) -> None:
+            with suppress(NotFound):
+                client.delete(identity)
+
+        self.insist(once)
+
+    def items(self) -> dict[str, dict[str, Any]]:
+        return self.insist(lambda client: {item["name"]: dict(item) for item in client.workloads()})
+
+    def client(self) -> Any:
+        return self.patient()
+
+    def pids(self) -> dict[str, list[int]]:
+        """Attempt -> its processes that were not started by another of them."""
+        alive = self.alive()
+        return {
+            attempt: sorted(pid for pid in pids if parent_of(pid) not in {0, *pids})
+            for attempt, pids in alive.items()
+        }
+
+    def close(self) -> None:
+        for server in self.servers.values():
+            with suppress(ProcessLookupError):
+                server.kill()
+            server.wait()
+        super().close()
+        deadline = time.monotonic() + 120
+        while self.alive() and time.monotonic() < deadline:
+            super().close()
+            time.sleep(0.05)
+
+
+def parent_of(pid: int) -> int:
+    """0 if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0

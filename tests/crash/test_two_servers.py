@@ -1,0 +1,183 @@
+"""Two servers over one PostgreSQL: one leads, the other follows; PLIANT_SEED repeats a storm."""
+
+import os
+import random
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.network import Network
+from tests.crash.pair import PATIENCE, Pair
+from tests.house.seeds import seed_or
+from tests.store.postgres import Server, server
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Server]:
+    with tempfile.TemporaryDirectory(prefix="pliant-pg-") as folder, server(Path(folder)) as running:
+        yield running
+
+
+@pytest.fixture
+def network(database: Server) -> Iterator[Network]:
+    with tempfile.TemporaryDirectory(prefix="pliant-net-") as folder:
+        made = Network(Path(folder), database.folder)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def pair(
+    tmp_path: Path, database: Server, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Pair]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    address = database.place().replace(str(database.folder), str(network.folder))
+    made = Pair(tmp_path, address)
+    yield made
+    made.close()
+
+
+class Storm:
+    """Rounds: work comes and goes, something happens to a server, and what must hold is looked at."""
+
+    def __init__(self, pair: Pair, database: Server, network: Network, dice: random.Random) -> None:
+        self.pair, self.database, self.network, self.dice = pair, database, network, dice
+        self.made = 0
+        pair.lead()
+        pair.stand_by()
+
+    def round(self, happen: Callable[[int], None]) -> None:
+        pair = self.pair
+        pair.until(self.both, "one leads, one stands by", PATIENCE, seen=self.seen)
+        self.work()
+        pair.until(self.all_run, "all run: four GPUs, four jobs at most", PATIENCE, seen=pair.phases)
+        before = pair.pids()
+        time.sleep(self.dice.uniform(0, 0.5))
+        leader = pair.leader()
+        happen(leader)
+        self.work()
+        pair.until(self.both_again, "one leads, one stands by again", PATIENCE, seen=self.seen)
+        pair.until(pair.calm, "all runs or waits", PATIENCE, seen=pair.phases)
+        kept = {attempt: pids for attempt, pids in pair.pids().items() if attempt in before}
+        gone = {attempt for attempt in set(before) - set(kept) if self.owner(attempt) in pair.submitted}
+        assert not gone, f"these jobs were to go on: {gone}"
+        assert kept == {attempt: before[attempt] for attempt in kept}, "processes of jobs were replaced"
+        pair.verify()
+
+    def work(self) -> None:
+        """Something comes, something goes."""
+        pair = self.pair
+        for _ in range(self.dice.randint(1, 2)):
+            self.made += 1
+            pair.submit(f"job-{self.made}", 1)
+        while len(pair.submitted) > 4:
+            pair.delete(self.dice.choice(sorted(pair.submitted)))
+
+    def owner(self, attempt: str) -> str | None:
+        identity = attempt.split("/", maxsplit=1)[0]
+        return next((name for name, known in self.pair.submitted.items() if known == identity), None)
+
+    def both(self) -> bool:
+        leads, stands = self.pair.leads(), self.pair.stands()
+        return leads != 0 and stands not in (0, leads)
+
+    def all_run(self) -> bool:
+        return self.pair.calm() and set(self.pair.phases().values()) <= {"Running"}
+
+    def both_again(self) -> bool:
+        """Who is gone, now or in a moment, is followed by another one."""
+        if sum(map(self.pair.lives, list(self.pair.servers))) < 2:
+            self.pair.serve("--standby")
+        return self.both()
+
+    def seen(self) -> object:
+        return self.pair.leads(), self.pair.stands(), [*self.pair.servers]
+
+    # -- what happens
+
+    def kill(self, leader: int) -> None:
+        os.kill(leader, signal.SIGKILL)
+        self.pair.servers[leader].wait()
+
+    def stop(self, leader: int) -> None:
+        """It sleeps until another one leads, and a while longer."""
+        os.kill(leader, signal.SIGSTOP)
+        try:
+            self.pair.until(lambda: self.pair.leads() not in (0, leader), "the other leads", PATIENCE)
+            time.sleep(self.dice.uniform(0, 2))
+        finally:
+            os.kill(leader, signal.SIGCONT)
+
+    def cut(self, leader: int) -> None:
+        """It does not reach the database until another one leads."""
+        self.network.cut(leader)
+        try:
+            self.pair.until(lambda: self.pair.leads() not in (0, leader), "the other leads", PATIENCE)
+        finally:
+            self.network.heal()
+
+    def restart(self, leader: int) -> None:
+        """The database goes and comes; whoever leads then."""
+        self.database.stop(signal.SIGINT)
+        time.sleep(self.dice.uniform(0, 2))
+        self.database.start()
+
+
+@pytest.mark.timeout(900)
+def test_a_leader_that_ends_hangs_or_loses_its_database_is_replaced(
+    pair: Pair, database: Server, network: Network
+) -> None:
+    storm = Storm(pair, database, network, random.Random(seed_or(20261123)))
+    for happen in (storm.kill, storm.stop, storm.cut, storm.restart):
+        storm.round(happen)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(6000)
+def test_a_hundred_rounds(pair: Pair, database: Server, network: Network) -> None:
+    seed = seed_or(20261123)
+    print(f"PLIANT_SEED={seed}")
+    dice = random.Random(seed)
+    storm = Storm(pair, database, network, dice)
+    for _ in range(100):
+        storm.round(dice.choice((storm.kill, storm.stop, storm.cut, storm.restart)))
+
+
+@pytest.mark.timeout(600)
+def test_an_order_that_was_recorded_by_a_leader_that_sleeps_is_carried_out_once(pair: Pair) -> None:
+    """It is stopped between the transaction and the order; the other one gives the order, and it wakes up."""
+    sleeper = pair.lead(halt="recorded:start,stop")
+    other = pair.stand_by()
+    pair.submit("job", 1)  # whoever answers: it sleeps by then
+    pair.until(lambda: pair.leads() == other, "the other leads", PATIENCE)
+    pair.until(lambda: pair.phases() == {"job": "Running"}, "the job runs", PATIENCE)
+    pair.until(lambda: sum(pair.starts().values()) > 0, "it has begun", PATIENCE)
+    before = pair.pids()
+    os.kill(sleeper, signal.SIGCONT)
+    pair.until(lambda: pair.stands() == sleeper, "it has stepped back", PATIENCE)
+    assert pair.pids() == before
+    assert list(pair.starts().values()) == [1]
+
+
+@pytest.mark.timeout(600)
+def test_who_stands_by_answers_what_was_recorded_and_hands_writes_on(pair: Pair) -> None:
+    pair.lead("--lease", "600")
+    pair.stand_by("--lease", "600")
+    pair.submit("first", 1)
+    with pair.standby() as client:
+        assert [item["name"] for item in client.workloads()] == ["first"]  # at once: it was recorded
+        client.submit("Training", pair.body("second", 1))
+        assert sorted(item["name"] for item in client.workloads()) == ["first", "second"]
+        pair.until(lambda: {i["phase"] for i in client.workloads()} == {"Running"}, "both run", PATIENCE)
+        client.submit("Training", pair.body("large", 4))
+        large = next(item for item in client.workloads() if item["name"] == "large")
+        pair.until(lambda: "GPU" in str(client.why(large["id"])), "it says why", PATIENCE)
+        assert [item["name"] for item in client.queue()] == ["large"]
+        assert sum(gpu["allocated"] for node in client.nodes() for gpu in node["gpus"]) == 2
+        session = client.exec(pair.submitted["first"], ["echo", "there"])
+        assert b"".join(session.output()).strip() == b"there"
+        session.close()

@@ -1,0 +1,137 @@
+"""The API tabs of two documents that users bring along, typed with curl in their order.
+
+The blocks are as they are printed there (Run:ai documentation: over quota, fairness and bin packing;
+quickstart of GPU fractions). What a reader has to do by hand is done here: the placeholders are filled in,
+the comments and the blanks after a backslash go away, and so do the stray quote and the backslashes inside
+the body of the second document.
+"""
+
+import json
+import re
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from examples.walkthrough import Stage
+
+SUBMIT = """curl --location 'https://<COMPANY-URL>/api/v1/workloads/trainings' \\
+--header 'Content-Type: application/json' \\
+--header 'Authorization: Bearer <TOKEN>' \\ #<TOKEN> is the API access token obtained in Step 1.
+--data '{
+  "name": "%s",
+  "projectId": "<PROJECT-ID>", #The ID of the Project the workspace is running on.
+  "clusterId": "<CLUSTER-UUID>",#<CLUSTER-UUID> is the unique identifier of the Cluster.
+  "spec": {
+    "image":"runai.jfrog.io/demo/quickstart",
+    "compute": {
+      "gpuDevicesRequest": %d
+    }
+  }
+}'
+"""
+LIST = """curl --location 'https://<COMPANY-URL>/api/v1/workloads' \\
+--header 'Content-Type: application/json' \\
+--header 'Authorization: Bearer <TOKEN>' \\ #<TOKEN> is the API access token obtained in Step 1.
+--data ''
+"""
+FRACTION = """curl -L 'https://<COMPANY-URL>/api/v1/workloads/trainings' \\ # (1)
+-H 'Content-Type: application/json' \\
+-H 'Authorization: Bearer <TOKEN>' \\ # (2)
+-d '{
+    "name": "frac05",
+    "projectId": "<PROJECT-ID>", '\\ # (3)
+    "clusterId": "<CLUSTER-UUID>", \\ # (4)
+    "spec": {
+        "image": "runai.jfrog.io/demo/quickstart",
+        "compute": {
+        "gpuRequestType": "portion",
+        "gpuPortionRequest" : 0.5
+        }
+    }
+}'
+"""
+
+
+def cleaned(text: str) -> str:
+    """Without the comments, which are no shell and no JSON, and what they leave at the end of a line."""
+    lines = [re.sub(r"\s*#.*$", "", line) for line in text.splitlines()]
+    inside, found = False, []
+    for line in lines:
+        if inside:
+            line = re.sub(r",\s*'?\\\s*$", ",", line)
+        inside |= bool(re.search(r"(--data|-d) '\{\s*$", line))
+        found.append(line.rstrip())
+    return "\n".join(found)
+
+
+class Reader:
+    """Fills in what the documents leave open, and types."""
+
+    def __init__(self, stage: Stage, folder: Path) -> None:
+        self.stage = stage
+        stage.env["no_proxy"] = "*"  # curl asks this machine alone
+        self.script = folder / "typed.sh"
+        status = stage.run("pliant status").out
+        found = re.search(r"https?://[\w.:\[\]-]+", status)
+        assert found is not None, status
+        self.url = found[0]
+        self.token = stage.run("pliant auth get-token").out.strip()
+
+    def type(self, text: str, project: str = "") -> Any:
+        said = cleaned(text).replace("https://<COMPANY-URL>", self.url).replace("<TOKEN>", self.token)
+        if project:
+            ids = {entry["name"]: entry["id"] for entry in self.get("/api/v1/org-unit/projects")["projects"]}
+            cluster = self.get("/api/v1/clusters")[0]["uuid"]
+            said = said.replace("<PROJECT-ID>", ids[project]).replace("<CLUSTER-UUID>", cluster)
+        assert "<" not in said
+        self.script.write_text(said)
+        done = self.stage.run(f"bash {self.script}")
+        assert done.code == 0, done.said
+        return json.loads(done.out)
+
+    def get(self, path: str) -> Any:
+        return self.type(f"curl -H 'Authorization: Bearer <TOKEN>' 'https://<COMPANY-URL>{path}'\n")
+
+    def becomes(self, expected: dict[str, tuple[str, float]]) -> None:
+        """The list shows these names with (phase, GPUs) in the end."""
+        deadline = monotonic() + 120
+        while True:
+            items = self.type(LIST)["workloads"]
+            seen = {item["name"]: (item["phase"], item["allocatedResources"]["gpu"]) for item in items}
+            if seen == expected:
+                return
+            assert monotonic() < deadline, seen
+            sleep(0.3)
+
+
+@pytest.mark.slow
+def test_over_quota_by_api(stage: Stage, tmp_path: Path) -> None:
+    for command in (
+        "pliant up --simulate 2x2",
+        "pliant project create team-a --quota 2",
+        "pliant project create team-b --quota 2",
+    ):
+        assert stage.run(command).code == 0
+    reader = Reader(stage, tmp_path)
+    for name, gpus, project in (("a1", 1, "team-a"), ("a2", 2, "team-a"), ("b1", 1, "team-b")):
+        assert reader.type(SUBMIT % (name, gpus), project)["name"] == name
+    reader.becomes({"a1": ("Running", 1.0), "a2": ("Running", 2.0), "b1": ("Running", 1.0)})
+    reader.type(SUBMIT % ("b2", 1), "team-b")
+    reader.becomes(
+        {"a1": ("Pending", 0.0), "a2": ("Running", 2.0), "b1": ("Running", 1.0), "b2": ("Running", 1.0)}
+    )
+
+
+@pytest.mark.slow
+def test_fractions_by_api(stage: Stage, tmp_path: Path) -> None:
+    for command in ("pliant up --simulate 1x1", "pliant project create team-a --quota 1"):
+        assert stage.run(command).code == 0
+    reader = Reader(stage, tmp_path)
+    reader.type(FRACTION, "team-a")
+    reader.type(FRACTION.replace("frac05", "frac05-2"), "team-a")
+    reader.becomes({"frac05": ("Running", 0.5), "frac05-2": ("Running", 0.5)})
+    nodes = reader.get("/api/v1/nodes")["nodes"]
+    (workloads,) = (gpu["workloads"] for node in nodes for gpu in node["gpus"])
+    assert sorted(workloads) == ["frac05", "frac05-2"]

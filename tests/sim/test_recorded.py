@@ -1,0 +1,103 @@
+"""A server's own record through the simulator: the same decisions, and others with other settings."""
+
+import json
+
+import pytest
+
+from pliant.control.decider.core import Inline
+from pliant.control.service import Service
+from pliant.control.still import StillLoop
+from pliant.engines.virtual.engine import VirtualEngine
+from pliant.model.workload import Kind
+from pliant.sim import recorded
+from pliant.sim.__main__ import main
+from pliant.sim.lines import TraceError
+from pliant.sim.policy import read_policy
+from pliant.sim.simulation import Assumed, Simulation
+from pliant.store.ring import Ring
+from tests.control.stage import Stage
+
+
+class Recorded(Stage):
+    """A server in virtual time that records its cycles."""
+
+    def reopen(self):
+        engine = VirtualEngine(self.machines)
+        self.ring = Ring(self.path.parent / "replay")
+        self.decisions = []
+        core = Inline()
+        self.loop = Telling(
+            self.store, {engine.name: engine}, self.timeline, decider=core, recorder=self.ring
+        )
+        self.loop.told = self.decisions
+        self.loop.open()
+        self.service = Service(self.loop, {engine.name: engine})
+        self.service.bootstrap()
+        self.run()
+
+
+class Telling(StillLoop):
+    told: list
+
+    def turn(self):
+        before = self.plan
+        rests = super().turn()
+        if self.plan is not before:
+            self.told += [(self.clock.now(), d.verb.value, d.action, d.workload, d.gpu_before, d.gpu_after)
+                          for d in self.plan.decisions]  # fmt: skip
+        return rests
+
+
+@pytest.fixture
+def lived(tmp_path):
+    """A while of two teams on eight GPUs: lending, taking back, a gang, a deletion, an elastic job."""
+    stage = Recorded(tmp_path, "2x4")
+    stage.project("team-a", 4)
+    stage.project("team-b", 4)
+    stage.run(1_000)
+    lasts = {"virtual": {"seconds": 600}}
+    stage.submit("a1", 4, "team-a", **lasts)
+    stage.run(5_000)
+    a2 = stage.submit("a2", 3, "team-a", **lasts)
+    stage.run(30_000)
+    stage.submit("b1", 2, "team-b", **lasts)
+    stage.run(20_000)
+    stage.submit("b2", 1, "team-b", virtual={"seconds": 40}, elastic=True)
+    stage.run(10_000)
+    stage.submit("b3", 1, "team-b", kind=Kind.WORKSPACE, virtual={"seconds": 900})
+    stage.run(100_000)
+    stage.service.delete(a2, "me")
+    stage.run(1_200_000)
+    assert stage.ring.drained()
+    stage.ring.close()
+    return stage
+
+
+def simulated(stage, policy=None):
+    trace = read_policy(policy).over(recorded.read(stage.path.parent))
+    progress = Simulation(trace, Assumed(), 0).run()
+    return [(*it[:4], *it[5:7]) for it in progress.decisions]
+
+
+def test_the_same_events_give_the_same_decisions(lived):
+    assert {verb for _, verb, *_ in lived.decisions} >= {"place", "evict", "grow"}
+    assert simulated(lived) == lived.decisions
+
+
+def test_my_week_with_one_more_node_and_another_quota(lived, tmp_path):
+    (tmp_path / "p.toml").write_text("[nodes]\nadd = 1\n")
+    assert not [it for it in simulated(lived, tmp_path / "p.toml") if it[2] == "reclaim"]
+    (tmp_path / "q.toml").write_text("[projects.team-a]\nquota = 8\n[projects.team-b]\nquota = 0\n")
+    evicted = [it for it in simulated(lived, tmp_path / "q.toml") if it[1] == "evict"]
+    assert [it for it in lived.decisions if it[1] == "evict"] != evicted
+
+
+def test_a_record_that_is_cut_or_is_none(lived, tmp_path, capsys):
+    (file,) = (lived.path.parent / "replay").glob("*.jsonl")
+    lines = file.read_bytes().splitlines(keepends=True)
+    (tmp_path / "cut.jsonl").write_bytes(b"".join(lines[:-4]) + lines[-4][:20])
+    assert recorded.read(tmp_path / "cut.jsonl").until == json.loads(lines[-5])["now"], "up to the torn line"
+    (tmp_path / "late.jsonl").write_bytes(b"".join(lines[1:]))
+    with pytest.raises(TraceError, match="no whole world in this record"):
+        recorded.read(tmp_path / "late.jsonl")
+    assert main(["run", str(tmp_path / "late.jsonl")]) == 2
