@@ -41,10 +41,12 @@ static void choose(void) {
     lock(&opening);
     for (int i = 0; i < config.gpus; i++) {
         struct gate *g = &gates[i];
-        if (config.gpu[i].policy == POLICY_NONE || !config.gpu[i].file[0]) continue;
-        g->gpu = i;
-        if (!g->tried) share_open(g);
-        g->tried = true;
+        if (__atomic_load_n(&config.gpu[i].policy, __ATOMIC_RELAXED) == POLICY_NONE || !config.gpu[i].file[0]) continue;
+        if (!g->tried) { /* another thread may already launch through it */
+            g->gpu = i;
+            share_open(g);
+            g->tried = true;
+        }
         if (g->file) shared++, last = i;
     }
     uint32_t *chosen = !shared ? &open_gate : config.gpus == 1 ? word(&gates[last]) : &always;
@@ -53,7 +55,7 @@ static void choose(void) {
 }
 
 void gate_join(int gpu) {
-    if (config.gpu[gpu].policy != POLICY_NONE && gate_now() == &open_gate) __atomic_store_n(&gate_word, &unasked, __ATOMIC_RELEASE);
+    if (__atomic_load_n(&config.gpu[gpu].policy, __ATOMIC_RELAXED) != POLICY_NONE && gate_now() == &open_gate) __atomic_store_n(&gate_word, &unasked, __ATOMIC_RELEASE);
 }
 
 /* ---- what is in flight ------------------------------------------------------------------------------------------ */
@@ -205,9 +207,10 @@ static void get_turn(struct gate *g) {
     share_announce(g, now);
     if (!g->helper) start_helper(g);
     for (;;) {
+        uint32_t turn = __atomic_load_n(&g->file->turn, __ATOMIC_SEQ_CST); /* before it asks: no turn that is freed then is missed */
         now = now_ns();
         if (lease_mine(g, &end)) {
-            bool strict = config.gpu[g->gpu].policy == POLICY_STRICT;
+            bool strict = __atomic_load_n(&config.gpu[g->gpu].policy, __ATOMIC_RELAXED) == POLICY_STRICT;
             if (now < end || (!strict && !share_others(g, now, true)) || lease_extend(g, now)) break;
             drain(g); /* other threads of this process find the lease over as well */
             if (g->launching == 0) lease_give_back(g, now_ns());
@@ -215,7 +218,6 @@ static void get_turn(struct gate *g) {
             continue;
         }
         if (lease_take(g, now)) break;
-        uint32_t turn = __atomic_load_n(&g->file->turn, __ATOMIC_SEQ_CST);
         __atomic_store_n(&m->heartbeat_ns, now, __ATOMIC_SEQ_CST);
         __atomic_store_n(&m->waiting, 1, __ATOMIC_SEQ_CST);
         unlock(&g->lock);
@@ -249,7 +251,7 @@ void gate_enter(CUstream stream, bool per_thread) {
         uint64_t from = now_ns();
         bool ready = done(s->mark);
         if (!ready) wait_for(g, s->mark);
-        uint64_t waited = now_ns() - from, slice = (uint64_t)config.gpu[g->gpu].slice_us * 1000;
+        uint64_t waited = now_ns() - from, slice = (uint64_t)__atomic_load_n(&config.gpu[g->gpu].slice_us, __ATOMIC_RELAXED) * 1000;
         if (waited > slice / 8 && s->every > 1) s->every /= 2;
         if (ready && s->every < EVERY_MOST) s->every *= 2;
         s->marked = false;

@@ -359,7 +359,7 @@ int refuse(int gpu, uint64_t bytes) {
     char asked[32], used[32], limit[32], who[512];
     holders(who, sizeof who, l, k, &processes);
     say("out of GPU share on %s: asked %s, %s of %s in use by %d process%s%s%s%s", config.gpu[gpu].name, amount(asked, sizeof asked, bytes),
-        amount(used, sizeof used, sum(l, k)), amount(limit, sizeof limit, config.gpu[gpu].limit), processes, processes == 1 ? "" : "es",
+        amount(used, sizeof used, sum(l, k)), amount(limit, sizeof limit, __atomic_load_n(&config.gpu[gpu].limit, __ATOMIC_RELAXED)), processes, processes == 1 ? "" : "es",
         processes ? " (" : "", who, processes ? ")" : "");
     return CU_OUT_OF_MEMORY;
 }
@@ -368,7 +368,7 @@ int card_full(int gpu, uint64_t bytes, int code) {
     static uint64_t said;
     if (code != CU_OUT_OF_MEMORY || !say_now(&said)) return code;
     char asked[32], left[32];
-    uint64_t limit = config.gpu[gpu].limit, used = used_bytes(gpu);
+    uint64_t limit = __atomic_load_n(&config.gpu[gpu].limit, __ATOMIC_RELAXED), used = used_bytes(gpu);
     say("%s itself has no room for %s, although %s of this workload's share are left: others use more than theirs", config.gpu[gpu].name,
         amount(asked, sizeof asked, bytes), amount(left, sizeof left, limit > used ? limit - used : 0));
     return code;

@@ -91,7 +91,8 @@ void card_context(int gpu, bool on);
 
 uint64_t sim_now(void);
 void sim_wait_until(uint64_t t);
-bool clock_stuck(const struct card_proc *p, struct card_thread *t); /* does not run although it says so */
+/* Whether a thread that says it runs does not, so often that the clock goes on; `count`: this look is one more of a row. */
+bool clock_stuck(const struct card_proc *p, struct card_thread *t, bool count);
 
 /* process-local: a map from a nonzero key to two words */
 struct map {

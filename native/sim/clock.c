@@ -2,7 +2,8 @@
  *
  * With the virtual clock, time stands still while any thread that the card knows runs, and jumps to the next
  * moment that somebody waits for when all of them wait: results do not depend on how busy the machine is. A thread
- * that is asleep elsewhere (a pipe, SIGSTOP) is left out once it has been seen asleep several times. */
+ * that is stopped, or asleep elsewhere (a pipe), is left out once it has been seen so several times in a row, and only
+ * for as long as each further look finds it so. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <limits.h>
@@ -18,7 +19,8 @@
 
 enum {
     LOOK_NS = 10000000, /* real time between two looks at threads that may be stuck */
-    STUCK = 3,          /* so many looks in a row found it asleep */
+    STUCK = 3,          /* so many looks in a row found it stopped */
+    ASLEEP = 30,        /* or asleep: a lock whose holder gets no turn on a busy machine is awaited as well */
 };
 
 static __thread int my_thread = -1;
@@ -41,7 +43,7 @@ static void look_again(void) {
     syscall(SYS_futex, &card->tick, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-bool clock_stuck(const struct card_proc *p, struct card_thread *t) {
+bool clock_stuck(const struct card_proc *p, struct card_thread *t, bool count) {
     char path[64], text[256];
     snprintf(path, sizeof path, "/proc/%u/task/%u/stat", p->pid, t->tid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -50,9 +52,10 @@ bool clock_stuck(const struct card_proc *p, struct card_thread *t) {
     close(fd);
     text[n > 0 ? n : 0] = 0;
     const char *after = strrchr(text, ')');
-    bool asleep = after && after[1] && strchr("STtZX", after[2]); /* not D: a wait for the disk is soon over */
-    t->idle = asleep ? t->idle + 1 : 0;
-    return t->idle >= STUCK;
+    char state = after && after[1] ? after[2] : 'X';
+    bool stopped = strchr("TtZX", state), asleep = state == 'S'; /* not D: a wait for the disk is soon over */
+    t->idle = stopped || asleep ? t->idle + count : 0;
+    return t->idle >= (stopped ? STUCK : ASLEEP);
 }
 
 /* Under the lock. Moves the clock if nobody runs; `look`: also asks the kernel about those that say they do. */
@@ -67,7 +70,8 @@ static void advance(bool look) {
         struct card_proc *p = &card_procs()[i];
         for (int k = 0; p->pid && k < MAX_THREADS; k++) {
             struct card_thread *t = &p->threads[k];
-            if (t->state == THREAD_RUNNING && !(look && clock_stuck(p, t)) && t->idle < STUCK) return;
+            bool ask = look || t->idle >= STUCK; /* one that was left out before may run again */
+            if (t->state == THREAD_RUNNING && !(ask && clock_stuck(p, t, look))) return;
             if (t->state == THREAD_WAITING && t->until < next) next = t->until;
         }
     }
