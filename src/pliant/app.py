@@ -20,17 +20,17 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-import uvicorn
-
 from pliant import __version__
 from pliant.compiled import COMPILED, CORE  # before all that imports the core
 
 # isort: split
 from pliant.api.app import ServerInfo, create_app
 from pliant.api.auth import attempt_token
+from pliant.api.certificates import Certificates
 from pliant.api.forward import Doubt
+from pliant.api.front import Front
 from pliant.api.listeners import BACKLOG, Offer, PortTaken, open_port
-from pliant.api.peer import PeerProtocol, listen
+from pliant.api.peer import listen
 from pliant.control.clock import SteadyClock
 from pliant.control.decider.child import ChildDecider
 from pliant.control.fractions import Finding
@@ -55,7 +55,7 @@ from pliant.engines.local.supervisor import command
 from pliant.model.event import EventKind
 from pliant.model.machine import Cluster
 from pliant.model.workload import AttemptId
-from pliant.standby import Standby, reached, reap_inherited, reopened
+from pliant.standby import Standby, opened, reap_inherited, reopened
 from pliant.store import UNSEALED, Database, StoreBusy, StoreError, open_store
 from pliant.store.bundle import bundle
 from pliant.store.folder import Held, StateFolder
@@ -98,6 +98,8 @@ class Options:
     database: str | None = None  # of PostgreSQL; None: what the folder says
     lease: float = LEASE  # seconds
     unknown: str = REFUSE  # what to do with tasks that live and are not in the store
+    tls: bool | None = None  # None: as the last server of this folder
+    given: Sequence[Path] | None = None  # certificate with its chain, and its key; None: our own
 
 
 class Server:
@@ -106,6 +108,7 @@ class Server:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.folder = StateFolder(options.state)
+        self.certificates = Certificates(options.state, options.host)
         self.began = time.time_ns() // 1_000_000
         self._lock = -1
         self._stop_tasks = False
@@ -121,6 +124,7 @@ class Server:
         listener = open_port(self.options.host, self.options.port, self.folder.port)
         replaced = int(self.folder.record().get("pid", 0)) if self.options.take_over else 0
         self._lock = self.folder.lock(take_over=self.options.take_over)
+        self.certificates.choose(self.options.tls, self.options.given)
         store = open_store(address := self.folder.adopt(self.options.database))
         self.folder.choose(address if isinstance(address, str) else None)
         try:
@@ -138,9 +142,10 @@ class Server:
                 "take it to PostgreSQL with `pliant store move postgresql://USER@HOST/DATABASE`."
             )
         reap_inherited()
-        store = reached(self.folder.address, patient=STEPPED_BACK in os.environ)
+        store = opened(self.folder.address, patient=STEPPED_BACK in os.environ)
         try:
-            won = Standby(self.folder, store, self.options.host, self.options.port, self.options.lease).wait()
+            port, lease = self.options.port, self.options.lease
+            won = Standby(self.folder, store, self.certificates, port, lease).wait()
             if won is None:
                 return OK
             self._lock = won.lock
@@ -170,26 +175,24 @@ class Server:
     def _serve(self, sockets: Sequence[socket.socket], store: Database, epoch: int | None = None) -> int:
         """Lead until told to stop. The first of the sockets is that of the URL."""
         options = self.options
-        self.url = f"http://{options.host}:{sockets[0].getsockname()[1]}"
+        tls = self.certificates.context()
+        self.url = self.certificates.url(sockets[0].getsockname()[1])
         token, secret = self.folder.secret("token"), self.folder.secret("secret").encode()
         layout = Layout(options.state)
         look, end = partial(strangers, layout), partial(end_strangers, layout)
         saved = reconcile(store, look, end, options.unknown, above=layout.epoch(), now=self.began)
         cluster = saved.cluster or Cluster(str(uuid.uuid4()), created=self.began, version=__version__)
         specs = options.simulate or tuple(json.loads(saved.settings.get("simulate", "[]")))
-        found = find_devices(specs, cluster.uuid, lambda pid: owner_of(layout, pid) is not None)
+        owner = partial(owner_of, layout)
+        found = find_devices(specs, cluster.uuid, lambda pid: owner(pid) is not None)
         halts = Halts(os.environ.get("PLIANT_HALT", ""))
         clock = SteadyClock(newest(saved))
-        shares = Handout(
-            Place(layout.state),
-            seen=found.processes,
-            owner=lambda pid: owner_of(layout, pid),
-            report=self._tell,
-        )
+        shares = Handout(Place(layout.state), seen=found.processes, owner=owner, report=self._tell)
         engine = LocalEngine(
             options.state,
             found.devices,
             url=lambda: self.url,
+            authority=str(self.certificates.trusted) if tls is not None else "",
             token=lambda attempt: attempt_token(str(attempt), secret),
             project_name=self._project_name,
             clock=clock.now,
@@ -222,20 +225,13 @@ class Server:
             secret=secret,
             server=self._info(found),
             shutdown=self._shutdown,
-            hosts=frozenset({socket.gethostname().lower(), socket.gethostname().partition(".")[0].lower()}),
+            hosts=self.certificates.hosts,
             backup=store.backup,
             bundle=lambda: bundle(self.loop, store, self.folder.log),
-            closing=lambda: self._uvicorn.should_exit,
+            closing=lambda: self._front.should_exit,
         )
-        config = uvicorn.Config(
-            Doubt(app, lambda: renewal.doubtful) if renewal is not None else app,
-            http=PeerProtocol,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=3,
-        )
-        self._uvicorn = uvicorn.Server(config)
+        asked = Doubt(app, lambda: renewal.doubtful) if renewal is not None else app
+        self._front = Front(asked, tls, patience=3)
         for listener in sockets:
             listener.listen(BACKLOG)
         offer = Offer(self.folder.listeners, sockets[:2]) if self._shared else None
@@ -243,7 +239,7 @@ class Server:
         keep_house(service, store)
         gc.collect()
         gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
-        self._uvicorn.run(sockets=[*sockets])
+        self._front.run(sockets=[*sockets])
         if self._stop_tasks:
             self._drain()
         if renewal is not None and offer is not None:
@@ -296,6 +292,7 @@ class Server:
                 "notice": found.notice,
                 "simulate": list(self.options.simulate),
                 "port": self.options.port,
+                **self.certificates.record(),
                 "lease": self.options.lease,
             }
         )
@@ -317,7 +314,7 @@ class Server:
         if pid := int(self.folder.standby().get("pid", 0)):
             os.kill(pid, signal.SIGTERM)
         self._stop_tasks = stop_tasks
-        self._uvicorn.should_exit = True
+        self._front.should_exit = True
 
     def _drain(self) -> None:
         """Stop every task and wait until nothing of them lives."""
@@ -365,6 +362,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     serve.add_argument("--standby", action="store_true")
     serve.add_argument("--database")
     serve.add_argument("--lease", type=float, default=LEASE)
+    serve.add_argument("--tls", action=argparse.BooleanOptionalAction)
+    serve.add_argument("--certificate", type=Path, nargs=2, metavar=("CHAIN", "KEY"))
     serve.add_argument("--unknown", choices=(REFUSE, ADOPT, END), default=REFUSE)
     look = verbs.add_parser("doctor")
     look.add_argument("--state", type=Path, required=True)
@@ -388,7 +387,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             restore_backup(folder, given.file)
             return OK
         more = (given.take_over, given.standby, given.database, given.lease, given.unknown)
-        options = Options(given.state.absolute(), tuple(given.simulate), given.host, given.port, *more)
+        state, simulate = given.state.absolute(), tuple(given.simulate)
+        options = Options(state, simulate, given.host, given.port, *more, given.tls, given.certificate)
         return Server(options).run()
     except (Held, StoreError, LayoutError, ValueError) as error:
         sys.stderr.write(f"pliant: {error}\n")

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import uvicorn
-
 from pliant import __version__
 from pliant.api.app import ServerInfo, create_app
+from pliant.api.certificates import Certificates
 from pliant.api.forward import Forward
+from pliant.api.front import Front
 from pliant.api.listeners import BACKLOG, PortTaken, open_port, taken
 from pliant.api.peer import listen
 from pliant.control.clock import SteadyClock
@@ -59,9 +59,16 @@ class _Watch:
 class Standby:
     """One server over a store in which another one leads."""
 
-    def __init__(self, folder: StateFolder, store: Database, host: str, port: int, lease: float) -> None:
-        self._folder, self._store = folder, store
-        self._host, self._port = host, port
+    def __init__(
+        self,
+        folder: StateFolder,
+        store: Database,
+        certificates: Certificates,
+        port: int,
+        lease: float,
+    ) -> None:
+        self._folder, self._store, self._certificates = folder, store, certificates
+        self._host, self._port = certificates.host, port
         self._lease, self._pause = lease, lease / LOOKS
         self._watch = _Watch(Vigil(lease))
         self._won: Won | None = None
@@ -88,7 +95,7 @@ class Standby:
                 time.sleep(RETRY)  # that one leads by now, or somebody only looked
 
     def _stand_by(self, own: socket.socket) -> Won | None:
-        url = f"http://{self._host}:{own.getsockname()[1]}"
+        url = self._certificates.url(own.getsockname()[1])
         began = time.time_ns() // 1_000_000
         clock = SteadyClock()
         devices = SimulatedDevices([], "")  # it runs nothing
@@ -118,14 +125,23 @@ class Standby:
                 bundle=bytes,
                 closing=lambda: server.should_exit,
             )
-            front = Forward(app, lambda: str(self._folder.record().get("url", "")), follower.catch_up)
-            config = uvicorn.Config(
-                front, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+            front = Forward(
+                app,
+                lambda: str(self._folder.record().get("url", "")),
+                follower.catch_up,
+                self._certificates.checking,
             )
-            server = uvicorn.Server(config)
+            server = Front(front, self._certificates.context(), patience=1)
             own.listen(BACKLOG)
             self._folder.write_record(
-                {"url": url, "pid": os.getpid(), "version": __version__, "lease": self._lease}, STANDBY
+                {
+                    "url": url,
+                    "pid": os.getpid(),
+                    "version": __version__,
+                    "lease": self._lease,
+                    **self._certificates.record(),
+                },
+                STANDBY,
             )
             threading.Thread(
                 target=self._look_out, args=(server, own), name="pliant-standby", daemon=True
@@ -138,7 +154,7 @@ class Standby:
             engine.close()
         return self._won
 
-    def _look_out(self, server: uvicorn.Server, own: socket.socket) -> None:
+    def _look_out(self, server: Front, own: socket.socket) -> None:
         while not server.should_exit:
             try:
                 self._won = self._look(own)
@@ -188,7 +204,7 @@ def _elsewhere(_: object) -> None:
     raise AssertionError("such requests are handed on")  # see pliant.api.forward.HANDED_ON
 
 
-def reached(address: str | Path, *, patient: bool) -> Database:
+def opened(address: str | Path, *, patient: bool) -> Database:
     """The store; `patient`: it is waited for."""
     while True:
         try:

@@ -73,10 +73,10 @@ def test_the_order(state, config):
     env["PLIANT_STATE"] = state
     assert locate(env=env, config=config).state == state
     env |= {"PLIANT_URL": "http://job", "PLIANT_TOKEN": "t"}
-    assert locate(env=env, config=config) == ("http://job", "t", None, None)
+    assert locate(env=env, config=config) == ("http://job", "t", None, None, None)
     env["PLIANT_SERVER"] = "http://env/"
-    assert locate(env=env, config=config) == ("http://env", "t", None, None)
-    assert locate("http://flag", env=env, config=config) == ("http://flag", "t", None, None)
+    assert locate(env=env, config=config) == ("http://env", "t", None, None, None)
+    assert locate("http://flag", env=env, config=config) == ("http://flag", "t", None, None, None)
     assert locate("host:1", env=env, config=config).url == "http://host:1"
 
 
@@ -159,3 +159,26 @@ def test_a_server_with_a_socket_is_asked_there_and_gets_no_token(state, config):
     assert (found.token, found.socket) == (None, os.path.join(state, "sock"))
     told = locate(env={"PLIANT_STATE": state, "PLIANT_TOKEN": "another"}, config=config)
     assert (told.token, told.socket) == ("another", None), "who brings a token is who it says"
+
+
+def test_the_authority_of_a_server(tmp_path, config):
+    """Named for this run, kept at login, written down by the local server; else the system's count."""
+    folder = tmp_path / "sealed"
+    folder.mkdir()
+    record = {"url": "https://127.0.0.1:1234", "pid": 1, "authority": "tls/trusted.pem"}
+    (folder / "server.json").write_text(json.dumps(record))
+    (folder / "token").write_text("local\n")
+    env = {"PLIANT_STATE": str(folder)}
+    own = str(folder / "tls" / "trusted.pem")
+    assert locate(env=env, config=config).authority == own
+    assert locate("https://127.0.0.1:1234/", env=env, config=config).authority == own
+    assert locate("https://127.0.0.1:1235", env=env, config=config).authority is None
+    config.set_authority("https://127.0.0.1:1235", "certificates\n")
+    kept = locate("https://127.0.0.1:1235", env=env, config=config).authority
+    assert kept is not None
+    with open(kept) as file:
+        assert file.read() == "certificates\n"
+    assert os.stat(kept).st_mode & 0o077 == 0
+    env["PLIANT_CA"] = "/named"
+    assert locate("https://127.0.0.1:1235", env=env, config=config).authority == "/named"
+    assert locate("http://127.0.0.1:1235", env=env, config=config).authority is None

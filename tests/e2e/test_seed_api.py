@@ -3,7 +3,7 @@
 The blocks are as they are printed there (Run:ai documentation: over quota, fairness and bin packing;
 quickstart of GPU fractions). What a reader has to do by hand is done here: the placeholders are filled in,
 the comments and the blanks after a backslash go away, and so do the stray quote and the backslashes inside
-the body of the second document.
+the body of the second document. The server speaks TLS, and curl knows it by the authority it has made.
 """
 
 import json
@@ -77,6 +77,8 @@ class Reader:
         found = re.search(r"https?://[\w.:\[\]-]+", status)
         assert found is not None, status
         self.url = found[0]
+        assert self.url.startswith("https://"), status
+        stage.env["CURL_CA_BUNDLE"] = str(Path(stage.env["PLIANT_STATE"], "tls", "ca.pem"))
         self.token = stage.run("pliant auth get-token").out.strip()
 
     def type(self, text: str, project: str = "") -> Any:
@@ -109,7 +111,7 @@ class Reader:
 @pytest.mark.slow
 def test_over_quota_by_api(stage: Stage, tmp_path: Path) -> None:
     for command in (
-        "pliant up --simulate 2x2",
+        "pliant up --tls --simulate 2x2",
         "pliant project create team-a --quota 2",
         "pliant project create team-b --quota 2",
     ):
@@ -126,7 +128,7 @@ def test_over_quota_by_api(stage: Stage, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_fractions_by_api(stage: Stage, tmp_path: Path) -> None:
-    for command in ("pliant up --simulate 1x1", "pliant project create team-a --quota 1"):
+    for command in ("pliant up --tls --simulate 1x1", "pliant project create team-a --quota 1"):
         assert stage.run(command).code == 0
     reader = Reader(stage, tmp_path)
     reader.type(FRACTION, "team-a")

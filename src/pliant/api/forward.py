@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import http.client
+import ssl
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
@@ -50,9 +51,18 @@ class Doubt:
 class Forward:
     """Reads are answered here, once this server is as new as the store; all else by the leader."""
 
-    def __init__(self, app: ASGIApp, leader: Callable[[], str], catch_up: Callable[[], None]) -> None:
-        """`leader` gives the URL of the server that leads, empty if it is not known."""
-        self._app, self._leader, self._catch_up = app, leader, catch_up
+    def __init__(
+        self,
+        app: ASGIApp,
+        leader: Callable[[], str],
+        catch_up: Callable[[], None],
+        checking: Callable[[], ssl.SSLContext | None] = lambda: None,
+    ) -> None:
+        """`leader` gives the URL of the server that leads, empty if it is not known.
+
+        `checking` gives how that server is known when it speaks TLS.
+        """
+        self._app, self._leader, self._catch_up, self._checking = app, leader, catch_up, checking
         self._looks = ThreadPoolExecutor(4, thread_name_prefix="pliant-catch-up")
         self._calls = ThreadPoolExecutor(200, thread_name_prefix="pliant-forward")
 
@@ -116,6 +126,10 @@ class Forward:
         parts = urlsplit(self._leader())
         if not parts.hostname:
             raise OSError("no server leads")
+        if parts.scheme == "https":
+            return http.client.HTTPSConnection(
+                parts.hostname, parts.port, timeout=ANSWER, context=self._checking()
+            )
         return http.client.HTTPConnection(parts.hostname, parts.port, timeout=ANSWER)
 
     @staticmethod

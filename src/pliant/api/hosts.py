@@ -4,12 +4,16 @@ import ipaddress
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from pliant.api.certificates import covered
 from pliant.api.errors import problem
 from pliant.api.peer import PEER
 
 
 class Hosts:
-    """Refuses requests whose Host is neither an address, nor `localhost`, nor one of the names given."""
+    """Refuses requests whose Host is neither an address, nor `localhost`, nor one of the names given.
+
+    A name may be `*.domain`, as in certificates.
+    """
 
     def __init__(self, app: ASGIApp, names: frozenset[str]) -> None:
         self._app = app
@@ -31,7 +35,7 @@ class Hosts:
 
     def _known(self, host: str) -> bool:
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-        if not name or name.lower().rstrip(".") in self._names:
+        if not name or covered(name, self._names):
             return True
         try:
             ipaddress.ip_address(name)

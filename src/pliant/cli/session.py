@@ -60,7 +60,7 @@ class Session:
     def client(self) -> Client:
         if self._client is None:
             endpoint = self.endpoint
-            self._client = client_for(endpoint.url, endpoint.token, endpoint.socket)
+            self._client = client_for(endpoint.url, endpoint.token, endpoint.socket, endpoint.authority)
         return self._client
 
     def close(self) -> None:
@@ -189,9 +189,11 @@ def user() -> str:
         return str(os.getuid())
 
 
-def client_for(url: str, token: str | None, socket: str | None = None) -> Client:
+def client_for(
+    url: str, token: str | None, socket: str | None = None, authority: str | None = None
+) -> Client:
     """A Client, without the cost of TLS where the address does not need it."""
-    plain = not url.startswith("https:") and "ssl" not in sys.modules
+    plain = (socket is not None or not url.startswith("https:")) and "ssl" not in sys.modules
     if plain:
         sys.modules["ssl"] = None  # type: ignore[assignment]  # http.client takes that for "not built in"
     try:
@@ -199,7 +201,7 @@ def client_for(url: str, token: str | None, socket: str | None = None) -> Client
     finally:
         if plain:
             del sys.modules["ssl"]
-    return Client(url, token, socket=socket)
+    return Client(url, token, socket=socket, authority=authority)
 
 
 def pass_session(function: Callable[..., Any]) -> Callable[..., Any]:

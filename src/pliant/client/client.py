@@ -50,23 +50,27 @@ class Client(Administration):
         *,
         timeout: float = ANSWER_TIMEOUT,
         socket: str | None = None,
+        authority: str | None = None,
     ) -> None:
-        """`socket`: path of the server's Unix socket, to be used instead of the URL and a token."""
-        self._http = Transport(url, token, timeout=timeout, socket=socket)
+        """`socket`: path of the server's Unix socket, to be used instead of the URL and a token.
+
+        `authority`: file of the certificates by which a server at https:// is known; None: the system's.
+        """
+        self._http = Transport(url, token, timeout=timeout, socket=socket, authority=authority)
         self.working_project = "default"  # of `jobs`
 
     @classmethod
     def connect(cls, server: str | None = None, state: str | None = None) -> Client:
         """Find the server as the command line does: see pliant.client.locate."""
         endpoint = locate(server, state, config=Config())
-        return cls(endpoint.url, endpoint.token, socket=endpoint.socket)
+        return cls(endpoint.url, endpoint.token, socket=endpoint.socket, authority=endpoint.authority)
 
     @classmethod
     def from_context(cls, server: str | None = None, state: str | None = None) -> Client:
         """`connect`, with the project that the command line would take: PLIANT_PROJECT, or `project set`."""
         config = Config()
         endpoint = locate(server, state, config=config)
-        client = cls(endpoint.url, endpoint.token, socket=endpoint.socket)
+        client = cls(endpoint.url, endpoint.token, socket=endpoint.socket, authority=endpoint.authority)
         client.working_project = os.environ.get("PLIANT_PROJECT") or config.project(endpoint.key) or "default"
         return client
 
@@ -82,7 +86,8 @@ class Client(Administration):
         return self._http.url
 
     def twin(self) -> Client:
-        twin = Client(self._http.url, self._http.token, socket=self._http.socket)
+        http = self._http
+        twin = Client(http.url, http.token, socket=http.socket, authority=http.authority)
         twin.working_project = self.working_project
         return twin
 

@@ -62,6 +62,19 @@ class Config:
             tokens[url] = token
         _write(self._credentials, tokens)
 
+    def authority(self, url: str) -> str | None:
+        """File of the certificates by which that server is known; None: nobody named one."""
+        path = self._authority_path(url)
+        return path if os.path.exists(path) else None
+
+    def set_authority(self, url: str, certificates: str) -> None:
+        """Remember the certificates (PEM) by which a server is known."""
+        _write_text(self._authority_path(url), certificates)
+
+    def _authority_path(self, url: str) -> str:
+        name = "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in url)
+        return os.path.join(os.path.dirname(self.path), "authorities", f"{name}.pem")
+
     @property
     def _credentials(self) -> str:
         return os.path.join(os.path.dirname(self.path), "credentials.json")
@@ -86,6 +99,10 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _write(path: str, data: Mapping[str, Any]) -> None:
+    _write_text(path, json.dumps(data, indent=2, sort_keys=True) + "\n")
+
+
+def _write_text(path: str, text: str) -> None:
     """Replace the file as a whole, readable by its owner only: half a file is never seen."""
     if path.startswith("~"):
         raise PliantError("This account has no home folder to remember it in.", "Name a file: PLIANT_CONFIG.")
@@ -94,8 +111,7 @@ def _write(path: str, data: Mapping[str, Any]) -> None:
         os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=2, sort_keys=True)
-            file.write("\n")
+            file.write(text)
         os.replace(temporary, path)
     except OSError as error:
         raise PliantError(f"Cannot write {path}: {error.strerror or error}") from error

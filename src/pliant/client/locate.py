@@ -18,6 +18,7 @@ class Endpoint(NamedTuple):
     token: str | None
     state: str | None  # state folder of a local server; None when found by URL
     socket: str | None = None  # its Unix socket, which needs no token; None: it is reached by the URL
+    authority: str | None = None  # file of the certificates by which it is known; None: the system's
 
     @property
     def key(self) -> str:
@@ -78,7 +79,7 @@ def locate(
             token = config.token(url)
         if token is None:
             token = _token_of_local(url, state_folder(state, env))
-        return Endpoint(url, token, None)
+        return Endpoint(url, token, None, None, authority_of(url, state, config=config, env=env))
     folder = state_folder(state, env)
     record = server_record(folder)
     if record is None:
@@ -86,11 +87,38 @@ def locate(
             "No Pliant server runs here.", f"Start one with `pliant up` (state folder {folder})."
         )
     token = _token_from(env) if state is None else None
+    url, authority = record["url"].rstrip("/"), authority_in(folder, record)
     if token is not None:
-        return Endpoint(record["url"].rstrip("/"), token, folder)
+        return Endpoint(url, token, folder, None, authority)
     if isinstance(record.get("socket"), str):
-        return Endpoint(record["url"].rstrip("/"), None, folder, os.path.join(folder, record["socket"]))
-    return Endpoint(record["url"].rstrip("/"), local_token(folder), folder)
+        return Endpoint(url, None, folder, os.path.join(folder, record["socket"]), authority)
+    return Endpoint(url, local_token(folder), folder, None, authority)
+
+
+def authority_of(
+    url: str,
+    state: str | None = None,
+    *,
+    config: Config | None = None,
+    env: Mapping[str, str] = os.environ,
+) -> str | None:
+    """File of the certificates by which the server at that URL is known; None: the system's."""
+    if not url.startswith("https:"):
+        return None
+    if named := env.get("PLIANT_CA"):
+        return named
+    if config is not None and (kept := config.authority(url)):
+        return kept
+    folder = state_folder(state, env)
+    records = (server_record(folder), server_record(folder, "standby"))
+    own = (record for record in records if record is not None and record["url"].rstrip("/") == url)
+    return next((authority_in(folder, record) for record in own), None)
+
+
+def authority_in(folder: str, record: Mapping[str, Any]) -> str | None:
+    """File of the certificates by which the server of that state folder is known, by its own record."""
+    name = record.get("authority")
+    return os.path.join(folder, name) if isinstance(name, str) else None
 
 
 def local_token(state: str) -> str:

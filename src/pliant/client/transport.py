@@ -20,6 +20,8 @@ MOST_PROOF = 16384  # bytes of an answer that is read before it is known whose i
 NOT_LEADING = "not-leading"
 """Reason of a server that did nothing because another one leads, or will in a moment."""
 
+UNTRUSTED = "Name the server's authority: `pliant login --server URL --ca FILE`, or PLIANT_CA=FILE."
+
 TURN = 0.3  # seconds between two questions to servers that change places
 KEPT_FOR = 3.0  # seconds; servers close idle connections after 5
 
@@ -44,16 +46,21 @@ class Transport:
         *,
         timeout: float = ANSWER_TIMEOUT,
         socket: str | None = None,
+        authority: str | None = None,
     ) -> None:
-        """`socket`: path of the server's Unix socket; then nothing goes to the URL, and no token is sent."""
+        """`socket`: path of the server's Unix socket; then nothing goes to the URL, and no token is sent.
+
+        `authority`: file of the certificates by which a server at https:// is known; None: the system's.
+        """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadRequest(f"{url!r} is not a server address.", "It looks like http://127.0.0.1:8080.")
         self.url = url
         self.socket = socket
         self.token = None if socket else token
+        self.authority = authority
         self._timeout = timeout
-        self._secure = parts.scheme == "https"
+        self._secure = parts.scheme == "https" and socket is None
         self._host = parts.hostname
         try:
             self._port = parts.port
@@ -154,7 +161,9 @@ class Transport:
 
     def twin(self) -> "Transport":
         """Another transport to the same server, for another thread."""
-        return Transport(self.url, self.token, timeout=self._timeout, socket=self.socket)
+        return Transport(
+            self.url, self.token, timeout=self._timeout, socket=self.socket, authority=self.authority
+        )
 
     def close(self) -> None:
         if self._kept is not None:
@@ -170,8 +179,7 @@ class Transport:
         return self._kept
 
     def _connect(self, timeout: float) -> http.client.HTTPConnection:
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=CONNECT_TIMEOUT)
+        connection = self._unconnected()
         try:
             if self.socket is not None:
                 connection.sock = _local_socket(self.socket)
@@ -180,6 +188,7 @@ class Transport:
             else:
                 connection.sock = _plain_socket(self._host, connection.port)
         except OSError as error:
+            self._tell_untrusted(error)
             why = error.strerror or str(error)
             raise Unreachable(
                 f"No server answers at {self.url} ({why.lower()}).",
@@ -190,6 +199,23 @@ class Transport:
             self._demand_proof(connection)
         connection.sock.settimeout(timeout)
         return connection
+
+    def _unconnected(self) -> http.client.HTTPConnection:
+        if not self._secure:
+            return http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_TIMEOUT)
+        from pliant.client.trust import trusting
+
+        checks = trusting(self.authority)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=CONNECT_TIMEOUT, context=checks)
+
+    def _tell_untrusted(self, error: OSError) -> None:
+        """Raise Unreachable if there is an answer, and it is not that of a server that may be trusted."""
+        if not self._secure:
+            return
+        from pliant.client.trust import untrusted
+
+        if why := untrusted(error):
+            raise Unreachable(f"{self.url} {why} No token was sent.", UNTRUSTED) from error
 
     def _demand_proof(self, connection: http.client.HTTPConnection) -> None:
         """Have what answers show that it knows the token. Raises Unauthorized, Unreachable."""

@@ -7,12 +7,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pliant.cli.session import client_for
 from pliant.client.errors import Conflict, PliantError, Refused, Unauthorized, Unreachable
-from pliant.client.locate import server_record
+from pliant.client.locate import authority_in, server_record
 
 START_LIMIT = 60.0  # seconds until a new server must answer; a busy machine may need a while
 
@@ -40,8 +40,14 @@ def arguments(
     database: str | None = None,
     lease: float | None = None,
     unknown: str = "",
+    host: str | None = None,
+    tls: bool | None = None,
+    certificate: tuple[str, str] | None = None,
 ) -> list[str]:
-    """The command line of a server; `unknown`: adopt or end what runs and is not in its database."""
+    """The command line of a server; `unknown`: adopt or end what runs and is not in its database.
+
+    `certificate` is a file with the chain and one with the key; `tls` None: as the last server had it.
+    """
     words = [sys.executable, "-m", "pliant.app", "serve", "--state", state]
     for spec in simulate:
         words += ["--simulate", spec]
@@ -55,6 +61,12 @@ def arguments(
         words += ["--database", database]
     if lease is not None:
         words += ["--lease", str(lease)]
+    if host is not None:
+        words += ["--host", host]
+    if tls is not None:
+        words.append("--tls" if tls else "--no-tls")
+    if certificate is not None:
+        words += ["--certificate", *certificate]
     if unknown:
         words += ["--unknown", unknown]
     return words
@@ -99,7 +111,7 @@ def start(words: Sequence[str], state: str) -> dict[str, Any]:
         if code is not None:
             raise _failure(code, log, before)
         record = server_record(state, role) or server_record(state)  # it may lead at once
-        if record is not None and record.get("pid") == process.pid and ready(record["url"]):
+        if record is not None and record.get("pid") == process.pid and ready(record, state):
             process.returncode = 0  # it lives on without us: no warning that nobody waited for it
             return record
         time.sleep(0.02)
@@ -111,8 +123,8 @@ def start(words: Sequence[str], state: str) -> dict[str, Any]:
     )
 
 
-def ready(url: str) -> bool:
-    client = client_for(url, None)
+def ready(record: Mapping[str, Any], state: str) -> bool:
+    client = client_for(record["url"], None, None, authority_in(state, record))
     try:
         return client.ready()
     except PliantError:

@@ -27,6 +27,14 @@ STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
     "--simulate", multiple=True, metavar="SPEC", help="Simulated nodes: 1x2, 2x4:16G, ... (repeatable)."
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Port (default: a free one).")
+@click.option(
+    "--host", metavar="ADDRESS", help="Address to listen on (default: 127.0.0.1); others need --tls."
+)
+@click.option(
+    "--tls/--no-tls", default=None, help="Speak TLS, by an authority made here (default: as the last time)."
+)
+@click.option("--cert", metavar="FILE", help="Your own certificate with its chain, in PEM form; means --tls.")
+@click.option("--key", metavar="FILE", help="The private key of --cert.")
 @click.option("--foreground", is_flag=True, help="Stay in the foreground, for service managers.")
 @click.option("--take-over", is_flag=True, help="Replace a server that does not answer.")
 @click.option("--database", metavar="URL", help="Keep the state in PostgreSQL: postgresql://USER@HOST/NAME.")
@@ -48,6 +56,10 @@ def up(
     session: Session,
     simulate: tuple[str, ...],
     port: int | None,
+    host: str | None,
+    tls: bool | None,
+    cert: str | None,
+    key: str | None,
     foreground: bool,
     take_over: bool,
     database: str | None,
@@ -63,9 +75,13 @@ def up(
     With --standby it is the second server of the same state folder: it answers, and takes the lead when the
     other one ends or hangs. The state folder remembers the database.
     """
-    if standby and (simulate or take_over or database):
+    if standby and (simulate or take_over or database or cert or tls is not None):
         raise click.UsageError("--standby takes its settings from the server that leads.")
     state = state_folder(session.state)
+    if (cert is None) != (key is None):
+        raise click.UsageError("--cert and --key belong together.")
+    if cert is not None and tls is False:
+        raise click.UsageError("--cert is for TLS, which --no-tls turns off.")
     words = daemon.arguments(
         state,
         simulate=simulate,
@@ -75,6 +91,9 @@ def up(
         standby=standby,
         database=database,
         lease=lease,
+        host=host,
+        tls=tls,
+        certificate=(os.path.abspath(cert), os.path.abspath(key)) if cert and key else None,
     )
     if foreground:
         daemon.prepare(state)
@@ -154,7 +173,8 @@ def _start_again(state: str, record: dict[str, Any] | None, standby: dict[str, A
             raise
         started = daemon.start(daemon.arguments(state, **_options(record)), state)
     if standby is not None and os.path.exists(os.path.join(state, "database")):
-        daemon.start(daemon.arguments(state, standby=True, lease=standby.get("lease")), state)
+        lease, host = standby.get("lease"), standby.get("host")
+        daemon.start(daemon.arguments(state, standby=True, lease=lease, host=host), state)
     return started
 
 
@@ -216,7 +236,7 @@ def _state_in_use(session: Session) -> str | None:
 def _announce(session: Session, record: dict[str, Any], state: str) -> None:
     """The address, and what there is to share."""
     endpoint = locate(state=state)
-    client = client_for(record["url"], endpoint.token, endpoint.socket)
+    client = client_for(record["url"], endpoint.token, endpoint.socket, endpoint.authority)
     try:
         nodes = list(client.nodes())
     finally:
@@ -263,4 +283,8 @@ def port_of(record: dict[str, Any] | None) -> int | None:
 def _options(record: dict[str, Any] | None) -> dict[str, Any]:
     """What the server was started with, by its own record."""
     known = record or {}
-    return {"simulate": [str(spec) for spec in known.get("simulate") or ()], "lease": known.get("lease")}
+    return {
+        "simulate": [str(spec) for spec in known.get("simulate") or ()],
+        "lease": known.get("lease"),
+        "host": known.get("host"),
+    }

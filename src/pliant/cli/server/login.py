@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.output.formats import output_options, structured
 from pliant.cli.session import Session, client_for, pass_session
-from pliant.client.errors import NotFound, Refused, Unauthorized, Unreachable
-from pliant.client.locate import local_token, server_record, state_folder
+from pliant.client.errors import BadRequest, NotFound, Refused, Unauthorized, Unreachable
+from pliant.client.locate import authority_of, local_token, server_record, state_folder
 from pliant.client.transport import segment
+
+if TYPE_CHECKING:
+    from pliant.client.client import Client
 
 KEYS = "/api/v1/access-keys"
 
@@ -31,6 +34,7 @@ auth = LazyGroup(
 @click.option("-P", "--password", metavar="PASSWORD", help="With `login user`; asked for if omitted.")
 @click.option("--client-id", metavar="ID", help="With `login application`.")
 @click.option("--client-secret", "--secret", "secret", metavar="SECRET", help="With `login application`.")
+@click.option("--ca", metavar="FILE", help="Certificates by which a server at https:// is known.")
 @pass_session
 def login(
     session: Session,
@@ -40,12 +44,13 @@ def login(
     password: str | None,
     client_id: str | None,
     secret: str | None,
+    ca: str | None,
 ) -> None:
     """Remember a server (`--server URL`) and its token.
 
     The server of this machine needs no login: its token is a file in its state folder that only you can read.
     """
-    if session.server is None and not any((how, token, user, client_id)):
+    if session.server is None and not any((how, token, user, client_id, ca)):
         record = server_record(state_folder(session.state))
         if record is not None:
             session.state = state_folder(session.state)
@@ -55,36 +60,55 @@ def login(
             click.echo(f"Logged in as {me['user']} at {session.client.url} (the server of this machine)")
             return
     url = _address(session)
+    if ca is not None:
+        _keep_authority(session, url, ca)
     if how == "user" or user:
         name = user or click.prompt("User", err=True)
         word = password or click.prompt("Password", hide_input=True, err=True)
         token = _key_of(
-            session, url, _tokens(url, {"grantType": "password", "username": name, "password": word})
+            session, url, _tokens(session, url, {"grantType": "password", "username": name, "password": word})
         )
     elif how in ("app", "application") or client_id:
         name = client_id or click.prompt("Client id", err=True)
         word = secret or click.prompt("Client secret", hide_input=True, err=True)
-        issued = _tokens(url, {"grantType": "client_credentials", "clientID": name, "clientSecret": word})
+        issued = _tokens(
+            session, url, {"grantType": "client_credentials", "clientID": name, "clientSecret": word}
+        )
         # An application's own id and secret are a token that does not expire with the hour.
         token = f"plk_{name}_{word}" if issued.get("refreshToken") == "" else str(issued["accessToken"])
     elif token is None:
         token = click.prompt("Token", hide_input=True, err=True)
-    with client_for(url, token) as client:
+    with _client(session, url, token) as client:
         me = client.whoami()
     session.config.set_token(url, token)
     session.config.set_server(url)
     click.echo(f"Logged in as {me['user']} at {url}")
 
 
-def _tokens(url: str, credentials: Mapping[str, str]) -> Mapping[str, Any]:
-    with client_for(url, None) as client:
+def _client(session: Session, url: str, token: str | None) -> Client:
+    return client_for(url, token, None, authority_of(url, session.state, config=session.config))
+
+
+def _keep_authority(session: Session, url: str, ca: str) -> None:
+    """Know the server by the certificates in that file from now on. Raises PliantError."""
+    from pliant.client.trust import trusting
+
+    if not url.startswith("https:"):
+        raise BadRequest(f"{url} is not encrypted: --ca is for https://.")
+    trusting(ca)
+    with open(ca, encoding="ascii", errors="replace") as file:
+        session.config.set_authority(url, file.read())
+
+
+def _tokens(session: Session, url: str, credentials: Mapping[str, str]) -> Mapping[str, Any]:
+    with _client(session, url, None) as client:
         return client.tokens(credentials)
 
 
 def _key_of(session: Session, url: str, issued: Mapping[str, Any]) -> str:
     """An access key for this machine, good for 30 days; the token itself if none can be made with it."""
     token, name = str(issued["accessToken"]), f"login-{os.uname().nodename}"
-    with client_for(url, token) as client:
+    with _client(session, url, token) as client:
         try:
             if any(one["name"] == name for one in client.call("GET", KEYS)["accessKeys"]):
                 client.call("DELETE", f"{KEYS}/{segment(name)}")
@@ -118,7 +142,7 @@ def logout(session: Session) -> None:
     session.config.set_token(url, None)
     session.config.set_server(None)
     if token is not None and token.startswith("plk_"):
-        with client_for(url, token) as client:
+        with _client(session, url, token) as client:
             try:
                 client.call("DELETE", f"{KEYS}/{segment(f'login-{os.uname().nodename}')}")
             except (NotFound, Refused, Unauthorized):

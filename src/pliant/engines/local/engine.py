@@ -69,6 +69,7 @@ class LocalEngine:
         *,
         project_name: Callable[[str], str] = str,
         url: Callable[[], str] = str,
+        authority: str = "",
         token: Callable[[AttemptId], str | None] = lambda attempt: None,
         reporter_url: str = "",
         environ: Mapping[str, str] | None = None,
@@ -104,7 +105,11 @@ class LocalEngine:
 
         def site() -> Site:
             return Site(
-                self._layout, inherited(os.environ if environ is None else environ), url(), reporter_url
+                self._layout,
+                inherited(os.environ if environ is None else environ),
+                url(),
+                reporter_url,
+                authority,
             )
 
         self._site = site

@@ -48,6 +48,7 @@ class Site:
     inherited: Mapping[str, str]  # the server's environment as far as jobs see it
     url: str
     reporter_url: str  # of a gateway for the first-generation reporter library; empty: none
+    authority: str = ""  # file of the certificates by which the server at `url` is known; empty: no TLS
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
@@ -245,6 +246,8 @@ def _ours(order: Start, site: Site, token: bool, places: Places) -> dict[str, st
     }
     if site.url:
         env["PLIANT_URL"] = site.url
+    if site.url and site.authority:
+        env["PLIANT_CA"] = site.authority
     if token:
         env["PLIANT_TOKEN_FILE"] = str(places.attempt / "token")
     return env

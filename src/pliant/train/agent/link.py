@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pliant.client.errors import Conflict, NotFound, PliantError, Unauthorized
-from pliant.client.locate import server_record
+from pliant.client.locate import authority_of, server_record
 from pliant.client.transport import Transport
 
 PROTOCOL = 1
@@ -249,7 +249,9 @@ class Link:
         state = self._folder.parents[3]
         record = server_record(str(state)) if (state / "attempts") == self._folder.parents[2] else None
         url = str(record["url"]) if record is not None else self._url
-        return Transport(url, self._token, timeout=POLL_S + 10)
+        return Transport(
+            url, self._token, timeout=POLL_S + 10, authority=authority_of(url.rstrip("/"), str(state))
+        )
 
     # -- what is said ----------------------------------------------------------------------------------
 

@@ -1,0 +1,49 @@
+"""The web server on its sockets: TLS on those of the network, none on the Unix socket."""
+
+import asyncio
+import functools
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from pliant.api.peer import PeerProtocol
+
+
+class Front(uvicorn.Server):
+    """Serves an application until it is told to end."""
+
+    def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None, *, patience: int) -> None:
+        """`patience`: seconds for which requests that are under way may go on once it is told to end."""
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=PeerProtocol,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=patience,
+            )
+        )
+        self._tls = tls
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        given: Sequence[socket.socket] = sockets or ()
+        sealed = [it for it in given if self._tls is not None and it.family != socket.AF_UNIX]
+        await super().startup([it for it in given if it not in sealed])
+        config = self.config
+        kind: Any = config.http_protocol_class
+        made = functools.partial(
+            kind,
+            config=config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        loop = asyncio.get_running_loop()
+        for listener in sealed:
+            self.servers.append(
+                await loop.create_server(made, sock=listener, ssl=self._tls, backlog=config.backlog)
+            )
