@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -135,6 +136,19 @@ def test_curl_and_our_client_believe_the_local_authority(own: Certificates, serv
         with contextlib.closing(asking):
             told = asking.call("POST", "/", body={"a": 1})
             assert told == {"scheme": "https", "peer": None, "token": "Bearer word", "body": '{"a": 1}'}
+
+
+def test_tls_where_http_was_imported_without_it(own: Certificates, serve: Serve) -> None:
+    """As commands do that begin at the Unix socket and go on by the URL."""
+    port, _ = serve(own)
+    script = (
+        "from pliant.cli.session import client_for\n"
+        f"client_for('https://127.0.0.1:{port}', None, '/nowhere').close()\n"
+        f"with client_for('https://127.0.0.1:{port}', None, None, {str(own.trusted)!r}) as client:\n"
+        "    print(client.call('GET', '/')['scheme'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("https\n", "")
 
 
 def test_nothing_is_sent_to_a_server_that_is_not_believed(own: Certificates, serve: Serve) -> None:

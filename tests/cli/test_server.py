@@ -61,6 +61,40 @@ def test_the_server_is_started_with_what_was_said():
     ]
 
 
+def test_how_the_server_speaks_tls():
+    words = daemon.arguments("/s", host="0.0.0.0", tls=True, certificate=("/c.pem", "/c.key"))
+    assert words[6:] == ["--host", "0.0.0.0", "--tls", "--certificate", "/c.pem", "/c.key"]
+    assert daemon.arguments("/s", tls=False)[6:] == ["--no-tls"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--cert c.pem", "--cert and --key belong together."),
+        ("--key c.key", "--cert and --key belong together."),
+        ("--no-tls --cert c.pem --key c.key", "--cert is for TLS, which --no-tls turns off."),
+        ("--standby --tls", "--standby takes its settings from the server that leads."),
+    ],
+)
+def test_options_of_tls_that_do_not_go_together(run, mode, state, options, words):
+    done = run(f"pliant up {options}")
+    assert done.code == 2
+    assert words in done.err
+    assert not state.exists()
+
+
+def test_an_authority_that_cannot_be_used_is_not_kept(run, state, tmp_path):
+    (tmp_path / "empty.pem").write_text("nothing\n")
+    for server, file, words in (
+        ("http://127.0.0.1:1", "empty.pem", "--ca is for https://"),
+        ("https://127.0.0.1:1", "empty.pem", "holds no certificates"),
+        ("https://127.0.0.1:1", "none.pem", "Cannot read"),
+    ):
+        done = run(f"pliant login --server {server} --token t --ca {tmp_path / file}")
+        assert done.code != 0
+        assert words in done.err
+
+
 def test_up_status_down(run, mode, state):
     up = run("pliant up --simulate 1x2")
     url, pid = record(state)["url"], record(state)["pid"]

@@ -179,12 +179,13 @@ class Transport:
         return self._kept
 
     def _connect(self, timeout: float) -> http.client.HTTPConnection:
-        connection = self._unconnected()
+        port = self._port or (443 if self._secure else 80)
+        connection = http.client.HTTPConnection(self._host, port, timeout=CONNECT_TIMEOUT)
         try:
             if self.socket is not None:
                 connection.sock = _local_socket(self.socket)
             elif self._secure:
-                connection.connect()
+                connection.sock = self._sealed_socket(port)
             else:
                 connection.sock = _plain_socket(self._host, connection.port)
         except OSError as error:
@@ -200,13 +201,21 @@ class Transport:
         connection.sock.settimeout(timeout)
         return connection
 
-    def _unconnected(self) -> http.client.HTTPConnection:
-        if not self._secure:
-            return http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_TIMEOUT)
+    def _sealed_socket(self, port: int) -> socket.socket:
+        """Connected, once the server has shown a certificate that is trusted. OSError, PliantError.
+
+        http.client's own way is not there where it was imported without TLS, to save the time.
+        """
         from pliant.client.trust import trusting
 
         checks = trusting(self.authority)
-        return http.client.HTTPSConnection(self._host, self._port, timeout=CONNECT_TIMEOUT, context=checks)
+        plain = _plain_socket(self._host, port)
+        try:
+            plain.settimeout(PROOF_TIMEOUT)
+            return checks.wrap_socket(plain, server_hostname=self._host)
+        except BaseException:
+            plain.close()
+            raise
 
     def _tell_untrusted(self, error: OSError) -> None:
         """Raise Unreachable if there is an answer, and it is not that of a server that may be trusted."""
