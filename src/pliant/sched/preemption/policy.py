@@ -54,6 +54,11 @@ class Policy:
         """True if this portion may be taken now, with what was taken before it gone already."""
         raise NotImplementedError
 
+    def gives(self, project: str) -> bool:
+        """False once a project may keep all but bonus and background work. All else that may() is told by
+        does not change within an attempt, but for what the victim itself has lost."""
+        return True
+
     def within_reach(self) -> bool:
         """False if whatever may be taken leaves too few GPUs: a bound for which nothing has to be tried."""
         return True

@@ -1,36 +1,57 @@
 """Queue eviction: what queues must give up first, because the chunk would break a limit of theirs."""
 
+from pliant.model.quantity import Resources
 from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Unit
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.shares.admission import Refusal
 from pliant.sched.world.chunks import Step
 
+Known = dict[tuple[str, str], tuple[bool, Unit | None, Cost]]
+"""By workload and resource: Policy.gives() of its project, the least that it can lose and what that costs."""
+
+NOTHING_LOST: Cost = (0, 0, ())
+
 
 def relieved(policy: Policy, prices: PriceCache, effort: Effort, attempt: Attempt) -> bool:
-    """Take from queues whose limit the chunk would break until it no longer does."""
+    """Take from queues whose limit the chunk would break until it no longer does.
+
+    What a workload can lose is asked once, and again only when it lost something or its queue ceased to give.
+    """
     world = policy.world
+    known: Known = {}
+    below: dict[str, list[tuple[str, list[str]]]] = {}  # queue -> the projects below it, and who holds there
     while (limit := _limit(policy, attempt)) is not None:
         if limit.quota:
             return False
+        resource = limit.resource
         lacks = limit.used + limit.asked - limit.allowed
         best: tuple[tuple[bool, bool, int, Cost], Unit] | None = None
-        for project, holders in sorted(world.holders.items()):
-            if limit.key not in world.path(project):
-                continue
-            for wid in sorted(holders):
-                unit = _least(policy, attempt, wid, limit.resource)
+        if limit.key not in below:
+            held = sorted(world.holders.items())
+            below[limit.key] = [(it, sorted(wids)) for it, wids in held if limit.key in world.path(it)]
+        for project, holders in below[limit.key]:
+            gives = policy.gives(project)
+            for wid in holders:
+                before = known.get((wid, resource))
+                if before is None or before[0] is not gives:
+                    unit = _least(policy, attempt, wid, resource)
+                    cost = prices.of([unit]) if unit is not None else NOTHING_LOST
+                    before = known[wid, resource] = gives, unit, cost
+                _, unit, cost = before
                 if unit is not None:
                     # One that is enough alone; else portions before cores, and of these the largest.
-                    enough = limit.resource != "gpu" or unit.gpu >= lacks
+                    enough = resource != "gpu" or unit.gpu >= lacks
                     core, size = not enough and unit.step is Step.CORE, 0 if enough else -unit.gpu
-                    found = (not enough, core, size, prices.of([unit]))
+                    found = (not enough, core, size, cost)
                     if best is None or found < best[0]:
                         best = (found, unit)
         if best is None or not effort.spend(1):
             return False
         attempt.take(best[1])
         attempt.units.append(best[1])
+        for each in Resources._fields:
+            known.pop((best[1].workload, each), None)
     return True
 
 
