@@ -1,16 +1,10 @@
 """Queue eviction: what queues must give up first, because the chunk would break a limit of theirs."""
 
-from pliant.model.quantity import Resources
 from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Unit
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.shares.admission import Refusal
 from pliant.sched.world.chunks import Step
-
-Known = dict[tuple[str, str], tuple[bool, Unit | None, Cost]]
-"""By workload and resource: Policy.gives() of its project, the least that it can lose and what that costs."""
-
-NOTHING_LOST: Cost = (0, 0, ())
 
 
 def relieved(policy: Policy, prices: PriceCache, effort: Effort, attempt: Attempt) -> bool:
@@ -19,29 +13,26 @@ def relieved(policy: Policy, prices: PriceCache, effort: Effort, attempt: Attemp
     What a workload can lose is asked once, and again only when it lost something or its queue ceased to give.
     """
     world = policy.world
-    known: Known = {}
+    known: dict[str, tuple[tuple[bool, str], Unit | None, Cost]] = {}  # by workload: asked what, answer, cost
     below: dict[str, list[tuple[str, list[str]]]] = {}  # queue -> the projects below it, and who holds there
     while (limit := _limit(policy, attempt)) is not None:
         if limit.quota:
             return False
-        resource = limit.resource
         lacks = limit.used + limit.asked - limit.allowed
         best: tuple[tuple[bool, bool, int, Cost], Unit] | None = None
         if limit.key not in below:
             held = sorted(world.holders.items())
             below[limit.key] = [(it, sorted(wids)) for it, wids in held if limit.key in world.path(it)]
         for project, holders in below[limit.key]:
-            gives = policy.gives(project)
+            asked = policy.gives(project), limit.resource
             for wid in holders:
-                before = known.get((wid, resource))
-                if before is None or before[0] is not gives:
-                    unit = _least(policy, attempt, wid, resource)
-                    cost = prices.of([unit]) if unit is not None else NOTHING_LOST
-                    before = known[wid, resource] = gives, unit, cost
-                _, unit, cost = before
+                if wid not in known or known[wid][0] != asked:
+                    least = _least(policy, attempt, wid, limit.resource)
+                    known[wid] = asked, least, prices.of([] if least is None else [least])
+                _, unit, cost = known[wid]
                 if unit is not None:
                     # One that is enough alone; else portions before cores, and of these the largest.
-                    enough = resource != "gpu" or unit.gpu >= lacks
+                    enough = limit.resource != "gpu" or unit.gpu >= lacks
                     core, size = not enough and unit.step is Step.CORE, 0 if enough else -unit.gpu
                     found = (not enough, core, size, cost)
                     if best is None or found < best[0]:
@@ -50,8 +41,7 @@ def relieved(policy: Policy, prices: PriceCache, effort: Effort, attempt: Attemp
             return False
         attempt.take(best[1])
         attempt.units.append(best[1])
-        for each in Resources._fields:
-            known.pop((best[1].workload, each), None)
+        del known[best[1].workload]
     return True
 
 
