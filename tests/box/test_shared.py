@@ -18,6 +18,8 @@ from tests.box.box_rig import SECONDS, members, until
 from tests.box.conftest import requirements
 from tests.box.server_rig import ServedBox, acting
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
 SLEEP = ("--", "sh", "-c", "echo begun; exec sleep 100000")
 JOBS = "/api/v1/workloads"
 
@@ -230,7 +232,8 @@ def test_a_socket_that_a_service_manager_handed_over_is_served(box):
         "os.environ |= {'LISTEN_PID': str(os.getpid()), 'LISTEN_FDS': '1'}\n"
         "nowhere = Path('/nowhere/sock')\n"
         "box = SharedBox(nowhere, nowhere, 1000, nowhere, nowhere)\n"
-        "print(box.listener().getsockname(), os.get_inheritable(3))\n"
+        "handed = box.listener()\n"
+        "print(handed.getsockname(), handed.get_inheritable())\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, place], capture_output=True, text=True, check=False, timeout=SECONDS

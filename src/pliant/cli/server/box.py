@@ -43,7 +43,7 @@ def serve(
     """Run the shared server until it is told to stop, for service managers.
 
     It runs as an account of its own without rights, and keeps its state in /var/lib/pliant unless --state
-    names another folder. Who connects to the socket is known by account, so nobody has a token.
+    names another folder. Who connects to the socket is known by account, so no token is needed.
     """
     if not box:
         raise click.UsageError("`serve` is for a shared machine: add --box. For yourself: pliant up")
