@@ -163,8 +163,8 @@ def test_a_question_in_flight_is_asked_of_the_new_decider(decider: ChildDecider,
     old = decider.pid
     assert old is not None
     os.kill(old, signal.SIGKILL)
-    os.kill(int(mark.read_text().split()[0]), signal.SIGKILL)
     assert answer(decider).plan is None
+    os.kill(int(mark.read_text().split()[0]), signal.SIGKILL)
     decider.ask(first(10, 2))
     assert answer(decider).plan is not None
     asker.join(240)
