@@ -83,8 +83,12 @@ def answer(decider: ChildDecider) -> Decided:
 
 
 def ready(decider: ChildDecider, count: int = 10, number: int = 1) -> Decided:
-    decider.ask(first(count, number))
-    return answer(decider)
+    """Once there is a plan: one that a busy machine starts too slowly is replaced."""
+    while True:
+        decider.ask(first(count, number))
+        decided = answer(decider)
+        if decided.plan is not None:
+            return decided
 
 
 # -- the same everywhere ---------------------------------------------------------------------------
