@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from pliant.client.accounts import server_account
 from pliant.client.errors import BadRequest, PliantError, Unreachable, from_answer
 from pliant.wire import TROUBLE
 
@@ -280,7 +279,7 @@ def _local_socket(path: str) -> socket.socket:
         made.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
         credentials = made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         owner = _UCRED.unpack(credentials)[1]
-        if owner not in (_ROOT, os.geteuid()) and owner != server_account():
+        if owner not in (_ROOT, os.geteuid()) and not _of_the_server(owner):
             raise Unreachable(
                 f"{path} is served by user {_name(owner)}.", "Start a server of your own: pliant up"
             )
@@ -290,6 +289,13 @@ def _local_socket(path: str) -> socket.socket:
     finally:
         os.close(folder)
     return made
+
+
+def _of_the_server(uid: int) -> bool:
+    """True for the account of the server that all accounts of this machine share."""
+    from pliant.client.accounts import server_account
+
+    return uid == server_account()
 
 
 def _name(uid: int) -> str:
