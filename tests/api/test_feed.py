@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pliant.api.streaming.feed import AHEAD, feed
+from pliant.api.streaming.feed import AHEAD, _wait, feed
 from tests.api.stage import until
 
 
@@ -56,9 +56,10 @@ def test_a_slow_reader_holds_the_source_back() -> None:
 
 
 def test_a_reader_that_leaves_while_nothing_comes() -> None:
-    closed = threading.Event()
+    begun, closed = threading.Event(), threading.Event()
 
     def silent() -> Iterator[bytes]:
+        begun.set()
         try:
             while True:
                 yield b""
@@ -68,7 +69,7 @@ def test_a_reader_that_leaves_while_nothing_comes() -> None:
     async def read() -> None:
         stream = feed(silent(), "test")
         waiting = asyncio.ensure_future(anext(stream))
-        await asyncio.sleep(0.05)
+        assert await asyncio.get_running_loop().run_in_executor(None, begun.wait, 60)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -84,3 +85,15 @@ def test_a_source_that_breaks_ends_the_stream(caplog: pytest.LogCaptureFixture) 
 
     assert asyncio.run(read()) == [b"1", b"2"]
     assert "the stream of test broke" in caplog.text
+
+
+def test_a_source_whose_loop_ends_before_it_has_taken_the_last_chunk() -> None:
+    """A server that ends: its loop is closed with the chunk among what it would do next."""
+    loop = asyncio.new_event_loop()
+    queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+    handing = threading.Thread(target=_wait, args=(queue.put(None), loop), daemon=True)
+    handing.start()
+    until(lambda: loop._ready)  # type: ignore[attr-defined]
+    loop.close()
+    handing.join(60)
+    assert not handing.is_alive()

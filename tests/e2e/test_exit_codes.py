@@ -76,14 +76,16 @@ def test_a_wait_ends_in_time_or_with_the_state(shared: Stage) -> None:
 
 
 def test_a_job_that_is_deleted_while_it_is_awaited(shared: Stage) -> None:
+    submitted(shared, "over", "true")
     submitted(shared, "leaving", "sleep infinity")
-    waiting = subprocess.Popen(
-        ["bash", "-c", "pliant wait leaving"], env=shared.env, stdout=subprocess.PIPE, text=True
-    )
-    shared.run("pliant wait leaving --for running")
-    assert shared.run("pliant delete leaving").code == 0
-    out, _ = waiting.communicate(timeout=240)
-    assert (waiting.returncode, out) == (143, "leaving was deleted\n")
+    with subprocess.Popen(
+        ["bash", "-c", "exec pliant wait over leaving"], env=shared.env, stdout=subprocess.PIPE, text=True
+    ) as waiting:
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == "over succeeded\n"  # from here on it knows the other one, too
+        assert shared.run("pliant delete leaving").code == 0
+        assert waiting.stdout.read() == "leaving was deleted\n"
+    assert waiting.returncode == 143
     assert shared.run("pliant cancel leaving").code == 3
 
 

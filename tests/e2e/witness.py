@@ -36,6 +36,7 @@ class Snapshot:
     items: dict[str, Any] = field(default_factory=dict)  # entries of the API's list
     workers: dict[str, list[str]] = field(default_factory=dict)  # of the quickstart: 1/2, 2/2
     events: dict[str, list[Any]] = field(default_factory=dict)  # history, oldest first
+    pods: dict[str, list[Any]] = field(default_factory=dict)
     losses: dict[str, list[list[tuple[int, float]]]] = field(default_factory=dict)  # per attempt: step, loss
 
     def gpus(self, name: str) -> float:
@@ -95,6 +96,7 @@ def observe(stage: Stage) -> Snapshot:
         until(settled, f"workers to equal the GPUs: {snapshot.workers}")
         for name, item in snapshot.items.items():
             snapshot.events[name] = list(api.events(item["id"]))
+            snapshot.pods[name] = list(api.pods(item["id"]))
         return snapshot
 
 

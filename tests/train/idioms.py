@@ -16,6 +16,8 @@ from pliant.train.rendezvous.state import digest
 spec = json.loads(os.environ["SPEC"])
 warnings.simplefilter("error")
 torch.set_num_threads(1)
+if "torch_watches_s" in spec:  # how often a process that reads asks whether its trainer lives, else 5 s
+    torch.utils.data._utils.worker.MP_STATUS_CHECK_INTERVAL = spec["torch_watches_s"]
 log = open(os.path.join(spec["out"], os.environ["PLIANT_TRAIN_WORKER"]), "a", buffering=1)  # noqa: SIM115
 
 

@@ -22,6 +22,7 @@ from tests.train.zygote import Zygote
 pytestmark = pytest.mark.timeout(1200)  # real processes: a busy machine is no failure
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "train"
+PACED = Path(__file__).with_name("paced.py")
 GUIDE = ROOT / "docs" / "guide" / "training.md"
 # name: (arguments for about 40 steps, and for 200; updates that those make; result; lines changed)
 SHORT = {
@@ -63,7 +64,8 @@ def converted(
     """Another number of workers every few steps."""
     folder.mkdir(parents=True, exist_ok=True)
     where = ["--out", str(folder / RESULT[name]), "--log", str(folder / "losses.txt")]
-    with Running(zygote, folder, {}, script=EXAMPLES / f"{name}.py", argv=[*argv, *where]) as job:
+    script = [str(EXAMPLES / f"{name}.py"), *argv, *where]
+    with Running(zygote, folder, {}, script=PACED, argv=script) as job:
         job.hold(sizes[0])
         for number, size in enumerate(sizes[1:], 1):
             job.until(lambda s, at=5 * number: s["step"] >= at, 300)

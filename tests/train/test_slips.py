@@ -1,6 +1,7 @@
 """Several workers and one thing that is wrong: the job says what, and ends or goes on as it should."""
 
 import contextlib
+import multiprocessing
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pliant.train.worker.reading import _die_with_the_trainer
 from tests.train.jobs import Running
 from tests.train.zygote import Zygote
 
@@ -68,7 +70,7 @@ def test_a_checkpoint_folder_that_is_gone_fails_the_job(zygote: Zygote, tmp_path
 
 def test_reading_processes_end_with_their_trainer(zygote: Zygote, tmp_path: Path) -> None:
     """They hold its sockets: while they live, peers on other machines do not see that it is gone."""
-    spec = {"logical": 0, "chance": False, "precision": None}
+    spec = {"logical": 0, "chance": False, "precision": None, "torch_watches_s": 3600}
     with Running(zygote, tmp_path, spec, script=SCRIPT.with_name("idioms.py")) as job:
         job.hold(2)
         job.until(lambda s: s["step"] >= 1)
@@ -76,8 +78,22 @@ def test_reading_processes_end_with_their_trainer(zygote: Zygote, tmp_path: Path
         readers = [int(pid) for pid in Path(f"/proc/{victim}/task/{victim}/children").read_text().split()]
         assert readers and all(Path(f"/proc/{pid}").exists() for pid in readers)
         os.kill(victim, signal.SIGKILL)
-        until = time.monotonic() + 3  # torch's own watch over its parent looks every 5 s
+        until = time.monotonic() + 60  # torch's own watch over their parent is off: see the spec
         while any(Path(f"/proc/{pid}").exists() for pid in readers):
             assert time.monotonic() < until, "the reading processes outlive their trainer"
             time.sleep(0.02)
         job.finish()
+
+
+def test_a_reading_process_whose_trainer_died_first_ends_at_once() -> None:
+    """Between its birth and its wish to be told: nobody would tell it any more."""
+
+    def orphan() -> None:
+        os.getppid = lambda: 1
+        _die_with_the_trainer(0)
+        os._exit(7)
+
+    process = multiprocessing.get_context("fork").Process(target=orphan)
+    process.start()
+    process.join(60)
+    assert process.exitcode == 1

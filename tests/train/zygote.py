@@ -64,7 +64,7 @@ class Zygote:
         assert self._process.stdin is not None
         with self._news:
             self._process.stdin.write(json.dumps(order) + "\n")
-            assert self._news.wait_for(lambda: bool(self._born), 60), "the zygote does not answer"
+            assert self._news.wait_for(lambda: bool(self._born), 180), "the zygote does not answer"
             return Forked(self, self._born.pop(0))
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import wait
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -68,4 +69,8 @@ def _wait(put: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> No
     except RuntimeError:  # the loop is closed
         put.close()
         return
+    while not wait([done], BEAT).done:
+        if loop.is_closed():  # between two of its rounds: nobody will do it any more
+            put.close()
+            return
     done.result()

@@ -5,6 +5,8 @@ micro-batch is computed, so reading ahead neither loses one nor counts one twice
 """
 
 import ctypes
+import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -124,3 +126,6 @@ def _die_with_the_trainer(_number: int) -> None:
     not see that the trainer is gone. SIGTERM asks the trainer to leave, and it still needs its batches."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    trainer = multiprocessing.parent_process()
+    if trainer is not None and os.getppid() != trainer.pid:  # it died before we asked
+        os._exit(1)
