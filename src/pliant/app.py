@@ -1,21 +1,21 @@
 """Composition root: builds the server out of its parts, runs it, and takes it down again.
 
 `python -m pliant.app serve --state DIR [--simulate SPEC]... [--port N] [--take-over] [--unknown WHAT]`
+`python -m pliant.app serve --state DIR --box [--socket PATH] [--warden FILE] [--simulate SPEC]...`
 """
 
-import argparse
 import gc
 import json
 import logging
 import os
 import resource
+import secrets
 import signal
 import socket
 import sys
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -36,7 +36,7 @@ from pliant.control.decider.child import ChildDecider
 from pliant.control.fractions import Finding
 from pliant.control.halts import Halts
 from pliant.control.housekeeping import keep_house
-from pliant.control.lease import LEASE, Renewal
+from pliant.control.lease import Renewal
 from pliant.control.loop import Loop
 from pliant.control.ports import Devices, StaleEpoch, Store
 from pliant.control.service import Service
@@ -47,22 +47,23 @@ from pliant.devices.handout import Handout
 from pliant.devices.place import Place
 from pliant.engines.local.confinement import writable
 from pliant.engines.local.engine import LocalEngine
+from pliant.engines.local.launcher import LOG_KEEP, LOG_MAX, BoxLauncher, OwnLauncher
 from pliant.engines.local.layout import Layout, LayoutError
 from pliant.engines.local.processes import owner_of
 from pliant.engines.local.strangers import end as end_strangers
 from pliant.engines.local.strangers import strangers
 from pliant.engines.local.supervisor import command
+from pliant.engines.local.warden import Away
 from pliant.model.event import EventKind
 from pliant.model.machine import Cluster
 from pliant.model.workload import AttemptId
+from pliant.options import Options, parsed
+from pliant.shared import WallsAlone, ready
 from pliant.standby import Standby, reached, reap_inherited, reopened
 from pliant.store import UNSEALED, Database, StoreBusy, StoreError, open_store
 from pliant.store.bundle import bundle
 from pliant.store.folder import Held, StateFolder
 from pliant.store.recovery import (
-    ADOPT,
-    END,
-    REFUSE,
     Unknown,
     compare,
     newest,
@@ -87,19 +88,6 @@ TURN = 0.001
 event loop wait several times per answer while a cycle decides."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    state: Path
-    simulate: tuple[str, ...] = ()
-    host: str = "127.0.0.1"
-    port: int = 0
-    take_over: bool = False
-    standby: bool = False
-    database: str | None = None  # of PostgreSQL; None: what the folder says
-    lease: float = LEASE  # seconds
-    unknown: str = REFUSE  # what to do with tasks that live and are not in the store
-
-
 class Server:
     """One server over one state folder."""
 
@@ -118,14 +106,17 @@ class Server:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each live attempt costs a descriptor
         if self.options.standby:
             return self._stand_by()
-        listener = open_port(self.options.host, self.options.port, self.folder.port)
+        if box := self.options.box:
+            sockets = [box.listener()]
+        else:
+            sockets = [open_port(self.options.host, self.options.port, self.folder.port)]
         replaced = int(self.folder.record().get("pid", 0)) if self.options.take_over else 0
         self._lock = self.folder.lock(take_over=self.options.take_over)
         store = open_store(address := self.folder.adopt(self.options.database))
         self.folder.choose(address if isinstance(address, str) else None)
         try:
             self._end_writer(store, replaced)
-            return self._serve([listener, listen(self.folder.socket)], store)
+            return self._serve(sockets if box else [*sockets, listen(self.folder.socket)], store)
         finally:
             store.close()
             self.folder.drop_record(os.getpid())
@@ -170,20 +161,24 @@ class Server:
     def _serve(self, sockets: Sequence[socket.socket], store: Database, epoch: int | None = None) -> int:
         """Lead until told to stop. The first of the sockets is that of the URL."""
         options = self.options
-        self.url = f"http://{options.host}:{sockets[0].getsockname()[1]}"
-        token, secret = self.folder.secret("token"), self.folder.secret("secret").encode()
-        layout = Layout(options.state)
-        look, end = partial(strangers, layout), partial(end_strangers, layout)
-        saved = reconcile(store, look, end, options.unknown, above=layout.epoch(), now=self.began)
+        box, layout = options.box, Layout(options.state)
+        self.url = box.url if box else f"http://{options.host}:{sockets[0].getsockname()[1]}"
+        secret = self.folder.secret("secret").encode()
+        token = secrets.token_urlsafe(32) if box else self.folder.secret("token")  # on a box it opens nothing
+        launcher = box.launcher(layout) if box else OwnLauncher(layout, command()[0], LOG_MAX, LOG_KEEP)
+        above = max(layout.epoch(), launcher.highest() if isinstance(launcher, BoxLauncher) else 0)
+        look, end = partial(strangers, layout, launcher), partial(end_strangers, layout, launcher)
+        saved = reconcile(store, look, end, options.unknown, above=above, now=self.began)
         cluster = saved.cluster or Cluster(str(uuid.uuid4()), created=self.began, version=__version__)
         specs = options.simulate or tuple(json.loads(saved.settings.get("simulate", "[]")))
-        found = find_devices(specs, cluster.uuid, lambda pid: owner_of(layout, pid) is not None)
+        owner = launcher.attempt_of if box else partial(owner_of, layout)
+        found = find_devices(specs, cluster.uuid, lambda pid: owner(pid) is not None)
         halts = Halts(os.environ.get("PLIANT_HALT", ""))
         clock = SteadyClock(newest(saved))
         shares = Handout(
             Place(layout.state),
             seen=found.processes,
-            owner=lambda pid: owner_of(layout, pid),
+            owner=owner,
             report=self._tell,
         )
         engine = LocalEngine(
@@ -195,7 +190,9 @@ class Server:
             clock=clock.now,
             halt=halts,
             occupants=shares.on_cards,
-            fractions=shares,
+            fractions=WallsAlone() if box else shares,
+            launcher=launcher,
+            environ=box.environ if box else None,
             rows=lambda start: remember(start, self.loop.world, cluster.uuid),
         )
         engines = {engine.name: engine}
@@ -226,6 +223,8 @@ class Server:
             backup=store.backup,
             bundle=lambda: bundle(self.loop, store, self.folder.log),
             closing=lambda: self._uvicorn.should_exit,
+            box=box is not None,
+            least=box.least if box else 0,
         )
         config = uvicorn.Config(
             Doubt(app, lambda: renewal.doubtful) if renewal is not None else app,
@@ -242,6 +241,7 @@ class Server:
         self._write_record(found)
         keep_house(service, store)
         gc.collect()
+        ready()
         gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
         self._uvicorn.run(sockets=[*sockets])
         if self._stop_tasks:
@@ -283,11 +283,12 @@ class Server:
         )
 
     def _write_record(self, found: Found) -> None:
-        self.folder.write("port", f"{self.url.rpartition(':')[2]}\n", mode=0o600)
+        if not (box := self.options.box):
+            self.folder.write("port", f"{self.url.rpartition(':')[2]}\n", mode=0o600)
         self.folder.write_record(
             {
                 "url": self.url,
-                "socket": self.folder.socket.name,
+                "socket": str(box.place) if box else self.folder.socket.name,
                 "pid": os.getpid(),
                 "version": __version__,
                 "started": self.began,
@@ -350,25 +351,7 @@ def findings(state: Path, devices: Devices) -> list[Finding]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="pliant.app")
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    back = verbs.add_parser("restore")
-    back.add_argument("--state", type=Path, required=True)
-    back.add_argument("--check", action="store_true", help="restore nothing; tell what runs")
-    back.add_argument("file", type=Path)
-    serve = verbs.add_parser("serve")
-    serve.add_argument("--state", type=Path, required=True)
-    serve.add_argument("--simulate", action="append", default=[])
-    serve.add_argument("--host", default="127.0.0.1")
-    serve.add_argument("--port", type=int, default=0)
-    serve.add_argument("--take-over", action="store_true")
-    serve.add_argument("--standby", action="store_true")
-    serve.add_argument("--database")
-    serve.add_argument("--lease", type=float, default=LEASE)
-    serve.add_argument("--unknown", choices=(REFUSE, ADOPT, END), default=REFUSE)
-    look = verbs.add_parser("doctor")
-    look.add_argument("--state", type=Path, required=True)
-    given = parser.parse_args(argv)
+    given = parsed(argv)
     if given.verb == "doctor":
         found = find_devices((), "", lambda pid: True)
         print(json.dumps(table(findings(given.state.absolute(), found.devices))))
@@ -382,15 +365,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     try:
         if given.verb == "restore" and given.check:
-            print(json.dumps(compare(given.file, partial(strangers, Layout(given.state)))))
+            layout = Layout(given.state)
+            own = OwnLauncher(layout, (), LOG_MAX, LOG_KEEP)
+            print(json.dumps(compare(given.file, partial(strangers, layout, own))))
             return OK
         if given.verb == "restore":
             restore_backup(folder, given.file)
             return OK
-        more = (given.take_over, given.standby, given.database, given.lease, given.unknown)
-        options = Options(given.state.absolute(), tuple(given.simulate), given.host, given.port, *more)
-        return Server(options).run()
-    except (Held, StoreError, LayoutError, ValueError) as error:
+        return Server(Options.of(given)).run()
+    except (Held, StoreError, LayoutError, Away, ValueError) as error:
         sys.stderr.write(f"pliant: {error}\n")
         known: dict[type, int] = {Held: CONFLICT, Unknown: CONFLICT, PortTaken: PORT_TAKEN}
         return known.get(type(error), FAILED)

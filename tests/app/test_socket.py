@@ -51,11 +51,11 @@ def path(tmp_path: Path) -> Iterator[Path]:
     (folder / "port").write_text(str(tcp.getsockname()[1]))
     yield folder / "sock"
     ask(tcp.getsockname()[1])  # by now it has accepted who came before
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while server.server_state.connections and time.monotonic() < deadline:
         time.sleep(0.01)
     server.should_exit = True
-    thread.join(10)
+    thread.join(120)
     for listener in (unix, tcp):
         listener.close()
 

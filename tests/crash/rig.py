@@ -214,7 +214,7 @@ class Rig:
         self,
         holds: Callable[[], bool],
         what: str,
-        seconds: float = 120,
+        seconds: float = 200,
         seen: Callable[[], Any] | None = None,
     ) -> None:
         """Poll a condition with a deadline."""

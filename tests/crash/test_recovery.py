@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pliant.engines.local.launcher import OwnLauncher
 from pliant.engines.local.layout import Layout
 from pliant.engines.local.strangers import strangers
 from pliant.store.folder import StateFolder
@@ -149,7 +150,10 @@ def test_a_backup_and_what_it_does_not_know(rig: Rig) -> None:
     rig.restart()
     forget(rig)
     layout = Layout(rig.state)
-    assert compare(kept, lambda known: strangers(layout, known)) == {"known": 2, "unknown": 1}
+    assert compare(kept, lambda known: strangers(layout, OwnLauncher(layout, (), 0, 0), known)) == {
+        "known": 2,
+        "unknown": 1,
+    }
     restore_backup(StateFolder(rig.state), kept)
     rig.start(wait=False)
     rig.until(rig.died, "the refusal")

@@ -1,6 +1,7 @@
 """Numbers of acceptance cases that a page shows for one instant only."""
 
 import json
+from typing import Any
 
 from examples.walkthrough import Stage
 from tests.e2e.witness import client, until
@@ -22,10 +23,15 @@ def test_non_preemptible_work_never_goes_beyond_the_departments_quota(stage: Sta
             assert held(stage) <= 6
     until(lambda: held(stage) == 6, "six GPUs to be held")
     with client(stage) as api:
-        waiting = [item for item in api.workloads() if item["phase"] == "Pending"]
-        assert len(waiting) == 4
-        assert {item["phaseReason"] for item in waiting} == {"NonPreemptibleOverQuota"}
-        assert {item["reason"]["numbers"]["queue"] for item in waiting} == {"research"}
+
+        def waiting() -> list[Any]:
+            found = [item for item in api.workloads() if item["phase"] == "Pending"]
+            return found if all(item["reason"] for item in found) else []
+
+        told = until(waiting, "each that waits to be told why")
+        assert len(told) == 4
+        assert {item["phaseReason"] for item in told} == {"NonPreemptibleOverQuota"}
+        assert {item["reason"]["numbers"]["queue"] for item in told} == {"research"}
     first = json.loads(stage.run("runai list -A -o json").out)[0]["name"]
     assert stage.run(f"runai delete {first} -p team-a").code == 0
     until(lambda: len(running(stage)) == 6 and first not in running(stage), "another to take its place")

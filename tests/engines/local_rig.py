@@ -15,7 +15,7 @@ from pliant.model.workload import AttemptId, Launch
 from tests.engines.contract import GRACE, NODE, Rig
 from tests.house.gaps import gap
 
-SECONDS = 60.0  # for anything that should take milliseconds, on a machine that does other things too
+SECONDS = 120.0  # for anything that should take milliseconds, on a machine that does other things too
 PYTHON_SUPERVISOR = (sys.executable, "-S", "-E", str(HERE / "supervise.py"))
 
 

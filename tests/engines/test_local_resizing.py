@@ -38,6 +38,7 @@ class ResizingRig(LocalRig):
     def begin(self, worker: str = "sleep 1000") -> None:
         self.run(A, self.agent(worker), place(0, 1))
         until(lambda: self.pid("agent-pid"), "the agent begins")
+        until(lambda: all(map(self.has_begun, (ZERO, ONE))), "its workers begin")
 
     def pid(self, name: str) -> int:
         path = self.folder(A) / name
@@ -45,6 +46,11 @@ class ResizingRig(LocalRig):
 
     def worker(self, uuid: str) -> int:
         return self.pid(f"worker-{uuid}")
+
+    def has_begun(self, uuid: str) -> bool:
+        """Before its exec it is still a copy of the agent, with all devices."""
+        environ = Path(f"/proc/{self.worker(uuid)}/environ").read_bytes().split(b"\0")
+        return f"CUDA_VISIBLE_DEVICES={uuid}".encode() in environ
 
     def register(self) -> None:
         self.engine.register(A, self.pid("agent-pid"))

@@ -148,7 +148,7 @@ def test_many_tasks_leave_no_descriptors_and_no_zombies(rig):
     for attempt in many:
         assert rig.end(attempt).succeeded
     until(lambda: len(os.listdir("/proc/self/fd")) <= before, "all are closed")
-    assert "pliant-superv" not in children()
+    until(lambda: "pliant-superv" not in children(), "all were waited for")
 
 
 # ---- folders ----

@@ -3,8 +3,10 @@
 import pytest
 
 from pliant.sched import cycle
+from pliant.sched.actions.preempt import Preempt
 from pliant.sched.actions.reclaim import Reclaim
 from pliant.sched.cycle import decide
+from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.settings import Settings
 from tests.sched.worlds import NOW, world
@@ -61,3 +63,73 @@ def test_the_bound_on_what_can_be_had_changes_nothing(name, monkeypatch):
 def test_the_bound_says_no_before_anything_is_tried(monkeypatch):
     monkeypatch.setattr(cycle, "search", lambda *_: pytest.fail("it searched"))
     assert plan_of("a gang that cannot be had").empty
+
+
+LIMITED = {
+    "a limit for which enough is there": (
+        "n1:8 n2:8",
+        "a=8:max=8",
+        *(f"a{i} a g1 p40 @n1" for i in range(8)),
+        "more a g6 p90",
+    ),
+    "a limit for which too little is there": (
+        "n1:8 n2:8",
+        "a=8:max=8",
+        *(f"a{i} a g1 p{40 if i < 3 else 90} @n1" for i in range(8)),
+        "more a g6 p80",
+    ),
+    "a share for which too little is there": (
+        "n1:8",
+        "a=4 b=4",
+        *(f"a{i} a g1 p{40 if i < 3 else 90} @n1" for i in range(4)),
+        *(f"b{i} b g1 @n1" for i in range(4)),
+        "more a g4 p80",
+    ),
+    "a limit that bonus and background work are above": (
+        "n1:8 n2:8",
+        "d1/=8:max=8 d1/a=4 d1/b=4",
+        "b0 d1/b g1 elastic @n1*4",
+        "b1 d1/b g2 bg @n2*2",
+        "a0 d1/a g2 p90 @n2*2",
+        "more d1/a g4 p90",
+    ),
+    "protected for some time": (
+        "n1:8",
+        "a=8:max=8",
+        *(f"a{i} a g1 p40 ran=5 @n1" for i in range(8)),
+        "more a g6 p90",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_the_bound_on_what_a_queue_can_give_changes_nothing(name, monkeypatch):
+    scene = world(*LIMITED[name], pools="default:min=60" if name.startswith("protected") else "")
+    plan = decide(scene.world(), NOW, Settings())
+    monkeypatch.setattr(Preempt, "within_reach", lambda self: True)
+    assert decide(scene.world(), NOW, Settings()) == plan
+
+
+@pytest.mark.parametrize("name", [name for name in LIMITED if "too little" in name])
+def test_no_search_begins_where_a_queue_has_too_little_to_give(name, monkeypatch):
+    monkeypatch.setattr(cycle, "search", lambda *_: pytest.fail("it searched"))
+    assert decide(world(*LIMITED[name]).world(), NOW, Settings()).empty
+
+
+def _questions(size, monkeypatch):
+    """How often a policy was asked for a unit, for a job of `size` GPUs whose queue is full of small ones."""
+    asked = []
+    unit = Policy.unit
+    with monkeypatch.context() as patched:
+        patched.setattr(Policy, "unit", lambda self, *key: asked.append(key) or unit(self, *key))
+        small = [f"a{i} a g1 p40 @n1" for i in range(size)]
+        scene = world(f"n1:{size} n2:{size}", f"a={size}:max={size}", *small, f"more a g{size} p90")
+        plan = decide(scene.world(), NOW, Settings())
+    assert len(plan.stops) == size
+    return len(asked)
+
+
+def test_a_full_queue_is_not_asked_again_for_each_that_goes(monkeypatch):
+    """Twice the jobs in the queue and twice the victims: twice the questions, not four times as many."""
+    few, many = _questions(32, monkeypatch), _questions(64, monkeypatch)
+    assert many <= 2.5 * few

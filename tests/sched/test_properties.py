@@ -56,7 +56,7 @@ def _live(found):
     _count(t)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 @_profile(500)
 @given(_scenarios())
 def test_worlds(found):
@@ -68,7 +68,7 @@ def _of_all_kinds(draw):
     return scenario(Drawn(draw), kinds=True)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 @_profile(200)
 @given(_of_all_kinds())
 def test_worlds_with_semi_preemptible_and_background_work(found):
@@ -90,7 +90,7 @@ def test_many_worlds(piece):
     worlds()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 @_profile(150)
 @given(_scenarios(), st.integers(1, 4))
 def test_who_is_first_is_placed_with_one_more_gpu_too(found, node):

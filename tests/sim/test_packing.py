@@ -141,5 +141,5 @@ def test_the_command_refuses_a_trace_that_is_wrong(tmp_path):
 
 def _pliant(*words):
     return subprocess.run(
-        [sys.executable, "-m", "pliant.cli", *words], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-m", "pliant.cli", *words], capture_output=True, text=True, check=False, timeout=240
     )

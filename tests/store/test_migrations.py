@@ -177,7 +177,7 @@ def test_servers_that_open_a_new_store_at_once_share_it(where: str | Path) -> No
     run = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)
     ]
-    said = [process.communicate(timeout=60) for process in run]
+    said = [process.communicate(timeout=200) for process in run]
     assert sorted(out.strip() for out, _ in said) == ["1", "2", "3", "4"], said
 
 

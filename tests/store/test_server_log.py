@@ -26,7 +26,7 @@ def run(folder: Path, output: Path) -> None:
             check=True,
             stdout=descriptor,
             stderr=descriptor,
-            timeout=60,
+            timeout=200,
         )
     finally:
         os.close(descriptor)

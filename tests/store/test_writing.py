@@ -45,7 +45,7 @@ def together(store: Database, calls: list[tuple[int, Batch]]) -> list[Exception 
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.002)

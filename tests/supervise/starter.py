@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "native" / "supervise.c"
 TWIN = ROOT / "src" / "pliant" / "engines" / "local" / "supervise.py"
 FALLBACK = "pliant-supervise: the Python fallback: no compiled supervisor is installed\n"
-SECONDS = 60.0  # for anything that should take milliseconds, on a machine that does other things too
+SECONDS = 120.0  # for anything that should take milliseconds, on a machine that does other things too
 
 
 def compiler() -> str | None:
@@ -69,7 +70,8 @@ class Attempt:
     def __init__(self, folder: Path, supervisor: Sequence[str], environment: dict[str, str]) -> None:
         self.folder = folder
         self.folder.mkdir()
-        self.id = f"{folder.parent.name}/{folder.name}/1"
+        # Of no other test in any other process: what carries it is killed in the end.
+        self.id = f"{uuid4().hex}/{folder.name}/1"
         self.supervisor = list(supervisor)
         self.environment = {"PATH": os.environ["PATH"], **environment, "PLIANT_ATTEMPT": self.id}
         self.lock_fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)

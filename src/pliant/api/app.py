@@ -56,11 +56,14 @@ def create_app(
     bundle: Callable[[], bytes],
     closing: Callable[[], bool] = lambda: False,
     box: bool = False,
+    least: int = 0,
     hosts: frozenset[str] = frozenset(),
 ) -> FastAPI:
     """An ASGI application. Whoever sends `token` may do everything; `secret` signs what is issued.
 
-    `hosts` are names under which it may be asked, in lower case, besides `localhost` and any address.
+    `box`: accounts of the machine share it, those with a number of at least `least`; then the token counts
+    for nothing. `hosts` are names under which it may be asked, in lower case, besides `localhost` and any
+    address.
     `shutdown(stop_tasks)` returns at once and ends the server soon; `backup(path)` writes the store there;
     `bundle()` is a zip; `closing()` becomes true when the server is about to end: streams then end within
     a second.
@@ -73,7 +76,7 @@ def create_app(
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
     )
-    authority = Authority(token, secret, access=lambda: service.board.access, box=box)
+    authority = Authority(token, secret, access=lambda: service.board.access, box=box, least=least)
     app.state.context = Context(
         service=service,
         authority=authority,

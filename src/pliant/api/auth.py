@@ -308,6 +308,7 @@ class Gate:
             peer = scope.get("state", {}).get(PEER)
             if peer is None or header:
                 principal = self._authority.who(header.decode("latin-1"))
+                self._demand_own(principal, peer)
             else:
                 principal = await self._authority.peer(peer)
             _check_reach(principal, scope["method"], scope["path"])
@@ -316,6 +317,17 @@ class Gate:
             return
         scope.setdefault("state", {})["principal"] = principal
         await self._app(scope, receive, journalled(scope, self._service, send))
+
+    def _demand_own(self, principal: Principal, peer: int | None) -> None:
+        """The token of an attempt is good only in the hands of the account that the attempt runs as."""
+        if peer is None or not (self._authority.box and principal.attempt):
+            return
+        view = self._service.board.workloads.get(principal.attempt.partition("/")[0])
+        owner = view.workload.owner if view is not None else None
+        if owner is not None and peer not in (0, owner.uid):
+            raise Unauthorized(
+                "The token of this attempt belongs to another account.", "Use the one in $PLIANT_TOKEN_FILE."
+            )
 
     @staticmethod
     def _open(scope: Scope) -> bool:

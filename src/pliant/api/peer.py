@@ -15,7 +15,7 @@ PEER = "peer_uid"
 _UCRED = struct.Struct("3i")  # pid, uid, gid
 
 
-def listen(path: Path) -> socket.socket:
+def listen(path: Path, mode: int = 0o600) -> socket.socket:
     """A socket at that path, in the place of one that a dead server left. Raises OSError.
 
     It is bound by way of its folder's descriptor: the kernel takes paths of 107 bytes only.
@@ -25,7 +25,7 @@ def listen(path: Path) -> socket.socket:
     try:
         path.unlink(missing_ok=True)
         listener.bind(f"/proc/self/fd/{folder}/{path.name}")
-        path.chmod(0o600)
+        path.chmod(mode)
     except BaseException:
         listener.close()
         raise

@@ -67,6 +67,7 @@ _SECTIONS = {
         "completion": "pliant.cli.completion:completion",
     },
     "The server": {
+        "serve": "pliant.cli.server.box:serve",
         "up": "pliant.cli.server.lifecycle:up",
         "down": "pliant.cli.server.lifecycle:down",
         "restart": "pliant.cli.server.lifecycle:restart",

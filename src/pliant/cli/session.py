@@ -11,7 +11,7 @@ import click
 
 from pliant.client.config import Config
 from pliant.client.errors import BadRequest, NotFound, PliantError
-from pliant.client.locate import Endpoint, locate
+from pliant.client.locate import UNIX, Endpoint, locate
 
 if TYPE_CHECKING:
     from pliant.client.client import Client
@@ -55,6 +55,11 @@ class Session:
         if self._endpoint is None:
             self._endpoint = locate(self.server, self.state, config=self.config)
         return self._endpoint
+
+    @property
+    def user(self) -> str:
+        """Who submits, for the USER column; a server that accounts share goes by the account alone."""
+        return account() if self.endpoint.url.startswith(UNIX) else user()
 
     @property
     def client(self) -> Client:
@@ -139,7 +144,7 @@ class Session:
         """The same; of an array all of its jobs."""
         project = self.current_project
         try:
-            return matching(name, self._candidates(name, project))
+            return matching(name, self._candidates(name, project), self.user)
         except NotFound:
             self.check_project()
             what = self.noun.capitalize()
@@ -157,14 +162,14 @@ class Session:
         return [it for it in self.client.workloads(project, kind=self.asked_kind) if self.shows(it)]
 
 
-def matching(name: str, items: Sequence[Any]) -> list[Any]:
+def matching(name: str, items: Sequence[Any], me: str) -> list[Any]:
     """Those of the items that a name, a number or `@` stands for, at least one. Raises NotFound.
 
-    One on its way out only if no other has the name.
+    `@` is the newest of `me`. One on its way out only if no other has the name.
     """
     living = [it for it in items if it.get("desiredPhase") != "Deleted"]
     if name == "@":
-        own = [it for it in living if it["submittedBy"] == user()]
+        own = [it for it in living if it["submittedBy"] == me]
         found = [max(own, key=lambda it: it["number"])] if own else []
     elif name.isdecimal():
         found = [it for it in living if it["number"] == int(name)]
@@ -177,10 +182,12 @@ def matching(name: str, items: Sequence[Any]) -> list[Any]:
 
 
 def user() -> str:
-    """Who submits, for the USER column."""
-    name = os.environ.get("LOGNAME") or os.environ.get("USER")
-    if name:
-        return name
+    """Whom the terminal names."""
+    return os.environ.get("LOGNAME") or os.environ.get("USER") or account()
+
+
+def account() -> str:
+    """The name of the account that this process runs as; its number where it has no name."""
     import pwd
 
     try:

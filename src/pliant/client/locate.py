@@ -1,7 +1,8 @@
 """Where the server is and what opens it: its Unix socket, or a token.
 
-`--server`, `PLIANT_SERVER`, `PLIANT_URL` (set inside jobs), then a state folder named by `--state` or
-`PLIANT_STATE`, then the last `login`, then the user's own state folder.
+`--server`, `PLIANT_SERVER`, `PLIANT_SOCKET`, `PLIANT_URL` (set inside jobs), then a state folder named by
+`--state` or `PLIANT_STATE`, then the last `login`, then the user's own state folder, then the socket that the
+accounts of this machine share. `unix:PATH` is a socket.
 """
 
 import json
@@ -11,6 +12,12 @@ from typing import Any, NamedTuple
 
 from pliant.client.config import Config
 from pliant.client.errors import PliantError, Unauthorized, Unreachable
+
+UNIX = "unix:"
+"""How the address of a server begins that is reached by its Unix socket alone."""
+
+SHARED = "/run/pliant/pliant.sock"
+"""Where a server is that accounts of this machine share, unless another place is named."""
 
 
 class Endpoint(NamedTuple):
@@ -66,9 +73,14 @@ def locate(
     """Find the server; Unreachable with advice if there is none."""
     url = server
     if url is None and state is None:
-        url = env.get("PLIANT_SERVER") or env.get("PLIANT_URL")
+        url = env.get("PLIANT_SERVER")
+        if not url and env.get("PLIANT_SOCKET"):
+            url = UNIX + env["PLIANT_SOCKET"]
+        url = url or env.get("PLIANT_URL")
         if not url and not env.get("PLIANT_STATE") and config is not None:
             url = config.server
+    if url and url.startswith(UNIX):
+        return Endpoint(url, None, None, url.removeprefix(UNIX))
     if url:
         if "://" not in url:
             url = f"http://{url}"
@@ -81,6 +93,8 @@ def locate(
         return Endpoint(url, token, None)
     folder = state_folder(state, env)
     record = server_record(folder)
+    if record is None and state is None and not env.get("PLIANT_STATE") and os.path.exists(SHARED):
+        return Endpoint(UNIX + SHARED, None, None, SHARED)
     if record is None:
         raise Unreachable(
             "No Pliant server runs here.", f"Start one with `pliant up` (state folder {folder})."

@@ -45,12 +45,16 @@ class Transport:
         timeout: float = ANSWER_TIMEOUT,
         socket: str | None = None,
     ) -> None:
-        """`socket`: path of the server's Unix socket; then nothing goes to the URL, and no token is sent."""
-        parts = urlsplit(url)
+        """`socket`: path of the server's Unix socket; then nothing goes to the URL, and no token is sent.
+
+        A URL `unix:PATH` is such a socket too; a token goes there once the kernel has said whose it is.
+        """
+        there = url.removeprefix("unix:") if url.startswith("unix:") else None
+        parts = urlsplit(url if there is None else "http://localhost")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadRequest(f"{url!r} is not a server address.", "It looks like http://127.0.0.1:8080.")
         self.url = url
-        self.socket = socket
+        self.socket = socket or there
         self.token = None if socket else token
         self._timeout = timeout
         self._secure = parts.scheme == "https"
@@ -186,7 +190,7 @@ class Transport:
                 "Look with `pliant status`; start it with `pliant up`.",
             ) from error
         connection.auto_open = 0  # who answers later at this address need not be who answers now
-        if self.token and not self._secure:
+        if self.token and not self._secure and self.socket is None:
             self._demand_proof(connection)
         connection.sock.settimeout(timeout)
         return connection
@@ -275,7 +279,7 @@ def _local_socket(path: str) -> socket.socket:
         made.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
         credentials = made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         owner = _UCRED.unpack(credentials)[1]
-        if owner not in (_ROOT, os.geteuid()):
+        if owner not in (_ROOT, os.geteuid()) and not _of_the_server(owner):
             raise Unreachable(
                 f"{path} is served by user {_name(owner)}.", "Start a server of your own: pliant up"
             )
@@ -285,6 +289,13 @@ def _local_socket(path: str) -> socket.socket:
     finally:
         os.close(folder)
     return made
+
+
+def _of_the_server(uid: int) -> bool:
+    """True for the account of the server that all accounts of this machine share."""
+    from pliant.client.accounts import server_account
+
+    return uid == server_account()
 
 
 def _name(uid: int) -> str:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Query, Response
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
-from pliant.api.errors import NoAccount
+from pliant.api.errors import Forbidden, NoAccount
 from pliant.api.guard import demand_in_project, needs
 from pliant.api.models import Received, answer_type
 from pliant.api.principal import Principal
@@ -104,6 +104,10 @@ def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, k
         raise NoAccount(
             f"{caller.user} has no account on this machine, as whom jobs could run.",
             "An administrator binds one: pliant user bind NAME --account ACCOUNT",
+        )
+    if caller.box and body.get("submittedBy") not in (None, "", caller.user):
+        raise Forbidden(
+            f"You are {caller.user} and cannot submit in the name of somebody else.", "Leave submittedBy out."
         )
     checked = service.check(asked)
 

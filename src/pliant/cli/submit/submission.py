@@ -11,7 +11,7 @@ import click
 
 from pliant.cli.output.amounts import counted, counted_gpus, number, whole
 from pliant.cli.output.formats import structured
-from pliant.cli.session import Session, user
+from pliant.cli.session import Session
 from pliant.cli.submit import capture, placement, sequence, unsupported
 from pliant.cli.submit.grouped import NoEffect
 from pliant.cli.submit.options import COMMON, decorated, read
@@ -225,7 +225,7 @@ def accepted(session: Session, kind: str, body: AnySubmission, *, dry_run: bool)
     """Submit to the current project, and print what its owner should know; None after a dry run."""
     body["projectName"] = session.current_project
     body["source"] = "CLI"
-    body["submittedBy"] = user()
+    body["submittedBy"] = session.user
     try:
         if dry_run:
             _print_verdict(session, session.client.dry_run(kind, body), body.get("name") or "it")

@@ -238,7 +238,7 @@ def _targets(
     items = list(present.values())
     for name in sorted(present) if everything else names:
         try:
-            targets += [(item["name"], partial(dict, item)) for item in matching(name, items)]
+            targets += [(item["name"], partial(dict, item)) for item in matching(name, items, session.user)]
         except NotFound as error:
             targets.append((name, partial(_raise, error)))
     return targets

@@ -36,6 +36,9 @@ LOST = 60.0
 LOOK = 0.5
 """Seconds after which a question looks whether there is still somebody to answer it."""
 
+NOTICE = 10.0
+"""Seconds within which the end of a decider is noticed, however busy the machine is."""
+
 WAITS = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 """Seconds before a decider is made anew that has ended so often without a plan in between."""
 
@@ -189,7 +192,7 @@ class ChildDecider:
             if data is not None:
                 return data
             with self._changed:
-                gone = self._changed.wait_for(partial(self._is_not, child), LOOK)
+                gone = self._changed.wait_for(partial(self._is_not, child), NOTICE)
             if not gone:
                 raise Unavailable("The question ended without an answer.", "Ask for less, or ask again.")
         return b""

@@ -174,7 +174,7 @@ def document(
         variables,
         replace(site, inherited={**site.inherited, **home}) if home else site,
         described=_described(order, project) | _array(order.workload) | meeting,
-        ours=_ours(order, site, token, places) | dict(handed.env),
+        ours=_ours(order, site, token, places) | dict(handed.env) | _kept(home),
         front=handed.front,
     )
     return {
@@ -248,6 +248,11 @@ def _ours(order: Start, site: Site, token: bool, places: Places) -> dict[str, st
     if token:
         env["PLIANT_TOKEN_FILE"] = str(places.attempt / "token")
     return env
+
+
+def _kept(home: Mapping[str, str]) -> dict[str, str]:
+    """Of the variables of its account those that are Pliant's own."""
+    return {name: value for name, value in home.items() if name.startswith("PLIANT_")}
 
 
 def allocation(order: Start) -> dict[str, Any]:

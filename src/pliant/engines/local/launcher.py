@@ -171,11 +171,12 @@ class BoxLauncher:
         log_max: int = LOG_MAX,
         log_keep: int = LOG_KEEP,
         cards: Path = CARDS,
+        told: Mapping[str, str] | None = None,
     ) -> None:
-        """`users` is the folder below which the warden keeps what users' tasks write."""
+        """`users`: where the warden keeps what users' tasks write; `told` are variables of every task."""
         self._gate, self._users, self._epoch, self._account = gate, users, layout.epoch, account
         self._log_max, self._log_keep, self._cards = log_max, log_keep, cards
-        self._starved: dict[AttemptId, str] = {}
+        self._told, self._starved = dict(told or {}), dict[AttemptId, str]()
 
     def job(self, workload: Workload) -> Path:
         return self._users / str(self._owner(workload).uid) / workload.id / "files"
@@ -191,6 +192,7 @@ class BoxLauncher:
             "USER": entry.pw_name,
             "LOGNAME": entry.pw_name,
             "SHELL": entry.pw_shell,
+            **self._told,
         }
 
     def noted(self, order: Start, node: Node | None) -> dict[str, Any]:

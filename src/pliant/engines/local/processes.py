@@ -51,7 +51,6 @@ def attempt_of(layout: Layout, pid: int) -> AttemptId | None:
 
 def environment(pid: int) -> bytes:
     """What a process was started with, NAME=value by null bytes; empty if it is gone, or another user's."""
-    nothing = None  # where an empty environment was seen to begin
     for _ in range(EXEC_LOOKS):
         try:
             with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
@@ -61,13 +60,11 @@ def environment(pid: int) -> bytes:
                 words = file.readall().rpartition(b")")[2].split()
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             return b""
-        size, begin, end = words[20], words[47], words[48]
+        size, code, begin, end = words[20], words[23], words[47], words[48]
         if size == b"0":
             return b""  # a zombie or a thread of the kernel
-        if begin == end and end != b"0":
-            if begin == nothing:
-                return b""  # it was given nothing; seen once, an exec may just be writing it
-            nothing = begin
+        if begin == end and end != b"0" and code != b"0":
+            return b""  # it was given nothing; an exec notes where the code is after it has written that
         time.sleep(EXEC_SECONDS)  # in the middle of an exec: its new environment is not there yet
     return b""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pliant.control.ports import Stranger
 from pliant.engines.local import processes
+from pliant.engines.local.launcher import Launcher
 from pliant.engines.local.layout import VERSION, Layout, read_json, write_json
 from pliant.model.workload import AttemptId
 
@@ -18,13 +19,13 @@ GRACE_SECONDS = 45  # at most: whoever started the server waits for it
 POLL_SECONDS = 0.05
 
 
-def strangers(layout: Layout, known: Container[AttemptId]) -> list[Stranger]:
-    """Those that live and are not known."""
-    found = {one.attempt for one in processes.carriers(layout, lambda attempt: attempt not in known)}
+def strangers(layout: Layout, launcher: Launcher, known: Container[AttemptId]) -> list[Stranger]:
+    """Those that live and are not known. Raises OSError where nobody can tell."""
+    found = launcher.living(lambda attempt: attempt not in known)
     return [Stranger(attempt, _order(layout, attempt), _gpus(layout, attempt)) for attempt in sorted(found)]
 
 
-def end(layout: Layout, found: Sequence[Stranger]) -> None:
+def end(layout: Layout, launcher: Launcher, found: Sequence[Stranger]) -> None:
     """Ask each to end, leave it its grace period, and kill what is still there then."""
     ids = frozenset(one.id for one in found)
     for one in found:
@@ -46,9 +47,9 @@ def end(layout: Layout, found: Sequence[Stranger]) -> None:
                 os.close(pidfd)
     grace = max((one.order.get("grace_ms", 0) / 1000 for one in found), default=0)
     deadline = time.monotonic() + min(grace, GRACE_SECONDS)
-    while time.monotonic() < deadline and any(processes.carriers(layout, ids.__contains__)):
+    while time.monotonic() < deadline and launcher.living(ids.__contains__):
         time.sleep(POLL_SECONDS)
-    processes.end(layout, ids.__contains__)
+    launcher.end(ids.__contains__, waiting=lambda left: None)
     log.warning("ended %d attempts that the store does not know", len(found))
 
 

@@ -11,7 +11,7 @@ from pliant.sched.shares.admission import RESOURCES, Refusal
 from pliant.sched.shares.ageing import aged
 from pliant.sched.shares.naming import workload_named
 from pliant.sched.shares.protection import from_preemption
-from pliant.sched.world.chunks import Chunk, Step, may_lose
+from pliant.sched.world.chunks import Chunk, Step, may_lose, priority_of
 
 
 class Preempt(Policy):
@@ -36,6 +36,29 @@ class Preempt(Policy):
             and not self.sheltered(attempt, victim)
             and (step is not Step.CORE or self.unprotected(attempt, victim))
         )
+
+    def within_reach(self) -> bool:
+        """A queue that must give up GPUs before the chunk may have its own has so many to give."""
+        if self.grounds.places.settings.ageing:
+            return True  # a search tells who has waited for longer
+        limits = self.shares.refuse(self.chunk, self.pool, self.adding), self.lacking()
+        return all(it is None or it.resource != "gpu" or self._gives_enough(it) for it in limits)
+
+    def _gives_enough(self, limit: Refusal) -> bool:
+        """Protected or not, in whatever pool: a bound, so that no search begins that cannot succeed."""
+        world, lacks = self.world, limit.used + limit.asked - limit.allowed
+        for project, holders in world.holders.items():
+            if limit.key in world.path(project):
+                mine = project == self.chunk.workload.project
+                for wid in holders:
+                    below = mine and self._ranks_below(world.workloads[wid])
+                    lacks -= world.gpu_of(wid) if below else world.need(wid).bonus_gpu
+                    if lacks <= 0:
+                        return True
+        return False
+
+    def _ranks_below(self, victim: Workload) -> bool:
+        return any(priority_of(victim, group) < self.chunk.priority for group in victim.groups)
 
     def holds(self) -> bool:
         """The project gets no more by it than its fair share: others would take that back, and so on."""

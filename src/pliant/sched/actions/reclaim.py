@@ -30,7 +30,7 @@ class Reclaim(Policy):
         # The claimant's own numbers count as they were before the search, what it holds as bonus left out.
         self._own = {key: self.shares.own(key, pool) for key in self._path}
         self._before: dict[str, Resources] = {}  # what queues beside ours had when they were first looked at
-        self._gives: dict[str, tuple[int, bool]] = {}  # project -> (version, what _may_give() has answered)
+        self._gives: dict[str, tuple[int, bool]] = {}  # project -> (version, what gives() has answered)
         self._levels: dict[str, tuple[str, str]] = {}  # project -> what _level() has answered
 
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
@@ -38,15 +38,18 @@ class Reclaim(Policy):
             return True
         if not may_lose(victim, step) or victim.project == self.chunk.workload.project:
             return False
-        known = self._gives.get(victim.project)
-        if known is None or known[0] != self.world.version:
-            known = self._gives[victim.project] = self.world.version, self._may_give(victim.project)
-        if not known[1] or self.sheltered(attempt, victim):
+        if not self.gives(victim.project) or self.sheltered(attempt, victim):
             return False
         return step is not Step.CORE or self.unprotected(attempt, victim)
 
-    def _may_give(self, project: str) -> bool:
+    def gives(self, project: str) -> bool:
         """False if the queue beside ours may keep what it has."""
+        known = self._gives.get(project)
+        if known is None or known[0] != self.world.version:
+            known = self._gives[project] = self.world.version, self._exceeds_due(project)
+        return known[1]
+
+    def _exceeds_due(self, project: str) -> bool:
         mine, theirs = self._level(project)
         have, standing = self.shares.own(theirs, self.pool), self._standing[theirs]
         fair = standing.rank <= self._standing[mine].rank and self._exceeds(have, standing.allocatable)

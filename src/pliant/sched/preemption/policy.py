@@ -16,7 +16,7 @@ from pliant.sched.shares.entitlement import Entitlement
 from pliant.sched.shares.naming import named_at, workload_named
 from pliant.sched.shares.protection import of_pool, protected_until
 from pliant.sched.world.chunks import Chunk, Part, Step, core_priority, priority_of
-from pliant.sched.world.portions import without
+from pliant.sched.world.portions import given_back, without
 from pliant.sched.world.subgroups import surplus, tree
 
 
@@ -53,6 +53,10 @@ class Policy:
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
         """True if this portion may be taken now, with what was taken before it gone already."""
         raise NotImplementedError
+
+    def gives(self, project: str) -> bool:
+        """False once it may keep all but bonus and background work; that alone changes during an attempt."""
+        return True
 
     def within_reach(self) -> bool:
         """False if whatever may be taken leaves too few GPUs: a bound for which nothing has to be tried."""
@@ -162,18 +166,18 @@ class Policy:
             if uuid is not None and held > 1:
                 step = Step.BONUS if held > asked or victim.background else Step.WANTED
                 if self.takes(attempt, victim, step, own) and not (self.moves and step is Step.WANTED):
-                    gone = _given_back(victim, claim, uuid, held, asked if step is Step.BONUS else 1)
+                    gone = given_back(victim, claim, uuid, held, asked if step is Step.BONUS else 1)
                     after = without(claim, gone)
                     return Unit(victim.id, step, ((key, after),), claim.gpu - after.gpu, (key, uuid), own)
         else:
-            have = self._have(victim).get(group.name, 0)
+            have = self.world.have(victim.id).get(group.name, 0)
             step = Step.BONUS if have > group.wanted or victim.background else Step.WANTED
             above = have > min(group.min, group.wanted) and self.takes(attempt, victim, step, own)
             if above and not (self.moves and step is Step.WANTED):
                 return Unit(victim.id, step, ((key, None),), claim.gpu, (key, uuid), own)
         if not victim.subgroups and victim.min_groups is None:
             return None
-        names = {it.name for it in surplus(tree(victim), group.name, self._have(victim))}
+        names = {it.name for it in surplus(tree(victim), group.name, self.world.have(victim.id))}
         mine = (task.key for task in world.tasks_of(victim.id) if task.group in names)
         spare = {k: part for k in mine if (part := world.claim_of(k)) is not None}
         own = max((priority_of(victim, victim.group(world.tasks[k].group)) for k in spare), default=own)
@@ -208,22 +212,7 @@ class Policy:
         again = Part(key, request)
         return Unit(victim.id, Step.CORE, ((key, None),), claim.gpu, (key, uuid), core, again)
 
-    def _have(self, victim: Workload) -> dict[str, int]:
-        """Tasks of each group that have a claim or have succeeded."""
-        have: dict[str, int] = {}
-        for task in self.world.tasks_of(victim.id):
-            if task.phase is TaskPhase.SUCCEEDED or self.world.claim_of(task.key) is not None:
-                have[task.group] = have.get(task.group, 0) + 1
-        return have
-
 
 def _within(claim: Placement, carries: Placement | None) -> bool:
     """True if an attempt that carries this needs nothing more for what it claims."""
     return carries is not None and claim.node == carries.node and set(claim.shares) <= set(carries.shares)
-
-
-def _given_back(victim: Workload, claim: Placement, uuid: str, held: int, floor: int) -> frozenset[str]:
-    """Devices that one step down frees, `uuid` among them: one, or by the doubling rule down to half."""
-    count = 1 if not victim.grow_doubling else held - max(floor, held // 2)
-    others = [share.gpu for share in reversed(claim.shares) if share.gpu != uuid]
-    return frozenset([uuid, *others[: max(1, count) - 1]])

@@ -8,29 +8,40 @@ from pliant.sched.world.chunks import Step
 
 
 def relieved(policy: Policy, prices: PriceCache, effort: Effort, attempt: Attempt) -> bool:
-    """Take from queues whose limit the chunk would break until it no longer does."""
+    """Take from queues whose limit the chunk would break until it no longer does.
+
+    What a workload can lose is asked once, and again only when it lost something or its queue ceased to give.
+    """
     world = policy.world
+    known: dict[str, tuple[tuple[bool, str], Unit | None, Cost]] = {}  # by workload: asked what, answer, cost
+    below: dict[str, list[tuple[str, list[str]]]] = {}  # queue -> the projects below it, and who holds there
     while (limit := _limit(policy, attempt)) is not None:
         if limit.quota:
             return False
         lacks = limit.used + limit.asked - limit.allowed
         best: tuple[tuple[bool, bool, int, Cost], Unit] | None = None
-        for project, holders in sorted(world.holders.items()):
-            if limit.key not in world.path(project):
-                continue
-            for wid in sorted(holders):
-                unit = _least(policy, attempt, wid, limit.resource)
+        if limit.key not in below:
+            held = sorted(world.holders.items())
+            below[limit.key] = [(it, sorted(wids)) for it, wids in held if limit.key in world.path(it)]
+        for project, holders in below[limit.key]:
+            asked = policy.gives(project), limit.resource
+            for wid in holders:
+                if wid not in known or known[wid][0] != asked:
+                    least = _least(policy, attempt, wid, limit.resource)
+                    known[wid] = asked, least, prices.of([] if least is None else [least])
+                _, unit, cost = known[wid]
                 if unit is not None:
                     # One that is enough alone; else portions before cores, and of these the largest.
                     enough = limit.resource != "gpu" or unit.gpu >= lacks
                     core, size = not enough and unit.step is Step.CORE, 0 if enough else -unit.gpu
-                    found = (not enough, core, size, prices.of([unit]))
+                    found = (not enough, core, size, cost)
                     if best is None or found < best[0]:
                         best = (found, unit)
         if best is None or not effort.spend(1):
             return False
         attempt.take(best[1])
         attempt.units.append(best[1])
+        del known[best[1].workload]
     return True
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pliant.model.machine import Placement
-from pliant.model.workload import Task, TaskKey, Workload
+from pliant.model.workload import Task, TaskKey, TaskPhase, Workload
 
 
 class Holdings:
@@ -28,6 +28,14 @@ class Holdings:
     def claim_of(self, key: TaskKey) -> Placement | None:
         """What the task claims now, hypotheses included."""
         return self._claims.get(key)
+
+    def have(self, workload: str) -> dict[str, int]:
+        """Tasks of each of its groups that have a claim or have succeeded."""
+        found: dict[str, int] = {}
+        for task in self.tasks_of(workload):
+            if task.phase is TaskPhase.SUCCEEDED or self.claim_of(task.key) is not None:
+                found[task.group] = found.get(task.group, 0) + 1
+        return found
 
     def gpu_of(self, workload: str) -> int:
         """Milli-GPUs that it claims now."""

@@ -246,6 +246,13 @@ def without(claim: Placement, uuids: frozenset[str]) -> Placement:
     return replace(claim, shares=tuple(share for share in claim.shares if share.gpu not in uuids))
 
 
+def given_back(victim: Workload, claim: Placement, uuid: str, held: int, floor: int) -> frozenset[str]:
+    """Devices that one step down frees, `uuid` among them: one, or by the doubling rule down to half."""
+    count = 1 if not victim.grow_doubling else held - max(floor, held // 2)
+    others = [share.gpu for share in reversed(claim.shares) if share.gpu != uuid]
+    return frozenset([uuid, *others[: max(1, count) - 1]])
+
+
 def whole(request: Request) -> bool:
     """True if it asks for whole devices."""
     return request.devices > 0 and not request.gpu_memory and request.portion >= GPU

@@ -1,0 +1,137 @@
+"""A server that accounts of one machine share: its socket, the warden, and as whom tasks run."""
+
+import logging
+import os
+import pwd
+import socket
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pliant.api.peer import listen
+from pliant.control.fractions import HandedOut, Unheld
+from pliant.engines.local.launcher import BoxLauncher
+from pliant.engines.local.layout import Layout
+from pliant.engines.local.warden import Owner, Warden
+from pliant.model.machine import Node
+from pliant.model.order import Start
+from pliant.model.quantity import GPU
+from pliant.model.workload import Workload
+from pliant.store.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+FIRST = 3
+"""The first descriptor that a service manager hands over (sd_listen_fds)."""
+
+DEFAULTS = {"min-uid": "1000", "work": "/var/lib/pliant-work", "runtime": "/run/pliant-warden"}
+"""Of the warden; docs/reference/warden.md has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBox:
+    place: Path  # at which all accounts reach the server
+    conf: Path  # of the warden
+    least: int  # lowest uid of a person
+    work: Path  # folders of the users
+    runtime: Path  # of the warden
+
+    @classmethod
+    def read(cls, place: Path, conf: Path) -> "SharedBox":
+        """What the warden's own configuration says counts for the server too. Raises StoreError."""
+        if os.geteuid() == 0:
+            raise StoreError(
+                "A shared server does not run as root: the warden has root, and starts what needs it. "
+                "Start it as an account of its own: runuser -u pliant -- pliant serve --box"
+            )
+        try:
+            lines = conf.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreError(
+                f"The configuration of the warden cannot be read: {conf}: {error}. "
+                "Name it with --warden FILE."
+            ) from error
+        said = dict(DEFAULTS)
+        for line in lines:
+            key, _, value = line.partition("#")[0].strip().partition(" ")
+            said[key] = value.strip()
+        own = pwd.getpwuid(os.geteuid()).pw_name
+        if (served := said.get("server-user")) != own:
+            raise StoreError(
+                f"The warden takes orders of user {served} only ({conf}: server-user), and this is {own}. "
+                f"Start it as {served}: runuser -u {served} -- pliant serve --box"
+            )
+        if not said["min-uid"].isdecimal():
+            raise StoreError(f"{conf}: min-uid {said['min-uid']!r} is no number.")
+        paths = (Path(said["work"]), Path(said["runtime"]))
+        return cls(place.absolute(), conf.absolute(), int(said["min-uid"]), *paths)
+
+    @property
+    def url(self) -> str:
+        return f"unix:{self.place}"
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """What tasks get of the server's environment: nothing that says who or where it is."""
+        return {name: os.environ[name] for name in ("PATH", "LANG", "TZ") if name in os.environ}
+
+    def launcher(self, layout: Layout) -> BoxLauncher:
+        return BoxLauncher(
+            layout,
+            Warden(self.runtime / "sock"),
+            self.work,
+            owner,
+            told={"PLIANT_ETC": str(self.conf.parent)},
+        )
+
+    def listener(self) -> socket.socket:
+        """The socket that a service manager handed over, or one made here. Raises StoreError."""
+        if os.environ.get("LISTEN_PID") == str(os.getpid()) and os.environ.get("LISTEN_FDS") == "1":
+            handed = socket.socket(fileno=FIRST)
+            if handed.family == socket.AF_UNIX and handed.type == socket.SOCK_STREAM:
+                os.set_inheritable(FIRST, False)
+                return handed
+            raise StoreError("The service manager handed over a descriptor that is no Unix stream socket.")
+        folder = self.place.parent
+        try:
+            seen = os.lstat(folder)
+            if not stat.S_ISDIR(seen.st_mode):
+                raise StoreError(f"{folder} is not a folder: the socket cannot be made in it.")
+            if seen.st_uid not in (0, os.geteuid()) or seen.st_mode & 0o022:
+                raise StoreError(
+                    f"Others could put a socket of their own into {folder} (uid {seen.st_uid}, mode "
+                    f"{stat.S_IMODE(seen.st_mode):04o}). Close it: chmod go-w {folder}"
+                )
+            return listen(self.place, 0o666)
+        except OSError as error:
+            raise StoreError(f"The socket {self.place} cannot be made: {error.strerror}.") from error
+
+
+class WallsAlone(Unheld):
+    """A whole card is held by the wall of devices; for parts of one there is nothing yet."""
+
+    def __init__(self) -> None:
+        super().__init__("on a shared machine nothing enforces parts of a GPU")
+
+    def hand_out(self, order: Start, node: Node, folder: Path, writable: str) -> HandedOut:
+        if all(share.portion == GPU for share in order.placement.shares):
+            return HandedOut()
+        return super().hand_out(order, node, folder, writable)
+
+
+def owner(workload: Workload) -> Owner | None:
+    """The account that it runs as, as it was when it was submitted."""
+    return Owner(workload.owner.uid, workload.owner.name) if workload.owner is not None else None
+
+
+def ready() -> None:
+    """Tell a service manager that waits for it (sd_notify) that the server answers."""
+    place = os.environ.get("NOTIFY_SOCKET", "")
+    if not place:
+        return
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as teller:
+            teller.sendto(b"READY=1", "\0" + place[1:] if place.startswith("@") else place)
+    except OSError as error:
+        log.warning("the service manager at %s was not told that the server is ready: %s", place, error)
