@@ -43,6 +43,20 @@ def test_quotas_beyond_the_machines_are_accepted_and_marked(api: Api) -> None:
     assert marks(api, "a") == marks(api, "b") == []
 
 
+def test_nothing_is_marked_where_nobody_set_the_quota_of_a_department(api: Api) -> None:
+    for name in ("a", "b"):
+        made(api, name, 1)  # in department default: the node has two GPUs
+    made(api, "none", 0)
+    for name in ("default", "a", "b", "none"):
+        assert marks(api, name) == []
+    assert marks(api, "default", "departments") == []
+    api.call("PATCH", f"{UNITS}/projects/default", json={"resources": resources(0)})
+    assert marks(api, "default") == marks(api, "default", "departments") == marks(api, "a") == []
+    tuned(api, **REFUSE)
+    made(api, "more", 0)
+    made(api, "lab", 0, what="departments")
+
+
 def test_quotas_beyond_those_of_their_department_are_marked(api: Api) -> None:
     made(api, "lab", 1, what="departments")
     made(api, "a", 2, departmentName="lab")
