@@ -272,3 +272,30 @@ victims  youngest  least    who loses first
 
 Set aside, the rest is scheduled as ever: node x is over-full: 2 of 1 millicores are claimed
 """)
+
+
+PROMISED = {"nodePoolName": "default", "departmentName": None, "promisedGpus": 6.0, "gpus": 4.0}
+IN_A_DEPARTMENT = {"nodePoolName": "fast", "departmentName": "lab", "promisedGpus": 1.5, "gpus": 1.0}
+
+
+def _marked(name, quota, *marks):
+    made = unit(name, quota)
+    return {**made, "status": {**made["status"], "overpromised": list(marks)}}
+
+
+def test_quotas_beyond_the_machines_are_marked(run, fake):
+    found = [_marked("a", 3.0, PROMISED), _marked("b", 3.0, PROMISED, IN_A_DEPARTMENT), unit("c", 0.0)]
+    for what in ("projects", "departments"):
+        fake.answers["GET", f"/api/v1/org-unit/{what}"] = Answer(200, {what: found, "totalItems": 3})
+        shown = run(f"pliant {what[:-1]} list").out
+        assert shown.count("3.00*") == 2 and "0.00*" not in shown
+        assert shown.endswith("""
+* The quotas of node pool default add up to 6 GPUs; its nodes have 4 GPUs.
+* The quotas in department lab add up to 1.5 GPUs in node pool fast; the department's quota is 1 GPU.
+""")
+        assert "add up" not in run(f"pliant {what[:-1]} list --no-headers").out
+    assert "OVERPROMISED: The quotas of node pool default" in run("pliant project describe a").out
+    fake.answers["PATCH", "/api/v1/org-unit/projects/a"] = Answer(200, found[0])
+    changed = run("pliant project update a --quota 3")
+    assert changed.out == "Project a updated.\n"
+    assert changed.err == "Note: The quotas of node pool default add up to 6 GPUs; its nodes have 4 GPUs.\n"

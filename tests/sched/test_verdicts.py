@@ -128,7 +128,37 @@ WAITING = [
         "not-entitled",
         {"project": "a", "asked": 1000, "allocated": 2000, "fair_share": 2000, "quota": 2000, "free_all": 0},
     ),
+    (  # b is within its quota as well: nothing can be taken from it
+        "n1:4",
+        "a=3 b=3 c=1",
+        ["x b g3 @n1", "w a g2"],
+        "",
+        "overpromised",
+        {"project": "a", "asked": 2000, "allocated": 0, "quota": 3000, "promised": 7000, "has": 4000}
+        | {"held": 3000, "holders": "b"},
+    ),
+    (
+        "n1:4",
+        "a=3 b=3",
+        ["x b g3 np @n1", "w a g2 np"],
+        "",
+        "overpromised",
+        {"project": "a", "promised": 6000, "has": 4000, "held": 3000, "holders": "b"},
+    ),
 ]
+
+
+PROMISED_AND_NOT_TO_BLAME = [
+    # it asks for more than its quota; enough is free, on two nodes; its own project holds them
+    ("n1:4", "a=1 b=4", ["x b g4 np @n1", "w a g2"]),
+    ("n1:2 n2:2", "a=9", ["x a g1 np @n1", "y a g1 np @n2", "w a g2"]),
+    ("n1:4", "a=5 b=4", ["x a g4 np @n1", "w a g1"]),
+]
+
+
+@pytest.mark.parametrize(("nodes", "projects", "jobs"), PROMISED_AND_NOT_TO_BLAME)
+def test_quotas_beyond_the_machines_are_named_only_where_they_are_the_cause(nodes, projects, jobs):
+    assert settled(nodes, projects, *jobs).verdict("w").reason.code != "overpromised"
 
 
 @pytest.mark.parametrize(("nodes", "projects", "jobs", "pools", "code", "numbers"), WAITING)

@@ -30,6 +30,7 @@ from pliant.model.reason import (
     NothingIdle,
     Outwaited,
     OverLimit,
+    Overpromised,
     Placed,
     Preempted,
     PreemptionDelay,
@@ -56,6 +57,7 @@ GIB = 2**30
 A = Named("project", "1", "team-a", "1")
 B = Named("project", "2", "team-b", "2")
 LAB = Named("department", "3", "lab")
+OTHERS = tuple(Named("project", f"{20 + at}", f"team-{at}", f"{20 + at}") for at in range(6))
 A1 = Named("workload", "11", "a1", "1", "team-a")
 B1 = Named("workload", "12", "b1", "2", "team-b")
 
@@ -116,6 +118,8 @@ REASONS: list[Reason] = [
     OverLimit("department", LAB, "default", "memory", 8 * GIB, 4 * GIB, 8 * GIB),
     NotEntitled(A, "default", 2 * GPU, 3 * GPU, 3 * GPU, 2 * GPU, 0, 0),
     NotEntitled(A, "default", GPU, 0, 500, 0, GPU, GPU, 905),
+    Overpromised(A, "default", 2 * GPU, GPU, 3 * GPU, 6 * GPU, 4 * GPU, 3 * GPU, (B,)),
+    Overpromised(A, "default", 500, 0, GPU, 8 * GPU, 7 * GPU, 7 * GPU, (B, *OTHERS)),
     NothingIdle(2 * GPU, GPU, 3 * GPU),
     WaitingForRelease("sim-0", 2 * GPU, (A1,), 30_000),
     WaitingForRelease("sim-0", GPU, (A1, B1)),

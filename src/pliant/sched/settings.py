@@ -18,6 +18,7 @@ class Settings:
     grow_wait_max: int = 300_000  # ... up to this
     retry_base: int = 10_000  # back-off after the first failed attempt; doubles
     retry_max: int = 300_000
+    overpromise: str = "mark"  # or "refuse": quotas that the machines cannot keep
     keep_deleted: int = 604_800_000  # how long files of deleted workloads can be brought back
     past_use: int = 0  # thousandths: how strongly past use lowers the share over quota; 0: not at all
     past_use_window: int = 604_800_000  # how far back past use counts

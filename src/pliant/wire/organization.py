@@ -128,11 +128,21 @@ class QuotaStatus(QuotaUse):
     pastUseShare: float  # of what the pool had in the same time
 
 
+class Overpromise(TypedDict):
+    """Quotas that add up to more than there is, its own among them."""
+
+    nodePoolName: str
+    departmentName: str | None  # within whose quota; null: against the nodes of the pool
+    promisedGpus: float
+    gpus: float  # what there is
+
+
 class UnitStatus(TypedDict):
     phase: str
     namespace: str | None  # of a project
     nodePoolQuotaStatuses: list[QuotaStatus]
     quotaStatus: QuotaUse
+    overpromised: list[Overpromise]  # ours
 
 
 class Above(TypedDict):

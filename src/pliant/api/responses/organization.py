@@ -13,8 +13,17 @@ from pliant.model.machine import DEFAULT_POOL, Node, NodePool
 from pliant.model.quantity import Resources, format_duration
 from pliant.model.reason import MayRead
 from pliant.model.tenancy import UNLIMITED, Department, Project, Queue, Quota, TimeLimits
+from pliant.sched.shares.promises import Promise
 from pliant.wire.cluster import ClusterItem, NodeItem, NodePoolItem, NodeTaint
-from pliant.wire.organization import OrgUnitItem, PoolQuota, Quantities, QuotaStatus, QuotaUse, UnitStatus
+from pliant.wire.organization import (
+    OrgUnitItem,
+    Overpromise,
+    PoolQuota,
+    Quantities,
+    QuotaStatus,
+    QuotaUse,
+    UnitStatus,
+)
 
 RANKS = {
     "Very Low": 25,
@@ -148,6 +157,30 @@ class UnitRenderer:
             "namespace": namespace,
             "nodePoolQuotaStatuses": [self._quota_status(use) for use in view.uses],
             "quotaStatus": _quota_use(view.uses),
+            "overpromised": [
+                self._overpromise(it) for it in self._board.promises if self._counts(view.queue, it)
+            ],
+        }
+
+    def _counts(self, queue: Project | Department, promise: Promise) -> bool:
+        """True for who has one of the quotas that cannot all be kept, or the quota that they exceed."""
+        if queue.id == promise.department and isinstance(queue, Department):
+            return True
+        if queue.derived or not queue.quota(promise.pool).gpu:
+            return False
+        above, seen = parent_of(queue), [""]
+        while above not in seen and above in self._board.departments:
+            seen.append(above)
+            above = parent_of(self._board.departments[above].queue)
+        return promise.department in seen
+
+    def _overpromise(self, promise: Promise) -> Overpromise:
+        department = self._board.departments.get(promise.department)
+        return {
+            "nodePoolName": promise.pool,
+            "departmentName": department.queue.name if department is not None else None,
+            "promisedGpus": gpus(promise.promised),
+            "gpus": gpus(promise.has),
         }
 
 

@@ -40,13 +40,14 @@ def list_departments(session: Session) -> None:
         lines = [
             [
                 unit["name"],
-                show_gpus(quotas.quota(unit)),
+                quotas.shown(unit),
                 show_gpus(quotas.allocated(unit)),
                 show_gpus(unit.get("overQuotaGpus")),
             ]
             for unit in units
         ]
-        return table(header, lines, rule=True, headers=session.headers)
+        text = table(header, lines, rule=True, headers=session.headers)
+        return text + (quotas.footnote(units) if session.headers else "")
 
     show(session, units, rows)
 
@@ -74,6 +75,7 @@ def create(session: Session, name: str, **given: Any) -> None:
     unit = session.client.create_unit("departments", body)
     if not structured(session, unit):
         click.echo(f"Department {unit['name']} created.")
+        quotas.warn(session, unit)
 
 
 @click.command("update", cls=Command)
@@ -90,6 +92,7 @@ def update(session: Session, name: str, **given: Any) -> None:
     unit = session.client.update_unit("departments", name, body)
     if not structured(session, unit):
         click.echo(f"Department {name} updated.")
+        quotas.warn(session, unit)
 
 
 @click.command("delete", cls=Command)

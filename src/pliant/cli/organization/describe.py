@@ -61,6 +61,8 @@ def _block(unit: Any, headers: bool) -> str:
         ("TRAINING LIMIT", _time(rules.get("trainingJobTimeLimitSeconds"))),
     ]
     text = "\n".join(f"{label}: {value}" for label, value in values)
+    if broken := quotas.overpromised([unit]):
+        text += "\n" + "\n".join(f"OVERPROMISED: {it}" for it in broken)
     others = _others(unit, headers)
     return f"{text}\n\nNode pools:\n{_pools(unit, headers)}" + (others and f"\n\nCPU and memory:\n{others}")
 

@@ -77,13 +77,14 @@ def list_projects(session: Session) -> None:
             row = [
                 unit["name"] + (" (current)" if unit["name"] == current else ""),
                 unit.get("departmentName") or "",
-                show_gpus(quotas.quota(unit)),
+                quotas.shown(unit),
                 show_gpus(quotas.allocated(unit)),
                 show_gpus(unit.get("overQuotaGpus")),
                 quotas.past_hours(unit),
             ]
             lines.append(row + _wide(unit) if wide else row)
-        return table(header + _WIDE if wide else header, lines, rule=True, headers=session.headers)
+        text = table(header + _WIDE if wide else header, lines, rule=True, headers=session.headers)
+        return text + (quotas.footnote(units) if session.headers else "")
 
     show(session, units, rows)
 
@@ -171,6 +172,7 @@ def create(session: Session, name: str, **given: Any) -> None:
     unit = session.client.create_unit("projects", body)
     if not structured(session, unit):
         click.echo(f"Project {unit['name']} created.")
+        quotas.warn(session, unit)
 
 
 @click.command("update", cls=Command)
@@ -187,6 +189,7 @@ def update(session: Session, name: str, **given: Any) -> None:
     unit = session.client.update_unit("projects", name, body)
     if not structured(session, unit):
         click.echo(f"Project {name} updated.")
+        quotas.warn(session, unit)
 
 
 @click.command("delete", cls=Command)

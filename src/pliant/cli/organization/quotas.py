@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from pliant.cli.output.amounts import duration, memory, number, whole
+from pliant.cli.output.amounts import counted_gpus, duration, memory, number, show_gpus, whole
 from pliant.cli.session import Session
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 DEFAULT_POOL = "default"
+OVERPROMISED = "*"
+"""After a quota that the machines cannot keep together with the others."""
 _KEYS = (
     "nodepool, gpu-deserved, gpu-limit, gpu-weight, cpu-deserved, cpu-limit, "
     "memory-deserved, memory-limit, priority, reclaim-min-runtime, preempt-min-runtime"
@@ -225,3 +227,36 @@ def past_hours(unit: Mapping[str, Any]) -> str:
     pools: Sequence[Mapping[str, Any]] = (unit.get("status") or {}).get("nodePoolQuotaStatuses") or []
     hours = sum(pool.get("pastUseGpuHours") or 0.0 for pool in pools)
     return f"{hours:.2f}h" if hours else "-"
+
+
+def shown(unit: Any) -> str:
+    """Its quota, marked if the quotas of its pool or department add up to more than there is."""
+    mark = OVERPROMISED if (unit.get("status") or {}).get("overpromised") else ""
+    return show_gpus(quota(unit)) + mark
+
+
+def overpromised(units: Iterable[Any]) -> list[str]:
+    """A sentence for each pool and department whose quotas add up to more than there is."""
+    found = (it for unit in units for it in (unit.get("status") or {}).get("overpromised") or [])
+    return list(dict.fromkeys(map(_sentence, found)))
+
+
+def _sentence(it: Any) -> str:
+    promised, has, pool = counted_gpus(it["promisedGpus"]), counted_gpus(it["gpus"]), it["nodePoolName"]
+    if it["departmentName"] is None:
+        return f"The quotas of node pool {pool} add up to {promised}; its nodes have {has}."
+    return (
+        f"The quotas in department {it['departmentName']} add up to {promised} in node pool {pool}; "
+        f"the department's quota is {has}."
+    )
+
+
+def footnote(units: Iterable[Any]) -> str:
+    """Below a list in which quotas are marked; empty if none is."""
+    return "".join(f"\n{OVERPROMISED} {text}" for text in overpromised(units))
+
+
+def warn(session: Session, unit: Any) -> None:
+    """After a quota was set that the machines cannot keep."""
+    for text in overpromised([unit]):
+        session.note(f"Note: {text}")

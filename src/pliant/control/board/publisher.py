@@ -13,6 +13,7 @@ from pliant.control.board.view import (
     WorkloadView,
 )
 from pliant.control.state.accounting import WHOLE
+from pliant.control.state.promises import broken
 from pliant.control.state.state import State
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import Department, Project
@@ -77,6 +78,7 @@ class Publisher:
             assets=tuple(sorted(state.assets.values(), key=lambda row: (row.created, row.id))),
             settings=state.settings,
             faults=tuple(state.faults),
+            promises=broken(world),
             queue=tuple(wid for wid in state.verdicts if waits(workloads.get(wid))),
             protections={(it.project, it.pool): it for it in state.protections},
             cycles=state.cycles,

@@ -16,6 +16,7 @@ from pliant.model.topology import Topology
 from pliant.model.workload import Phase, Task, TaskPhase, Workload
 from pliant.sched.plan import Protection
 from pliant.sched.settings import Settings
+from pliant.sched.shares.promises import Promise
 
 CLUSTER = "cluster"
 """Subject of events that concern all: changed settings, rows that contradict the rest."""
@@ -132,6 +133,7 @@ class Board:
     assets: tuple[Asset, ...] = ()  # the oldest first
     settings: Settings = field(default_factory=Settings)
     faults: tuple[str, ...] = ()  # rows that contradict the rest, a sentence each
+    promises: tuple[Promise, ...] = ()  # those that the machines cannot keep
     queue: tuple[str, ...] = ()  # ids of pending workloads in the order of the last cycle
     protections: Mapping[tuple[str, str], Protection] = field(default_factory=dict)  # by project and pool
     cycles: int = 0

@@ -180,6 +180,13 @@ SETTINGS = (
         "retry_base", "retry-base", "backoff after the first failure; doubles", Unit.TIME, 100, most=YEAR
     ),
     Setting("retry_max", "retry-max", "longest backoff after failures", Unit.TIME, 100, most=YEAR),
+    Setting(
+        "overpromise",
+        "overpromise",
+        "what is done with quotas of more GPUs than there are",
+        Unit.WORD,
+        words=("mark", "refuse"),
+    ),
     Setting("keep_deleted", "keep-deleted", "how long files of deleted jobs are kept", Unit.TIME, most=YEAR),
 )
 BY_FIELD = {setting.field: setting for setting in SETTINGS}

@@ -4,9 +4,11 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound, Outdated, Refused
 from pliant.control.state.draft import Draft
+from pliant.control.state.promises import check_promises
 from pliant.control.submit.submission import check_name
 from pliant.control.usecases.machines import Machines
 from pliant.model.asset import Scope
@@ -25,6 +27,8 @@ from pliant.model.tenancy import (
     with_quota,
 )
 from pliant.model.workload import Desired
+
+Done = TypeVar("Done")
 
 DEFAULT = "default"
 """Name of the department and of the project that always exist."""
@@ -152,12 +156,20 @@ class Tenancy(Machines):
             fresh = Project(
                 self._next_id(), name, created=draft.now, department=department.id, namespace=f"runai-{name}"
             )
-            return self._put(draft, self._changed(fresh, change), user, EventKind.SUBMITTED, "created")
+            made = self._put(draft, self._changed(fresh, change), user, EventKind.SUBMITTED, "created")
+            return self._kept(draft, made)
 
         return self._loop.call(run)
 
     def update_project(self, key: str, change: QueueChange, user: str) -> Project:
-        return self._loop.call(lambda draft: self._update_project(draft, key, change, user))
+        return self._loop.call(
+            lambda draft: self._kept(draft, self._update_project(draft, key, change, user))
+        )
+
+    def _kept(self, draft: Draft, done: Done) -> Done:
+        """What was done; refused if the settings say so and quotas promise more than there is."""
+        check_promises(self._loop.state, draft)
+        return done
 
     def _update_project(self, draft: Draft, key: str, change: QueueChange, user: str) -> Project:
         old = self._project(key)
@@ -171,7 +183,7 @@ class Tenancy(Machines):
     def update_projects(self, changes: Sequence[tuple[str, QueueChange]], user: str) -> list[Project]:
         """All of them or none."""
         return self._loop.call(
-            lambda draft: _all_or_none(changes, partial(self._update_project, draft), user)
+            lambda draft: self._kept(draft, _all_or_none(changes, partial(self._update_project, draft), user))
         )
 
     def delete_project(self, key: str, user: str) -> None:
@@ -212,12 +224,15 @@ class Tenancy(Machines):
                     field="name",
                 )
             fresh = self._below(Department(self._next_id(), name, created=draft.now), change.department)
-            return self._put(draft, self._changed(fresh, change), user, EventKind.SUBMITTED, "created")
+            made = self._put(draft, self._changed(fresh, change), user, EventKind.SUBMITTED, "created")
+            return self._kept(draft, made)
 
         return self._loop.call(run)
 
     def update_department(self, key: str, change: QueueChange, user: str) -> Department:
-        return self._loop.call(lambda draft: self._update_department(draft, key, change, user))
+        return self._loop.call(
+            lambda draft: self._kept(draft, self._update_department(draft, key, change, user))
+        )
 
     def _update_department(self, draft: Draft, key: str, change: QueueChange, user: str) -> Department:
         old = self._department(key)
@@ -229,7 +244,9 @@ class Tenancy(Machines):
     def update_departments(self, changes: Sequence[tuple[str, QueueChange]], user: str) -> list[Department]:
         """All of them or none."""
         return self._loop.call(
-            lambda draft: _all_or_none(changes, partial(self._update_department, draft), user)
+            lambda draft: self._kept(
+                draft, _all_or_none(changes, partial(self._update_department, draft), user)
+            )
         )
 
     def delete_department(self, key: str, user: str) -> None:

@@ -119,8 +119,9 @@ def victim(named: Named) -> str:
 def together(whom: Iterable[Named]) -> str:
     """'a1', 'a1 and b1', 'a1 and 2 other workloads': those whose names were left out are counted."""
     whom = tuple(whom)
-    known = [it.name for it in whom if it.name]
+    kind = whom[0].kind if whom else "workload"
+    known = [str(it) for it in whom if it.name]
     hidden = len(whom) - len(known)
     if not known:
-        return "another workload" if hidden == 1 else f"{hidden} other workloads"
-    return listed([*known, counted(hidden, "other workload")] if hidden else known)
+        return f"another {kind}" if hidden == 1 else f"{hidden} other {kind}s"
+    return listed([*known, counted(hidden, f"other {kind}")] if hidden else known)

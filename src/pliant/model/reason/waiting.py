@@ -170,6 +170,37 @@ class NotEntitled(Reason):
         )
 
 
+SHOWN = 5
+"""Projects that a sentence names; it counts the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overpromised(Reason):
+    """Its project may have it, but quotas promise more than there is, and others use theirs."""
+
+    code: ClassVar[str] = "overpromised"
+    project: Named
+    pool: str
+    asked: int
+    allocated: int
+    quota: int
+    promised: int  # all quotas of the pool together
+    has: int  # the GPUs of its ready nodes
+    held: int  # by others within their quotas
+    holders: tuple[Named, ...]  # the largest first
+
+    def text(self, now: int) -> str:
+        who, many = str(self.project), len(self.holders) > 1
+        unnamed = (Named("project", ""),) * (len(self.holders) - SHOWN)
+        return (
+            f"Needs {spell_gpus(self.asked)}. {who[0].upper()}{who[1:]} uses {plain(self.allocated)} of its "
+            f"quota of {spell_gpus(self.quota)}, but the quotas of pool {self.pool} promise "
+            f"{spell_gpus(self.promised)} and its ready nodes have {plain(self.has)}; "
+            f"{together((*self.holders[:SHOWN], *unnamed))} {'use' if many else 'uses'} "
+            f"{spell_gpus(self.held)} within quota."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class WaitingForRelease(Reason):
     """It has its place; what still runs there is being stopped."""

@@ -23,6 +23,7 @@ from pliant.sched.shares.entitlement import Entitlement
 from pliant.sched.shares.fair_share import INFINITE
 from pliant.sched.shares.job_order import Batch, Order
 from pliant.sched.shares.naming import queue_named
+from pliant.sched.shares.promises import Promises
 from pliant.sched.shares.queue_order import job_key
 from pliant.sched.world.chunks import Chunk, Step, waiting_since
 from pliant.sched.world.node_classes import NodeClass, spec_of
@@ -75,10 +76,19 @@ class Cycle(Destinations):
         self.void: set[TaskKey] = set()  # tasks whose claims were void: they have no place to keep
         self.released = False  # some hypothesis succeeded: others may profit from what is left
         self.pools = eligibility.all_pools(world)
+        self._promised: dict[str, int] = {}
         self._unfit: set[tuple[object, ...]] = set()
         self.prices: dict[
             Equivalence, PriceCache
         ] = {}  # from the last search for such chunks, if it succeeded
+
+    def promised(self, pool: str) -> int:
+        """Milli-GPUs that all quotas of a pool promise together."""
+        found = self._promised.get(pool)
+        if found is None:
+            world = self.world
+            found = self._promised[pool] = Promises(world.departments, world.projects, pool).below()
+        return found
 
     # ------------------------------------------------------------------ who waits
     def waiting(self) -> dict[PoolChoice, list[Batch]]:

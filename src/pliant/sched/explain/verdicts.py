@@ -12,6 +12,7 @@ from pliant.model.reason import (
     NotEntitled,
     NothingIdle,
     OverLimit,
+    Overpromised,
     Reason,
     Suspended,
     UnknownProject,
@@ -20,6 +21,7 @@ from pliant.model.reason import (
 )
 from pliant.model.reason.held import ChurnBudget, NotApart, Outwaited, PreemptionDelay, Unsuited
 from pliant.model.reason.waiting import NoDomain
+from pliant.model.tenancy import Department
 from pliant.model.workload import Desired, TaskKey, TaskPhase, Workload
 from pliant.sched.actions.context import Block, Cycle
 from pliant.sched.actions.intents import Outcome
@@ -33,6 +35,7 @@ from pliant.sched.world.chunks import workload_open
 from pliant.sched.world.node_affinity import text_of
 from pliant.sched.world.node_classes import NodeClass
 from pliant.sched.world.portions import next_chunk
+from pliant.sched.world.queue_tree import NOTHING
 
 
 def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verdict, ...]:
@@ -91,6 +94,8 @@ def explain(cycle: Cycle, reserving: Reserving, block: Block) -> Reason:
         return _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, True) or _never(cycle, block, cls)
     refusal = block.refusal
     if refusal is not None:
+        if refusal.quota and refusal.resource == "gpu" and (broken := _overpromised(cycle, block, cls)):
+            return broken
         queue, level = named_at(world, refusal.key), world.level_of(refusal.key)
         kind = NonPreemptibleOverQuota if refusal.quota else OverLimit
         return kind(level, queue, block.pool, refusal.resource, refusal.allowed, refusal.used, refusal.asked)
@@ -131,6 +136,8 @@ def explain(cycle: Cycle, reserving: Reserving, block: Block) -> Reason:
         )
     if apart is not None:
         return apart
+    if short == "gpu" and (broken := _overpromised(cycle, block, cls)) is not None:
+        return broken
     asked = getattr(block.adding, short)
     only = next(iter(cls.nodes)) if len(cls.nodes) == 1 else ""
     tasks, best, free = len(chunk.parts), _best(cls, short), _all(cls, short)
@@ -154,6 +161,33 @@ def _others_hold(cycle: Cycle, block: Block) -> bool:
         project != own and cycle.world.use(project, block.pool).claimed.gpu
         for project in cycle.world.projects
     )
+
+
+def _overpromised(cycle: Cycle, block: Block, cls: NodeClass) -> Overpromised | None:
+    """For what its project's quota allows, while the quotas that others use leave too little of the pool."""
+    world, pool, own, asked = cycle.world, block.pool, block.chunk.workload.project, block.adding.gpu
+    has, standing = world.capacity.get(pool, NOTHING).gpu, cycle.shares.standing(pool)
+    rows = ((key, world.queue_of(key)) for key in world.path(own))
+    bounds = (key for key, row in rows if not (isinstance(row, Department) and row.derived))
+    if asked <= _all(cls, "gpu") or any(
+        world.claimed(key, pool).gpu + asked > standing[key].deserved.gpu for key in bounds
+    ):
+        return None
+    promised = cycle.promised(pool)
+    if promised <= has:
+        return None
+    held = {
+        key: min(world.claimed(key, pool).gpu, standing[key].deserved.gpu)
+        for key in world.projects
+        if key != own
+    }
+    mine, others = world.claimed(own, pool).gpu, sum(held.values())
+    if not others or mine + asked + others <= has:
+        return None
+    holders = sorted((key for key in held if held[key]), key=lambda key: (-held[key], key))
+    named = tuple(queue_named(world.projects[key]) for key in holders)
+    quota, project = standing[own].deserved.gpu, queue_named(world.projects[own])
+    return Overpromised(project, pool, asked, mine, quota, promised, has, others, named)
 
 
 def _no_node(cycle: Cycle, workload: Workload, pool: str) -> Reason:
@@ -258,7 +292,7 @@ def _background(cycle: Cycle, reserving: Reserving, workload: Workload) -> Reaso
     if workload.project not in cycle.world.projects:
         return UnknownProject(workload.project)
     reason = _unseen(cycle, reserving, workload, {})
-    if not isinstance(reason, NoCapacity | NotEntitled):
+    if not isinstance(reason, NoCapacity | NotEntitled | Overpromised):
         return reason
     nodes = [
         node
