@@ -10,7 +10,7 @@ from pliant.sched.world.state import World
 
 
 def broken(world: World, draft: Draft | None = None) -> tuple[Promise, ...]:
-    """Quotas that add up to more GPUs than there are, also on nodes that are away; with a draft's changes."""
+    """Quotas that add up to more GPUs than there are, also on nodes that are away and in foreign use; with a draft's changes."""
     departments, projects = dict(world.departments), dict(world.projects)
     for row in draft.rows.values() if draft is not None else ():
         if isinstance(row, Project):
@@ -19,7 +19,7 @@ def broken(world: World, draft: Draft | None = None) -> tuple[Promise, ...]:
             departments[row.id] = row
     machines = dict.fromkeys(world.pools, 0)
     for node in world.nodes.values():
-        machines[node.pool] = machines.get(node.pool, 0) + node.usable * GPU
+        machines[node.pool] = machines.get(node.pool, 0) + len(node.devices) * GPU
     return tuple(
         promise
         for pool in sorted(world.pools)
