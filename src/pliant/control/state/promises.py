@@ -10,7 +10,7 @@ from pliant.sched.world.state import World
 
 
 def broken(world: World, draft: Draft | None = None) -> tuple[Promise, ...]:
-    """Quotas that add up to more GPUs than there are, also on nodes that are away and in foreign use; with a draft's changes."""
+    """Quotas that add up to more GPUs than there are, also away or in foreign use; with a draft's changes."""
     departments, projects = dict(world.departments), dict(world.projects)
     for row in draft.rows.values() if draft is not None else ():
         if isinstance(row, Project):
