@@ -35,7 +35,7 @@ def _watched(done: Done) -> bool:
 
 @pytest.mark.slow
 def test_every_example_is_answered(stage: Stage, tmp_path: Path) -> None:
-    assert stage.run("pliant up --simulate 1x2").code == 0
+    assert stage.run("pliant up --tls --simulate 1x2").code == 0
     reader = Reader(stage, tmp_path)
     script = tmp_path / "example.sh"
     etag, secret = "", (stage.state / "token").read_text().strip()

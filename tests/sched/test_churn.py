@@ -97,7 +97,7 @@ def test_who_has_no_claim_anyway_is_told_that():
     t = budgeted(0, "n1:1", "a=1 b=0", "x a g1 @n1", "w b g1")
     assert t.verdict("w").reason.code == "not-entitled"
     t = budgeted(0, "n1:1", "a=1 b=1", "x a g1 np @n1", "w b g1")
-    assert t.verdict("w").reason.code == "no-capacity"
+    assert t.verdict("w").reason.code == "overpromised"
 
 
 def test_the_first_that_no_longer_counts_is_waited_for():
