@@ -55,7 +55,8 @@ static void choose(void) {
 }
 
 void gate_join(int gpu) {
-    if (__atomic_load_n(&config.gpu[gpu].policy, __ATOMIC_RELAXED) != POLICY_NONE && gate_now() == &open_gate) __atomic_store_n(&gate_word, &unasked, __ATOMIC_RELEASE);
+    bool shared = __atomic_load_n(&config.gpu[gpu].policy, __ATOMIC_RELAXED) != POLICY_NONE;
+    if (shared && gate_now() == &open_gate) __atomic_store_n(&gate_word, &unasked, __ATOMIC_RELEASE);
 }
 
 /* ---- what is in flight ------------------------------------------------------------------------------------------ */

@@ -35,18 +35,18 @@ class Options:
         if box is not None and (given.tls or given.certificate):
             raise StoreError("A server with --box answers at its socket alone: leave --tls and --cert out.")
         return cls(
-            given.state.absolute(),
-            tuple(given.simulate),
-            given.host,
-            given.port,
-            given.take_over,
-            given.standby,
-            given.database,
-            given.lease,
-            given.unknown,
-            box,
-            given.tls,
-            given.certificate,
+            state=given.state.absolute(),
+            simulate=tuple(given.simulate),
+            host=given.host,
+            port=given.port,
+            take_over=given.take_over,
+            standby=given.standby,
+            database=given.database,
+            lease=given.lease,
+            unknown=given.unknown,
+            box=box,
+            tls=given.tls,
+            given=given.certificate,
         )
 
 

@@ -84,7 +84,7 @@ class Certificates:
                     f"A server that listens on {self.host} is open to the network: "
                     "add --tls, or leave --host out."
                 )
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._forget()
             return
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -93,6 +93,14 @@ class Certificates:
             self._make()
         except OSError as error:
             raise CertificateError(f"{self._folder} cannot be written: {error.strerror}.") from error
+
+    def _forget(self) -> None:
+        try:
+            shutil.rmtree(self._folder)
+        except FileNotFoundError:
+            return  # it never spoke TLS
+        except OSError as error:
+            raise CertificateError(f"{self._folder} cannot be removed: {error.strerror}.") from error
 
     def context(self) -> ssl.SSLContext | None:
         """For the sockets of a server; None while it does not speak TLS. Raises CertificateError."""
