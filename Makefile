@@ -23,7 +23,7 @@ help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
 	  || sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' Makefile
 
-venv: $(ALONE) native ## a virtual environment in .venv with Pliant alone (175 MB): enough to use it, and for the demo
+venv: $(ALONE) native ## a virtual environment in .venv with Pliant alone (210 MB): enough to use it, and for the demo
 
 setup: $(STAMP) native ## the same with every tool of development and torch (5 GB)
 
@@ -32,10 +32,11 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "$(PYTHON) cannot make a virtual environment (on Debian and Ubuntu: apt install python3-venv)"; exit 1; }
 
+# Bytecode of what is used comes with the first use: of everything it would be 50 MB.
 # hatchling beside Pliant: `native` compiles again with it, without asking the network.
 $(ALONE): pyproject.toml constraints.txt hatch_build.py | $(BIN)/python
-	@echo "Installing Pliant into $(VENV): about 175 MB"
-	@$(INSTALL) -e . hatchling
+	@echo "Installing Pliant into $(VENV): about 210 MB"
+	@$(INSTALL) --no-compile -e . hatchling
 	@touch $@
 
 $(STAMP): pyproject.toml constraints.txt hatch_build.py | $(BIN)/python

@@ -32,6 +32,7 @@
 
 #include "confine.h"
 #include "task.h"
+#include "times.h"
 
 #ifndef TIOCGPTPEER /* headers before Linux 4.13 */
 #define TIOCGPTPEER _IO('T', 0x41)
@@ -118,12 +119,16 @@ static bool log_open(void) {
         return false;
     }
     struct stat st;
-    out_log.size = fstat(out_log.fd, &st) == 0 && S_ISREG(st.st_mode) ? st.st_size : 0;
+    bool regular = fstat(out_log.fd, &st) == 0 && S_ISREG(st.st_mode);
+    out_log.size = regular ? st.st_size : 0;
+    if (regular) times_begin(dir_fd, st.st_ino);
     return true;
 }
 
 static size_t log_put(const char *p, size_t n) {
     size_t done;
+    if (n && (!out_log.midline || memchr(p, '\n', n - 1))) /* a line begins here */
+        times_mark(dir_fd, out_log.fd, clock_ms(CLOCK_REALTIME));
     int err = write_all(out_log.fd, p, n, &done);
     if (err) out_log.err = err;
     if (done) out_log.midline = p[done - 1] != '\n';
@@ -131,18 +136,24 @@ static size_t log_put(const char *p, size_t n) {
     return done;
 }
 
-static bool log_rotate(void) {
+/* NAME becomes NAME.1, NAME.1 becomes NAME.2 and so on. */
+static bool shift(const char *name) {
     char from[32], to[32];
-    bool ok = opt.log_keep || ftruncate(out_log.fd, 0) == 0;
-    for (int i = opt.log_keep; ok && i > 0; i--) {
-        snprintf(from, sizeof from, i > 1 ? "log.%d" : "log", i - 1);
-        snprintf(to, sizeof to, "log.%d", i);
-        ok = renameat(dir_fd, from, dir_fd, to) == 0 || errno == ENOENT;
+    for (int i = opt.log_keep; i > 0; i--) {
+        snprintf(from, sizeof from, i > 1 ? "%s.%d" : "%s", name, i - 1);
+        snprintf(to, sizeof to, "%s.%d", name, i);
+        if (renameat(dir_fd, from, dir_fd, to) < 0 && errno != ENOENT) return false;
     }
-    if (!ok) {
+    return true;
+}
+
+static bool log_rotate(void) {
+    if (opt.log_keep ? !shift("log") : ftruncate(out_log.fd, 0) < 0) {
         out_log.err = errno;
         return false;
     }
+    if (opt.log_keep) shift("log-times"); /* if it fails, its header tells that it is another log's */
+    else unlinkat(dir_fd, "log-times", 0);
     close(out_log.fd);
     out_log.fd = -1;
     out_log.midline = false;

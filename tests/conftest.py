@@ -21,7 +21,7 @@ settings.load_profile("pliant")
 # have other examples, and so would all after a constant is changed somewhere.
 HypothesisProvider._local_constants = Constants()
 
-SLOW = frozenset({"benchmarks", "box", "crash", "e2e", "images", "runai_names", "train"})
+SLOW = frozenset({"benchmarks", "box", "console", "crash", "e2e", "images", "runai_names", "train"})
 """Folders whose tests play whole servers and jobs: each of them carries the marker `slow`."""
 
 

@@ -1,10 +1,14 @@
 """Composition root: builds the server out of its parts, runs it, and takes it down again.
 
 `python -m pliant.app serve --state DIR [--simulate SPEC]... [--port N] [--take-over] [--unknown WHAT]`
+`python -m pliant.app serve --state DIR --kubeconfig FILE [--port N] [--take-over]`
 `python -m pliant.app serve --state DIR --box [--socket PATH] [--warden FILE] [--simulate SPEC]...`
 """
 
 import gc
+
+gc.disable()  # imports make many objects and no garbage: looking for it is a tenth of a start
+# isort: split
 import json
 import logging
 import os
@@ -20,6 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from fastapi import FastAPI
+
 from pliant import __version__
 from pliant.compiled import COMPILED, CORE  # before all that imports the core
 
@@ -30,7 +36,8 @@ from pliant.api.certificates import Certificates
 from pliant.api.forward import Doubt
 from pliant.api.front import Front
 from pliant.api.listeners import BACKLOG, Offer, PortTaken, open_port
-from pliant.api.peer import listen
+from pliant.api.peer import PEER, listen
+from pliant.console.mount import Console
 from pliant.control.clock import SteadyClock
 from pliant.control.decider.child import ChildDecider
 from pliant.control.fractions import Finding
@@ -38,13 +45,14 @@ from pliant.control.halts import Halts
 from pliant.control.housekeeping import keep_house
 from pliant.control.lease import Renewal
 from pliant.control.loop import Loop
-from pliant.control.ports import Devices, StaleEpoch, Store
+from pliant.control.ports import Devices, Engine, StaleEpoch, Store
 from pliant.control.service import Service
 from pliant.control.state.draft import Draft
-from pliant.devices.discovery import Found, find_devices
+from pliant.devices.discovery import Elsewhere, Found, find_devices
 from pliant.devices.doctor import examine, table
 from pliant.devices.handout import Handout
 from pliant.devices.place import Place
+from pliant.engines.kube.make import kube_engine
 from pliant.engines.local.confinement import writable
 from pliant.engines.local.engine import LocalEngine
 from pliant.engines.local.launcher import LOG_KEEP, LOG_MAX, BoxLauncher, OwnLauncher
@@ -74,6 +82,8 @@ from pliant.store.recovery import (
 )
 from pliant.store.ring import Ring
 from pliant.store.server_log import ServerLog
+
+gc.enable()
 
 log = logging.getLogger("pliant")
 
@@ -176,24 +186,33 @@ class Server:
         cluster = saved.cluster or Cluster(str(uuid.uuid4()), created=self.began, version=__version__)
         specs = options.simulate or tuple(json.loads(saved.settings.get("simulate", "[]")))
         owner = launcher.attempt_of if box else partial(owner_of, layout)
-        found = find_devices(specs, cluster.uuid, lambda pid: owner(pid) is not None)
+        kubeconfig = str(options.kubeconfig or (not specs and saved.settings.get("kubeconfig")) or "")
+        if kubeconfig:
+            found = Found(Elsewhere())
+        else:
+            found = find_devices(specs, cluster.uuid, lambda pid: owner(pid) is not None)
         halts = Halts(os.environ.get("PLIANT_HALT", ""))
         clock = SteadyClock(newest(saved))
         shares = Handout(Place(layout.state), seen=found.processes, owner=owner, report=self._tell)
-        engine = LocalEngine(
-            options.state,
-            found.devices,
-            url=lambda: self.url,
-            authority=str(self.certificates.trusted) if tls is not None else "",
-            token=lambda attempt: attempt_token(str(attempt), secret),
-            project_name=self._project_name,
-            clock=clock.now,
-            halt=halts,
-            occupants=shares.on_cards,
-            fractions=WallsAlone() if box else shares,
-            launcher=launcher,
-            environ=box.environ if box else None,
-            rows=lambda start: remember(start, self.loop.world, cluster.uuid),
+        engine: Engine = (
+            kube_engine(kubeconfig, cluster.uuid, self._project_name, clock.now)
+            if kubeconfig
+            else LocalEngine(
+                options.state,
+                found.devices,
+                url=lambda: self.url,
+                authority=str(self.certificates.trusted) if tls is not None else "",
+                token=lambda attempt: attempt_token(str(attempt), secret),
+                project_name=self._project_name,
+                clock=clock.now,
+                halt=halts,
+                occupants=shares.on_cards,
+                cards=found.loads,
+                fractions=WallsAlone() if box else shares,
+                launcher=launcher,
+                environ=box.environ if box else None,
+                rows=lambda start: remember(start, self.loop.world, cluster.uuid),
+            )
         )
         engines = {engine.name: engine}
         ring = Ring(options.state / "replay")
@@ -210,10 +229,10 @@ class Server:
         self.loop.start()
         service = Service(self.loop, engines)
         service.bootstrap()
-        self._settle_identity(cluster, specs)
+        self._settle_identity(cluster, specs, kubeconfig)
         if found.notice:
             log.warning(found.notice)
-        app = create_app(
+        app: FastAPI = create_app(
             service,
             token=token,
             secret=secret,
@@ -222,9 +241,13 @@ class Server:
             hosts=self.certificates.hosts,
             backup=store.backup,
             bundle=lambda: bundle(self.loop, store, self.folder.log),
+            scarce=self.folder.scarce,
             closing=lambda: self._front.should_exit,
             box=box is not None,
             least=box.least if box else 0,
+            beside=lambda below: Console(
+                below, app, secret=secret, peer=PEER, news=app.state.context.pulse.listen
+            ),
         )
         asked = Doubt(app, lambda: renewal.doubtful) if renewal is not None else app
         self._front = Front(asked, tls, patience=3)
@@ -299,10 +322,10 @@ class Server:
         project = self.loop.state.world.projects.get(identity)
         return project.name if project is not None else identity
 
-    def _settle_identity(self, cluster: Cluster, specs: Sequence[str]) -> None:
+    def _settle_identity(self, cluster: Cluster, specs: Sequence[str], kubeconfig: str) -> None:
         def run(draft: Draft) -> None:
             draft.put(cluster)
-            draft.settings["simulate"] = json.dumps(list(specs))
+            draft.settings |= {"simulate": json.dumps(list(specs)), "kubeconfig": kubeconfig}
             draft.settings[UNSEALED] = ""
 
         self.loop.call(run)

@@ -18,15 +18,14 @@ from pliant.model.machine import Node
 from pliant.model.order import Start
 from pliant.model.quantity import GPU
 from pliant.model.workload import Workload
+from pliant.site.trusted import Wrong
+from pliant.site.warden import read
 from pliant.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
 FIRST = 3
 """The first descriptor that a service manager hands over (sd_listen_fds)."""
-
-DEFAULTS = {"min-uid": "1000", "work": "/var/lib/pliant-work", "runtime": "/run/pliant-warden"}
-"""Of the warden; docs/reference/warden.md has them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +45,16 @@ class SharedBox:
                 "Start it as an account of its own: runuser -u pliant -- pliant serve --box"
             )
         try:
-            lines = conf.read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise StoreError(
-                f"The configuration of the warden cannot be read: {conf}: {error}. "
-                "Name it with --warden FILE."
-            ) from error
-        said = dict(DEFAULTS)
-        for line in lines:
-            key, _, value = line.partition("#")[0].strip().partition(" ")
-            said[key] = value.strip()
+            said = read(conf)
+        except Wrong as error:
+            raise StoreError(f"{error} (--warden FILE names another configuration of the warden)") from error
         own = pwd.getpwuid(os.geteuid()).pw_name
-        if (served := said.get("server-user")) != own:
+        if said.server != own:
             raise StoreError(
-                f"The warden takes orders of user {served} only ({conf}: server-user), and this is {own}. "
-                f"Start it as {served}: runuser -u {served} -- pliant serve --box"
+                f"The warden takes orders of user {said.server} only ({conf}: server-user), and this is "
+                f"{own}. Start it as {said.server}: runuser -u {said.server} -- pliant serve --box"
             )
-        if not said["min-uid"].isdecimal():
-            raise StoreError(f"{conf}: min-uid {said['min-uid']!r} is no number.")
-        paths = (Path(said["work"]), Path(said["runtime"]))
-        return cls(place.absolute(), conf.absolute(), int(said["min-uid"]), *paths)
+        return cls(place.absolute(), conf.absolute(), said.least, said.work, said.runtime)
 
     @property
     def url(self) -> str:

@@ -8,7 +8,7 @@ from pliant.api.responses.amounts import quantity
 from pliant.api.responses.spec import spec_of
 from pliant.api.responses.times import stamp
 from pliant.api.responses.workloads import job_type, numbers_of, over_quota, status_of
-from pliant.control.board.view import Board, PoolUse, QueueView, WorkloadView
+from pliant.control.board.view import Board, PoolUse, QueueView, Views, WorkloadView
 from pliant.model.machine import Placement, Share
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import Project
@@ -117,9 +117,8 @@ def test_over_quota_goes_to_the_youngest_preemptible() -> None:
 
     views = [holder("old", 1, 2), holder("young", 2, 1), holder("fixed", 3, 1, preemptible=False)]
     use = PoolUse("default", 2000, Resources(4000), Resources(1000), Resources(4000), 4000)
-    board = Board(
-        workloads={row.workload.id: row for row in views}, projects={"2": QueueView(PROJECT, (use,))}
-    )
+    workloads = Views({row.workload.id: row for row in views}, {})
+    board = Board(workloads=workloads, projects={"2": QueueView(PROJECT, (use,))})
     assert over_quota(board) == {"old": 1000, "young": 1000}
 
 

@@ -2,11 +2,13 @@
 
 import json
 import os
+import pwd
 import re
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,7 +53,11 @@ def nothing_left():
 
 def tasks(box, owner) -> dict[int, int]:
     """uid by pid of all that is in the control groups of that account's jobs."""
-    return {pid: os.stat(f"/proc/{pid}").st_uid for pid in members(f"{box.tag}/user-{owner.uid}")}
+    found = {}
+    for pid in members(f"{box.tag}/user-{owner.uid}"):
+        with suppress(FileNotFoundError):  # it has ended meanwhile
+            found[pid] = os.stat(f"/proc/{pid}").st_uid
+    return found
 
 
 def test_each_job_runs_as_who_submitted_it(box):
@@ -73,6 +79,25 @@ def test_the_log_and_the_inside_of_a_job_are_its_owners(box):
     for other in (box.bob, box.root):  # an administrator has no part in it either
         done = box.cli(other, "exec", "hers", "--", "id")
         assert (done.returncode, done.stdout) == (4, "")
+
+
+def test_an_owner_shares_the_log_and_the_files_and_nothing_else(box):
+    assert box.cli(box.bob, "share", "hers", "--with", "project").returncode == 4
+    assert box.good(box.alice, "share", "hers") == "hers is shared with no one.\n"
+    for other in ("everybody", "user:", "user:a b"):
+        done = box.cli(box.alice, "share", "hers", "--with", other)
+        assert done.returncode == 2 and "Use project or user:NAME" in done.stderr
+    box.good(box.alice, "share", "hers", "--with", f"user:{box.bob.name}")
+    assert "begun" in box.good(box.bob, "logs", "hers")
+    assert "JOB FOLDER: " in box.good(box.bob, "describe", "job", "hers")
+    for words in (("exec", "hers", "--", "id"), ("suspend", "hers"), ("share", "hers", "--none")):
+        assert box.cli(box.bob, *words).returncode == 4
+    eve = box.account("v")
+    box.allow(eve, role=8)
+    assert box.cli(eve, "logs", "hers").returncode == 4, "it is shared with bob"
+    said = box.good(box.alice, "share", "hers", "--none")
+    assert said == "hers is shared with no one.\n"
+    assert box.cli(box.bob, "logs", "hers").returncode == 4
 
 
 def test_no_account_signals_or_reads_the_process_of_another(box):
@@ -113,13 +138,74 @@ def test_an_account_of_the_system_may_do_nothing(box):
     assert box.ask(least.uid, "GET", JOBS)[0] == 401
 
 
-def test_without_a_role_there_is_nothing_to_see(box):
+def test_without_a_role_there_are_only_jobs_of_ones_own(box):
     eve = box.account("e")
-    assert box.ask(eve.uid, "GET", JOBS)[0] == 403
-    status, _ = box.ask(eve.uid, "GET", f"{JOBS}/{box.hers}/logs")
-    assert status in (403, 404)
+    assert box.ask(eve.uid, "GET", JOBS) == (200, {"workloads": []})
+    assert box.ask(eve.uid, "GET", f"{JOBS}/count") == (200, {"count": 0})
+    for path in (f"{JOBS}/{box.hers}", f"{JOBS}/{box.hers}/logs"):
+        assert box.ask(eve.uid, "GET", path)[0] == 404
+    for path in ("org-unit/projects", "queue", "nodes", "metrics"):
+        assert box.ask(eve.uid, "GET", f"/api/v1/{path}")[0] in (403, 404)
+    assert box.cli(eve, "list").returncode == 0
     done = box.cli(eve, "submit", "none", *SLEEP)
     assert done.returncode == 4
+    box.allow(eve)
+    box.good(eve, "submit", "hers-too", *SLEEP)
+    rule = next(
+        row for row in box.ask(0, "GET", "/api/v1/authorization/access-rules")[1]["accessRules"]
+        if row["subjectId"] == eve.name
+    )  # fmt: skip
+    assert box.ask(0, "DELETE", f"/api/v1/authorization/access-rules/{rule['id']}")[0] in (200, 202, 204)
+    assert [row["name"] for row in box.ask(eve.uid, "GET", JOBS)[1]["workloads"]] == ["hers-too"]
+    box.good(eve, "delete", "hers-too")
+
+
+def test_parts_of_a_gpu_are_shared_by_one_account_alone(box):
+    """The module's two jobs leave no GPU: bob's ends, and what is left is for parts."""
+    for owner, name in ((box.alice, "hers-1"), (box.bob, "his-1"), (box.alice, "hers-2")):
+        box.good(owner, "submit", name, "-g", "0.3", *SLEEP)
+    box.good(box.bob, "suspend", "his")
+    until(lambda: box.row(box.alice, "hers-2")["phase"] == "Running", "both of alice's parts run")
+    assert box.row(box.alice, "hers-1")["phase"] == "Running"
+    told = box.good(box.bob, "why", "his-1")
+    assert "beside-others" in told and "only jobs of one user share a GPU" in told
+    for name in ("hers-1", "hers-2"):
+        box.good(box.alice, "delete", name)
+    until(lambda: box.row(box.bob, "his-1")["phase"] == "Running", "bob's part runs")
+    allow = partial(box.ask, 0, "PATCH", "/api/v1/scheduling-settings")
+    assert allow({"share-across-users": "project"})[0] == 200
+    for owner, name in ((box.alice, "hers-3"), (box.bob, "his-3")):
+        box.good(owner, "submit", name, "-g", "0.3", *SLEEP)
+    box.good(box.bob, "delete", "his-1")  # of him alone: it lies beside none of the project's
+    until(lambda: box.row(box.bob, "his-3")["phase"] == "Running", "parts of one project share a GPU")
+    assert box.row(box.alice, "hers-3")["phase"] == "Running"
+    box.good(box.alice, "delete", "hers-3")
+    box.good(box.bob, "delete", "his-3")
+    assert allow({"share-across-users": None})[0] == 200
+    box.good(box.bob, "resume", "his")
+    until(lambda: box.row(box.bob, "his")["phase"] == "Running", "his goes on")
+
+
+def test_a_task_has_the_session_of_its_account_not_the_terminals(box):
+    env = {"HOME": "/elsewhere", "USER": "root", "SHELL": "/bin/false", "TMPDIR": "/elsewhere"}
+    env |= {"PATH": f"/elsewhere:{os.environ['PATH']}", "VIRTUAL_ENV": "/srv/venv", "COLOUR": "green"}
+    box.good(box.alice, "submit", "env", "--", "env", env=env)
+    job = box.job(box.alice, "env")
+    until(lambda: box.row(box.alice, "env")["phase"] == "Completed", "it has told its environment")
+    said = dict(line.partition("=")[::2] for line in box.log(box.alice, job).decode().splitlines())
+    entry = pwd.getpwuid(box.alice.uid)
+    assert (said["HOME"], said["USER"], said["SHELL"]) == (entry.pw_dir, entry.pw_name, entry.pw_shell)
+    assert "TMPDIR" not in said and said["COLOUR"] == "green"
+    path = said["PATH"].split(":")
+    assert path[0] == "/srv/venv/bin" and "/elsewhere" not in path
+    box.good(box.alice, "delete", "env")
+
+
+def test_describe_names_no_folder_that_its_reader_cannot_open(box):
+    told = box.good(box.alice, "describe", "job", "hers")
+    assert "JOB FOLDER: " in told and "LOG: " not in told and str(box.state) not in told
+    told = box.good(box.bob, "describe", "job", "hers")
+    assert "NAME: hers" in told and "FOLDER" not in told
 
 
 def test_root_administers_but_has_no_account_for_jobs(box):
@@ -205,7 +291,7 @@ def test_a_shared_server_is_nobody_with_rights(box):
         SharedBox.read(box.socket, box.config)
     with effective(box.bob), pytest.raises(StoreError, match=f"orders of user {box.server.name} only"):
         SharedBox.read(box.socket, box.config)
-    with effective(box.server), pytest.raises(StoreError, match=r"cannot be read.*--warden"):
+    with effective(box.server), pytest.raises(StoreError, match=r"cannot be read: No such file.*--warden"):
         SharedBox.read(box.socket, box.base / "nothing.conf")
 
 

@@ -52,6 +52,7 @@ class Fake:
     def __init__(self) -> None:
         self.url = ""
         self.workloads: list[dict[str, Any]] = []
+        self.loads: list[dict[str, Any]] = []
         self.projects = [unit("default", 0.0), unit("team-a", 2.0), unit("team-b", 2.0)]
         self.departments = [unit("default", 4.0)]
         self.nodes = [node("node-1", 0.0, 0.0)]
@@ -126,6 +127,11 @@ class Fake:
                 lambda r: Answer(body={"id": "b", "succeeded": r.body["ids"], "failed": []}),
             ),
             ("GET", "/api/v1/workloads", self._workloads),
+            (
+                "GET",
+                "/api/v1/workloads/load",
+                lambda r: Answer(body={"timestamp": "", "workloads": self.loads}),
+            ),
             ("GET", "/api/v1/workloads/([^/]+)", self._workload),
             ("DELETE", "/api/v1/workloads/([^/]+)", lambda r, name: Answer(202)),
             (

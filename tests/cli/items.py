@@ -59,6 +59,7 @@ def workload(name: str, **changed: Any) -> dict[str, Any]:
         "jobType": "Train",
         "pendingPods": 0,
         "elastic": False,
+        "resize": None,
         "node": "node-1",
         "nodes": ["node-1"],
         "nodeType": "",

@@ -8,6 +8,7 @@ import pytest
 
 from pliant.cli.server import checks
 from tests.cli.fake import Answer
+from tests.cli.items import workload
 
 
 def found(path: Path) -> dict[str, checks.Check]:
@@ -84,3 +85,35 @@ def test_a_script_that_restarts_at_a_resize_says_so(fake, run, tmp_path, monkeyp
     assert done.code == 0
     said = "t restarts at every resize. Save checkpoints to $PLIANT_CHECKPOINT_DIR"
     assert (said in done.err) is noted
+
+
+def test_of_a_job(fake, run, tmp_path: Path, shell: Path) -> None:
+    fake.workloads = [
+        workload(
+            "t",
+            images=[],
+            command="python train.py 7",
+            arguments="",
+            environmentVariables={"HF_TOKEN": "***"},
+            phase="Failed",
+            status="Failed",
+            phaseMessage="task-0 ended with exit code 7.",
+        )
+    ]
+    folders = {"workingDir": str(tmp_path / "gone"), "jobFolder": None, "logFolder": None}
+    fake.answers["GET", "/api/v1/workloads/id-t/folders"] = Answer(body=folders)
+    done = run("pliant doctor --job t -p team-a")
+    assert done.code == 1
+    rows = [line.split(maxsplit=2) for line in done.out.replace("working directory", "cwd").splitlines()]
+    assert rows[0] == ["CHECK", "STATUS", "DETAILS"]
+    assert rows[1] == ["cwd", "fail", f"{tmp_path}/gone does not exist: create it, or submit again"]
+    assert rows[2] == ["command", "fail", f"train.py does not exist in {tmp_path}/gone"]
+    assert rows[3] == ["variables", "ok", "1 variable: HF_TOKEN"]
+    assert done.out.splitlines()[4].endswith("fail    task-0 ended with exit code 7.")
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone" / "train.py").touch()
+    fake.workloads[0] |= {"phase": "Running", "status": "Running"}
+    assert run("pliant doctor --job t -p team-a").code == 0
+    fake.workloads[0]["command"] = "pythn train.py"
+    assert "pythn is not found, or is no program" in run("pliant doctor --job t -p team-a").out
+    assert run("pliant doctor --job nowhere -p team-a").code == 3

@@ -149,7 +149,12 @@ def ask(port):
 
 
 @pytest.mark.parametrize(
-    "words", ["workspace port-forward n1 --port {}:{}", "submit n1 -i ubuntu -s portforward --port {}:{}"]
+    "words",
+    [
+        "workspace port-forward n1 --port {}:{}",
+        "port-forward n1 --port {}:{}",
+        "submit n1 -i ubuntu -s portforward --port {}:{}",
+    ],
 )
 def test_connections_get_through_until_the_workload_ends(words, run, fake, monkeypatch):
     monkeypatch.setattr(forward, "LOOK_SECONDS", 0.01)
@@ -204,7 +209,7 @@ def test_a_port_that_is_taken(run, fake):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         result = run(f"pliant training port-forward n1 -p team-a --port {port}:1")
-    assert result.code == 1
+    assert result.code == 125
     assert f"Nothing can listen at 127.0.0.1:{port}" in result.err
 
 

@@ -64,3 +64,10 @@ def test_all_are_followed_until_the_job_ends(gang, run):
     assert sorted(done.out.splitlines()) == sorted(
         f"[worker-{at}] {line}" for at in (0, 1) for line in ("one", "two", "three")
     ), "the fake job has ended: each task is shown once"
+
+
+def test_with_times_the_last_state_of_a_line_keeps_its_time(gang, run):
+    gang.chunks["/api/v1/workloads/id-gang/logs"] = Chunks([b"T1 one\nT2  1%\r 2%\rthr", b"ee\n- four\n"])
+    done = run("pliant logs gang --timestamps --task 0 --prefix")
+    assert done.out.splitlines() == ["[worker-0] T1 one", "[worker-0] T2 three", "[worker-0] - four"]
+    assert asked(gang)[-1]["timestamps"] == "true"

@@ -81,3 +81,15 @@ def test_a_watched_list_has_a_bar_where_somebody_reports(fake, run):
         "##########----------]   50",
     ]
     assert "PROGRESS" not in run("pliant list -p team-a").out
+
+
+def test_a_list_tells_how_many_workers_train(fake, run):
+    fake.workloads = [
+        workload("a", progress=SAID),
+        workload("over", progress=SAID, runningPods=0),
+        workload("plain"),
+    ]
+    lines = run("pliant list -p team-a -o wide").out.splitlines()
+    at = lines[1].index("WORKERS")
+    assert [line[at:].split("  ")[0].strip() for line in lines[1:]] == ["WORKERS", "2", "", ""]
+    assert "WORKERS" not in run("pliant list -p team-a").out, "what scripts read keeps its columns"

@@ -26,6 +26,9 @@ def test_what_is_sent(fake, run):
         ("afterok", "d"),
     ]
     assert "dependencyAny" not in spec(fake)
+    run("pliant submit --job-name-prefix night --singleton -g 1 -- true")
+    assert spec(fake)["dependencies"] == [{"on": "night", "when": "singleton"}]
+    assert "singleton" not in spec(fake)
     run("pliant training submit s --dependency afterok:a?afternotok:b -c -- true")
     assert spec(fake)["dependencyAny"] is True
     assert len(spec(fake)["dependencies"]) == 2
@@ -40,7 +43,8 @@ def test_what_is_sent(fake, run):
         ("--dependency afterok:", "a name is missing"),
         ("--dependency afterok:a,afterok:b?afterok:c", "not both"),
         ("--dependency singleton", "use --array INDEXES%1"),
-        ("--dependency afterok:a?afterok:b --after c", "does not go with a '?'"),
+        ("--dependency afterok:a?afterok:b --after c", "do not go with a '?'"),
+        ("--singleton", "--singleton needs --job-name-prefix PREFIX"),
         ("--begin yesterday", "not a time"),
         ("--begin 25:00", "not a time of day"),
         ("--begin now-2h", "write now+TIME"),

@@ -101,6 +101,7 @@ def test_up_status_down(run, mode, state):
     assert up == (
         0,
         f"Pliant runs at {url} (pid {pid}, state folder {state})\n"
+        f"Web console: {url}/console (`pliant console` opens it logged in)\n"
         "  node-1: 2 simulated GPUs of 16Gi, 32 cores, 128Gi\n",
         "",
     )

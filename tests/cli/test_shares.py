@@ -25,6 +25,6 @@ def test_a_share_in_every_table(fake, run):
         said = run(f"pliant {command}").out
         assert line in said.splitlines() and "half-task-0: process 7 (x) is outside" in said
         assert "cooperative: no namespaces" in said
-    assert "  7.7Gi  " in run("pliant top job half -p team-a").out
+    assert "  7.7Gi  " in run("runai top job half -p team-a").out
     for command in ("describe node node-1", "top node -d"):
         assert "0    0.50       16Gi    7.7Gi" in run(f"pliant {command}").out

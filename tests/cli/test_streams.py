@@ -51,6 +51,9 @@ EXECS = [
     ("exec a1 --pod a1-main-0 -- env -i", ["env", "-i"], False, False),
     ("exec a1 grep -p x", ["grep", "-p", "x"], False, False),
     ("bash a1", ["/bin/bash"], False, True),
+    ("ssh a1", ["/bin/bash", "-l"], False, True),
+    ("ssh a1 nvidia-smi -L", ["/bin/bash", "-l", "-c", "nvidia-smi -L"], False, True),
+    ("ssh a1 'ls | wc -l'", ["/bin/bash", "-l", "-c", "ls | wc -l"], False, True),
     ("training exec a1 -- ls", ["ls"], False, False),
 ]
 
@@ -183,3 +186,9 @@ def test_ctrl_c_ends_following_quietly(a1):
         stream.go_on.set()
         process.kill()
         process.communicate()
+
+
+def test_what_ssh_returns_when_it_runs_nothing(a1, run):
+    assert run("pliant ssh nowhere -p team-a").code == 255
+    a1.workloads[0]["runningPods"] = 0
+    assert run("pliant ssh a1 -p team-a true").code == 255

@@ -263,7 +263,7 @@ GPU  ALLOCATED  MEMORY  USED  WORKLOADS
 
 
 def test_top_job(walkthrough, run):
-    assert run("pliant top job a2 job-0").out == snapshot("""\
+    assert run("runai top job a2 job-0").out == snapshot("""\
 NAME   PROJECT  STATUS   GPUS  GPU MEMORY  USED  CPU  MEMORY  NODES
 a2     team-a   Running  2.00  16Gi              1    100Mi   node-1
 job-0  team-a   Running  0.30  16Gi              1    100Mi   node-1

@@ -82,6 +82,16 @@ def test_a_job_that_waits_or_is_suspended_is_cancelled_at_once(stage: Stage) -> 
         assert (stage.phase(job), stage.service.outcome(job).exit_code) == ("Failed", 143)
 
 
+def test_a_job_that_is_being_cancelled_is_not_called_suspended(stage: Stage) -> None:
+    job = stage.submit("job", 1, virtual={"stop_seconds": 20})
+    stage.run()
+    stage.service.cancel(job, "me")
+    stage.run(100)
+    reason = stage.service.reason(job)
+    assert reason is not None
+    assert (stage.phase(job), reason.code) == ("Stopping", "cancelled")
+
+
 def test_cancelling_again_or_after_the_end_changes_nothing(stage: Stage) -> None:
     job = stage.submit("job", 1, virtual={"seconds": 1, "exit": 3}, backoff_limit=0)
     stage.run(5000)

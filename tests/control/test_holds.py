@@ -294,3 +294,43 @@ def test_what_is_held_and_suspended_goes_on_where_it_was(stage: Stage, prep: str
     stage.service.resume(job, "me")
     stage.run(1000)
     assert stage.phase(job) == "Running"
+
+
+def one_at_a_time(base: str = "night") -> Submission:
+    return Submission(
+        "default",
+        Launch("ubuntu", ("true",)),
+        name_base=base,
+        name_index=True,
+        start=after(f"singleton:{base}"),
+    )
+
+
+def single(stage: Stage, base: str = "night", user: str = "me") -> str:
+    accepted = stage.service.submit(stage.service.check(one_at_a_time(base)), user)
+    stage.run()
+    return accepted.workload.id
+
+
+def test_a_dry_run_of_the_next_one_says_that_it_would_wait(stage: Stage) -> None:
+    single(stage)
+    checked = stage.service.check(one_at_a_time())
+    mine, yours = (stage.service.rehearse(checked, user) for user in ("me", "you"))
+    assert not mine.placements and mine.reason is not None
+    assert mine.reason.text(START) == "Waiting for night-0 to end."
+    assert yours.placements
+
+
+def test_one_at_a_time_of_a_submitter_and_prefix(stage: Stage) -> None:
+    first, second, third = single(stage), single(stage), single(stage)
+    others = [single(stage, user="you"), single(stage, "nightly"), single(stage, "day")]
+    assert phases(stage, first, second, third) == ["Running", "Pending", "Pending"]
+    assert phases(stage, *others) == ["Running"] * 3
+    assert why(stage, third) == "Waiting for night-0 and night-1 to end."
+    stage.service.cancel(first, "me")
+    stage.run()
+    assert phases(stage, second, third) == ["Running", "Pending"], "also after a failure"
+    stage.service.cancel(second, "me")
+    stage.run()
+    assert stage.phase(third) == "Running"
+    assert stage.phase(single(stage)) == "Pending"

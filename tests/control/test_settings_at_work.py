@@ -18,6 +18,16 @@ def code(stage: Stage, identity: str) -> str:
     return reason.code if reason is not None else ""
 
 
+@pytest.mark.parametrize(("trusted", "owner"), [("no", "1001"), ("project", "project:{}"), ("yes", "")])
+@pytest.mark.parametrize("account", ["1001", ""])
+def test_whom_a_part_of_a_gpu_belongs_to(stage: Stage, trusted: str, owner: str, account: str) -> None:
+    stage.service.tune({"share_across_users": trusted}, "me")
+    part = stage.view(stage.submit("part", gpus=0, portion=300, card_owner=account)).workload
+    whole = stage.view(stage.submit("whole", card_owner=account)).workload
+    assert part.groups[0].request.owner == (owner.format(part.project) if account else "")
+    assert whole.groups[0].request.owner == "", "a whole GPU needs none"
+
+
 def lent(stage: Stage, quota: int) -> list[str]:
     """Two jobs of a project without quota run on both GPUs; another project has some."""
     nothing = QueueChange(quotas=(("default", QuotaChange(gpu=0)),))

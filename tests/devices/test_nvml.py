@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pliant.control.ports import GpuLoad
 from pliant.devices.nvml import NvmlDevices
 from tests.house.gaps import gap
 
@@ -54,6 +55,9 @@ class Driver:
         if self.running[handle] is None:
             raise Failure("Not Supported")
         return [SimpleNamespace(pid=pid, usedGpuMemory=pid * GIB or None) for pid in self.running[handle]]
+
+    def nvmlDeviceGetUtilizationRates(self, handle):
+        return SimpleNamespace(gpu=30 + handle, memory=1)
 
     def nvmlSystemGetDriverVersion(self):
         return "580.1"
@@ -157,7 +161,10 @@ def test_who_uses_how_much_of_which_gpu(proc):
     machine = devices(driver, proc)
     driver.running = {0: [10, 20], 1: []}
     assert machine.processes() == {"GPU-0": {10: 10 * GIB, 20: 20 * GIB}, "GPU-1": {}}
+    assert machine.loads() == {"GPU-0": GpuLoad(30, 30 * GIB), "GPU-1": GpuLoad(31, 0)}
     assert machine.version() == "580.1, CUDA 13.1"
     driver.running[0] = None  # this one does not tell
     assert machine.processes() == {"GPU-1": {}}
+    assert machine.loads() == {"GPU-1": GpuLoad(31, 0)}
     assert devices(Driver(loads=False), proc).processes() == {}
+    assert devices(Driver(loads=False), proc).loads() == {}

@@ -1,5 +1,8 @@
 """Where ledgers lie, and what gpu.conf says when it is read again."""
 
+import os
+import secrets
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ import pytest
 from pliant.devices import config
 from pliant.devices.config import GpuConf, Grant
 from pliant.devices.place import Place
+from tests.house.gaps import gap
 
 UUID = "GPU-00000000-0000-4000-8000-000000000000"
 
@@ -14,7 +18,7 @@ UUID = "GPU-00000000-0000-4000-8000-000000000000"
 def test_a_place_is_found_again_and_goes(tmp_path: Path) -> None:
     state, run = tmp_path / "state", tmp_path / "run"
     state.mkdir()
-    run.mkdir()
+    run.mkdir(mode=0o700)
     place = Place(state, {"XDG_RUNTIME_DIR": str(run)})
     assert not list(run.iterdir()) and place.present("ledgers") == []
     (place.folder("ledgers") / "a").touch()
@@ -42,32 +46,60 @@ def test_what_is_left_of_state_folders_that_are_gone_goes(tmp_path: Path) -> Non
         (tmp_path / name).mkdir()
         places.append(Place(tmp_path / name, environ))
         places[-1].folder("cards")
+    roots = [place.root for place in places]
     (tmp_path / "pliant-strange").mkdir()
     (tmp_path / "gone" / "gpu-place").unlink()
     (tmp_path / "gone").rmdir()
-    roots = [place.chosen for place in places]
     places[0].tidy()
     assert [root.exists() for root in roots] == [True, True, False]
     assert (tmp_path / "pliant-strange").exists()
 
 
-@pytest.mark.parametrize("runtime", ["relative", "/no/such/folder", "/with space"])
+@pytest.mark.parametrize("runtime", ["relative", "/no/such/folder", "/with space", "open to others"])
 def test_places_that_are_none_are_passed_over(tmp_path: Path, runtime: str) -> None:
-    assert Place(tmp_path, {"XDG_RUNTIME_DIR": runtime}).chosen.parent in (Path("/dev/shm"), tmp_path / "gpu")
+    if runtime == "open to others":
+        tmp_path.chmod(0o777)
+        runtime = str(tmp_path)
+    assert Place(tmp_path, {"XDG_RUNTIME_DIR": runtime}).chosen in (Path("/dev/shm"), tmp_path / "gpu")
 
 
-@pytest.mark.parametrize("bad", ["a link", "open to others"])
-def test_a_place_of_somebody_else_is_refused(tmp_path: Path, bad: str) -> None:
-    place = Place(tmp_path, {"XDG_RUNTIME_DIR": str(tmp_path)})
-    target = tmp_path / "target"
-    target.mkdir(mode=0o700)
-    if bad == "a link":
-        place.chosen.symlink_to(target)
-    else:
-        place.chosen.mkdir()
-        place.chosen.chmod(0o755)
-    with pytest.raises(PermissionError, match="remove it"):
-        place.folder("ledgers")
+def test_a_name_that_somebody_made_first_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor the second one, nor the folder that a note names and is another's by now."""
+    state, run = tmp_path / "state", tmp_path / "run"
+    state.mkdir()
+    run.mkdir(mode=0o700)
+    names = iter(["one", "two", "three", "four"])
+    monkeypatch.setattr(secrets, "token_hex", lambda size: next(names))
+    mine = f"pliant-{os.geteuid()}"
+    (run / f"{mine}-one").mkdir()
+    (run / f"{mine}-two").symlink_to(tmp_path)
+    place = Place(state, {"XDG_RUNTIME_DIR": str(run)})
+    assert place.root == state / "gpu" and place.root.stat().st_mode & 0o077 == 0
+    place.remove()
+    assert place.root == run / f"{mine}-three"
+    again = Place(state, {"XDG_RUNTIME_DIR": str(run)})
+    shutil.move(place.root, tmp_path / "elsewhere")
+    (run / f"{mine}-three").symlink_to(tmp_path / "elsewhere")
+    assert again.root == run / f"{mine}-four"
+
+
+def test_a_folder_of_another_account_is_neither_used_nor_read(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        gap("not root", "run the tests as root: they make a folder of another account")
+    state, run = tmp_path / "state", tmp_path / "run"
+    state.mkdir()
+    run.mkdir(mode=0o700)
+    theirs = run / "pliant-0-theirs"
+    theirs.mkdir(mode=0o700)
+    (theirs / "state").write_text(f"{state}\n")
+    (state / "gpu-place").write_text(f"{theirs}\n")
+    os.chown(theirs, 65534, 65534)
+    place = Place(state, {"XDG_RUNTIME_DIR": str(run)})
+    assert place.root.parent == run and place.root != theirs
+    (theirs / "state").unlink()
+    os.mkfifo(theirs / "state")
+    place.tidy()
+    assert theirs.exists()
 
 
 def test_what_was_written_is_read() -> None:

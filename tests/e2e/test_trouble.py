@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ class SmallDisk:
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
     disk = SmallDisk(tmp_path / "disk")
     disk.folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "none", str(disk.folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "none", str(disk.folder)]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         gap("no small disk", "run as root, with the right to mount a tmpfs")
     try:
@@ -123,22 +124,50 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
         until(lambda: subprocess.run(unmount, capture_output=True, check=False).returncode == 0, "the disk")
 
 
+def has_ended(pid: int) -> bool:
+    """Nothing is open any more: it is gone, or nobody has asked how it ended yet."""
+    try:
+        return not os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return True
+
+
 def test_a_full_disk(small_disk: SmallDisk) -> None:
-    """Jobs run on, the server says what is wrong, and when there is room again all goes on."""
+    """Jobs run on and can be stopped and deleted, a server starts again, nothing else is taken in; when there
+    is room again all goes on."""
     stage = Stage(small_disk.folder / "stage")
     try:
-        typed(stage, "pliant up --simulate 1x2")
+        typed(stage, "pliant up --simulate 1x4")
+        for name in ("stopped", "gone"):
+            typed(stage, f"runai submit {name} -i ubuntu -g 1 --command -- sleep 3600")
+        everybody = {"stopped": "Running", "gone": "Running"}
+        until(lambda: statuses(stage) == everybody, "all of them")
+        small_disk.fill()
+        done = stage.run(f"runai submit more {IMAGE} -g 1")
+        assert done.code != 0 and "Traceback" not in done.said, done.said
+        assert "disk is nearly full" in done.err and "Free space in" in done.err, done.said
+        assert statuses(stage) == everybody, "what was refused has changed nothing"
+        small_disk.fill()
+        typed(stage, "pliant suspend stopped")
+        until(lambda: statuses(stage)["stopped"] == "Suspended", "the suspended job")
+        typed(stage, "pliant delete gone")
+        until(lambda: "gone" not in statuses(stage), "the deleted job")
+        small_disk.empty()
+        typed(stage, f"runai submit soon {IMAGE} -g 1")
+        pid = json.loads((stage.state / "server.json").read_text())["pid"]
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: has_ended(pid), "its end")
+        small_disk.fill()
+        typed(stage, "pliant up")
+        assert statuses(stage)["stopped"] == "Suspended"
+        small_disk.empty()
         lines = Path(f"{small_disk.folder}.lines")  # beside it: how many were printed, a byte each
         script = f"pad=$(printf %04000d 0); while :; do echo $pad; printf . >> {lines}; sleep 0.01; done"
         typed(stage, f"runai submit talks -i ubuntu -g 1 --command -- sh -c '{script}'")
         until(lambda: "0000" in stage.run("runai logs talks --tail 1").out, "its first lines")
         (folder,) = attempts(stage, "talks")
         small_disk.fill()
-        assert statuses(stage) == {"talks": "Running"}
-        done = stage.run(f"runai submit more {IMAGE} -g 1")
-        if done.code != 0:
-            assert "Traceback" not in done.said and "disk" in done.err.lower(), done.said
-            assert statuses(stage) == {"talks": "Running"}, "what was refused has changed nothing"
+        assert statuses(stage)["talks"] == "Running"
         printed = lines.stat().st_size
         until(
             lambda: lines.stat().st_size > printed + 40,

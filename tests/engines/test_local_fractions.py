@@ -285,12 +285,10 @@ def test_a_share_that_makes_no_sense_is_not_started(rig, share, why):
     assert why in end.error and not end.succeeded
 
 
-def test_a_place_that_is_not_ours_is_not_used(rig, tmp_path):
-    rig.place.chosen.mkdir()
-    rig.place.chosen.chmod(0o755)
+def test_a_place_that_is_open_to_others_is_not_used(rig, tmp_path):
+    Place(rig.state, {}).root.chmod(0o755)
     rig.python(A, SHOWS)
-    assert "is open to others: remove it" in rig.end(A).error
-    rig.place.chosen.rmdir()
+    assert f"is open to others: chmod 700 {rig.place.chosen}" in rig.end(A).error
 
 
 def test_a_full_place_is_said(rig, monkeypatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pliant.control.submit.variables import Variables
+from pliant.engines.local.environment import NoFolder, check_folder
 from pliant.engines.local.layout import boot_id
 from pliant.model.workload import JOB_FOLDER, Launch, SeenFolder
 from tests.engines.contract import A, workload
@@ -118,6 +119,28 @@ def test_a_directory_that_cannot_be(rig, tmp_path, folder, said):
     rig.start(A, launch)
     end = rig.end(A)
     assert end.code == 126 and said in end.error
+
+
+def test_a_directory_that_the_servers_account_may_not_enter(tmp_path):
+    """Asked by an account that is not root, for which no directory is closed."""
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    closed.chmod(0)
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setresuid(65534, 65534, 65534)
+            check_folder(Launch("", ("ls",), working_dir=str(closed)), str(closed))
+        except NoFolder as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with open(reader, encoding="utf-8") as said:
+        assert f"working directory {closed} is not accessible" in said.read()
+    closed.chmod(0o700)
 
 
 def test_a_relative_directory_is_refused(rig):

@@ -98,7 +98,10 @@ def declared(*extras: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("folders", "extras"),
-    [(["src"], ["postgres", "train"]), (["tests", "benchmarks", "examples"], ["postgres", "dev"])],
+    [
+        (["src"], ["kubernetes", "mcp", "postgres", "train"]),
+        (["tests", "benchmarks", "examples"], ["postgres", "dev"]),
+    ],
     ids=["the package", "its tests"],
 )
 def test_every_import_is_a_declared_dependency(folders: list[str], extras: list[str]) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).resolve().parents[2] / "src" / "pliant"
+ROOT = Path(__file__).resolve().parents[2]
+SRC = ROOT / "src" / "pliant"
 
 PARSED = {"SERVICE URL(S)", "Open access point(s) to service from "}
 """Texts of Run:ai that scripts read: they stay as they are."""
@@ -21,6 +22,26 @@ BANNED = re.compile(
     r"|\(s\)|\bNothing is supposed\b|\bis no name for\b|\bthat cannot be\b",
     re.IGNORECASE,
 )
+
+PLAIN = re.compile(r"\b(stands (by|for|out)|that cannot be \w+|and whom it)\b|<for people>")
+"""Of pages: what contains one of these and is plain English."""
+
+ONCE = (
+    "the best has", "the only node that it can use", "can ever hold it", "Nothing is supposed",
+    "does not take work any more", "is inside its quota", ", on idle GPUs: ", "cannot take that much",
+    "is being given back", "has a place and starts together", "is tried again after a pause",
+    "It is set aside",
+    "has not yet run for the minimum", "instead of 40", "it starts with fewer GPUs and grows",
+    "there is a node more in", "get free on node", "It is not known how long",
+    "Never on this cluster as it is",
+    "Nothing waits.", "Nothing was submitted:", "stopped as told", "nobody saw it end.", "carry no times",
+    "There is no command `", "name that with -p", "that cannot be.", "A GPU quota of", "Name what to",
+    "Keep its rest", "It runs no longer", "Wait so long", "Of these at most", "Delete it so long",
+    "For people at work", "Likewise gone", "All nodes of that label", "Who is served first",
+    "Nothing is stopped for others", "Why is a workload where", "What was, over", "shrunk and stretched",
+    "how a job stands", "has no record left for",
+)  # fmt: skip
+"""What the texts once said that now name the amount, the object and the command to type."""
 
 READERS = {
     "startswith",
@@ -61,6 +82,38 @@ def test_texts_follow_the_style() -> None:
         if text not in PARSED and (hit := BANNED.search(text))
     ]
     assert wrong == []
+
+
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines of a page that are not typed or printed."""
+    typed = False
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        if line.startswith("```"):
+            typed = not typed
+        elif not typed:
+            yield number, re.sub("`[^`]*`", "``", line)
+
+
+def test_pages_follow_the_style() -> None:
+    """Decision records are left as they were written."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}: {hit[0]!r} in {line!r}"
+        for path in pages
+        if "adr" not in path.parts
+        for number, line in prose(path)
+        if (hit := BANNED.search(PLAIN.sub("", line)))
+    ]
+    assert wrong == []
+
+
+def test_no_text_says_again_what_was_replaced() -> None:
+    said = [
+        *(text for path in sorted(SRC.rglob("*.py")) for _, text in strings(path)),
+        (ROOT / "tests" / "wording" / "sentences.txt").read_text("utf-8"),
+        (ROOT / "README.md").read_text("utf-8"),
+    ]
+    assert [(old, text) for text in said for old in ONCE if old in text] == []
 
 
 def test_all_sentences_about_decisions_follow_the_style() -> None:

@@ -39,10 +39,12 @@ def weigh(scene: Scene, occupied: Mapping[AttemptId, tuple[Placement, ...]]) -> 
     memory: Counter[str] = Counter()
     cpu: Counter[str] = Counter()
     ram: Counter[str] = Counter()
+    owners: dict[str, set[str]] = defaultdict(set)
     for placements in occupied.values():
         shares: dict[str, tuple[int, int]] = {}
         for place in placements:
             for share in place.shares:
+                owners[share.gpu].add(share.owner)
                 portion, amount = shares.get(share.gpu, (0, 0))
                 shares[share.gpu] = (max(portion, share.portion), max(amount, share.memory))
         for uuid, (portion, amount) in shares.items():
@@ -53,6 +55,7 @@ def weigh(scene: Scene, occupied: Mapping[AttemptId, tuple[Placement, ...]]) -> 
     for node in scene.nodes.values():
         for gpu in node.gpus:
             assert devices[gpu.uuid] <= (0 if gpu.foreign else GPU), f"{gpu.uuid} carries {devices[gpu.uuid]}"
+            assert len(owners[gpu.uuid]) <= 1, f"{gpu.uuid} carries parts of {owners[gpu.uuid]}"
             assert memory[gpu.uuid] <= gpu.memory, f"{gpu.uuid} carries {memory[gpu.uuid]} bytes"
         assert cpu[node.name] <= node.cpu, f"{node.name} carries {cpu[node.name]} millicores"
         assert ram[node.name] <= node.memory, f"{node.name} carries {ram[node.name]} bytes"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
@@ -21,6 +22,7 @@ class Room:
         self.scene = scene
         self.portion = {g.uuid: 0 if g.foreign else GPU for n in scene.nodes.values() for g in n.gpus}
         self.memory = {g.uuid: g.memory for n in scene.nodes.values() for g in n.gpus}
+        self.owners: Mapping[str, Counter[str]] = defaultdict(Counter)
         self.base = {n.name: Resources(0, n.cpu, n.memory) for n in scene.nodes.values()}
         for task in tasks:
             if task.claims and task.claims.node in scene.nodes:
@@ -30,6 +32,7 @@ class Room:
         for share in place.shares:
             self.portion[share.gpu] -= sign * share.portion
             self.memory[share.gpu] -= sign * share.memory
+            self.owners[share.gpu][share.owner] += sign * share.portion
         amount = Resources(0, place.cpu, place.memory).times(sign)
         self.base[place.node] = self.base[place.node].minus(amount)
 
@@ -42,7 +45,12 @@ class Room:
             place.cpu <= base.cpu
             and place.memory <= base.memory
             and all(s.portion <= self.portion[s.gpu] and s.memory <= self.memory[s.gpu] for s in place.shares)
+            and all(self.of(share.gpu) <= {share.owner} for share in place.shares)
         )
+
+    def of(self, gpu: str) -> set[str]:
+        """Whose parts are there."""
+        return {owner for owner, portion in self.owners[gpu].items() if portion}
 
     def places(self, request: Request, devices: int, node: Node) -> Iterator[Placement]:
         """Essentially different ways to put it on this node: devices that are equally free count once."""
@@ -50,7 +58,11 @@ class Room:
         for chosen in combinations([gpu for gpu in node.gpus if self.portion[gpu.uuid] > 0], devices):
             shares: tuple[Share, ...] = tuple(cost(request, gpu) for gpu in chosen)
             place = Placement(node.name, shares, request.cpu, request.memory)
-            kind = tuple(sorted((self.portion[g.uuid], self.memory[g.uuid], g.memory) for g in chosen))
+            kind = tuple(
+                sorted(
+                    (self.portion[g.uuid], self.memory[g.uuid], g.memory, *self.of(g.uuid)) for g in chosen
+                )
+            )
             if kind not in seen and self.fits(place):
                 seen.add(kind)
                 yield place

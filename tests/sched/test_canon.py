@@ -9,6 +9,9 @@ Who changes a rule on purpose writes them down again (`python -m tests.sched.can
   (docs/reference/scheduling/packing.md).
 - What waits because quotas add up to more than there is has the reason `overpromised`: 139 worlds. With that
   reason left out, the 91 worlds of the short test are decided as before.
+- A preemption is bounded by the fair share of the departments too, and a reclaim takes no place that waiting
+  work of the other's quota takes back. World 909: the same decisions; one workload's reason is
+  the churn budget, where it was that nothing is free.
 """
 
 from pathlib import Path

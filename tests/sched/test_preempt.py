@@ -64,6 +64,13 @@ def test_a_small_job_in_quota_is_no_door_for_a_large_one_beyond_it():
     assert t.running() == {"a1": 1, "b1": 1}
 
 
+def test_nor_one_beyond_the_share_of_its_department():
+    """The project's own quota is larger than its department's, from which others would take it back."""
+    queues = "d0/=1 d1/=1 d0/a=2 d1/b=2"
+    t = settled("n1:2", queues, "b2 b g2 p80 @n1", "a1 a g1", "a2 a g2 p80", "b1 b g1")
+    assert t.running() == {"a1": 1, "b1": 1}
+
+
 def test_a_surplus_task_that_must_go_runs_on_where_there_is_room():
     """Its node is the only one that high may use; the other one has a GPU left."""
     t = settled("n1:2:type=x n2:1", "a=3", "low a g1 x1-2 p25 @n1", "high a g1 p80 type=x")
@@ -160,10 +167,11 @@ def test_groups_get_portions_by_their_own_priority():
     assert [task.name for task in t.scene.tasks_of("j") if task.claims] == ["main-0", "quick-0"]
 
 
-def test_what_is_cheapest_may_not_be_enough_for_the_queue():
+@pytest.mark.parametrize("queues", ["b=3 c=2", "d0/=3 d1/=2 d0/b=3 d1/c=4"])
+def test_what_is_cheapest_may_not_be_enough_for_the_queue(queues):
     """The device with least on it has too little of c's own: c would be above its fair share after it."""
     t = settled(
-        "n1:2 n2:2", "b=3 c=2",
+        "n1:2 n2:2", queues,
         "one c g1 @n1.0", "e b g4 elastic @n1*1", "s c g0.2 @n2.0", "m b g0.75 @n2.0", "t c g0.2 @n2.1",
         "high c g1 p80 np",
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """Random worlds: the referee watches every cycle (safety), and what must come of it in the end (liveness)."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from pliant.sched.cycle import decide
 from pliant.sched.settings import Settings
 from tests.house.seeds import seed_or
 from tests.sched import liveness
-from tests.sched.scenarios import Drawn, Seeded, play, scenario
+from tests.sched.scenarios import Drawn, Seeded, pick, play, scenario
 from tests.sched.worlds import GIB
 
 KINDS = ("reclaim", "preempt", "move", "fraction", "gang", "shrink", "grow")
@@ -57,7 +58,7 @@ def _live(found):
 
 
 @pytest.mark.timeout(1_200)
-@_profile(500)
+@_profile(300)
 @given(_scenarios())
 def test_worlds(found):
     _live(found)
@@ -69,9 +70,35 @@ def _of_all_kinds(draw):
 
 
 @pytest.mark.timeout(1_200)
-@_profile(200)
+@_profile(120)
 @given(_of_all_kinds())
 def test_worlds_with_semi_preemptible_and_background_work(found):
+    _live(found)
+
+
+@st.composite
+def _of_accounts(draw):
+    """Most jobs ask for parts of the one GPU of a node, which two accounts do not share."""
+    dice = Drawn(draw)
+    found = scenario(dice)
+    steps = tuple(_owned(dice, step) for step in found.steps)
+    return replace(found, nodes=re.sub(r"(n\d:)[2-4]", r"\g<1>1", found.nodes), steps=steps)
+
+
+def _owned(dice, step):
+    words = step.split()
+    if words[0] != "submit":
+        return "tick 5000" if step == "rest" else step
+    if {"g1", "g2"} & {*words} and not {"elastic", "+worker"} & {*words}:
+        part = pick(dice, ("g0.5", "g0.3", "g0.7", "g1", "m6G"))
+        words = [part if word in ("g1", "g2") else word for word in words]
+    return " ".join((*words, pick(dice, ("by=ann", "by=bob", "by=ann", ""))))
+
+
+@pytest.mark.timeout(1_200)
+@_profile(150)
+@given(_of_accounts())
+def test_worlds_in_which_accounts_share_no_gpu(found):
     _live(found)
 
 
@@ -83,7 +110,7 @@ def test_many_worlds(piece):
 
     @seed_by(seed_or(20261121) + piece)
     @_profile(2_000)
-    @given(_scenarios())
+    @given(_of_all_kinds() if piece % 2 else _scenarios())
     def worlds(found):
         _live(found)
 
@@ -91,7 +118,7 @@ def test_many_worlds(piece):
 
 
 @pytest.mark.timeout(1_200)
-@_profile(150)
+@_profile(100)
 @given(_scenarios(), st.integers(1, 4))
 def test_who_is_first_is_placed_with_one_more_gpu_too(found, node):
     """With the order unchanged: whoever is placed first, or somebody before it, has a place then as well."""

@@ -7,6 +7,13 @@ from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import NOW, world
 
 
+def test_what_waits_in_the_others_quota_is_left_its_place():
+    """a1, beyond a's quota, would take big's place; low, in b's, would take it from a1, and big from low."""
+    jobs = ("a0 a g0.7 np @n1.0", "big b g0.7 p80 @n2.0", "low b g0.5", "a1 a g0.6")
+    t = settled("n1:1 n2:1", "a=1 b=0.5:w=0", *jobs)
+    assert t.running() == {"a0": 0.7, "big": 0.7} and not t.decisions(verb="evict")
+
+
 def test_only_from_projects_above_their_quota():
     t = settled("n1:2", "a=2 b=2", "a1 a g1 @n1", "a2 a g1 @n1", "b1 b g1")
     assert t.rows("b1") == ["b1 Pending 0"], "a is inside its quota, though the quotas exceed the machine"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
@@ -173,42 +173,58 @@ def test_sums_are_those_of_the_rows_that_shall_run():
 
 # ---------------------------------------------------------------- against an exact packer
 def _most(nodes, requests):
-    """Milli-GPUs of the largest subset of whole-GPU requests that fits."""
-    model = cp_model.CpModel()
-    at = {(i, n): model.new_bool_var("") for i in range(len(requests)) for n in range(len(nodes))}
-    for i in range(len(requests)):
-        model.add_at_most_one(at[i, n] for n in range(len(nodes)))
-    for n, (gpus, cores, memory, _) in enumerate(nodes):
-        sizes = (("devices", gpus), ("cpu", cores * 1000), ("memory", memory * 2**30))
-        for name, size in sizes:
-            model.add(sum(getattr(r, name) * at[i, n] for i, r in enumerate(requests)) <= size)
-    model.maximize(sum(r.devices * GPU * var for (i, n), var in at.items() for r in (requests[i],)))
+    """Milli-GPUs of the largest subset of requests that fits."""
+    model, given = cp_model.CpModel(), []
+    used = {(n, d): [] for n, (gpus, _, _, _) in enumerate(nodes) for d in range(gpus)}
+    for n in range(len(nodes)):
+        used |= {(n, "cpu"): [], (n, "memory"): []}
+    for request in requests:
+        here = [model.new_bool_var("") for _ in nodes]
+        model.add_at_most_one(here)
+        given.append(request.gpu * sum(here))
+        for n, at in enumerate(here):
+            parts = [model.new_bool_var("") for _ in range(nodes[n][0])]
+            model.add(sum(parts) == request.devices * at)
+            for d, part in enumerate(parts):
+                used[n, d].append(request.portion * part)
+            used[n, "cpu"].append(request.cpu * at)
+            used[n, "memory"].append(request.memory * at)
+    for (n, what), terms in used.items():
+        _, cores, memory, _ = nodes[n]
+        model.add(sum(terms) <= {"cpu": cores * 1000, "memory": memory * 2**30}.get(what, GPU))
+    model.maximize(sum(given))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     assert solver.solve(model) == cp_model.OPTIMAL
-    return int(solver.objective_value)
+    return round(solver.objective_value)
 
 
-WHOLE = REQUESTS.filter(lambda drawn: drawn[0][1] == GPU and drawn[0][0])
+ASKED = REQUESTS.filter(lambda drawn: drawn[0][0])
+ADDED = (NODES, st.lists(ASKED, max_size=8), NODES.map(lambda nodes: nodes[0]))
+ENDED = (NODES, st.lists(ASKED, min_size=1, max_size=8), st.integers(0, 7))
 
 
-@given(NODES, st.lists(WHOLE, max_size=8), NODES.map(lambda nodes: nodes[0]))
-def test_never_more_than_an_exact_packer_and_no_gpu_is_left_that_somebody_could_use(nodes, drawn, more):
+def _with_a_node_more(nodes, drawn, more):
+    """Never more than an exact packer, no GPU is left that somebody could use, and a node more lowers the
+    allocation by no more than its own size: neither at the end nor from the start."""
     requests = [_request(each) for each in drawn]
-    world = _world(nodes)
+    world, larger = _world(nodes), _world([*nodes, more])
     refused = [r for serial, r in enumerate(requests) if not _arrive(world, _job(serial, r))]
-    assert _allocated(world) <= _most(nodes, requests)
+    before, most = _allocated(world), _most([*nodes, more], requests)
+    assert before <= _most(nodes, requests)
     for request in refused:  # who found no place still finds none
         assert not any(fits(node, request) for node in world.nodes.values())
-    before = _allocated(world)
-    world.put(_node(len(nodes), more))  # another node: who was refused asks again
+    world.put(_node(len(nodes), more))  # who was refused asks again
     for serial, request in enumerate(refused, 50):
         _arrive(world, _job(serial, request))
-    assert before <= _allocated(world) <= _most([*nodes, more], requests)
+    assert before <= _allocated(world) <= most
+    for serial, request in enumerate(requests):
+        _arrive(larger, _job(serial, request))
+    assert before - more[0] * GPU <= _allocated(larger) <= most
 
 
-@given(NODES, st.lists(WHOLE, min_size=1, max_size=8), st.integers(0, 7))
-def test_a_task_that_ends_lowers_the_allocation_by_no_more_than_its_own_size(nodes, drawn, which):
+def _with_a_task_less(nodes, drawn, which):
+    """A task that ends lowers the allocation by no more than its own size, once others have asked again."""
     requests = [_request(each) for each in drawn]
     world = _world(nodes)
     placed = {serial: _arrive(world, _job(serial, request)) for serial, request in enumerate(requests)}
@@ -221,5 +237,23 @@ def test_a_task_that_ends_lowers_the_allocation_by_no_more_than_its_own_size(nod
     for serial, ok in placed.items():
         if not ok:
             _arrive(world, _job(serial, requests[serial]))
-    assert _allocated(world) >= before - requests[gone].gpu
+    rest = [request for serial, request in enumerate(requests) if serial != gone]
+    assert before - requests[gone].gpu <= _allocated(world) <= _most(nodes, rest)
     world.check()
+
+
+@given(*ADDED)
+def test_a_node_more_lowers_the_allocation_by_no_more_than_its_own_size(nodes, drawn, more):
+    _with_a_node_more(nodes, drawn, more)
+
+
+@given(*ENDED)
+def test_a_task_that_ends_lowers_the_allocation_by_no_more_than_its_own_size(nodes, drawn, which):
+    _with_a_task_less(nodes, drawn, which)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize(("worlds", "holds"), [(ADDED, _with_a_node_more), (ENDED, _with_a_task_less)])
+def test_both_in_a_thousand_worlds(worlds, holds):
+    settings(max_examples=1_000)(given(*worlds)(holds))()

@@ -12,7 +12,8 @@ projects  `team-a=2` is a project with quota 2 in pool `default`, `d1/team-a=2` 
 pools     `fast` and options `:min=120` (minimum run time in seconds) `:spread` `:devices` (fractions spread
           over devices); its nodes carry the label pool=fast
 jobs      `name project` and words: `g2` whole GPUs, `g0.5` a portion, `g0.5x2` of two devices each, `m5G`
-          GPU memory, `upto=0.8` or `upto=8G` a limit above the request, `c2` cores, `r4` GiB of memory, `x3`
+          GPU memory, `by=ann` whose parts they are, `upto=0.8` or `upto=8G` a limit above the request,
+          `c2` cores, `r4` GiB of memory, `x3`
           a gang of three, `x2-4` elastic gang min-wanted, `x2-4-6` min-wanted-max, `elastic` (one
           task, 1 .. node), `live` (resizes without restart), `double` (2021 rule), `p80` priority, `q20` a
           group's own, `np` non-preemptible, `semi` semi-preemptible, `bg` background, `int` a workspace,
@@ -211,11 +212,13 @@ def _request(words: list[str]) -> Request:
             request = replace(request, cpu=parse_cpu(word[1:]))
         elif word[0] == "r" and word[1:2].isdigit():
             request = replace(request, memory=int(word[1:]) * GIB)
+        elif word.startswith("by="):
+            request = replace(request, owner=word[3:])
         elif word.startswith("upto=0."):
             request = replace(request, portion_limit=parse_gpus(word[5:]))
         elif word.startswith("upto="):
             request = replace(request, gpu_memory_limit=parse_bytes(word[5:]))
-    return request
+    return request if request.shared else replace(request, owner="")
 
 
 def _within(said: dict[str, str]) -> Within | None:
@@ -326,8 +329,8 @@ def cost(request: Request, gpu: Gpu) -> Share:
     """What one device of a request takes of this GPU."""
     if request.gpu_memory:
         portion = -(-request.gpu_memory * GPU // gpu.memory)
-        return Share(gpu.uuid, portion, request.gpu_memory)
-    return Share(gpu.uuid, request.portion, gpu.memory * request.portion // GPU)
+        return Share(gpu.uuid, portion, request.gpu_memory, request.owner)
+    return Share(gpu.uuid, request.portion, gpu.memory * request.portion // GPU, request.owner)
 
 
 def placement(scene: Scene, request: Request, seat: str) -> Placement:

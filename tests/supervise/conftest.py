@@ -1,5 +1,6 @@
 """The supervisors that the contract is held against: in C, in C under the sanitizers, in Python."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,6 +34,10 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+LOST_THREAD = re.compile(r"==\d+==Unable to get registers from thread \d+\.")
+"""No finding: the search for leaks stops all threads, and one of them had just ended."""
+
+
 @pytest.fixture(params=["native", "sanitized", "python"])
 def new_attempt(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Attempt]]:
     """Makes attempts under one of the supervisors and leaves nothing of them behind."""
@@ -53,7 +58,8 @@ def new_attempt(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
     yield make
     for attempt in made:
         attempt.clear()
-    assert [path.read_text() for path in tmp_path.glob("sanitizer*")] == []
+    said = [line for path in tmp_path.glob("sanitizer*") for line in path.read_text().splitlines()]
+    assert [line for line in said if not LOST_THREAD.fullmatch(line)] == []
 
 
 @pytest.fixture

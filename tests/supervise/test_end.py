@@ -40,7 +40,7 @@ def test_exit_code(attempt: Attempt) -> None:
         "log_dropped": 0,
     }
     assert attempt.output() == "out\nerr\n"
-    assert sorted(os.listdir(attempt.folder)) == ["exit.json", "lock", "log"]
+    assert sorted(os.listdir(attempt.folder)) == ["exit.json", "lock", "log", "log-times"]
     assert attempt.lock_is_free()
 
 

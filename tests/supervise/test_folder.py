@@ -233,6 +233,11 @@ def test_last_words_through_a_terminal(new_attempt: Callable[..., Attempt]) -> N
 # ---- log
 
 
+def logs_of(attempt: Attempt) -> list[Path]:
+    """Without the times beside them."""
+    return sorted(path for path in attempt.folder.glob("log*") if not path.name.startswith("log-times"))
+
+
 def numbered(count: int) -> str:
     return "".join(f"line {number:06}\n" for number in range(count))
 
@@ -240,7 +245,7 @@ def numbered(count: int) -> str:
 def test_the_log_rotates_between_lines_and_keeps_so_many(attempt: Attempt) -> None:
     attempt.shell("i=0; seq -f 'line %06g' 0 1999", "--log-max", "5000", "--log-keep", "2")
     attempt.wait()
-    assert sorted(path.name for path in attempt.folder.glob("log*")) == ["log", "log.1", "log.2"]
+    assert [path.name for path in logs_of(attempt)] == ["log", "log.1", "log.2"]
     files = [attempt.path(name).read_text() for name in ("log.2", "log.1", "log")]
     assert all(len(text) <= 5000 and text.endswith("\n") for text in files)
     assert all(len(text) > 4980 for text in files[:2])
@@ -250,7 +255,7 @@ def test_the_log_rotates_between_lines_and_keeps_so_many(attempt: Attempt) -> No
 def test_without_kept_files_the_log_starts_again(attempt: Attempt) -> None:
     attempt.shell("seq -f 'line %06g' 0 999", "--log-max=5000", "--log-keep=0")
     attempt.wait()
-    assert [path.name for path in attempt.folder.glob("log*")] == ["log"]
+    assert [path.name for path in logs_of(attempt)] == ["log"]
     text = attempt.path("log").read_text()
     assert 0 < len(text) <= 5000
     assert numbered(1000).endswith(text)
@@ -259,7 +264,7 @@ def test_without_kept_files_the_log_starts_again(attempt: Attempt) -> None:
 def test_a_line_longer_than_a_file_is_cut(attempt: Attempt) -> None:
     attempt.shell("head -c 3500 /dev/zero | tr '\\0' x", "--log-max=1000", "--log-keep=9")
     assert attempt.wait()["log_dropped"] == 0
-    texts = [path.read_text() for path in attempt.folder.glob("log*")]
+    texts = [path.read_text() for path in logs_of(attempt)]
     assert "".join(sorted(texts)).replace(FALLBACK, "") == "x" * 3500
     assert max(map(len, texts)) == 1000
 

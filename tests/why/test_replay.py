@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ import pliant
 from pliant.control.errors import NotFound
 from pliant.control.loop import Loop
 from pliant.control.recording import Cycled
+from pliant.model.machine import Placement, Share
+from pliant.model.workload import Kind, Launch, Request, SeenFolder, Task, TaskGroup, Workload
 from pliant.store.redact import redacted
 from pliant.store.rerun import Unreadable, lines_of, rerun
 from pliant.store.ring import Ring
@@ -169,6 +172,35 @@ def test_a_bundle_without_names_replays_as_before(stage, tmp_path):
     found = rerun(lines_of(bare))
     assert found["same"] == found["cycles"] > 20
     ring.close()
+
+
+def test_nothing_that_a_person_typed_is_in_a_bundle_without_names():
+    said = "S3CR3T"
+    launch = Launch(
+        said,
+        (said,),
+        (said, f"--password={said}"),
+        (said,),
+        (said,),
+        f"/{said}",
+        SeenFolder(f"/{said}", 1, 2, "b"),
+    )
+    request = Request(1, 500, owner=f"{said}-ann")
+    group = TaskGroup("main", request, launch=launch)
+    row = Workload(
+        "id", said, "p", Kind.TRAINING, launch, (group,), user=f"{said}-ann", labels=((said, said),),
+        annotations=((said, said),), shared=(f"user:{said}-bob",), cancelled_by=f"{said}-eve",
+        phase_message=said,
+    )  # fmt: skip
+    task = Task("id", "main-0", "main", 0, claims=Placement("n", (Share("gpu", 500, 1, f"{said}-ann"),)))
+    bundle = io.BytesIO()
+    with zipfile.ZipFile(bundle, "w") as archive:
+        archive.writestr("workloads.json", json.dumps([asdict(row)]))
+        archive.writestr("tasks.json", json.dumps([asdict(task)]))
+        archive.writestr("history/id.jsonl", said)
+    with zipfile.ZipFile(io.BytesIO(redacted(bundle.getvalue()))) as archive:
+        texts = [archive.read(name).decode() for name in archive.namelist()]
+    assert len(texts) == 2 and not [text for text in texts if said in text]
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,21 @@ def test_what_waits_for_the_same_shares_one_suggestion(api: Api) -> None:
     assert api.get(f"{WORKLOADS}/{first}/why")["aheadCount"] == 0
 
 
+def test_a_suggestion_that_takes_more_questions_is_found_too(api: Api) -> None:
+    """Two must end for it, of which neither is enough."""
+    for name in ("left", "right"):
+        api.running(api.submit(name, gpus=1)["workloadId"])
+    identity = api.submit("patient", gpus=2)["workloadId"]
+    until(lambda: api.item(identity)["reason"] is not None)
+
+    def remedy() -> str:
+        """It is looked for in half a second, which a busy machine may not have."""
+        (entry,) = api.get("/api/v1/queue", remedies=True)["entries"]
+        return (entry["remedy"] or {}).get("text", "")
+
+    until(lambda: "left" in remedy() and "right" in remedy())
+
+
 def test_names_of_others_are_hidden_from_whom_they_are_no_concern(api: Api) -> None:
     identity = waiting(api)
     headers = logged_in(api, "eve")

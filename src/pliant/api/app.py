@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fastapi import FastAPI, Security
+from starlette.types import ASGIApp
 
 from pliant.api import errors
 from pliant.api.auth import BEARER, Authority, Gate
@@ -54,18 +55,22 @@ def create_app(
     shutdown: Callable[[bool], None],
     backup: Callable[[Path], None],
     bundle: Callable[[], bytes],
+    scarce: Callable[[bool], bool] = lambda spend: False,
     closing: Callable[[], bool] = lambda: False,
     box: bool = False,
     least: int = 0,
     hosts: frozenset[str] = frozenset(),
+    beside: Callable[[ASGIApp], ASGIApp] | None = None,
 ) -> FastAPI:
     """An ASGI application. Whoever sends `token` may do everything; `secret` signs what is issued.
 
     `box`: accounts of the machine share it, those with a number of at least `least`; then the token counts
     for nothing. `hosts` are names under which it may be asked, in lower case, besides `localhost` and any
     address.
+    `beside` is given what answers the API and gives what answers it and more, on the same port.
     `shutdown(stop_tasks)` returns at once and ends the server soon; `backup(path)` writes the store there;
-    `bundle()` is a zip; `closing()` becomes true when the server is about to end: streams then end within
+    `bundle()` is a zip; `scarce(spend)`: the disk is nearly full, and what is kept for that may be spent;
+    `closing()` becomes true when the server is about to end: streams then end within
     a second.
     """
     app = Api(
@@ -86,6 +91,7 @@ def create_app(
         shutdown=shutdown,
         backup=backup,
         bundle=bundle,
+        scarce=scarce,
         closing=closing,
     )
     errors.install(app)
@@ -99,6 +105,8 @@ def create_app(
     check_routes(app.routes)
     app.add_middleware(Gate, authority=authority, service=service)
     app.add_middleware(Trouble, service=service)
+    if beside is not None:
+        app.add_middleware(beside)
     app.add_middleware(Hosts, names=hosts)
     app.add_middleware(errors.Guard)
     return app

@@ -15,7 +15,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pliant.api.accounts import Accounts, local
+from pliant.api.accounts import Accounts, Known, local
 from pliant.api.errors import Forbidden, Unauthorized, refusal
 from pliant.api.journal import journalled
 from pliant.api.passwords import Tries
@@ -130,21 +130,23 @@ class Authority:
                     f"This server belongs to user {self.owner}.", "Start a server of your own: pliant up"
                 )
             return self._owner()
-        known = await self.accounts.of(uid)
-        name = known.account.name
+        return self._of_account(await self.accounts.of(uid))
+
+    def _of_account(self, known: Known) -> Principal:
+        """An account of the machine, by whichever way it comes."""
+        name, uid = known.account.name, known.account.uid
         subject = subject_of(UNIX, name)
         groups = [subject_of(UNIX_GROUP, group) for group in known.groups]
-        access = self._access()
         if uid in (0, os.geteuid()) or ADMINISTRATORS in known.groups:
             grants: tuple[Grant, ...] = ALL
         else:
-            grants = access.grants((subject, *groups), uid)
+            grants = self._access().grants((subject, *groups), uid)
         return Principal(
             name,
             subject,
             grants,
             account=known.account if uid else None,  # root owns no jobs
-            admin=grants == ALL,
+            admin=ALL[0] in grants,
             box=True,
         )
 
@@ -259,11 +261,7 @@ class Authority:
         elif kind == UNIX and not self.box and identity == self.owner:
             principal = self._owner()
         elif kind == UNIX and self.box and (known := local(identity)) is not None:
-            groups = [subject_of(UNIX_GROUP, group) for group in known.groups]
-            admin = ADMINISTRATORS in known.groups or known.account.uid in (0, os.geteuid())
-            grants = ALL if admin else access.grants((key.owner, *groups), known.account.uid)
-            account = known.account if known.account.uid else None
-            principal = Principal(identity, key.owner, grants, account=account, admin=admin, box=True)
+            principal = self._of_account(known)
         else:
             raise Unauthorized("The owner of the access key is gone.", "Make a key of your own.")
         return replace(principal, via=key.id, only=principal.only or key.only, owner=False)

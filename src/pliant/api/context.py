@@ -47,6 +47,7 @@ class Context:
     shutdown: Callable[[bool], None]  # True: stop all tasks first
     backup: Callable[[Path], None]
     bundle: Callable[[], bytes]  # a zip
+    scarce: Callable[[bool], bool]  # the disk is nearly full; True: what is kept for that may be spent
     closing: Callable[[], bool]  # the server is about to end, so streams end
 
     def renderer(self) -> Renderer:

@@ -12,13 +12,13 @@ from pliant.api import errors
 from pliant.api.context import DRY_RUN, rehearsed
 from pliant.api.guard import flat
 from pliant.api.models import answer_type
+from pliant.api.responses.encoding import ANSWERED, SCHEMA
 from pliant.api.responses.reference import reference_page
 from pliant.wire.questions import DryRunDone
 from pliant.wire.server import Problem
 
 Described = dict[str, Any]
 
-_SCHEMA = "#/components/schemas/{model}"
 _DRY_RUN = {
     "name": DRY_RUN,
     "in": "query",
@@ -40,8 +40,8 @@ class Api(FastAPI):
         schemas = schema["components"]["schemas"]
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
-        for kind in (Problem, DryRunDone):
-            made = TypeAdapter(answer_type(kind)).json_schema(ref_template=_SCHEMA)
+        for kind in (Problem, DryRunDone, *ANSWERED.values()):
+            made = TypeAdapter(answer_type(kind)).json_schema(ref_template=SCHEMA, mode="serialization")
             schemas |= made.pop("$defs", {}) | {kind.__name__: made}
         tried = {
             (route.path, method.lower())
@@ -67,7 +67,7 @@ class Api(FastAPI):
 
 
 def _named(kind: type) -> Described:
-    return {"$ref": _SCHEMA.format(model=kind.__name__)}
+    return {"$ref": SCHEMA.format(model=kind.__name__)}
 
 
 def _tell_of_dry_runs(operation: Described) -> None:

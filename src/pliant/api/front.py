@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import logging
 import socket
 import ssl
 from collections.abc import Sequence
@@ -9,8 +10,18 @@ from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from pliant.api.peer import PeerProtocol
+
+
+class QuietSocket(WSProtocol):
+    """Logs no address: those of pages name what opens them."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.logger = logging.getLogger(__name__)
+        self.logger.setLevel(logging.WARNING)
 
 
 class Front(uvicorn.Server):
@@ -21,7 +32,10 @@ class Front(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                loop="asyncio",  # whatever else is installed
                 http=PeerProtocol,
+                ws=QuietSocket,
+                ws_max_size=2**20,
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -23,7 +23,7 @@ from pliant.api.journal import begin
 from pliant.api.principal import PASSWORD, Principal, place_of, unit_place
 from pliant.control.audit import TRAIL
 from pliant.control.board.view import Board, QueueView
-from pliant.control.errors import NotFound
+from pliant.control.errors import NotFound, Unavailable
 from pliant.model.rights import Place, permission
 from pliant.model.workload import Workload
 
@@ -32,6 +32,10 @@ OPEN = "open"
 
 ATTEMPT = "attempt"
 """Instead of a right: a route for the token of the attempt that its path names, as Gate sees to."""
+
+
+FREEING = frozenset({"workloads:update", "workloads:delete", "server:operate"})
+"""Rights of what ends or frees something, which works on a full disk too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,23 @@ class Needs:
         self.writes = not right.endswith(":read") if writes is None else writes
 
     async def __call__(self, request: Request) -> None:
-        if self.right in (OPEN, ATTEMPT):
+        if self.right == OPEN:
             return
         here: Context = request.app.state.context
         caller: Principal = request.state.principal
+        if self.right == ATTEMPT:
+            if not caller.attempt:
+                raise Forbidden(
+                    "Only the job itself asks and reports here.", "Its token is in $PLIANT_TOKEN_FILE."
+                )
+            return
         if self.writes:
+            frees = self.right in FREEING
+            if here.scarce(frees) and not frees:
+                raise Unavailable(
+                    "The server's disk is nearly full: jobs can be stopped and deleted, nothing else.",
+                    f"Free space in {here.server.state} and try again.",
+                )
             TRAIL.set(begin(request, caller, self.right))
         target = await self.find(request, here, caller) if self.find is not None else None
         if target is None:

@@ -20,9 +20,13 @@ class Hosts:
         self._names = names | {"localhost"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and PEER not in scope.get("state", {}):
+        if scope["type"] in ("http", "websocket") and PEER not in scope.get("state", {}):
             for name, value in scope["headers"]:
                 if name == b"host" and not self._known(value.decode("latin-1")):
+                    if scope["type"] == "websocket":
+                        await receive()
+                        await send({"type": "websocket.close", "code": 1008})
+                        return
                     answer = problem(
                         403,
                         "This server is not asked under that name.",

@@ -74,7 +74,8 @@ def _answer(kind: type) -> type[_Answer]:
     fields: dict[str, Any] = {}
     for name, hint in _hints(kind).items():
         made = _made(hint, _answer)
-        fields[name] = made if name in _required(kind) else (made, None)
+        # Left out is not null: a factory does not show in the schema, as the default null would.
+        fields[name] = made if name in _required(kind) else (made, Field(default_factory=lambda: None))
     return create_model(kind.__name__, __base__=_Answer, __doc__=kind.__doc__, **fields)
 
 

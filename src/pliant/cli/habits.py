@@ -28,7 +28,6 @@ _INSTEAD = {
     "create": "`pliant submit NAME -- COMMAND` or `pliant project create NAME --quota N`",
     "drain": "`pliant node drain {names}`",
     "edit": "`pliant describe job NAME -o yaml` to read it; to change it, delete it and submit it again",
-    "port-forward": "`pliant training port-forward {names}`",
     "rollout": "`pliant suspend NAME` and then `pliant resume NAME`",
     "scale": "`pliant submit NAME -g GPUS --elastic -- COMMAND`",
     "uncordon": "`pliant node uncordon {names}`",

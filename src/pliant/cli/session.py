@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pliant.client.config import Config
-from pliant.client.errors import BadRequest, NotFound, PliantError
+from pliant.client.errors import BadRequest, NotFound, PliantError, Unauthorized
 from pliant.client.locate import UNIX, Endpoint, locate
 
 if TYPE_CHECKING:
@@ -121,11 +121,18 @@ class Session:
         return NotFound(f"Project {self.current_project} does not exist.", there_are)
 
     def check_project(self) -> None:
-        """Raise unless the current project exists; asked only when something was not found in it."""
+        """Raise unless the current project exists; asked only when something was not found in it.
+
+        Who may read no project may have jobs in one all the same.
+        """
         try:
-            self.client.project(self.current_project)
-        except NotFound:
-            raise self.missing_project() from None
+            try:
+                self.client.project(self.current_project)
+            except NotFound:
+                raise self.missing_project() from None
+        except Unauthorized as error:
+            if error.status != 403:
+                raise
 
     def find(self, name: str) -> Any:
         """The workload of that name or number in the current project, of the kind of this group.

@@ -150,6 +150,10 @@ class Administration:
     def doctor(self) -> Doctor:
         return cast("Doctor", self._http.call("GET", "/api/v1/server/doctor"))
 
+    def console_link(self) -> str:
+        """Path that opens the web console once, logged in as this caller; good for 2 minutes."""
+        return str(self.call("POST", "/console/link")["path"])
+
     def shutdown(self, *, stop_tasks: bool) -> None:
         self._http.call("POST", "/api/v1/server/shutdown", body={"stopTasks": stop_tasks})
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
         PodItem,
         ProgressHistory,
         ProgressPoint,
+        Sharing,
         WorkloadItem,
+        WorkloadLoad,
     )
 
 _TYPED = {
@@ -194,6 +196,17 @@ class Client(Administration):
         found = self._http.call("POST", f"{_workload(workload_id)}/cancel", query=query, repeatable=True)
         return cast("Outcome", found)
 
+    def shared_with(self, workload_id: str) -> list[str]:
+        """`project`, `user:NAME`: those who may read its log and files besides its owner."""
+        found = self._http.call("GET", f"{_workload(workload_id)}/sharing")
+        return cast("Sharing", found)["sharedWith"]
+
+    def share(self, workload_id: str, others: Sequence[str]) -> list[str]:
+        """Let these read its log and files, and nobody else."""
+        body = {"sharedWith": list(others)}
+        found = self._http.call("PUT", f"{_workload(workload_id)}/sharing", body=body, repeatable=True)
+        return cast("Sharing", found)["sharedWith"]
+
     def outcome(self, workload_id: str) -> Outcome:
         """How it ended; `exitCode` is None until it has."""
         return cast("Outcome", self._http.call("GET", f"{_workload(workload_id)}/outcome"))
@@ -217,6 +230,11 @@ class Client(Administration):
     def events(self, workload_id: str) -> list[EventItem]:
         """Its history with reasons, oldest first."""
         return cast("list[EventItem]", list(self.pages(f"{_workload(workload_id)}/events")))
+
+    def loads(self) -> list[WorkloadLoad]:
+        """What the workloads that run use now."""
+        found = self._http.call("GET", "/api/v1/workloads/load")
+        return cast("list[WorkloadLoad]", found["workloads"])
 
     def why(self, workload_id: str, *, full: bool = False) -> WhyItem:
         query: Query = [("full", full or None)]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 Nanoseconds = Callable[[], int]
 
@@ -28,3 +29,9 @@ class SteadyClock:
         if wall > self._base + elapsed + 1000:
             self._base = max(self._base, wall - elapsed)  # not added to: two threads may come here at once
         return self._base + elapsed
+
+
+def stamp(ms: int) -> str:
+    """RFC 3339 in UTC with milliseconds: 1700000000123 -> '2023-11-14T22:13:20.123Z'."""
+    moment = datetime.fromtimestamp(ms // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"

@@ -35,7 +35,7 @@ from pliant.control.state.draft import Draft
 from pliant.control.state.facts import FactBook
 from pliant.control.state.record import record_plan
 from pliant.control.state.state import State
-from pliant.model.fact import AttemptStarted, Fact, NodeLost, NodeSeen
+from pliant.model.fact import AttemptEnded, AttemptStarted, Fact, NodeLost, NodeSeen
 from pliant.model.order import Order
 from pliant.model.workload import Attempt
 from pliant.sched.plan import Plan
@@ -310,6 +310,9 @@ class Loop:
             answer.set_result(result)
         for order in orders:
             self._orders.send(order)
+        for fact in facts:
+            if isinstance(fact, AttemptEnded):
+                self._orders.recorded(fact.attempt)
         for workload in gone:
             self._orders.forget(workload)
 

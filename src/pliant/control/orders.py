@@ -10,7 +10,7 @@ from pliant.control.state.holds import hold as begin_hold
 from pliant.control.state.state import State
 from pliant.model.order import Order, Resize, Start, Stop
 from pliant.model.reason import EnvironmentLost
-from pliant.model.workload import Attempt, TaskPhase, Workload
+from pliant.model.workload import Attempt, AttemptId, TaskPhase, Workload
 from pliant.sched.actions.intents import unconfirmed
 
 log = logging.getLogger(__name__)
@@ -78,6 +78,11 @@ class Orders:
             for task in self._state.world.tasks_of(workload.id) if lost else ():
                 if not task.phase.live:  # a lost one would be started again in its place
                     draft.put(replace(task, claims=None))
+
+    def recorded(self, attempt: AttemptId) -> None:
+        """The end of that attempt is on disk."""
+        for engine in self._engines.values():
+            engine.recorded(attempt)
 
     def forget(self, workload: Workload) -> None:
         """Let the engines delete what they keep of a workload of which nothing lives."""

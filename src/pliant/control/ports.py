@@ -48,12 +48,36 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskLoad:
+    """What the processes of one task use."""
+
+    cpu: int | None  # millicores, over the last moments; None: seen once only
+    memory: int  # bytes of main memory that are resident, shared ones counted for each process
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLoad:
+    """What all processes together use of one GPU, as its driver says."""
+
+    busy: int  # percent of the time
+    memory: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is used now, where it can be measured."""
+
+    tasks: Mapping[AttemptId, TaskLoad] = field(default_factory=dict)
+    gpus: Mapping[str, GpuLoad] = field(default_factory=dict)  # by uuid
+
+
+@dataclass(frozen=True, slots=True)
 class Folders:
     """Where a workload's files are on its node."""
 
     working_dir: str  # in which its tasks start
     job: str
-    logs: str  # of all tasks and attempts
+    logs: str | None  # of all tasks and attempts; None where only the server can open it
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +211,9 @@ class Engine(Protocol):
     def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
         """The job says that it has left these devices: look now. It only ever shortens the wait."""
 
+    def recorded(self, attempt: AttemptId) -> None:
+        """Its end is on disk: what was kept only to tell it may go."""
+
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         """Why this engine could never run that; None if it could."""
 
@@ -211,10 +238,22 @@ class Engine(Protocol):
     def allocation(self, attempt: AttemptId, document: Mapping[str, object]) -> None:
         """Write the allocation document into the attempt's folder."""
 
+    def timed(self, attempt: AttemptId) -> bool:
+        """False if its log was written by a release that noted no times."""
+
     def logs(
-        self, attempt: AttemptId, *, follow: bool, tail: int | None, since: int | None
+        self,
+        attempt: AttemptId,
+        *,
+        follow: bool,
+        tail: int | None,
+        since: int | None,
+        timestamps: bool = False,
     ) -> Iterator[bytes]:
-        """Log output; with `follow` yields b'' while waiting and ends when the attempt has ended."""
+        """Log output; with `follow` yields b'' while waiting and ends when the attempt has ended.
+
+        With `timestamps` the time of its arrival stands before each line, or `-` where nobody noted it.
+        """
 
     def exec(
         self, attempt: AttemptId, argv: Sequence[str], *, tty: bool, stdin: bool, rows: int, columns: int
@@ -222,6 +261,9 @@ class Engine(Protocol):
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         """What living tasks use of their shares of GPUs, as it was seen last."""
+
+    def load(self) -> Load:
+        """What living tasks use of their node now; may take a look of half a second."""
 
     def forget(self, workload: Workload) -> None:
         """Move files and logs of a workload of which nothing lives to the trash; if it is to be purged,

@@ -13,7 +13,7 @@ from pliant.control.explain.dry import DryLoop, Trial, consequences
 from pliant.control.explain.questions import Questions, Supposed
 from pliant.control.fractions import TaskUse
 from pliant.control.loop import Loop
-from pliant.control.ports import Engine, Remembered, Session
+from pliant.control.ports import Engine, Load, Remembered, Session
 from pliant.control.state.draft import Draft
 from pliant.control.usecases.assets import Assets
 from pliant.control.usecases.files import Files
@@ -73,6 +73,14 @@ class Service(Submissions, Tuning):
         """What living tasks use of their shares of GPUs, as it was seen last."""
         return {attempt: use for engine in self._engines.values() for attempt, use in engine.uses().items()}
 
+    def load(self) -> Load:
+        """What living tasks, and what all processes together, use of the nodes now."""
+        loads = [engine.load() for engine in self._engines.values()]
+        return Load(
+            {attempt: load for each in loads for attempt, load in each.tasks.items()},
+            {uuid: load for each in loads for uuid, load in each.gpus.items()},
+        )
+
     def attempts(self, identity: str) -> Sequence[Attempt]:
         return self._loop.store.attempts(identity)
 
@@ -118,6 +126,29 @@ class Service(Submissions, Tuning):
                 draft.event(identity, EventKind.SUSPENDED, f"{user} suspended {workload.name}.", who=user)
 
         self._loop.call(run)
+
+    def share(self, identity: str, others: Sequence[str], user: str) -> Workload:
+        """Let `project`, or `user:NAME`, read its log and files, and nobody else besides its owner."""
+        for other in others:
+            kind, _, name = other.partition(":")
+            if other != "project" and (kind != "user" or not name.isprintable() or not name or " " in name):
+                raise BadRequest(
+                    f"A job cannot be shared with {other[:60]!r}.",
+                    "Use project or user:NAME.",
+                    field="sharedWith",
+                )
+
+        def run(draft: Draft) -> Workload:
+            workload = self._live(identity)
+            shared = tuple(sorted(set(others)))
+            if shared != workload.shared:
+                workload = replace(workload, shared=shared)
+                draft.put(workload)
+                words = f"{user} shares its log and files with {', '.join(shared) or 'no one'}."
+                draft.event(identity, EventKind.UPDATED, words, who=user)
+            return workload
+
+        return self._loop.call(run)
 
     def cancel(self, identity: str, user: str, *, now: bool = False) -> Workload:
         """End it for good and keep its record, log and files; `now` leaves its processes no grace period.
@@ -228,6 +259,7 @@ class Service(Submissions, Tuning):
         follow: bool = False,
         tail: int | None = None,
         since: int | None = None,
+        timestamps: bool = False,
     ) -> Iterator[bytes]:
         """Log output of one task's newest attempt, or of the attempt with that number. `since` in ms.
 
@@ -242,12 +274,14 @@ class Service(Submissions, Tuning):
             raise Conflict(
                 f"{chosen.name} has not been started yet.", "Its log begins with its first attempt."
             )
-        stream = self._engine(found[0].placement.node).logs(
-            found[0].id, follow=follow, tail=tail, since=since
-        )
-        return self._onward(found[0].id, stream) if follow and not number else stream
+        engine, attempt = self._engine(found[0].placement.node), found[0].id
+        if timestamps and not engine.timed(attempt):
+            name = self.workload(identity).workload.name
+            raise BadRequest(f"{name} has no timestamps: it ran before this version recorded them.")
+        stream = engine.logs(attempt, follow=follow, tail=tail, since=since, timestamps=timestamps)
+        return self._onward(attempt, stream, timestamps) if follow and not number else stream
 
-    def _onward(self, attempt: AttemptId, stream: Iterator[bytes]) -> Iterator[bytes]:
+    def _onward(self, attempt: AttemptId, stream: Iterator[bytes], timestamps: bool) -> Iterator[bytes]:
         """What an attempt prints, and then its successors; b'' while there is none yet."""
         while True:
             yield from stream
@@ -262,7 +296,9 @@ class Service(Submissions, Tuning):
             later = (row for row in self.attempts(attempt.workload) if row.id.task == attempt.task)
             row = next(row for row in later if row.id.number > attempt.number)
             attempt = row.id
-            stream = self._engine(row.placement.node).logs(attempt, follow=True, tail=None, since=None)
+            stream = self._engine(row.placement.node).logs(
+                attempt, follow=True, tail=None, since=None, timestamps=timestamps
+            )
 
     def exec(
         self,

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pliant.control.ports import GpuLoad
 from pliant.model.machine import Gpu, Node
 
 
@@ -68,6 +69,22 @@ class NvmlDevices:
                     rows = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
                     uuid = _text(self._nvml.nvmlDeviceGetUUID(handle))
                     found[uuid] = {row.pid: int(row.usedGpuMemory or 0) for row in rows}
+        return found
+
+    def loads(self) -> dict[str, GpuLoad]:
+        """By uuid how busy each GPU is and what of its memory is used; one that does not tell is missing."""
+        found: dict[str, GpuLoad] = {}
+        if self.reason:
+            return found
+        with suppress(self._nvml.NVMLError):
+            for index in range(self._nvml.nvmlDeviceGetCount()):
+                with suppress(self._nvml.NVMLError):
+                    handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+                    rows = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+                    found[_text(self._nvml.nvmlDeviceGetUUID(handle))] = GpuLoad(
+                        int(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+                        sum(int(row.usedGpuMemory or 0) for row in rows),
+                    )
         return found
 
     def _start(self) -> None:

@@ -1,46 +1,62 @@
 """Where ledgers, turns and simulated cards lie: in memory, in a folder that belongs to one state folder."""
 
-import hashlib
+import contextlib
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 
 OF = "state"  # in the folder itself: whose it is, so that somebody can tell when that is gone
 NOTE = "gpu-place"  # in the state folder: where it is, so that a server started elsewhere finds what lives
 
+NAMES = 2  # that are tried before the state folder is taken
+
 
 class Place:
-    """`<runtime folder>/pliant-<hash>/` with `ledgers/`, `turns/` and `cards/`; made when first needed."""
+    """`<runtime folder>/pliant-<uid>-<random>/` with `ledgers/`, `turns/` and `cards/`; made when needed.
+
+    Everybody may write to `/dev/shm`: what is found there under such a name is used only if it was made here.
+    """
 
     def __init__(self, state: Path, environ: Mapping[str, str] = os.environ) -> None:
         self._state, self._note = state.resolve(), state / NOTE
-        self._name = f"pliant-{hashlib.sha256(os.fsencode(state.resolve())).hexdigest()[:16]}"
         self._fallback = state / "gpu"
         self._environ = environ
+        self._making = Lock()
         self._known: Path | None = None  # it was looked at, and is ours
 
     @property
     def root(self) -> Path:
         """The folder, made if need be. Raises OSError: what is wrong with it."""
-        if self._known is not None and self._known.is_dir():
+        with self._making:
+            if self._known is None or not self._known.is_dir():
+                root = self._noted() or self._made()
+                if root.lstat().st_mode & 0o077:
+                    raise PermissionError(f"{root} is open to others: chmod 700 {root}")
+                self._known = root
             return self._known
-        root = self.chosen
-        root.mkdir(mode=0o700, exist_ok=True, parents=True)
-        seen = root.lstat()
-        if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & 0o077:
-            raise PermissionError(f"{root} belongs to somebody else or is open to others: remove it")
-        if self._noted() != root:
-            self._note.write_text(f"{root}\n")
-            (root / OF).write_text(f"{self._state}\n")
-        self._known = root
-        return root
 
     @property
     def chosen(self) -> Path:
-        """Where it is, or would be."""
-        return self._noted() or self._chosen() / self._name
+        """Where it is, or in which folder it would be made."""
+        return self._noted() or self._chosen()
+
+    def _made(self) -> Path:
+        folder = self._chosen()
+        for _ in range(NAMES if folder != self._fallback else 0):
+            root = folder / f"pliant-{os.geteuid()}-{secrets.token_hex(8)}"
+            with contextlib.suppress(FileExistsError):
+                root.mkdir(mode=0o700)
+                break
+        else:
+            root = self._fallback
+            root.mkdir(mode=0o700, exist_ok=True)
+        (root / OF).write_text(f"{self._state}\n")
+        self._note.write_text(f"{root}\n")
+        return root
 
     def folder(self, kind: str) -> Path:
         folder = self.root / kind
@@ -57,12 +73,15 @@ class Place:
 
     def tidy(self) -> None:
         """Removes what servers left here that were killed and whose state folders are gone by now."""
-        for other in self.chosen.parent.glob("pliant-*"):
+        noted = self._noted()
+        for other in (noted.parent if noted is not None else self._chosen()).glob("pliant-*"):
             try:
+                if other.lstat().st_uid != os.geteuid():
+                    continue  # in somebody else's folder a FIFO may wait to be read
                 whose = Path((other / OF).read_text().rstrip("\n"))
             except (OSError, ValueError):
-                continue  # none of these, or somebody else's
-            if other.lstat().st_uid == os.geteuid() and not whose.exists():
+                continue
+            if not whose.exists():
                 shutil.rmtree(other, ignore_errors=True)
 
     def remove(self) -> None:
@@ -73,15 +92,22 @@ class Place:
         self._known = None
 
     def _noted(self) -> Path | None:
+        """The folder that was made for this state folder."""
         try:
             root = Path(self._note.read_text().strip())
+            seen = root.lstat()
+            ours = stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid()
+            if not ours or (root / OF).read_text().rstrip("\n") != str(self._state):
+                return None  # somebody else's, or that of the state folder of which ours is a copy
         except (OSError, ValueError):
             return None
-        return root if root.name == self._name else None  # a copied state folder has its own
+        return root
 
     def _chosen(self) -> Path:
-        for folder in (self._environ.get("XDG_RUNTIME_DIR") or "", "/dev/shm"):
-            path = Path(folder)
-            if folder and not set(folder) & set(" \t:") and path.is_absolute() and os.access(path, os.W_OK):
-                return path
+        runtime = Path(self._environ.get("XDG_RUNTIME_DIR") or "-")
+        for path in (runtime, Path("/dev/shm")):
+            if path.is_absolute() and not set(str(path)) & set(" \t:") and os.access(path, os.W_OK):
+                seen = path.stat()
+                if path != runtime or (seen.st_uid == os.geteuid() and not seen.st_mode & 0o077):
+                    return path
         return self._fallback

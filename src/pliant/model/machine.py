@@ -65,6 +65,10 @@ class NodePool:
     topology: str = ""  # name of the one that its workloads mean when they name none
 
 
+OF_PROJECT = "project:"
+"""Beginning of an owner that is a project; else it is an account."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Share:
     """A part of one device."""
@@ -72,6 +76,7 @@ class Share:
     gpu: str  # uuid
     portion: int = GPU  # thousandths of the device
     memory: int = 0  # bytes of it; the whole card's for a whole device
+    owner: str = ""  # whose part it is, where nothing holds it to that; empty: it lies beside anybody's
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,8 +209,11 @@ def may(
     shared: bool = False,
     box: bool = False,
 ) -> bool:
-    """True if a right holds for something in that place; without one: if it holds anywhere at all."""
-    if right in FOR_ALL or (own and right in OWN_WORK):
+    """True if a right holds for something in that place; without one: if it holds anywhere at all.
+
+    On a box everybody has an account and may have work of their own, whatever became of their rules.
+    """
+    if right in FOR_ALL or (right in OWN_WORK and (own or (box and place is None))):
         return True
     for grant in grants:
         inside = place is None or grant.scope.covers(place)

@@ -87,6 +87,7 @@ class Request:
     memory: int = 0  # bytes
     portion_limit: int = 0  # what a dynamic fraction may grow to; 0: its request
     gpu_memory_limit: int = 0
+    owner: str = ""  # account with whose parts alone it shares a device; empty: with parts without an owner
 
     @property
     def shared(self) -> bool:

@@ -19,6 +19,7 @@ class Settings:
     retry_base: int = 10_000  # back-off after the first failed attempt; doubles
     retry_max: int = 300_000
     overpromise: str = "mark"  # or "refuse": quotas that the machines cannot keep
+    share_across_users: str = "no"  # or "project", "yes": whose parts of GPUs lie on one on a shared machine
     keep_deleted: int = 604_800_000  # how long files of deleted workloads can be brought back
     past_use: int = 0  # thousandths: how strongly past use lowers the share over quota; 0: not at all
     past_use_window: int = 604_800_000  # how far back past use counts

@@ -136,7 +136,7 @@ def _restore_postgres(source: Path, place: URL, overwrite: bool) -> None:
                     f"{link.name} holds a store: restore elsewhere, or say that it may be replaced"
                 )
             migrate.upgrade(link, lambda _: None)
-            with copy.reading() as old, link.writing(durable=True) as new:
+            with copy.reading() as old, link.writing(durable=True, patient=True) as new:
                 epoch = new.execute(select(schema.state.c.epoch).with_for_update()).scalar_one()
                 _pour(old, new)
                 new.execute(update(schema.state).where(schema.state.c.epoch < epoch).values(epoch=epoch))

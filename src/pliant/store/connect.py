@@ -42,10 +42,13 @@ class Link:
             yield connection
 
     @contextmanager
-    def writing(self, durable: bool) -> Iterator[Connection]:
-        """One transaction, synced to disk at its end if `durable`. Raises StoreError, nothing written."""
+    def writing(self, durable: bool, *, patient: bool = False) -> Iterator[Connection]:
+        """One transaction, synced to disk at its end if `durable`. Raises StoreError, nothing written.
+
+        `patient`: PostgreSQL does not end it however long it says nothing.
+        """
         with explained(self.name), self.writers.connect() as connection:
-            connection = connection.execution_options(durable=durable)
+            connection = connection.execution_options(durable=durable, patient=patient)
             try:
                 with connection.begin():
                     yield connection
@@ -149,8 +152,10 @@ def _postgres(url: URL) -> Link:
 
 def _begin_writing_postgres(connection: Connection) -> None:
     # A leader that hangs in the middle of a transaction loses its locks, else no other could take the lead.
+    options = connection.get_execution_options()
+    hangs = 0 if options.get("patient") else HANGS
     connection.exec_driver_sql(
-        f"SET LOCAL lock_timeout = {WAIT}; SET LOCAL idle_in_transaction_session_timeout = {HANGS}"
+        f"SET LOCAL lock_timeout = {WAIT}; SET LOCAL idle_in_transaction_session_timeout = {hangs}"
     )
-    if not connection.get_execution_options().get("durable", True):
+    if not options.get("durable", True):
         connection.exec_driver_sql("SET LOCAL synchronous_commit = off")

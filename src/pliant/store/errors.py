@@ -16,12 +16,17 @@ class StoreBusy(StoreError):
     """Another process has held the store's write lock for too long."""
 
 
+class DiskFull(StoreError):
+    """Nothing was written: the disk of a store's file has no room."""
+
+
 class DatabaseLost(StoreError, StoreLost):
     """PostgreSQL does not answer, or has ended the connection."""
 
 
+_FULL = "SQLITE_FULL"
 _SQLITE = (  # beginning of SQLite's error name, what to say
-    ("SQLITE_FULL", "the disk is full: free some space and try again"),
+    (_FULL, "the disk is full: free some space and try again"),
     ("SQLITE_READONLY", "it is read-only: make the file and its folder writable for this user"),
     ("SQLITE_CANTOPEN", "it cannot be opened: check that its folder exists and is writable for this user"),
     ("SQLITE_PERM", "access is denied: make the file and its folder writable for this user"),
@@ -57,7 +62,8 @@ def explain(where: str, error: Exception) -> StoreError:
         )
     for start, text in _SQLITE:
         if name.startswith(start):
-            return StoreError(f"store {where}: {text} ({detail})")
+            refused = DiskFull if start == _FULL else StoreError
+            return refused(f"store {where}: {text} ({detail})")
     for start, text in _POSTGRES:
         if state.startswith(start):
             kind = DatabaseLost if start in _LOST else StoreError

@@ -19,6 +19,7 @@ from sqlalchemy import URL
 from pliant.store.connect import locate
 from pliant.store.errors import StoreError
 from pliant.store.private import demand_private
+from pliant.store.reserve import Reserve
 
 LAYOUT = 1
 """Version of the state folder. A release reads its own and older ones."""
@@ -102,6 +103,7 @@ class StateFolder:
         demand_private(self.path)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.scarce(spend=True)
             version = self.path / "VERSION"
             if version.exists():
                 found = version.read_text().strip()
@@ -117,6 +119,10 @@ class StateFolder:
                 f"{'Free some space or choose' if error.errno in FULL else 'Choose'} "
                 "another folder with --state."
             ) from error
+
+    def scarce(self, spend: bool) -> bool:
+        """True if its disk is nearly full; with `spend` what is kept for that is given up. Raises OSError."""
+        return Reserve(self.path).scarce(spend)
 
     def lock(self, *, take_over: bool, role: str = LEADER) -> int:
         """A descriptor that holds the lock of the server in that role as long as it is open. Raises Held."""

@@ -34,7 +34,7 @@ def upgrade(link: Link, keep: Callable[[str], None]) -> None:
         return
     if found is not None:
         keep(found)
-    with link.writing(durable=True) as connection:
+    with link.writing(durable=True, patient=True) as connection:
         if connection.dialect.name == "postgresql":  # SQLite has locked the file by now
             connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK})"))
         found = version(connection, link.name)

@@ -1,8 +1,9 @@
 """Takes the names out of a debug bundle, so that it may be shown to strangers; it replays as before.
 
 `python -m pliant.store.redact < bundle.zip > redacted.zip`. Workloads, projects, departments, users and nodes
-get numbers (nodes in the order of their names, which decides between equals). Command lines, images, folders
-and names of variables are emptied; the log and histories, which are free text, are left out.
+get numbers (nodes in the order of their names, which decides between equals). Command lines, images, folders,
+labels of workloads and names of variables are emptied; the log and histories, which are free text, are
+left out.
 """
 
 import io
@@ -32,6 +33,9 @@ SAID = {
     "annotations": list,
 }
 """What a person typed, and the scheduler never looks at: command lines may hold anything."""
+
+PEOPLE = ("user", "owner", "cancelled_by")
+"""Keys of names of users and accounts."""
 
 
 def redacted(bundle: bytes) -> bytes:
@@ -92,8 +96,9 @@ def _collect(value: Any, found: dict[str, dict[str, None]]) -> None:
         for item in value:
             _collect(item, found)
     elif isinstance(value, dict):
-        if isinstance(value.get("user"), str):
-            found["user"][value["user"]] = None
+        for key in PEOPLE:
+            if isinstance(value.get(key), str):
+                found["user"][value[key]] = None
         named = value.get("name")
         if isinstance(named, str):
             if "serial" in value and "groups" in value:
@@ -113,6 +118,8 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
         return [_renamed(item, names) for item in value]
     if isinstance(value, dict):
         said = {key for key, kind in SAID.items() if isinstance(value.get(key), kind)}
+        if "serial" in value and "groups" in value:
+            said |= {"labels", "shared"} & value.keys()
         return {key: type(item)() if key in said else _renamed(item, names) for key, item in value.items()}
     return value
 

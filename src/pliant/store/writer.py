@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -18,8 +19,9 @@ from pliant.control.lease import Seen
 from pliant.control.ports import StaleEpoch
 from pliant.store import schema
 from pliant.store.connect import Link
-from pliant.store.errors import StoreError
+from pliant.store.errors import DiskFull, StoreError
 from pliant.store.kinds import Change
+from pliant.store.reserve import Reserve
 
 T = TypeVar("T")
 
@@ -45,6 +47,7 @@ class Writer:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._file = self._identity()
+        self._reserve = Reserve((link.path or Path()).parent)  # PostgreSQL has none on this disk
         self._lock = Lock()  # held while a transaction is written
         self._queue: list[_Waiting] = []
         self._queue_lock = Lock()
@@ -82,8 +85,14 @@ class Writer:
 
     def write(self, work: Callable[[Connection], T], *, durable: bool = False) -> T:
         """The result of some work in a transaction of its own."""
-        with self._lock, self._writing(durable) as connection:
-            return work(connection)
+        with self._lock:
+            while True:
+                try:
+                    with self._writing(durable) as connection:
+                        return work(connection)
+                except DiskFull:
+                    if not self._reserve.give_up():
+                        raise
 
     def commit(self, epoch: int, change: Change) -> None:
         mine = _Waiting(epoch, change, StoreError(f"store {self._link.name}: interrupted while writing"))
@@ -102,8 +111,11 @@ class Writer:
         try:
             self._transact(together)
         except StoreError as failure:
-            # After a full disk or a lost connection there is no second try: it might write a thing twice.
-            if len(together) > 1 and isinstance(failure.__cause__, (IntegrityError, DataError)):
+            # After a lost connection there is no second try: it might write a thing twice. What SQLite could
+            # not write for lack of space was taken back wholly.
+            if isinstance(failure, DiskFull) and self._reserve.give_up():
+                self._write(together)
+            elif len(together) > 1 and isinstance(failure.__cause__, (IntegrityError, DataError)):
                 for waiting in together:
                     self._write([waiting])
             else:

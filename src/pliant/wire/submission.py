@@ -125,7 +125,7 @@ class DependencyItem(TypedDict, total=False):
     """A job that has to come so far before this one competes for GPUs."""
 
     on: Required[Name]  # name or number of a job, or name of an array; of the same project
-    when: Literal["after", "afterok", "afterany", "afternotok", "aftercorr"]  # afterok if not said
+    when: Literal["after", "afterok", "afterany", "afternotok", "aftercorr", "singleton"]  # default: afterok
 
 
 class ArrayItem(TypedDict, total=False):

@@ -202,6 +202,7 @@ class WorkloadItem(TypedDict):
     jobType: str  # v1 word: Train, Interactive, Interactive-Preemptible, Inference
     pendingPods: int
     elastic: bool
+    resize: Literal["live", "restart"] | None  # how its task gets other GPUs; None: their number is fixed
     node: str  # name, "<multiple>" or ""
     nodes: list[str]
     nodeType: str
@@ -317,11 +318,32 @@ class RecordList(Page):
     records: list[dict[str, Any]]
 
 
+class WorkloadLoad(TypedDict):
+    """What its tasks use now; null where it is not measured."""
+
+    id: str
+    cpuCores: float | None  # over the last moments
+    memoryBytes: int | None  # resident
+    gpuPercent: float | None  # of the time that its own GPUs were busy; not of shared ones
+    gpuMemoryBytes: int | None
+
+
+class WorkloadLoads(TypedDict):
+    timestamp: str
+    workloads: list[WorkloadLoad]
+
+
 class Batch(TypedDict):
     """Body of POST /api/v1/workloads/batch."""
 
     ids: Annotated[list[Word], Length(100, least=1)]
     action: Literal["cancel", "delete", "suspend", "resume"]
+
+
+class Sharing(TypedDict):
+    """Those who may read the log and the files of a workload besides its owner."""
+
+    sharedWith: Annotated[list[Word], Length(64)]  # project | user:NAME
 
 
 class BatchDone(TypedDict):

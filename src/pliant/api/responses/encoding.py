@@ -1,11 +1,9 @@
 """How answers leave: JSON made in the handler's own thread, so that the event loop only passes bytes on."""
 
-from typing import Any
+from typing import Any, get_args, get_origin, is_typeddict
 
 from fastapi import Response
 from pydantic import TypeAdapter
-
-from pliant.api.models import answer_type
 
 _JSON: TypeAdapter[Any] = TypeAdapter(Any)
 
@@ -22,10 +20,28 @@ def empty() -> Response:
     return Response(status_code=204)
 
 
-def answers(status: int, kind: Any) -> dict[str, Any]:
+SCHEMA = "#/components/schemas/{model}"
+"""Where OpenAPI keeps what a name stands for."""
+
+ANSWERED: dict[str, type] = {}
+"""Types of pliant.wire that routes answer, by name. OpenAPI makes their models when it is asked for."""
+
+
+def answers(status: int, kind: Any, told: str = "Successful Response") -> dict[str, Any]:
     """Arguments of a route that tell OpenAPI what it answers: a type of pliant.wire, or a list of it."""
-    return {
-        "status_code": status,
-        "responses": {status: {"model": answer_type(kind)}},
-        "response_model": None,
-    }
+    return {"status_code": status, "responses": {status: described(kind, told)}, "response_model": None}
+
+
+def described(kind: Any, told: str) -> dict[str, Any]:
+    """One answer in OpenAPI."""
+    schema = _schema(kind)
+    return {"description": told, "content": {"application/json": {"schema": schema}}}
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    if get_origin(kind) is list:
+        return {"type": "array", "items": _schema(get_args(kind)[0])}
+    if is_typeddict(kind):
+        ANSWERED[kind.__name__] = kind
+        return {"$ref": SCHEMA.format(model=kind.__name__)}
+    return TypeAdapter(kind).json_schema()

@@ -2,11 +2,9 @@
 
 from datetime import UTC, datetime
 
+from pliant.control.clock import stamp
 
-def stamp(ms: int) -> str:
-    """1700000000123 -> '2023-11-14T22:13:20.123Z'."""
-    moment = datetime.fromtimestamp(ms // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+__all__ = ["instant", "stamp", "stamp_or_none"]
 
 
 def stamp_or_none(ms: int | None) -> str | None:

@@ -256,6 +256,7 @@ class Renderer:
             "elastic": any(
                 group.elastic or (group.max > group.min and not group.at_once) for group in workload.groups
             ),
+            "resize": _resize(workload.groups),
             "node": view.nodes[0] if len(view.nodes) == 1 else "<multiple>" if view.nodes else "",
             "nodes": list(view.nodes),
             "nodeType": workload.node_type,
@@ -364,6 +365,13 @@ def submitted(
         "elements": list(elements),
         "notices": list(notices),
     }
+
+
+def _resize(groups: Sequence[TaskGroup]) -> Literal["live", "restart"] | None:
+    elastic = [group for group in groups if group.elastic]
+    if not elastic:
+        return None
+    return "live" if all(group.live_resize for group in elastic) else "restart"
 
 
 def _pods_asked(groups: Sequence[TaskGroup]) -> wire.RequestedPods:

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
@@ -13,13 +14,13 @@ from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.errors import Forbidden, NoAccount
 from pliant.api.guard import demand_in_project, needs
-from pliant.api.models import Received, answer_type
+from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.redaction import own_too, shown, sight
 from pliant.api.requests.completion import complete
 from pliant.api.requests.parse_submission import parse_submission
 from pliant.api.responses.amounts import gpus
-from pliant.api.responses.encoding import answer, answers, encode
+from pliant.api.responses.encoding import answer, answers, described, encode
 from pliant.api.responses.workloads import reason_item, submitted
 from pliant.control.audit import unchanged
 from pliant.control.board.view import Board, WorkloadView
@@ -93,7 +94,10 @@ def _asked(body: AnySubmission, kind: Kind, board: Board, caller: Principal) -> 
     demand_in_project(
         caller, "workloads:create", body.get("projectId") or body.get("projectName") or "", board
     )
-    return parse_submission(complete(body, kind, board), kind, board)
+    asked, vain = parse_submission(complete(body, kind, board), kind, board)
+    if caller.box and caller.account is not None:  # nothing on the machine holds parts of a GPU between users
+        asked = replace(asked, card_owner=str(caller.account.uid))
+    return asked, vain
 
 
 def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, key: str, mark: str) -> bytes:
@@ -119,11 +123,10 @@ def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, k
             submitted(accepted.workload, service.board, notices, body.get("name"), accepted.elements)
         )
 
-    user = (body.get("submittedBy") if caller.owner else "") or caller.user
     return render(
         service.submit(
             checked,
-            user,
+            _submitter(body, caller),
             owner=owner,
             key=key,
             fingerprint=mark,
@@ -132,10 +135,14 @@ def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, k
     )
 
 
+def _submitter(body: AnySubmission, caller: Principal) -> str:
+    return (body.get("submittedBy") if caller.owner else "") or caller.user
+
+
 def rehearse(here: Context, body: AnySubmission, kind: Kind, caller: Principal) -> Response:
     asked, vain = _asked(body, kind, here.service.board, caller)
     checked = here.service.check(asked)
-    result = here.service.rehearse(checked)
+    result = here.service.rehearse(checked, _submitter(body, caller))
     sees = sight(here.service.board, caller)
     return answer(verdict(result, here.service.board, [*checked.notices, *vain], here.service.now(), sees))
 
@@ -204,6 +211,6 @@ for _plural, _kind, _sent, _about in (
     ("inferences", Kind.INFERENCE, Inference, _SERVICE),
 ):
     _told: dict[str, Any] = answers(202, Submitted)
-    _told["responses"][200] = {"model": answer_type(Verdict), "description": "With dryRun=true"}
+    _told["responses"][200] = described(Verdict, "With dryRun=true")
     _made = _posting(_kind, _sent, _about)
     router.post(f"/{_plural}", name=f"create_{_kind.value.lower()}", dependencies=[_creates], **_told)(_made)

@@ -9,6 +9,7 @@ from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import may_see_unit, needs
 from pliant.api.responses.encoding import answer, answers
+from pliant.api.responses.loads import load_of
 from pliant.api.responses.organization import parent_of
 from pliant.api.responses.times import stamp
 from pliant.control.board.view import Board, NodeView, PoolUse, QueueView, WorkloadView
@@ -17,6 +18,7 @@ from pliant.model.quantity import Resources
 from pliant.model.tenancy import UNLIMITED
 from pliant.model.workload import Phase
 from pliant.wire.cluster import Telemetry, TelemetryValue
+from pliant.wire.workload import WorkloadLoads
 
 router = APIRouter(prefix="/api/v1", tags=["telemetry"])
 
@@ -126,6 +128,19 @@ def of_workloads(
         groups["PendingTime"] = lambda view: (_bucket((now - view.workload.phase_since) / 1000),) * 2
         keys.append("PendingTime")
     return _told(here, kind, _summed(views, lambda view: 1, keys, groups))
+
+
+@router.get("/workloads/load", dependencies=[needs("workloads:read")], **answers(200, WorkloadLoads))
+def load(here: Here, caller: Caller) -> Response:
+    """What the workloads that run use now of processors, memory and GPUs, where it can be measured."""
+    board, now = here.service.board, here.service.load()
+    uses = here.service.uses()
+    seen = [view for view in board.workloads.values() if view.running and caller.sees(view, board)]
+    told: WorkloadLoads = {
+        "timestamp": stamp(here.service.now()),
+        "workloads": [load_of(view, now, uses) for view in seen],
+    }
+    return answer(told)
 
 
 # -- nodes ------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.api.responses.workloads import Item, ended_view, job_type, status_of, submitted
 from pliant.api.routes.trash import kept_item
 from pliant.control.board.view import Board, WorkloadView
-from pliant.control.errors import BadRequest, NotFound, Refused
+from pliant.control.errors import BadRequest, Conflict, NotFound, Refused
 from pliant.control.explain.dry import Trial, Tried, together
 from pliant.model.event import Event
 from pliant.model.workload import Kind
@@ -37,6 +37,7 @@ from pliant.wire.workload import (
     Outcome,
     ProgressHistory,
     RecordList,
+    Sharing,
     WorkloadItem,
     WorkloadList,
 )
@@ -228,6 +229,22 @@ def folders(identity: str, here: Here) -> Response:
             "logFolder": found.logs if found is not None else None,
         }
     )
+
+
+@router.get("/{identity}/sharing", dependencies=[needs("workloads:read", workload)], **answers(200, Sharing))
+def sharing(identity: str, here: Here) -> Response:
+    """Those who may read its log and files besides its owner."""
+    return answer({"sharedWith": list(find(here, identity).workload.shared)})
+
+
+@router.put("/{identity}/sharing", dependencies=[needs("workloads:share", workload)], **answers(200, Sharing))
+def share(identity: str, body: Received[Sharing], here: Here, caller: Caller) -> Response:
+    """`project`: those who may read its project; `user:NAME`: one of them; nothing: nobody any more."""
+    if not caller.box:
+        raise Conflict(
+            "Logs and files are shared by a role in the project here.", "See: pliant access-rule create"
+        )
+    return answer({"sharedWith": list(here.service.share(identity, body["sharedWith"], caller.user).shared)})
 
 
 def history_of(here: Context, identity: str) -> list[tuple[int, Event]]:

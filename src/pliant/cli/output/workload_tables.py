@@ -141,6 +141,12 @@ def wide(item: WorkloadItem) -> list[str]:
     ]
 
 
+def workers(item: WorkloadItem) -> str:
+    """How many train now, as its job says; empty where it does not."""
+    said = item["progress"]
+    return str(said["world"]) if said is not None and item["runningPods"] else ""
+
+
 def allocated(item: WorkloadItem) -> float:
     """GPUs that its tasks really occupy now."""
     return item["allocatedResources"]["gpu"]

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import resource
+import shlex
 import shutil
 import subprocess
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pliant.cli.output.amounts import show_bytes
+from pliant.cli.output.amounts import counted, show_bytes
+
+if TYPE_CHECKING:
+    from pliant.wire.workload import WorkloadItem
 
 Status = Literal["ok", "warn", "fail"]
 LEAST_FREE = 5
@@ -44,6 +49,38 @@ def of_shell(state: str, local: bool) -> list[Check]:
         _disk("/dev/shm", "/dev/shm"),
         _files(),
     ]
+
+
+def of_job(item: WorkloadItem, folder: str) -> list[Check]:
+    """What a job needs to start again, as seen from this machine; `folder` is where its tasks start."""
+    found = [_folder(folder)]
+    words = shlex.split(f"{item['command']} {item['arguments']}")
+    if words and not item["images"]:
+        found.append(_command(words, folder))
+    if names := item["environmentVariables"]:
+        found.append(Check("variables", "ok", f"{counted(len(names), 'variable')}: {' '.join(names)}"))
+    if item["phase"] == "Failed":
+        found.append(Check("last failure", "fail", item["phaseMessage"] or "no reason was recorded"))
+    return found
+
+
+def _folder(folder: str) -> Check:
+    if not os.path.isdir(folder):
+        return Check("working directory", "fail", f"{folder} does not exist: create it, or submit again")
+    if not os.access(folder, os.R_OK | os.X_OK):
+        return Check("working directory", "fail", f"{folder} is not accessible")
+    return Check("working directory", "ok", folder)
+
+
+def _command(words: Sequence[str], folder: str) -> Check:
+    """The program in this shell's PATH, and the script that it is given."""
+    program = os.path.join(folder, words[0]) if "/" in words[0] else shutil.which(words[0])
+    if program is None or not os.access(program, os.X_OK):
+        return Check("command", "fail", f"{words[0]} is not found, or is no program")
+    script = next((word for word in words[1:] if word.endswith((".py", ".sh"))), None)
+    if script is not None and not os.path.exists(os.path.join(folder, script)):
+        return Check("command", "fail", f"{script} does not exist in {folder}")
+    return Check("command", "ok", " ".join(words))
 
 
 def _directory() -> Check:

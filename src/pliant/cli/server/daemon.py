@@ -34,6 +34,7 @@ def arguments(
     state: str,
     *,
     simulate: Sequence[str] = (),
+    kubeconfig: str | None = None,
     port: int | None = None,
     take_over: bool = False,
     standby: bool = False,
@@ -51,6 +52,8 @@ def arguments(
     words = [sys.executable, "-m", "pliant.app", "serve", "--state", state]
     for spec in simulate:
         words += ["--simulate", spec]
+    if kubeconfig is not None:
+        words += ["--kubeconfig", os.path.abspath(kubeconfig)]
     if port is not None:
         words += ["--port", str(port)]
     if take_over:

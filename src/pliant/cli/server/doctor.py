@@ -11,7 +11,7 @@ from typing import Any, cast
 import click
 
 from pliant.cli.lazy import Command
-from pliant.cli.output.formats import output_options, show
+from pliant.cli.output.formats import output_options, project_option, show
 from pliant.cli.output.tables import table
 from pliant.cli.server import checks
 from pliant.cli.session import Session, pass_session
@@ -20,13 +20,17 @@ from pliant.client.locate import state_folder
 
 
 @click.command("doctor", cls=Command, short_help="Check this shell and this machine.")
+@click.option("--job", metavar="NAME", help="Check what this job needs to start again instead.")
+@project_option
 @output_options
 @pass_session
-def doctor(session: Session) -> int:
+def doctor(session: Session, job: str | None) -> int:
     """Check what jobs of this shell need, and show which limits of GPU shares are enforced on this machine.
 
     Returns 1 if a check fails. Without a running server the command checks the machine itself.
     """
+    if job is not None:
+        return _one_job(session, job)
     try:
         found: list[Any] = list(session.client.doctor()["findings"])
     except Unreachable:
@@ -52,6 +56,20 @@ def doctor(session: Session) -> int:
     ]
     show(session, told, rows)
     return int(any(one.status == "fail" for one in own))
+
+
+def _one_job(session: Session, name: str) -> int:
+    item = session.find(name)
+    found = checks.of_job(item, session.client.folders(item["id"])["workingDir"] or "")
+    show(
+        session,
+        [
+            {"what": one.what, "holds": one.status == "ok", "status": one.status, "text": one.text}
+            for one in found
+        ],
+        lambda: table(("CHECK", "STATUS", "DETAILS"), found, headers=session.headers),
+    )
+    return int(any(one.status == "fail" for one in found))
 
 
 def _here(state: str) -> list[Any]:

@@ -26,6 +26,9 @@ STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
 @click.option(
     "--simulate", multiple=True, metavar="SPEC", help="Simulated nodes: 1x2, 2x4:16G, ... (repeatable)."
 )
+@click.option(
+    "--kubeconfig", metavar="FILE", help="Share the GPUs of the Kubernetes cluster of its current context."
+)
 @click.option("--port", type=click.IntRange(1, 65535), help="Port (default: a free one).")
 @click.option(
     "--host", metavar="ADDRESS", help="Address to listen on (default: 127.0.0.1); others need --tls."
@@ -55,6 +58,7 @@ STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
 def up(
     session: Session,
     simulate: tuple[str, ...],
+    kubeconfig: str | None,
     port: int | None,
     host: str | None,
     tls: bool | None,
@@ -70,12 +74,15 @@ def up(
     """Start the server of this machine in the background and return when it answers.
 
     SPEC is NODESxGPUS[:GPU_MEMORY[:cpu=CORES,memory=BYTES,label=K=V]]. Without it the real GPUs are shared,
-    and where there are none 1x2 is simulated.
+    and where there are none 1x2 is simulated. With --kubeconfig workloads run as pods of that cluster; the
+    state folder remembers it.
 
     With --standby it is the second server of the same state folder: it answers, and takes the lead when the
     other one ends or hangs. The state folder remembers the database.
     """
-    if standby and (simulate or take_over or database or cert or tls is not None):
+    if simulate and kubeconfig is not None:
+        raise click.UsageError("--simulate makes nodes of its own, --kubeconfig uses those of a cluster.")
+    if standby and (kubeconfig or simulate or take_over or database or cert or tls is not None):
         raise click.UsageError("--standby takes its settings from the server that leads.")
     state = state_folder(session.state)
     if (cert is None) != (key is None):
@@ -85,6 +92,7 @@ def up(
     words = daemon.arguments(
         state,
         simulate=simulate,
+        kubeconfig=kubeconfig,
         port=port,
         take_over=take_over,
         unknown=unknown or "",
@@ -242,6 +250,7 @@ def _announce(session: Session, record: dict[str, Any], state: str) -> None:
     finally:
         client.close()
     click.echo(f"Pliant runs at {record['url']} (pid {record['pid']}, state folder {state})")
+    click.echo(f"Web console: {record['url']}/console (`pliant console` opens it logged in)")
     if record.get("notice"):
         session.note(f"Note: {record['notice']}")
     for node in nodes:

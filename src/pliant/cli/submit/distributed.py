@@ -106,7 +106,9 @@ def _master_spec(given: Mapping[str, Any]) -> Distributed:
 def _second(framework: str, *more: Any) -> click.Command:
     """`training FRAMEWORK submit`."""
 
-    @click.command("submit", cls=GroupedCommand, short_help=f"Submit a {framework} workload.")
+    @click.command(
+        "submit", cls=GroupedCommand, short_help=f"Submit a workload of several tasks with {framework}."
+    )
     @v2.options
     @_with(more)
     @click.pass_context
@@ -124,7 +126,12 @@ def _second(framework: str, *more: Any) -> click.Command:
 def _first(name: str, framework: str, *more: Any) -> click.Command:
     """`submit-dist FRAMEWORK`, `submit-mpi`."""
 
-    @click.command(name, cls=v1.SubmitCommand, short_help=f"Submit a {framework} job.", epilog=v1.EPILOG)
+    @click.command(
+        name,
+        cls=v1.SubmitCommand,
+        short_help=f"Submit a job of several tasks with {framework}.",
+        epilog=v1.EPILOG,
+    )
     @v1.options
     @_with(more)
     @click.pass_context

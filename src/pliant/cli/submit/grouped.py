@@ -32,7 +32,7 @@ GROUPS = {
     "Order": (
         "--priority", "--preemptibility", "--interactive", "--preemptible", "--background",
         "--preemption-delay",
-        "--begin", "--dependency", "--after", "--array",
+        "--begin", "--dependency", "--after", "--singleton", "--array",
         "--backoff-limit", "--restart-policy", "--termination-grace-period", "--stale-grace",
         "--ttl-after-finish", "--auto-deletion-time-after-completion",
     ),

@@ -96,6 +96,13 @@ OPTIONS = (
         multiple=True,
     ),
     Option(
+        "singleton",
+        ("--singleton",),
+        None,
+        "Start after your earlier jobs with the same --job-name-prefix have ended.",
+        flag=True,
+    ),
+    Option(
         "array",
         ("--array",),
         "INDEXES[%N]",
@@ -106,11 +113,17 @@ OPTIONS = (
 
 
 def joined(made: Spec, given: dict[str, Any]) -> Spec:
-    """--after and --dependency as one list."""
+    """--after, --singleton and --dependency as one list."""
     sent = cast("dict[str, Any]", made)
-    if after := sent.pop("after", None):
+    after = sent.pop("after", [])
+    if sent.pop("singleton", False):
+        prefix = given.get("job_name_prefix") or given.get("name_prefix")
+        if not prefix:
+            raise click.UsageError("--singleton needs --job-name-prefix PREFIX.")
+        after = [*after, {"on": prefix, "when": "singleton"}]
+    if after:
         if "?" in (given["dependencies"] or ""):
-            raise click.UsageError("--after does not go with a '?' in --dependency.")
+            raise click.UsageError("--after and --singleton do not go with a '?' in --dependency.")
         sent["dependencies"] = [*sent.get("dependencies", ()), *after]
     if "?" in (given["dependencies"] or ""):
         sent["dependencyAny"] = True

@@ -16,7 +16,7 @@ from pliant.cli.output.progress import labels
 from pliant.cli.output.shares import shares_table
 from pliant.cli.output.tables import table
 from pliant.cli.session import Session, pass_session
-from pliant.client.errors import BadRequest
+from pliant.client.errors import BadRequest, Unauthorized
 
 if TYPE_CHECKING:
     from pliant.wire.workload import EventItem, PodItem, WorkloadItem
@@ -130,10 +130,8 @@ def show_job(session: Session, name: str) -> None:
         click.echo(f"{label}: {value}".rstrip())
     if variables := item.get("environmentVariables"):
         click.echo(f"ENVIRONMENT: {' '.join(f'{name}={value}' for name, value in variables.items())}")
-    folders: Mapping[str, Any] = session.client.folders(item["id"])
-    for label, key in _FOLDERS.items():
-        if folders[key]:
-            click.echo(f"{label}: {folders[key]}")
+    for label, folder in _folders(session, item["id"]):
+        click.echo(f"{label}: {folder}")
     if progress := item.get("progress"):
         click.echo("\nTraining:")
         for label, value in labels(progress):
@@ -149,6 +147,17 @@ def show_job(session: Session, name: str) -> None:
         click.echo(f"\nGPU Shares:\n{shares_table(shares, headers=session.headers)}")
     click.echo("\nEvents:")
     click.echo(events_table(events, headers=session.headers))
+
+
+def _folders(session: Session, identity: str) -> list[tuple[str, str]]:
+    """Of a job whose files are not this user's to see: none."""
+    try:
+        found: Mapping[str, Any] = session.client.folders(identity)
+    except Unauthorized as error:
+        if error.status != 403:
+            raise
+        return []
+    return [(label, found[key]) for label, key in _FOLDERS.items() if found[key]]
 
 
 _FOLDERS = {"WORKING DIRECTORY": "workingDir", "JOB FOLDER": "jobFolder", "LOG": "logFolder"}
@@ -192,14 +201,25 @@ def _labels(item: WorkloadItem, pods: Sequence[PodItem]) -> list[tuple[str, str]
         ("PROJECT", item["projectName"]),
         ("PRIORITY", f"{item.get('priorityClassName') or ''} ({item.get('priority', '')})".strip()),
         ("PREEMPTIBLE", workload_tables.preemptible(item)),
-        ("ELASTIC", "yes" if item.get("elastic") else "no"),
+        ("ELASTIC", _elastic(item)),
     ]
     return labels + explained(item)
+
+
+def _elastic(item: WorkloadItem) -> str:
+    """Whether its size may change, and what that does to a program that runs."""
+    if item["resize"] == "live":
+        return "yes (resizes without a restart)"
+    if item["resize"] == "restart" and item["runningPods"]:
+        return "yes (restarts at every resize; use pliant.train to resize without a restart)"
+    return "yes" if item["elastic"] else "no"
 
 
 def explained(item: WorkloadItem) -> list[tuple[str, str]]:
     """How a fraction is held, why it is pending, what protects it, its place in the queue, if any."""
     labels = []
+    if item["phase"] in ("Completed", "Failed") and item["phaseMessage"]:
+        labels.append(("ENDED", item["phaseMessage"]))
     if fraction := item.get("fraction"):
         labels.append(("GPU FRACTION", fraction))
     if reason := item.get("reason"):

@@ -1,4 +1,4 @@
-"""exec, bash, attach: inside a running task."""
+"""exec, bash, ssh, attach: inside a running task."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from pliant.cli.exits import WAIT_TIMED_OUT
 from pliant.cli.lazy import Command, JobCommand
 from pliant.cli.output.formats import project_option
 from pliant.cli.session import Session, pass_session
-from pliant.cli.workloads.follow import Follower
+from pliant.cli.workloads.follow import WHOLE, Excerpt, Follower
 from pliant.cli.workloads.outcomes import POLL, summary
 from pliant.client.errors import PliantError
+
+NO_CONNECTION = 255
+"""What `ssh` itself returns when it cannot run anything."""
 
 _FINAL = ("Completed", "Failed", "Stopped", "Deleting")
 
@@ -63,7 +66,7 @@ _name = click.argument("name", shell_complete=workload_names)
 def exec_command(
     session: Session, name: str, command: tuple[str, ...], stdin: bool, tty: bool, pod: str | None
 ) -> int:
-    """Run a command inside a running workload; `--` may stand before it. Returns its exit code."""
+    """Run a command inside a running workload; `--` may come before it. Returns its exit code."""
     return _run(session, name, command, stdin=stdin, tty=tty, pod=pod)
 
 
@@ -76,6 +79,22 @@ def bash(session: Session, name: str, pod: str | None) -> int:
     """Open /bin/bash inside a running workload."""
     # Piped input wants no terminal: `echo ls | pliant bash NAME`.
     return _run(session, name, ["/bin/bash"], stdin=True, tty=sys.stdin.isatty(), pod=pod)
+
+
+@click.command("ssh", cls=ExecCommand, short_help="Open a login shell inside a running workload.")
+@_name
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@_pod
+@project_option
+@pass_session
+def ssh(session: Session, name: str, command: tuple[str, ...], pod: str | None) -> int:
+    """Open a login shell inside a running workload, or run a command in one, as `ssh HOST` does.
+
+    Returns the exit code of the command, 255 if it could not be run.
+    """
+    session.failure_code = NO_CONNECTION
+    shell = ["/bin/bash", "-l", *(("-c", " ".join(command)) if command else ())]
+    return _run(session, name, shell, stdin=True, tty=not command and sys.stdin.isatty(), pod=pod)
 
 
 @click.command("attach", cls=JobCommand, short_help="Follow a job's output; return its exit code.")
@@ -116,10 +135,15 @@ def attach_to(
 
 
 def followed(
-    session: Session, workload_id: str, name: str, *, pod: str | None = None, tail: int | None = None
+    session: Session,
+    workload_id: str,
+    name: str,
+    *,
+    pod: str | None = None,
+    excerpt: Excerpt = WHOLE,
 ) -> int:
     """Show what a workload prints until it ends; its exit code."""
-    outcome = Follower(session, workload_id, name, pod=pod, tail=tail, quiet=True).run()
+    outcome = Follower(session, workload_id, name, pod=pod, excerpt=excerpt, quiet=True).run()
     assert outcome["exitCode"] is not None
     if outcome["exitCode"]:
         session.note(summary(name, outcome))

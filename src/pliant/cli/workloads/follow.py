@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,13 +19,29 @@ from pliant.client.errors import Conflict, NotFound, Unreachable
 if TYPE_CHECKING:
     from pliant.cli.session import Session
     from pliant.client.client import Client
-    from pliant.wire.workload import Outcome, PodItem
+    from pliant.wire.workload import Outcome, PodItem, WorkloadItem
 
 T = TypeVar("T")
 
 
 _STATUS = {"ContainerCreating": "starting", "Terminating": "stopping", "Error": "waiting for a retry"}
 """Status words of containers, and what `run` says instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Which lines of a log are shown, and how. Of attempts that come later everything is shown."""
+
+    tail: int | None = None  # so many last lines
+    since: int | None = None  # seconds before now
+    timestamps: bool = False
+
+    @property
+    def whole(self) -> bool:
+        return self.tail is None and self.since is None
+
+
+WHOLE = Excerpt()
 
 
 class Follower:
@@ -37,7 +54,7 @@ class Follower:
         name: str,
         *,
         pod: str | None = None,
-        tail: int | None = None,
+        excerpt: Excerpt = WHOLE,
         quiet: bool = False,
         client: Client | None = None,
         write: Callable[[bytes], None] | None = None,
@@ -48,9 +65,10 @@ class Follower:
         self._write = write or LogScreen().show
         self._id = workload_id
         self._pod = pod
-        self._tail = tail  # lines of the first attempt that is shown; None: all
+        self._excerpt = excerpt  # of the first attempt that is shown
         self._quiet = quiet  # say nothing about its status
         self._shown = 0  # the newest attempt whose output was shown
+        self._failed = False  # the last attempt that was shown
         self._told = ""  # the last sentence about its status
 
     def run(self) -> Outcome:
@@ -61,8 +79,10 @@ class Follower:
             newest = pod["attempt"] if pod is not None else 0
             if pod is not None and newest > self._shown:
                 for attempt in range(self._shown + 1 if self._shown else newest, newest + 1):
+                    if self._shown and not self._failed:
+                        self._resumed(attempt)
                     self._stream(pod["name"], attempt)
-                    self._announce(attempt)
+                    self._failed = self._announce(attempt)
                 self._shown = newest
             outcome: Outcome = self._ask(lambda: self._client.outcome(self._id))
             if outcome["exitCode"] is not None:
@@ -85,11 +105,20 @@ class Follower:
 
     def _stream(self, pod: str, attempt: int) -> None:
         """Print one attempt to its end; a stream that ends before is taken up where it ended."""
-        shown, tail = 0, self._tail
-        self._tail = None  # of later attempts everything is shown
+        shown, excerpt = 0, self._excerpt
+        self._excerpt = Excerpt(timestamps=excerpt.timestamps)
         while True:
-            open_log = partial(self._client.logs, self._id, follow=True, tail=tail, pod=pod, attempt=attempt)
-            skip = shown if tail is None else 0
+            open_log = partial(
+                self._client.logs,
+                self._id,
+                follow=True,
+                tail=excerpt.tail,
+                since=excerpt.since,
+                pod=pod,
+                timestamps=excerpt.timestamps,
+                attempt=attempt,
+            )
+            skip = shown if excerpt.whole else 0
             try:
                 for piece in self._ask(open_log):
                     self._write(piece[skip:])
@@ -102,7 +131,8 @@ class Follower:
                 pass
             except (Conflict, NotFound):
                 return  # its log is gone, or it never began
-            tail = None if tail is None else 0  # with a tail: what comes from now on
+            if not excerpt.whole:  # what comes from now on
+                excerpt = replace(excerpt, tail=0, since=None)
 
     def _goes_on(self, pod: str, attempt: int) -> bool:
         """True while the attempt runs: a server that is restarted ends its streams before."""
@@ -114,16 +144,29 @@ class Follower:
             for it in pods
         )
 
-    def _announce(self, attempt: int) -> None:
-        """Say how an attempt ended, if another one follows after a pause."""
+    def _resumed(self, attempt: int) -> None:
+        """Say why there is another attempt though none failed."""
+        try:
+            item: WorkloadItem = self._ask(lambda: self._client.workload(self._id))
+        except NotFound:
+            return
+        reason = item["reason"]
+        said = f"-- {self.name}: attempt {attempt} starts. {reason['message'] if reason else ''}".rstrip()
+        if item["resize"] == "restart" and reason and reason["code"] in ("grown", "shrunk"):
+            said += " Use pliant.train to resize without a restart."
+        self._session.note(said)
+
+    def _announce(self, attempt: int) -> bool:
+        """Say how an attempt ended, if it failed and another one follows after a pause."""
         pod = self._task()
         if pod is None or pod["attempt"] > attempt or pod["retryAt"] is None:
-            return
+            return False
         pause = max(0, round(moment(pod["retryAt"]) - time.time()))
         self._session.note(
             f"-- {self.name}: attempt {attempt} failed ({pod['message'].rstrip('.')}). "
             f"Retry {pod['failures']} of {pod['retryLimit']} starts in {show_duration(pause)}."
         )
+        return True
 
     def _tell(self) -> None:
         """Where it stands, when that has changed."""

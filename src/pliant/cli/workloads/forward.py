@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import click
 
 from pliant.cli.completion import workload_names
-from pliant.cli.exits import TIMED_OUT
+from pliant.cli.exits import OWN_FAILURE, TIMED_OUT
 from pliant.cli.lazy import Command
 from pliant.cli.output.formats import project_option
 from pliant.cli.session import Session, pass_session
@@ -93,7 +93,7 @@ def forward(
             if local == target and host in ("127.0.0.1", "localhost"):
                 click.echo(f"{name} runs on this machine: open http://localhost:{local}")
                 continue
-            server = _listen(address, local)
+            server = _listen(session, address, local)
             servers.append(server)
             threading.Thread(target=_serve, args=(server, (host, target)), daemon=True).start()
             click.echo(f"Forwarding from {address}:{local} -> {target}")
@@ -136,10 +136,11 @@ def _still(session: Session, workload_id: str) -> bool:
     return item["phase"] not in _FINAL and item.get("desiredPhase") != "Deleted"
 
 
-def _listen(address: str, port: int) -> socket.socket:
+def _listen(session: Session, address: str, port: int) -> socket.socket:
     try:
         return socket.create_server((address, port))
     except OSError as error:
+        session.failure_code = OWN_FAILURE
         raise PliantError(
             f"Nothing can listen at {address}:{port}: {error.strerror or error}.",
             "Choose another local port: --port LOCAL:PORT.",

@@ -27,7 +27,13 @@ _WIDE = ("PROJECT", "USER", "ATTEMPTS", "ID")
 
 @click.command("history", cls=Command, short_help="List past and present jobs with their outcomes.")
 @click.option(
-    "-n", "count", type=click.IntRange(1, 500), default=20, show_default=True, metavar="N", help="Jobs."
+    "-n",
+    "count",
+    type=click.IntRange(1, 500),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Number of jobs to list.",
 )
 @click.option("--since", metavar="TIME", help="Only jobs submitted in this time, e.g. 7d.")
 @click.option("-A", "--all-projects", "everywhere", is_flag=True, help="Jobs of all projects.")

@@ -98,7 +98,7 @@ def cancel(session: Session, names: tuple[str, ...], everything: bool, now: bool
 _ENDED = {"was cancelled": "been cancelled", "was deleted": "been deleted"}
 
 
-@click.command("delete", cls=Command, short_help="Delete jobs; never asks.")
+@click.command("delete", cls=Command, short_help="Delete jobs; their files are kept for a while.")
 @_names
 @_all
 @_purge

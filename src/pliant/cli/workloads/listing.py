@@ -37,7 +37,14 @@ CLASSIC = Form(
     columns=Columns(
         ("AGE", "IMAGE", "USER", "TYPE", "SERVICE URL(S)", "PROJECT", "PODs Running (Pending)", "NODE"),
         short={"GPUs Allocated (Requested)": "GPUS (REQ.)", "PODs Running (Pending)": "PODS (PENDING)"},
-        whole=("STATUS", "AGE", "GPUs Allocated (Requested)", "PODs Running (Pending)", "PROGRESS"),
+        whole=(
+            "STATUS",
+            "AGE",
+            "GPUs Allocated (Requested)",
+            "PODs Running (Pending)",
+            "PROGRESS",
+            "WORKERS",
+        ),
     ),
 )
 _PODS = ("Running/Requested Pods", "Running/Req. Pods")
@@ -51,6 +58,7 @@ _TYPED = Columns(
         "GPU Allocation",
         "GPU Alloc.",
         "PROGRESS",
+        "WORKERS",
     ),
     last="Workload",
 )
@@ -180,6 +188,9 @@ def workloads(
 
             header += ["PROGRESS"]
             rows = [[*row, bar(item)] for row, item in zip(rows, listed, strict=True)]
+        if _tells_workers(session) and any(item.get("progress") for item in listed):
+            header += ["WORKERS"]
+            rows = [[*row, tables.workers(item)] for row, item in zip(rows, listed, strict=True)]
         try:
             header, rows = selected(columns, header, rows)
         except ValueError as error:
@@ -207,6 +218,11 @@ def workloads(
             click.echo(json.dumps({"event": change.kind, "object": change.item}))
         else:
             _draw(session, present, text)
+
+
+def _tells_workers(session: Session) -> bool:
+    """Where a person reads: what scripts read keeps its columns."""
+    return session.output == "wide" or (session.program != "runai" and sys.stdout.isatty())
 
 
 def _draw(

@@ -17,6 +17,7 @@ from pliant.cli.output.plain import LogScreen
 from pliant.cli.session import Session, pass_session
 from pliant.cli.workloads import merged
 from pliant.cli.workloads.execute import followed
+from pliant.cli.workloads.follow import Excerpt
 from pliant.client.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -70,19 +71,20 @@ def logs(
     pods = session.client.pods(item["id"])
     pod = _chosen(name, pods, task)
     many = task == "all" or (task is None and len(pods) > 1 and session.program != "runai")
-    plain = attempt is None and not (timestamps or previous)
+    excerpt = Excerpt(tail, ago, timestamps)
+    plain = attempt is None and not previous
     if plain and (prefix or (many and len(pods) > 1)):
         marked = prefix is not False
-        if follow and ago is None and pod is None:
-            return merged.followed(session, item["id"], name, tail=tail, prefix=marked)
+        if follow and pod is None:
+            return merged.followed(session, item["id"], name, excerpt=excerpt, prefix=marked)
         if not follow:
             begun = [it for it in pods if it["attempt"] and pod in (None, it["name"])]
-            merged.shown(session, item["id"], begun, tail=tail, since=ago, prefix=marked)
+            merged.shown(session, item["id"], begun, excerpt=excerpt, prefix=marked)
             return 0
     if previous:
         attempt = _previous(name, pods, pod)
-    if follow and attempt is None and ago is None and not timestamps:
-        return followed(session, item["id"], name, pod=pod, tail=tail)
+    if follow and attempt is None:
+        return followed(session, item["id"], name, pod=pod, excerpt=excerpt)
     stream = session.client.logs(
         item["id"], follow=follow, tail=tail, since=ago, pod=pod, timestamps=timestamps, attempt=attempt
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pliant.cli.output.plain import LogScreen
 from pliant.cli.session import Session
-from pliant.cli.workloads.follow import Follower
+from pliant.cli.workloads.follow import Excerpt, Follower
 from pliant.cli.workloads.outcomes import POLL, patiently, summary
 
 if TYPE_CHECKING:
@@ -21,8 +21,9 @@ _turn = threading.Lock()
 class Lines:
     """Writes whole lines; of one that a program overwrites (a progress bar) the last state."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, timestamps: bool = False) -> None:
         self._label = label.encode()
+        self._timestamps = timestamps  # each line begins with its time
         self._rest = b""
 
     def write(self, piece: bytes) -> None:
@@ -36,9 +37,13 @@ class Lines:
             self._rest = b""
 
     def _out(self, lines: Iterable[bytes]) -> None:
-        text = b"".join(self._label + line.rstrip(b"\r").rpartition(b"\r")[2] + b"\n" for line in lines)
+        text = b"".join(self._label + self._last_state(line) + b"\n" for line in lines)
         with _turn:
             LogScreen().show(text)
+
+    def _last_state(self, line: bytes) -> bytes:
+        time, space, said = line.partition(b" ") if self._timestamps else (b"", b"", line)
+        return time + space + said.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def label_of(pod: PodItem, prefix: bool) -> str:
@@ -56,19 +61,24 @@ def shown(
     identity: str,
     pods: Sequence[PodItem],
     *,
-    tail: int | None,
-    since: int | None,
+    excerpt: Excerpt,
     prefix: bool,
 ) -> None:
     """What they have printed, task after task."""
     for pod in pods:
-        lines = Lines(label_of(pod, prefix))
-        for piece in session.client.logs(identity, tail=tail, since=since, pod=pod["name"]):
+        lines = Lines(label_of(pod, prefix), excerpt.timestamps)
+        for piece in session.client.logs(
+            identity,
+            tail=excerpt.tail,
+            since=excerpt.since,
+            pod=pod["name"],
+            timestamps=excerpt.timestamps,
+        ):
             lines.write(piece)
         lines.close()
 
 
-def followed(session: Session, identity: str, name: str, *, tail: int | None, prefix: bool) -> int:
+def followed(session: Session, identity: str, name: str, *, excerpt: Excerpt, prefix: bool) -> int:
     """What all tasks print, also those that start later, until the job ends; its exit code."""
     threads: dict[str, threading.Thread] = {}
     failures: list[BaseException] = []
@@ -76,7 +86,7 @@ def followed(session: Session, identity: str, name: str, *, tail: int | None, pr
         outcome: Outcome = patiently(lambda: session.client.outcome(identity))
         for pod in patiently(lambda: session.client.pods(identity)) if not outcome["gone"] else ():
             if pod["attempt"] and pod["name"] not in threads:
-                one = _one(session, identity, name, pod, tail, prefix, failures)
+                one = _one(session, identity, name, pod, excerpt, prefix, failures)
                 threads[pod["name"]] = threading.Thread(target=one, daemon=True)
                 threads[pod["name"]].start()
         if failures:
@@ -98,14 +108,14 @@ def _one(
     identity: str,
     name: str,
     pod: PodItem,
-    tail: int | None,
+    excerpt: Excerpt,
     prefix: bool,
     failures: list[BaseException],
 ) -> Callable[[], None]:
     """Follows one task to the end of the job, on a connection of its own."""
 
     def run() -> None:
-        lines = Lines(label_of(pod, prefix))
+        lines = Lines(label_of(pod, prefix), excerpt.timestamps)
         try:
             with session.client.twin() as client:
                 Follower(
@@ -113,7 +123,7 @@ def _one(
                     identity,
                     name,
                     pod=pod["name"],
-                    tail=tail,
+                    excerpt=excerpt,
                     quiet=True,
                     client=client,
                     write=lines.write,

@@ -1,6 +1,11 @@
-"""top node, top job: how much of what there is, is taken."""
+"""top node, top job: how much of what there is, is taken, and what jobs use of it."""
 
 from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -13,6 +18,22 @@ from pliant.cli.output.formats import output_options, project_option, show
 from pliant.cli.output.shares import used, used_by_gpu
 from pliant.cli.session import Session, pass_session
 
+if TYPE_CHECKING:
+    from pliant.wire.workload import WorkloadItem, WorkloadLoad
+
+REFRESH = 2.0
+"""Seconds between two tables with --watch."""
+
+
+@click.pass_context
+def _both(ctx: click.Context) -> None:
+    """Without a command: nodes, then jobs."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(node)
+        click.echo()
+        ctx.invoke(job)
+
+
 top = LazyGroup(
     {
         "Commands": {
@@ -24,7 +45,9 @@ top = LazyGroup(
         }
     },
     name="top",
-    help="Show what nodes and jobs use now.",
+    help="Show what nodes and jobs use now; without a command nodes, then jobs of the project.",
+    invoke_without_command=True,
+    callback=_both,
 )
 
 
@@ -32,7 +55,7 @@ def _percent(part: float, whole: float) -> str:
     return f"{part / whole:.0%}" if whole else "-"
 
 
-@click.command("node", cls=Command)
+@click.command("node", cls=Command, short_help="Show what of the nodes is allocated.")
 @click.argument("names", nargs=-1)
 @click.option("-d", "--details", is_flag=True, help="Show each GPU.")
 @output_options
@@ -76,44 +99,113 @@ def node(session: Session, names: tuple[str, ...], details: bool) -> None:
     show(session, nodes, rows)
 
 
-@click.command("job", cls=Command)
+SORTS = ("name", "gpu", "cpu", "memory")
+
+
+@click.command("job", cls=Command, short_help="Show what jobs use now.")
 @click.argument("names", nargs=-1)
 @click.option("-A", "--all-projects", "everywhere", is_flag=True, help="Jobs of all projects.")
+@click.option("-w", "--watch", is_flag=True, help="Show it again every 2s until Ctrl-C.")
+@click.option("--sort", type=click.Choice(SORTS), help="Sort by this, the largest first (default: name).")
 @project_option
 @output_options
 @pass_session
-def job(session: Session, names: tuple[str, ...], everywhere: bool) -> None:
-    """Show what the jobs of a project use now."""
+def job(session: Session, names: tuple[str, ...], everywhere: bool, watch: bool, sort: str | None) -> None:
+    """Show what the jobs of a project use now; `-` is what cannot be measured.
+
+    CPU% counts 100 for each core, GPU% is the mean of the job's own GPUs, memory is used/requested.
+    """
+    while True:
+        if watch and sys.stdout.isatty():
+            click.echo("\x1b[H\x1b[2J", nl=False)
+        _jobs(session, names, everywhere, sort)
+        if not watch:
+            return
+        sys.stdout.flush()
+        time.sleep(REFRESH)
+
+
+def _jobs(session: Session, names: Sequence[str], everywhere: bool, sort: str | None) -> None:
     project = None if everywhere else session.current_project
     found = [item for item in session.client.workloads(project) if not names or item["name"] in names]
     items = workload_tables.ordered(found)
     if not items and project is not None:
         session.check_project()
+    if session.program == "runai":  # as the first edition: also what has ended
+        show(session, items, lambda: fit_table(session, _OLDER, [_allocated(item) for item in items], _JOBS))
+        return
+    items = [item for item in items if names or item["phase"] not in ("Completed", "Failed")]
+    loads: dict[str, WorkloadLoad] = {load["id"]: load for load in session.client.loads()}
+    key = _KEYS.get(sort or "name")
+    if key is not None:
+        items.sort(key=lambda item: -((loads.get(item["id"]) or _NOTHING)[key] or 0))
 
     def rows() -> str:
-        lines = []
-        for item in items:
-            has = item["allocatedResources"]
-            lines.append(
-                [
-                    item["name"],
-                    item["projectName"],
-                    item["status"],
-                    show_gpus(workload_tables.allocated(item)),
-                    has.get("gpuMemory") or "0",
-                    used(item),
-                    f"{has.get('cpu') or 0.0:g}",
-                    has.get("cpuMemory") or "0",
-                    ",".join(item.get("nodes") or []),
-                ]
-            )
-        header = ("NAME", "PROJECT", "STATUS", "GPUS", "GPU MEMORY", "USED", "CPU", "MEMORY", "NODES")
-        return fit_table(session, header, lines, _JOBS)
+        lines = [_used(item, loads.get(item["id"]) or _NOTHING) for item in items]
+        return fit_table(session, _USED, lines, _JOBS, right=_NUMBERS)
 
-    show(session, items, rows)
+    show(session, [{**item, "load": loads.get(item["id"])} for item in items], rows)
 
 
+_KEYS: dict[str, Literal["gpuPercent", "cpuCores", "memoryBytes"]] = {
+    "gpu": "gpuPercent",
+    "cpu": "cpuCores",
+    "memory": "memoryBytes",
+}
+_NOTHING: WorkloadLoad = {
+    "id": "",
+    "cpuCores": None,
+    "memoryBytes": None,
+    "gpuPercent": None,
+    "gpuMemoryBytes": None,
+}
+_NUMBERS = ("GPUS", "GPU%", "GPU-MEM", "CPU%", "MEM")
+_USED = ("NAME", "PROJECT", "STATUS", *_NUMBERS, "NODES")
+_OLDER = ("NAME", "PROJECT", "STATUS", "GPUS", "GPU MEMORY", "USED", "CPU", "MEMORY", "NODES")
 _JOBS = Columns(
     ("NODES", "PROJECT", "GPU MEMORY", "CPU"),
-    whole=("STATUS", "GPUS", "GPU MEMORY", "USED", "CPU", "MEMORY"),
+    whole=("STATUS", "GPUS", "GPU MEMORY", "USED", "CPU", "MEMORY", *_NUMBERS),
 )
+
+
+def _used(item: WorkloadItem, load: WorkloadLoad) -> list[str]:
+    has = item["allocatedResources"]
+    cores, busy = load["cpuCores"], load["gpuPercent"]
+    return [
+        item["name"],
+        item["projectName"],
+        item["status"],
+        show_gpus(workload_tables.allocated(item)),
+        "-" if busy is None else f"{busy:.0f}",
+        _of(load["gpuMemoryBytes"], has.get("gpuMemory")),
+        "-" if cores is None else f"{cores * 100:.0f}",
+        _of(load["memoryBytes"], has.get("cpuMemory")),
+        ",".join(item.get("nodes") or []),
+    ]
+
+
+def _of(used_now: int | None, requested: str | None) -> str:
+    """`6.2/16Gi`, `610Mi/16Gi`; `-` where it is not measured."""
+    if used_now is None:
+        return "-"
+    text = show_bytes(used_now)
+    if not requested:
+        return text
+    unit = requested[-2:]
+    return f"{text.removesuffix(unit)}/{requested}"
+
+
+def _allocated(item: WorkloadItem) -> list[str]:
+    """As the first edition has it: what was given, and of GPU memory what is used."""
+    has = item["allocatedResources"]
+    return [
+        item["name"],
+        item["projectName"],
+        item["status"],
+        show_gpus(workload_tables.allocated(item)),
+        has.get("gpuMemory") or "0",
+        used(item),
+        f"{has.get('cpu') or 0.0:g}",
+        has.get("cpuMemory") or "0",
+        ",".join(item.get("nodes") or []),
+    ]

@@ -42,16 +42,7 @@ class Publisher:
             self.board = replace(old, access=state.access.seen, cycles=state.cycles, cycle_us=took, at=now)
             return
         world.update_sets()
-        workloads = dict(old.workloads)
-        for identity in sorted(state.told - state.touched):
-            if identity in workloads:
-                workloads[identity] = self._told_again(workloads[identity])
-        for identity in sorted(state.touched):
-            view = self._workload(identity)
-            if view is None:
-                workloads.pop(identity, None)
-            else:
-                workloads[identity] = view
+        touched = {identity: self._workload(identity) for identity in sorted(state.touched)}
         for name in state.shaken:
             if name in world.nodes:
                 self._nodes[name] = self._node(name)
@@ -63,7 +54,7 @@ class Publisher:
         board = Board(
             version=old.version + 1,
             cluster=state.cluster,
-            workloads=workloads,
+            workloads=old.workloads.changed(touched, state.verdicts),
             nodes=tuple(self._nodes[name] for name in sorted(self._nodes)),
             pools=pools,
             departments={
@@ -79,7 +70,6 @@ class Publisher:
             settings=state.settings,
             faults=tuple(state.faults),
             promises=broken(world),
-            queue=tuple(wid for wid in state.verdicts if waits(workloads.get(wid))),
             protections={(it.project, it.pool): it for it in state.protections},
             cycles=state.cycles,
             cycle_us=took,
@@ -128,15 +118,10 @@ class Publisher:
             tasks=tuple(tasks),
             reason=reason,
             pool=pool,
-            lacks=verdict is not None,
+            lacks=verdict is not None and not workload.phase.final,
             started=max((task.started for task in tasks if task.started is not None), default=None),
             progress=known.progress.get(identity),
         )
-
-    def _told_again(self, view: WorkloadView) -> WorkloadView:
-        """The view with the newest verdict; nothing else of it has changed."""
-        verdict = self._state.verdicts[view.workload.id]
-        return replace(view, reason=verdict.reason)
 
     def _node(self, name: str) -> NodeView:
         world = self._state.world
@@ -151,7 +136,7 @@ class Publisher:
                     device.carried,
                     device.releasing,
                     device.promised,
-                    tuple(sorted({key[0] for key in device.users()})),
+                    tuple(sorted({key[0] for key in sorted(device.tasks)})),
                 )
             )
         used = Resources(sum(gpu.carried for gpu in gpus), state.carried.cpu, state.carried.memory)
@@ -197,13 +182,6 @@ def _lacking(
             for key in world.path(project):
                 found[key, pool] = found.get((key, pool), NOTHING).plus(lacks)
     return found
-
-
-def waits(view: WorkloadView | None) -> bool:
-    """True for what competes: nothing of it runs, its owner wants it to, and no hold keeps it from that."""
-    if view is None or view.workload.held:
-        return False
-    return view.workload.desired is Desired.RUNNING and not view.running
 
 
 def alive(view: WorkloadView) -> bool:

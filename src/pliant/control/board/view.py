@@ -1,7 +1,7 @@
 """Read models: what readers see of the world, published whole after each cycle, never changed later."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from pliant.control.board.access import Access
 from pliant.model.asset import Asset
@@ -13,8 +13,8 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Reason
 from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology
-from pliant.model.workload import Phase, Task, TaskPhase, Workload
-from pliant.sched.plan import Protection
+from pliant.model.workload import Desired, Phase, Task, TaskPhase, Workload
+from pliant.sched.plan import Protection, Verdict
 from pliant.sched.settings import Settings
 from pliant.sched.shares.promises import Promise
 
@@ -66,6 +66,11 @@ class WorkloadView:
         return sum(task.phase is TaskPhase.RUNNING for task in self.tasks)
 
     @property
+    def competes(self) -> bool:
+        """True for what waits: nothing of it runs, its owner wants it to, and no hold keeps it from that."""
+        return not self.workload.held and self.workload.desired is Desired.RUNNING and not self.running
+
+    @property
     def waiting(self) -> int:
         """Tasks that were asked for and do not run."""
         if self.workload.phase.final or self.workload.phase is Phase.STOPPED:
@@ -75,6 +80,55 @@ class WorkloadView:
             task.index < counts[task.group] and task.phase in (TaskPhase.WAITING, TaskPhase.ORDERED)
             for task in self.tasks
         )
+
+
+class Views(Mapping[str, WorkloadView]):
+    """Workloads by id. Of one that waits the reason is that of the newest verdict, put in when it is read.
+
+    Numbers in verdicts change with every start and end of others: thousands of views would be made for each
+    that is read.
+    """
+
+    def __init__(self, views: dict[str, WorkloadView], verdicts: Mapping[str, Verdict]) -> None:
+        """`verdicts`, in the order of the queue, is never changed later."""
+        self._views = views
+        self._verdicts = verdicts
+        self._queue: tuple[str, ...] | None = None
+
+    def __getitem__(self, identity: str) -> WorkloadView:
+        view = self._views[identity]
+        if view.lacks:
+            verdict = self._verdicts.get(identity)
+            if verdict is not None and verdict.reason is not view.reason:
+                view = self._views[identity] = replace(view, reason=verdict.reason)
+        return view
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._views)
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def __contains__(self, identity: object) -> bool:
+        return identity in self._views
+
+    def changed(self, views: Mapping[str, WorkloadView | None], verdicts: Mapping[str, Verdict]) -> "Views":
+        """With these in place of the old ones; None: it has gone."""
+        now = dict(self._views)
+        for identity, view in views.items():
+            if view is None:
+                now.pop(identity, None)
+            else:
+                now[identity] = view
+        return Views(now, verdicts)
+
+    @property
+    def queue(self) -> tuple[str, ...]:
+        """Ids of those that compete and of which nothing runs, in the order of the last cycle."""
+        if self._queue is None:
+            views = self._views
+            self._queue = tuple(it for it in self._verdicts if it in views and views[it].competes)
+        return self._queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +176,7 @@ class Board:
 
     version: int = 0
     cluster: Cluster | None = None
-    workloads: Mapping[str, WorkloadView] = field(default_factory=dict)
+    workloads: Views = field(default_factory=lambda: Views({}, {}))
     nodes: tuple[NodeView, ...] = ()
     pools: tuple[NodePool, ...] = ()
     departments: Mapping[str, QueueView] = field(default_factory=dict)
@@ -134,11 +188,15 @@ class Board:
     settings: Settings = field(default_factory=Settings)
     faults: tuple[str, ...] = ()  # rows that contradict the rest, a sentence each
     promises: tuple[Promise, ...] = ()  # those that the machines cannot keep
-    queue: tuple[str, ...] = ()  # ids of pending workloads in the order of the last cycle
     protections: Mapping[tuple[str, str], Protection] = field(default_factory=dict)  # by project and pool
     cycles: int = 0
     cycle_us: int = 0  # duration of the last cycle's decision, microseconds
     at: int = 0  # ms
+
+    @property
+    def queue(self) -> tuple[str, ...]:
+        """Ids of pending workloads in the order of the last cycle."""
+        return self.workloads.queue
 
     @property
     def pending(self) -> list[WorkloadView]:

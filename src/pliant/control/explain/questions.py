@@ -50,6 +50,9 @@ DEEP = 8
 ALL = 0.4
 """Seconds for the remedies of all that waits together."""
 
+TRIES = 4, 40
+"""Questions to the core for each of what waits: few at first, then more for those that few did not help."""
+
 REMEMBERED = 10_000
 """Ms after which the past runs are read again."""
 
@@ -248,13 +251,14 @@ def _suggested(state: Known, now: int) -> tuple[Suggested, ...]:
     kinds.sort(key=lambda wids: verdicts[wids[0]].position)
     if len(world.workloads) > SMALL:
         world = narrowed(world, [wids[0] for wids in kinds])
-    found: list[Suggested] = []
-    for wids in kinds:
-        remedy: Cures | None = None
-        if time.monotonic() < until:
-            verdict = verdicts[wids[0]]
-            deep = verdict.position > DEEP
-            search = Unblocking(world, now, state.settings, decide, wids[0], tries=4, enough=1, deep=deep)
-            remedy = next((it.steps for it in search.run(verdict.reason)), None)
-        found.append(Suggested(wids[0], tuple(wids[1:]), remedy))
-    return tuple(found)
+    found: dict[str, Cures] = {}
+    for tries in TRIES:
+        for first, *_ in kinds:
+            if first not in found and time.monotonic() < until:
+                verdict = verdicts[first]
+                deep = verdict.position > DEEP
+                search = Unblocking(
+                    world, now, state.settings, decide, first, tries=tries, enough=1, deep=deep
+                )
+                found.update((first, it.steps) for it in search.run(verdict.reason)[:1])
+    return tuple(Suggested(first, tuple(like), found.get(first)) for first, *like in kinds)

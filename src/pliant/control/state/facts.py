@@ -14,7 +14,7 @@ from pliant.model.machine import Placement
 from pliant.model.quantity import format_duration
 from pliant.model.reason import NodeLost as PlaceLost
 from pliant.model.tenancy import Project, Queue
-from pliant.model.workload import AttemptId, Desired, Exit, Phase, Task, TaskPhase, Workload
+from pliant.model.workload import AttemptId, Desired, Exit, Task, TaskPhase, Workload
 
 
 class FactBook:
@@ -136,19 +136,16 @@ class FactBook:
     def timers(self, draft: Draft) -> None:
         """What is due because time has passed: limits on running time, deletion after the end, begins."""
         due: list[int] = []
-        for workload in [self._state.world.workloads[identity] for identity in sorted(self._state.timed)]:
-            if workload.desired is Desired.DELETED:
-                continue
-            if workload.phase.final and workload.ttl is not None and workload.completed is not None:
-                at = workload.completed + workload.ttl
-                if at <= draft.now:
-                    self._state.put(draft, replace(workload, desired=Desired.DELETED))
-                    why = f"Deleted {format_duration(workload.ttl)} after its end, as requested at submit."
-                    draft.event(workload.id, EventKind.DELETED, why, who="server")
-                else:
-                    due.append(at)
-            project = self._state.world.projects.get(workload.project)
-            if project is None or workload.phase is not Phase.RUNNING:
+        state, world = self._state, self._state.world
+        for workload in [world.workloads[identity] for identity in state.expired(draft.now)]:
+            state.put(draft, replace(workload, desired=Desired.DELETED))
+            why = f"Deleted {format_duration(workload.ttl or 0)} after its end, as requested at submit."
+            draft.event(workload.id, EventKind.DELETED, why, who="server")
+        if state.expiring:
+            due.append(state.expiring[0][0])
+        for workload in [world.workloads[identity] for identity in sorted(state.running)]:
+            project = world.projects.get(workload.project)
+            if project is None or workload.desired is Desired.DELETED:
                 continue
             found = self._limit(workload, project)
             if found is None:

@@ -88,12 +88,8 @@ def record_plan(state: State, plan: Plan, draft: Draft, number: int) -> list[Ord
 
 
 def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
-    """Keep the newest verdict of each waiting workload; history gets a line when its kind changes.
-
-    Thousands wait for the same few reasons: each pair of reasons is compared once.
-    """
+    """Keep the newest verdict of each waiting workload; history gets a line when its kind changes."""
     before, after, there = state.verdicts, dict[str, Verdict](), state.world.workloads
-    alike: dict[tuple[int, int], bool] = {}
     for verdict in plan.verdicts:
         identity, reason, position = verdict
         if identity not in there:
@@ -103,12 +99,7 @@ def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
         if old is None or old.reason.code != reason.code:
             draft.event(identity, EventKind.PENDING, reason.text(draft.now), reason=reason)
             state.touched.add(identity)
-            continue
-        pair = id(old.reason), id(reason)
-        same = alike.get(pair)
-        if same is None:
-            same = alike[pair] = old.reason == reason
-        if not same or old.position != position:
-            state.told.add(identity)
+        elif not state.told:
+            state.told = old.position != position or old.reason != reason
     state.verdicts = after
     state.touched.update(identity for identity in before if identity not in after)

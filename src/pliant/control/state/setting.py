@@ -187,6 +187,13 @@ SETTINGS = (
         Unit.WORD,
         words=("mark", "refuse"),
     ),
+    Setting(
+        "share_across_users",
+        "share-across-users",
+        "whether users of a shared machine share a GPU in parts",
+        Unit.WORD,
+        words=("no", "project", "yes"),
+    ),
     Setting("keep_deleted", "keep-deleted", "how long files of deleted jobs are kept", Unit.TIME, most=YEAR),
 )
 BY_FIELD = {setting.field: setting for setting in SETTINGS}

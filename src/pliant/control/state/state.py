@@ -1,6 +1,7 @@
 """What the loop knows: the world and the rows beside it. Memory follows exactly what is recorded."""
 
 from dataclasses import replace
+from heapq import heappop, heappush
 
 from pliant.control.decider.port import News
 from pliant.control.ports import Remembered, Row, Saved
@@ -54,11 +55,11 @@ class State:
         self.cycles = 0  # asks of the decider
         self.serial = 0  # of the newest workload
         self.touched: set[str] = set()  # workloads of which something changed in this cycle
-        self.timed: set[str] = (
-            set()
-        )  # workloads with which time alone does something: they run, or have a ttl
+        self.running: set[str] = set()  # workloads whose phase is Running: their limits are looked at
+        self.expires: dict[str, int] = {}  # ended workload -> when (ms) it is to be deleted
+        self.expiring: list[tuple[int, str]] = []  # a heap of them; those that are not in `expires` are void
         self.waiting: set[str] = set()  # workloads with a hold that ends by itself
-        self.told: set[str] = set()  # waiting workloads whose verdict changed in place or numbers only
+        self.told = False  # some verdict changed since the last publication, in place or numbers only
         self.vacated: set[tuple[AttemptId, str]] = set()  # devices that attempts left alive, since last told
         self.shaken: set[str] = set()  # nodes, also gone ones, of which something changed in this cycle
         self.news: list[News] = []  # what changed in the world since the last cycle was recorded
@@ -81,15 +82,40 @@ class State:
         self.marks = restored_marks(saved.settings)
         self.serial = max(self.serial, int(saved.settings.get("serial", "0")))
         self.touched = set(self.world.workloads)
-        self.timed = {row.id for row in self.world.workloads.values() if _timed(row)}
+        self.running, self.expires, self.expiring = set(), {}, []
+        for row in self.world.workloads.values():
+            self._time(row, gone=False)
         self.waiting = {row.id for row in self.world.workloads.values() if _waiting(row)}
         self.shaken |= set(self.world.nodes)
         self.moved = True
 
+    def _time(self, row: Workload, *, gone: bool) -> None:
+        """Note what time alone will do with a workload."""
+        (self.running.add if not gone and row.phase is Phase.RUNNING else self.running.discard)(row.id)
+        at = None if gone else _expiry(row)
+        if at is None:
+            self.expires.pop(row.id, None)
+        elif self.expires.get(row.id) != at:
+            self.expires[row.id] = at
+            heappush(self.expiring, (at, row.id))
+
+    def expired(self, now: int) -> list[str]:
+        """Ended workloads that are to be deleted now, in the order of their times; each is given once."""
+        found = []
+        while self.expiring:
+            at, identity = self.expiring[0]
+            if (known := self.expires.get(identity)) == at and at > now:
+                break
+            heappop(self.expiring)
+            if known == at:
+                del self.expires[identity]
+                found.append(identity)
+        return found
+
     def published(self) -> None:
         """All that changed has been told to readers."""
         self.touched.clear()
-        self.told.clear()
+        self.told = False
         self.shaken.clear()
         self.moved = False
 
@@ -113,7 +139,7 @@ class State:
                     self.attempts[row.id] = row
             case Workload():
                 self.touched.add(row.id)
-                (self.timed.add if not gone and _timed(row) else self.timed.discard)(row.id)
+                self._time(row, gone=gone)
                 (self.waiting.add if not gone and _waiting(row) else self.waiting.discard)(row.id)
             case Task():
                 self.touched.add(row.workload)
@@ -195,7 +221,7 @@ class State:
             self.note(workload, gone=True)
             draft.put(replace(workload, deleted=draft.now, phase_since=draft.now))
             draft.event(identity, EventKind.DELETED, f"{workload.name} is gone.", who="server")
-            for memory in (self.reasons, self.verdicts, self.last_words, self.progress):
+            for memory in (self.reasons, self.last_words, self.progress):
                 memory.pop(identity, None)
             gone.append(workload)
         return gone
@@ -205,5 +231,8 @@ def _waiting(row: Workload) -> bool:
     return row.held in PASSING and not row.phase.final and row.desired is not Desired.DELETED
 
 
-def _timed(row: Workload) -> bool:
-    return row.phase is Phase.RUNNING or row.ttl is not None
+def _expiry(row: Workload) -> int | None:
+    """When (ms) an ended workload is to be deleted."""
+    if not row.phase.final or row.ttl is None or row.completed is None or row.desired is Desired.DELETED:
+        return None
+    return row.completed + row.ttl

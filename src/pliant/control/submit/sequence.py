@@ -14,6 +14,9 @@ MOST_INDEX = 999_999
 CORRESPONDING = "aftercorr"
 """Slurm's word: of another array the element with the same index, which has to succeed."""
 
+SINGLETON = "singleton"
+"""The same: the end of all jobs of this submitter and name prefix that were submitted before."""
+
 LATE = 60_000
 """Ms by which a begin time may be past when it arrives: clocks differ, and requests are sent again."""
 
@@ -23,7 +26,7 @@ _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 @dataclass(frozen=True, slots=True)
 class DependencyAsk:
     on: str  # name or number of a job, or name of an array
-    when: str  # When, or CORRESPONDING
+    when: str  # When, CORRESPONDING, or SINGLETON of the jobs with that prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,10 @@ def held(job: Workload, start: Start, present: Mapping[str, Workload], now: int)
 
 def _resolved(job: Workload, ask: DependencyAsk, own: list[Workload]) -> list[Dependency]:
     """One for a job, one for each element of an array; for aftercorr the element with the same index."""
+    if ask.when == SINGLETON:
+        named = re.compile(re.escape(ask.on) + "-[0-9a-f]+")  # as a name is made from a prefix
+        mine = (row for row in own if row.user == job.user and named.fullmatch(row.name))
+        return [_dependency(row, When.ANY) for row in mine if not _over(row)]
     found = [row for row in own if row.name == ask.on or str(row.serial) == ask.on]
     if not found:
         found = [row for row in own if row.element is not None and row.element.name == ask.on]

@@ -104,6 +104,7 @@ class Submission:
     source: str = "CLI"
     fields: Mapping[str, Any] = field(default_factory=dict)  # attributes of the Workload, as they are
     variables: Variables = field(default_factory=Variables)
+    card_owner: str = ""  # on a shared machine its account, for its parts of GPUs; see share-across-users
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from pliant.control.submit.submission import (
     priority_of,
     request_of,
 )
+from pliant.model.machine import OF_PROJECT
 from pliant.model.workload import JOB_FOLDER, Kind, Launch, TaskGroup, Workload
 
 
@@ -111,6 +112,14 @@ _CURES = {
     errno.EPERM: "Let the server's account write there, and submit again",
     errno.EROFS: "Its disk is mounted read-only: have it mounted for writing, and submit again",
 }
+
+
+def apart(groups: tuple[TaskGroup, ...], account: str, trusted: str, project: str) -> tuple[TaskGroup, ...]:
+    """With the owner of their parts of GPUs; `trusted`: the setting share-across-users. Off a shared machine
+    (`account` is empty), and if all users trust one another, they have none."""
+    owner = {"no": account, "project": OF_PROJECT + project, "yes": ""}[trusted] if account else ""
+    owned = (replace(it, request=replace(it.request, owner=owner)) for it in groups)
+    return tuple(new if new.request.shared else old for old, new in zip(groups, owned, strict=True))
 
 
 def _unseen(launch: Launch) -> Launch:

@@ -15,7 +15,7 @@ from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
 from pliant.control.submit.sequence import elements_of, held
 from pliant.control.submit.submission import Accepted, Checked, Submission, check_name
-from pliant.control.submit.workload import check, seal
+from pliant.control.submit.workload import apart, check, seal
 from pliant.control.usecases.priorities import valued
 from pliant.control.usecases.tenancy import Tenancy
 from pliant.model.event import EventKind
@@ -58,6 +58,7 @@ class Submissions(Tenancy):
 
         def run(draft: Draft) -> Accepted:
             placed, made = self._placed(checked, draft.now)
+            placed = replace(placed, user=user, owner=owner)
             if made is not None:
                 draft.put(made)
             rows = self._sequenced(
@@ -65,9 +66,7 @@ class Submissions(Tenancy):
             )
             for at, row in enumerate(rows):
                 self._loop.state.serial += 1
-                row = replace(
-                    row, user=user, owner=owner, phase_since=draft.now, serial=self._loop.state.serial
-                )
+                row = replace(row, phase_since=draft.now, serial=self._loop.state.serial)
                 rows[at] = row
                 draft.put(row)
                 for task in tasks_of(row):
@@ -95,13 +94,13 @@ class Submissions(Tenancy):
                 engine.seal(identity, {})
             raise
 
-    def rehearse(self, checked: Checked) -> Rehearsal:
-        """What the scheduler would do with it now. Nothing is recorded."""
+    def rehearse(self, checked: Checked, user: str) -> Rehearsal:
+        """What the scheduler would do with it now, if that user submitted it. Nothing is recorded."""
         now = self._loop.clock.now()
 
         def guest_of(state: State) -> Workload:
             guest, made = self._placed(checked, now)
-            guest = self._sequenced([guest], checked, now)[0]
+            guest = self._sequenced([replace(guest, user=user)], checked, now)[0]
             within = guest.within if made is None else None  # one domain each: nothing known lies in any
             return replace(guest, within=within, serial=state.serial + 1)
 
@@ -116,9 +115,16 @@ class Submissions(Tenancy):
             self._pool(pool)
         within, made = self._nearness(project, checked.asked, checked.workload)
         name = self._free_name(project, checked.asked)
-        placed = replace(
-            checked.workload, name=name, within=within, project=project.id, created=now, phase=Phase.PENDING
+        groups = apart(
+            checked.workload.groups,
+            checked.asked.card_owner,
+            self._loop.state.settings.share_across_users,
+            project.id,
         )
+        placed = replace(
+            checked.workload, name=name, within=within, project=project.id, groups=groups, created=now,
+            phase=Phase.PENDING,
+        )  # fmt: skip
         return placed, made
 
     def _sequenced(self, rows: list[Workload], checked: Checked, now: int) -> list[Workload]:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pliant.control.errors import BadRequest
 from pliant.control.fractions import Fractions, TaskUse, Unheld
-from pliant.control.ports import Devices, Folders, Halt, Kept, Sink
+from pliant.control.ports import Devices, Folders, GpuLoad, Halt, Kept, Load, Sink
 from pliant.control.submit.variables import Sealed, Variables
-from pliant.engines.local import logs
+from pliant.engines.local import log_times, logs
 from pliant.engines.local.attempts import Attempts, Means
 from pliant.engines.local.commands import problem
 from pliant.engines.local.confinement import writable
@@ -35,6 +35,7 @@ from pliant.engines.local.living import Living
 from pliant.engines.local.resizing import Resizing, Seen
 from pliant.engines.local.session import LocalSession
 from pliant.engines.local.supervisor import command
+from pliant.engines.local.usage import Usage
 from pliant.engines.local.watch import Strands, Watcher
 from pliant.model.fact import AttemptResized, NodeSeen
 from pliant.model.machine import Node
@@ -79,13 +80,14 @@ class LocalEngine:
         log_max: int = 16 * 2**20,
         log_keep: int = 3,
         occupants: Seen = dict,
+        cards: Callable[[], Mapping[str, GpuLoad]] = dict,
         fractions: Fractions | None = None,
         rows: Callable[[Start], Mapping[str, object]] = lambda order: {},
         launcher: Launcher | None = None,
     ) -> None:
         """`project_name` maps a project's id; `token` gives what a job authenticates with; `environ` is the
         server's environment unless given; `log_max` is bytes per log file; `log_keep` older ones are kept;
-        `occupants` gives pids by device as drivers count them;
+        `occupants` gives pids by device as drivers count them; `cards` what is used of each real one;
         `fractions` holds tasks to their shares of GPUs; `rows` is what is kept with an order, so that a store
         which was lost can take its attempt in again; `launcher` starts tasks, unless it is this account's.
         """
@@ -131,6 +133,7 @@ class LocalEngine:
         self._living = Living(
             self._layout, self._launcher, self._watcher, self._strands, self._closed, clock, halt
         )
+        self._usage, self._cards = Usage(self._layout, self._living.now), cards
         self._living.release = self._fractions.release
         self._attempts = Attempts(self._layout, self._catalogue, self._living, self._closed, means)
         self._resizing = self._attempts.resizing = Resizing(
@@ -179,6 +182,9 @@ class LocalEngine:
     def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
         self._strands.submit(attempt[:2], partial(self._resizing.acknowledge, attempt, tuple(gpus)))
 
+    def recorded(self, attempt: AttemptId) -> None:
+        """Nothing: what tells its end is kept until its workload is forgotten."""
+
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         try:
             entry, argv = self._catalogue.resolve(launch)
@@ -226,8 +232,17 @@ class LocalEngine:
         write_json(folder / "allocation.json", document)
         self._launcher.tell(folder)
 
+    def timed(self, attempt: AttemptId) -> bool:
+        return log_times.timed(self._layout.folder(attempt))
+
     def logs(
-        self, attempt: AttemptId, *, follow: bool, tail: int | None, since: int | None
+        self,
+        attempt: AttemptId,
+        *,
+        follow: bool,
+        tail: int | None,
+        since: int | None,
+        timestamps: bool = False,
     ) -> Iterator[bytes]:
         folder = self._layout.folder(attempt)
 
@@ -240,7 +255,7 @@ class LocalEngine:
             began = True
             return self._closed.is_set() or not folder.locked()
 
-        return logs.read(folder, follow=follow, tail=tail, since=since, ended=ended)
+        return logs.read(folder, follow=follow, tail=tail, since=since, ended=ended, timestamps=timestamps)
 
     def exec(
         self, attempt: AttemptId, argv: Sequence[str], *, tty: bool, stdin: bool, rows: int, columns: int
@@ -266,6 +281,9 @@ class LocalEngine:
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         return self._fractions.uses()
+
+    def load(self) -> Load:
+        return Load(self._usage.loads(), self._cards())
 
     def forget(self, workload: Workload) -> None:
         """Raises ValueError if something of it lives, OSError."""
@@ -296,7 +314,8 @@ class LocalEngine:
         except CatalogueError:  # its image was taken out of the catalogue meanwhile
             entry = Entry()
         cwd = working_dir(workload.launch, entry, job)
-        return Folders(cwd, str(job), str(self._layout.attempts / workload.id))
+        logs = None if self._launcher.boxed else str(self._layout.attempts / workload.id)
+        return Folders(cwd, str(job), logs)
 
     def leaves(self, workload: Workload) -> Kept | None:
         project = self._attempts.project_of(workload)

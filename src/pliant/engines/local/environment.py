@@ -26,6 +26,12 @@ _INHERITED = {
     "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LOGNAME", "NO_PROXY", "PATH", "PYTHONPATH", "REQUESTS_CA_BUNDLE",
     "SHELL", "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR", "TZ", "USER", "VIRTUAL_ENV", "XDG_CACHE_HOME",
 }  # fmt: skip
+SESSION = frozenset(
+    {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "MAIL", "PWD", "OLDPWD", "TMPDIR", "XDG_RUNTIME_DIR"}
+    | {"DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "SUDO_COMMAND", "SUDO_GID", "SUDO_UID", "SUDO_USER"}
+)
+"""What a session of an account has of its own: another terminal's values would lead a task elsewhere."""
+
 ORDER_VERSION = 2
 """Of order.json. Version 1 had the whole environment in it; version 2 has the names."""
 
@@ -109,17 +115,22 @@ def environment(
     described: Mapping[str, str] = MappingProxyType({}),
     ours: Mapping[str, str] = MappingProxyType({}),
     front: Mapping[str, str] = MappingProxyType({}),
+    account: bool = False,
 ) -> dict[str, str]:
     """The whole environment of a task: of two values for a name the later one counts.
 
     `described` tells the task who and where it is; `ours` is what nobody may replace; `front` goes before
     what else the variable holds. A program of Pliant's own does not get the submitter's environment.
+    `account`: it runs as another account, whose session says what is in SESSION; a virtual environment that
+    was active at the submission is active in it.
     """
     env: dict[str, str] = {}
-    if entry.own or not variables.whole:
+    if entry.own or account or not variables.whole:
         env |= site.inherited
     if not entry.own:
-        env |= dict(variables.captured)
+        env |= {name: value for name, value in variables.captured if not (account and name in SESSION)}
+    if account and (active := env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX")):
+        env["PATH"] = os.pathsep.join((f"{active}/bin", env.get("PATH") or os.defpath))
     env |= described
     env |= dict(entry.env)
     env |= {name: value for name, value in variables.given if not name.startswith("PLIANT_")}
@@ -177,6 +188,7 @@ def document(
         described=_described(order, project) | _array(order.workload) | meeting,
         ours=_ours(order, site, token, places) | dict(handed.env) | _kept(home),
         front=handed.front,
+        account=bool(home),
     )
     return {
         "version": ORDER_VERSION,

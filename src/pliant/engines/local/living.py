@@ -61,6 +61,11 @@ class Living:
         with self._lock:
             yield attempt in self._live
 
+    def now(self) -> list[AttemptId]:
+        """All that lives."""
+        with self._lock:
+            return list(self._live)
+
     def lives(self, workload: str) -> bool:
         with self._lock:
             return any(attempt.workload == workload for attempt in self._live)

@@ -4,8 +4,15 @@ import errno
 import os
 import stat
 import time
+from contextlib import suppress
 
 RETRY_MS = 250  # between two tries to write a log that refused
+
+
+SPARE = 4096  # log-times is at most so many bytes longer than the log, and then gets one mark a second
+PAUSE_MS = 1000
+WORD = b"PLTIMES1"
+MARK = 16  # bytes of a mark: offset in the log and ms since the epoch; the header is WORD and the log's inode
 
 
 def clock_ms(which: int) -> int:
@@ -32,6 +39,67 @@ def write_all(fd: int, data: bytes) -> tuple[int, int]:
     return done, 0
 
 
+class Times:
+    """DIR/log-times: when what begins at a byte of the log came. Whatever fails, the log goes on."""
+
+    def __init__(self, folder: int) -> None:
+        self.folder = folder
+        self.fd = -1  # -1 when it has to be opened (again)
+        self.size = 0  # whole marks; the next one is written there
+        self.last_ms: int | None = None  # of the last mark
+
+    def begin(self, inode: int) -> None:
+        """For a log that was opened."""
+        self.close()
+        self.last_ms = None
+        with suppress(OSError):  # tried again with the next mark
+            self.open(inode)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+    def put(self, at: int, mark: bytes) -> bool:
+        """A mark that is not whole is not counted: the next one takes its place."""
+        if os.pwrite(self.fd, mark, at) != MARK:
+            return False
+        self.size = at + MARK
+        return True
+
+    def open(self, inode: int) -> bool:
+        """Raises OSError."""
+        if self.fd >= 0:
+            return True
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOCTTY | os.O_NONBLOCK | os.O_NOFOLLOW
+        self.fd = os.open("log-times", flags, 0o600, dir_fd=self.folder)
+        header = WORD + inode.to_bytes(8, "little")
+        found = os.fstat(self.fd)
+        if stat.S_ISREG(found.st_mode):
+            self.size = found.st_size - found.st_size % MARK
+            if os.pread(self.fd, MARK, 0) == header:
+                return True
+            os.ftruncate(self.fd, 0)  # new, or of an older log: it could not be renamed with that
+            if self.put(0, header):
+                return True
+        self.close()
+        return False
+
+    def mark(self, log: int) -> None:
+        """What is written next to the log behind that descriptor came now."""
+        ms = clock_ms(time.CLOCK_REALTIME)
+        since = PAUSE_MS if self.last_ms is None else ms - self.last_ms
+        found = os.fstat(log)  # asked each time: somebody may have cut it short
+        if since == 0 or not stat.S_ISREG(found.st_mode):
+            return
+        if 0 < since < PAUSE_MS and self.size > found.st_size + SPARE:
+            return
+        mark = found.st_size.to_bytes(8, "little") + ms.to_bytes(8, "little")
+        with suppress(OSError):
+            if self.open(found.st_ino) and self.put(self.size, mark):
+                self.last_ms = ms
+
+
 class Log:
     """DIR/log and its rotated predecessors. Never waits, never raises: what the disk refuses is counted."""
 
@@ -44,6 +112,7 @@ class Log:
         self.unnoted = 0  # those of them that no line in the log speaks of yet; 0 means that the log works
         self.retry_at = 0
         self.midline = False  # the last byte written was no line end
+        self.times = Times(folder)
 
     def open(self) -> bool:
         if self.fd >= 0:
@@ -55,10 +124,15 @@ class Log:
         except OSError as e:
             self.err = code_of(e)
             return False
-        self.size = found.st_size if stat.S_ISREG(found.st_mode) else 0
+        regular = stat.S_ISREG(found.st_mode)
+        self.size = found.st_size if regular else 0
+        if regular:
+            self.times.begin(found.st_ino)
         return True
 
     def put(self, data: bytes) -> int:
+        if data and not (self.midline and b"\n" not in data[:-1]):  # a line begins here
+            self.times.mark(self.fd)
         done, err = write_all(self.fd, data)
         self.err = err or self.err
         if done:
@@ -70,19 +144,26 @@ class Log:
         try:
             if not self.keep:
                 os.ftruncate(self.fd, 0)
-            for i in range(self.keep, 0, -1):
-                try:
-                    before = f"log.{i - 1}" if i > 1 else "log"
-                    os.rename(before, f"log.{i}", src_dir_fd=self.folder, dst_dir_fd=self.folder)
-                except FileNotFoundError:
-                    continue
+            self.shift("log")
         except OSError as e:
             self.err = code_of(e)
             return False
+        with suppress(OSError):  # its header tells that it is another log's
+            if self.keep:
+                self.shift("log-times")
+            else:
+                os.unlink("log-times", dir_fd=self.folder)
         os.close(self.fd)
         self.fd = -1
         self.midline = False
         return self.open()
+
+    def shift(self, name: str) -> None:
+        """NAME becomes NAME.1, NAME.1 becomes NAME.2 and so on. Raises OSError."""
+        for i in range(self.keep, 0, -1):
+            before = f"{name}.{i - 1}" if i > 1 else name
+            with suppress(FileNotFoundError):
+                os.rename(before, f"{name}.{i}", src_dir_fd=self.folder, dst_dir_fd=self.folder)
 
     def note(self, text: str) -> bool:
         """A line of our own: whole or not at all."""

@@ -2,9 +2,10 @@
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
+from pliant.control.clock import stamp
 from pliant.control.errors import BadRequest
 from pliant.control.fractions import TaskUse
-from pliant.control.ports import Folders, Kept, Session, Sink, StaleEpoch
+from pliant.control.ports import Folders, Kept, Load, Session, Sink, StaleEpoch
 from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.virtual.machines import Machines
 from pliant.model.fact import AttemptEnded, AttemptStarted, NodeSeen
@@ -55,6 +56,9 @@ class VirtualEngine:
     def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
         """Virtual jobs take the time they declare."""
 
+    def recorded(self, attempt: AttemptId) -> None:
+        """Nothing: runs are kept until their workload is forgotten."""
+
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         return None
 
@@ -80,16 +84,26 @@ class VirtualEngine:
     def allocation(self, attempt: AttemptId, document: Mapping[str, object]) -> None:
         self.machines.allocations[attempt] = dict(document)
 
+    def timed(self, attempt: AttemptId) -> bool:
+        return True
+
     def logs(
-        self, attempt: AttemptId, *, follow: bool, tail: int | None, since: int | None
+        self,
+        attempt: AttemptId,
+        *,
+        follow: bool,
+        tail: int | None,
+        since: int | None,
+        timestamps: bool = False,
     ) -> Iterator[bytes]:
-        """What the attempt declared to log. `since` is ms of virtual time."""
+        """What the attempt declared to log: all of it at its start. `since` is ms of virtual time."""
         told = False
         while True:
             run = self.machines.runs.get(attempt)
             if run is not None and run.started is not None and not told:
                 told = True
-                lines = run.behaviour.output.splitlines(keepends=True)
+                label = f"{stamp(run.started)} ".encode() if timestamps else b""
+                lines = [label + line for line in run.behaviour.output.splitlines(keepends=True)]
                 if since is None or run.started >= since:
                     yield b"".join(lines if tail is None else lines[max(len(lines) - tail, 0) :])
             if not follow or (run is not None and run.exit is not None):
@@ -104,6 +118,9 @@ class VirtualEngine:
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         return {}
+
+    def load(self) -> Load:
+        return Load()
 
     def forget(self, workload: Workload) -> None:
         """Raises ValueError if something of it lives. There are no files."""

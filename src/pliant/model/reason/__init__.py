@@ -40,6 +40,8 @@ from pliant.model.reason.held import (
 from pliant.model.reason.start import Estimate
 from pliant.model.reason.waiting import (
     BackOff,
+    BesideOthers,
+    Cancelled,
     MinRuntime,
     NeverFits,
     NoCapacity,
@@ -61,7 +63,9 @@ __all__ = [
     "ArrayLimit",
     "BackOff",
     "BeginTime",
+    "BesideOthers",
     "ByOwner",
+    "Cancelled",
     "ChurnBudget",
     "Cure",
     "DependencyHold",

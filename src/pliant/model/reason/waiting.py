@@ -34,6 +34,23 @@ class NoCapacity(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class BesideOthers(Reason):
+    """A part of a GPU is free only beside parts of other accounts, whose limits nothing enforces."""
+
+    code: ClassVar[str] = "beside-others"
+    asked: int
+    gpus: int  # that have so much free beside them
+    whose: str = "user"  # or project: whose jobs share a GPU
+
+    def text(self, now: int) -> str:
+        has = "1 GPU has" if self.gpus == 1 else f"{self.gpus} GPUs have"
+        return (
+            f"Needs {spell_gpus(self.asked)}; {has} that much free, beside jobs of other {self.whose}s. "
+            f"Nothing enforces parts of a GPU between users, so only jobs of one {self.whose} share a GPU."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class NeverFits(Reason):
     """No node of this cluster could hold it even if it were empty."""
 
@@ -272,6 +289,14 @@ class Suspended(Reason):
 
     def text(self, now: int) -> str:
         return "Suspended. Resume it to let it run."
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled(Reason):
+    code: ClassVar[str] = "cancelled"
+
+    def text(self, now: int) -> str:
+        return "Cancelled. It cannot be resumed; submit it again to run it."
 
 
 @dataclass(frozen=True, slots=True)

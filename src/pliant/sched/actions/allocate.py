@@ -17,7 +17,7 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
         while (job := order.pop()) is not None:
             chunk, adding = job
             wid = chunk.workload.id
-            cycle.looked_at(wid)
+            cycle.looked_at((chunk,))
             equivalence = cycle.equivalence(chunk, pool)
             if equivalence not in hopeless:
                 before = world.gpu_of(wid) if world.need(wid).holds else 0
@@ -31,8 +31,7 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
                 hopeless[equivalence] = cycle.shares.refuse(chunk, pool, adding)
                 reserving.consider(chunk, pool, adding, hopeless[equivalence])
             following = order.following()
-            for each in following:
-                cycle.looked_at(each.workload.id)
+            cycle.looked_at(following)
             cycle.block(
                 choice, Block(chunk, pool, adding, hopeless[equivalence], equivalence), (chunk, *following)
             )

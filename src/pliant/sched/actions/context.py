@@ -96,8 +96,7 @@ class Cycle(Destinations):
         world = self.world
         world.update_sets()
         found: dict[PoolChoice, list[Batch]] = {}
-        for alike in world.alike.values():
-            row = sorted(alike.values(), key=job_key) if len(alike) > 1 else list(alike.values())
+        for row in world.rows_alike(job_key):
             workload = row[0].workload
             if workload.project not in world.projects or self.rests(row[0]):
                 continue
@@ -238,8 +237,10 @@ class Cycle(Destinations):
         """A priority with what the workload has won by waiting."""
         return aged(workload, priority, self.now, self.settings)
 
-    def looked_at(self, workload: str) -> None:
-        self.positions.setdefault(workload, len(self.positions) + 1)
+    def looked_at(self, chunks: Iterable[Chunk]) -> None:
+        positions = self.positions
+        for chunk in chunks:
+            positions.setdefault(chunk.workload.id, len(positions) + 1)
 
     def wake_at(self, instant: int) -> None:
         if instant > self.now and (self.wake is None or instant < self.wake):

@@ -12,6 +12,7 @@ from pliant.sched.placement import eligibility
 from pliant.sched.plan import Decision, ResizeIntent, StartIntent, StopIntent, Verb
 from pliant.sched.settings import Settings
 from pliant.sched.world.chunks import workload_open
+from pliant.sched.world.nodes import Device
 from pliant.sched.world.state import World
 from pliant.sched.world.subgroups import core_met
 
@@ -251,6 +252,11 @@ class Deriver:
                 up[row.group] = up.get(row.group, 0) + 1
         return core_met(workload, up)
 
+    def _beside_others(self, device: Device, share: Share) -> bool:
+        places = (self._world.tasks[key].carries for key in device.tasks)
+        parts = (part for place in places if place is not None for part in place.shares)
+        return any(part.gpu == share.gpu and part.owner != share.owner for part in parts)
+
     def _free_now(self, key: TaskKey, claim: Placement) -> bool:
         """True if all it claims is free of what others carry and of what was ordered in this cycle."""
         node = self._world.nodes.get(claim.node)
@@ -274,6 +280,8 @@ class Deriver:
                 portion += device.carried - held.portion
                 bytes_ += device.carried_memory - held.memory
             if portion + share.portion > GPU or bytes_ + share.memory > device.gpu.memory:
+                return False
+            if device.held != device.held_by.get(share.owner, 0) and self._beside_others(device, share):
                 return False
         return (not claim.cpu or cpu + coming.cpu + claim.cpu <= node.row.cpu) and (
             not claim.memory or memory + coming.memory + claim.memory <= node.row.memory

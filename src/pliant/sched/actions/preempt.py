@@ -9,9 +9,11 @@ from pliant.sched.preemption.attempt import Attempt
 from pliant.sched.preemption.policy import Grounds, Policy
 from pliant.sched.shares.admission import RESOURCES, Refusal
 from pliant.sched.shares.ageing import aged
+from pliant.sched.shares.fair_share import INFINITE
 from pliant.sched.shares.naming import workload_named
 from pliant.sched.shares.protection import from_preemption
 from pliant.sched.world.chunks import Chunk, Step, may_lose, priority_of
+from pliant.sched.world.queue_tree import NOTHING
 
 
 class Preempt(Policy):
@@ -21,8 +23,15 @@ class Preempt(Policy):
     def __init__(self, grounds: Grounds, chunk: Chunk, pool: str, adding: Resources) -> None:
         super().__init__(grounds, chunk, pool, adding)
         # As it was before the search. What is nobody's due may be had: nobody takes that back.
-        self._fair = self.shares.bare(pool, lend=True)[chunk.workload.project].fair
-        self._before = self._own()
+        fair, whole = self.shares.bare(pool, lend=True), self.world.capacity.get(pool, NOTHING)
+        self._most: dict[str, Resources] = {}
+        for key in self.world.path(chunk.workload.project):
+            most = Resources(*map(max, fair[key].fair, self.shares.own(key, pool)))
+            if key != chunk.workload.project:  # a department that may have the whole pool is no bound
+                most = Resources(
+                    *(INFINITE if it >= all_ else it for it, all_ in zip(most, whole, strict=True))
+                )
+            self._most[key] = most
 
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
         if step is Step.BONUS:
@@ -61,23 +70,20 @@ class Preempt(Policy):
         return any(priority_of(victim, group) < self.chunk.priority for group in victim.groups)
 
     def holds(self) -> bool:
-        """The project gets no more by it than its fair share: others would take that back, and so on."""
+        """No queue gets more by it than its fair share: others would take that back, and so on."""
         return all(
-            not asked or now <= max(due, before)
-            for asked, now, due, before in zip(
-                self.adding, self._own(), self._fair, self._before, strict=True
-            )
+            not asked or now <= most
+            for key, bound in self._most.items()
+            for asked, now, most in zip(self.adding, self.shares.own(key, self.pool), bound, strict=True)
         )
 
     def lacking(self) -> Refusal | None:
-        for at, resource in enumerate(RESOURCES):
-            most, own = max(self._fair[at], self._before[at]), self._own()[at]
-            if self.adding[at] and own + self.adding[at] > most:
-                return Refusal(self.chunk.workload.project, resource, own, self.adding[at], most, False)
+        for key, bound in self._most.items():
+            own = self.shares.own(key, self.pool)
+            for at, resource in enumerate(RESOURCES):
+                if self.adding[at] and own[at] + self.adding[at] > bound[at]:
+                    return Refusal(key, resource, own[at], self.adding[at], bound[at], False)
         return None
-
-    def _own(self) -> Resources:
-        return self.shares.own(self.chunk.workload.project, self.pool)
 
     def _outwaits(self, attempt: Attempt, victim: Workload, priority: int) -> bool:
         """True if it had waited for so long before that it goes before the one that asks for its place."""

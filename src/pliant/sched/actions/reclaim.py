@@ -6,10 +6,12 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Reason, Reclaimed
 from pliant.model.workload import Workload
 from pliant.sched.actions.context import Cycle
+from pliant.sched.placement import fit
 from pliant.sched.plan import Guarantee
 from pliant.sched.preemption.attempt import Attempt, Before, Unit
 from pliant.sched.preemption.policy import Grounds, Policy
 from pliant.sched.shares.admission import RESOURCES
+from pliant.sched.shares.admission import asked as asked_by
 from pliant.sched.shares.fair_share import INFINITE
 from pliant.sched.shares.naming import named_at, workload_named
 from pliant.sched.shares.protection import from_reclaim
@@ -100,11 +102,42 @@ class Reclaim(Policy):
             if self._below_quota(ours):
                 continue
             left, quota = self.shares.own(theirs, self.pool), self._standing[theirs].deserved
-            if any(_within(unit.lost(before), left, quota) for unit in mine) or self._returns(
-                project, mine, quota.gpu - left.gpu
+            if (
+                any(_within(unit.lost(before), left, quota) for unit in mine)
+                or self._returns(project, mine, quota.gpu - left.gpu)
+                or self._claimed_by_another(theirs, left, quota)
             ):
                 return False
         return True
+
+    def _claimed_by_another(self, theirs: str, left: Resources, quota: Resources) -> bool:
+        """True if something that waits in their quota has a place only where the chunk has its places now."""
+        world, places = self.world, self.grounds.places
+        world.update_sets()
+        for alike in list(world.alike.values()):
+            chunk = next(iter(alike.values()))
+            project = chunk.workload.project
+            if project not in world.projects or theirs not in world.path(project):
+                continue
+            if self.pool not in places.choices(chunk.workload):
+                continue
+            adding = asked_by(chunk, places.nodes_for(chunk.workload, self.pool).largest[1])
+            if adding.gpu and _within(adding, left, quota) and self._stands_in_the_way_of(chunk):
+                return True
+        return False
+
+    def _stands_in_the_way_of(self, other: Chunk) -> bool:
+        """True if another chunk has no place now and would have one without ours."""
+        world, places = self.world, self.grounds.places
+        cls, pool = places.nodes_for(other.workload, self.pool), places.pool(self.pool)
+        mark = world.checkpoint()
+        barred = not fit.place(world, cls, other, pool)
+        if barred:
+            for part in self.chunk.parts:
+                world.claim(part.task, None)
+            barred = fit.place(world, cls, other, pool)
+        world.undo(mark)
+        return barred
 
     def _returns(self, project: str, taken: list[Unit], room: int) -> bool:
         """True if one of them may oust a lesser and larger workload of its project, so that there is room in

@@ -152,7 +152,7 @@ class Reserving:
             shares: list[Share] = []
             for share in place.shares:
                 device = node.devices.get(share.gpu)
-                if device is not None and device.room(share.portion, share.memory):
+                if device is not None and device.room(share):
                     shares.append(share)
             cpu, memory = min(place.cpu, max(0, node.free_cpu)), min(place.memory, max(0, node.free_memory))
             kept = replace(place, shares=tuple(shares), cpu=cpu, memory=memory)

@@ -1,8 +1,13 @@
 """Why each workload lacks what it asks for: one dominant reason each, with its numbers."""
 
+from dataclasses import replace
+
+from pliant.model.machine import OF_PROJECT
 from pliant.model.quantity import GPU
 from pliant.model.reason import (
     BackOff,
+    BesideOthers,
+    Cancelled,
     MinRuntime,
     Named,
     NeverFits,
@@ -32,6 +37,7 @@ from pliant.sched.plan import Verdict
 from pliant.sched.shares.fair_share import ALL, INFINITE
 from pliant.sched.shares.naming import named_at, queue_named, workload_named
 from pliant.sched.world.chunks import workload_open
+from pliant.sched.world.device_share import share_on
 from pliant.sched.world.node_affinity import text_of
 from pliant.sched.world.node_classes import NodeClass
 from pliant.sched.world.portions import next_chunk
@@ -78,7 +84,7 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verd
             found[wid] = reason
     for wid in sorted(world.ending):
         if world.workloads[wid].desired is Desired.STOPPED:
-            found[wid] = Suspended()
+            found[wid] = Cancelled() if world.workloads[wid].cancelled_by else Suspended()
     seen = [wid for wid in cycle.positions if wid in found]  # they are in their order
     order = [*seen, *sorted(wid for wid in found if wid not in cycle.positions)]
     return tuple(Verdict(wid, found[wid], at) for at, wid in enumerate(order, 1))
@@ -117,6 +123,9 @@ def explain(cycle: Cycle, reserving: Reserving, block: Block) -> Reason:
         named = workload_named(world, holder)
         return Outwaited(named, priority, aged, chunk.priority, block.adding.gpu)
     short = _short_of(block, cls)
+    if short == "gpu" and (beside := _beside(block, cls)):
+        owner = block.chunk.parts[0].request.owner
+        return BesideOthers(block.adding.gpu, beside, "project" if owner.startswith(OF_PROJECT) else "user")
     apart = _no_domain(cycle, block, cls) or _crowded(cycle, block, cls, False)
     if apart is not None and getattr(block.adding, short) <= _all(cls, short):
         return apart
@@ -152,6 +161,20 @@ def _no_domain(cycle: Cycle, block: Block, cls: NodeClass) -> NoDomain | None:
     level, tasks, best, room, domains = found
     ever = not topology.never(cycle.world, block.chunk, cls)
     return NoDomain(level, tasks, room, best, domains, ever)
+
+
+def _beside(block: Block, cls: NodeClass) -> int:
+    """On how many GPUs its one task would fit if it did not lie apart from the parts of other owners."""
+    request = block.chunk.parts[0].request
+    if len(block.chunk.parts) > 1 or not (request.shared and request.owner):
+        return 0
+    devices = [device for node in cls.nodes.values() for device in node.devices.values()]
+    shares = [(device, share_on(device.gpu, request)) for device in devices]
+    return sum(
+        1
+        for device, share in shares
+        if device.others(share) and any(device.room(replace(share, owner=it)) for it in device.claimed_by)
+    )
 
 
 def _others_hold(cycle: Cycle, block: Block) -> bool:

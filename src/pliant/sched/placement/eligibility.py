@@ -78,17 +78,17 @@ def never_fits(world: World, chunk: Chunk, cls: NodeClass) -> bool:
 
 
 # ---------------------------------------------------------------- one task
-def spared(world: World, key: TaskKey, request: Request, pool: str) -> set[str]:
+def spared(world: World, key: TaskKey, request: Request, pool: str) -> frozenset[str]:
     """Node types that a task that may use any should leave to those that may not."""
     workload = world.workloads.get(key[0])
     if not request.devices or workload is None or node_types(workload):
-        return set()
+        return frozenset()
     found = set()
     for kind, reserve in world.reserves.items():
         cls = world.node_class(pool, (kind,))
         if cls.nodes and cls.room - request.gpu < reserve - world.bound_use.get((pool, kind), 0):
             found.add(kind)
-    return found
+    return frozenset(found)
 
 
 Bars = tuple[tuple[str, frozenset[str]], ...]

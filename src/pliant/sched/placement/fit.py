@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pliant.model.machine import NodePool, Placement, Share, Strategy
+from pliant.model.quantity import GPU
 from pliant.model.workload import Request, TaskGroup, TaskKey
 from pliant.sched.placement import eligibility, fraction, score, topology
 from pliant.sched.world import device_share
@@ -47,7 +48,7 @@ def fits_now(node: NodeState, request: Request) -> bool:
     if whole(request):
         return request.devices <= node.idle
     found = fraction.shared_devices(node, request)
-    return found is not None and all(d.room_now(s.portion, s.memory) for d, s in found)
+    return found is not None and all(d.room_now(s) for d, s in found)
 
 
 def seat(node: NodeState, request: Request, pool: NodePool) -> Placement:
@@ -102,9 +103,8 @@ def choose(
     world: World, classes: Sequence[NodeClass], key: TaskKey, request: Request, pool: NodePool, most: int = 0
 ) -> NodeState | None:
     """The best node for a task in the first class that has one, among those that suit it."""
-    taste = score.Taste(
-        world.rates, eligibility.spared(world, key, request, pool.name) if world.reserves else ()
-    )
+    spared = eligibility.spared(world, key, request, pool.name) if world.reserves else frozenset[str]()
+    taste = score.Taste(world.rates, spared)
     if not world.shunned and world.demand(key) is None:  # nothing to choose by
         for cls in classes:
             if (node := find(cls, request, pool, most, (), taste)) is not None:
@@ -174,10 +174,16 @@ def starts_now(world: World, key: TaskKey) -> bool:
         return True
     devices = [node.devices[share.gpu] for share in claim.shares if share.gpu in node.devices]
     return (
-        all(device.room_now(0, 0) for device in devices)
+        all(_settled(device) for device in devices)
         and (not claim.cpu or node.held_cpu <= node.row.cpu)
         and (not claim.memory or node.held_memory <= node.row.memory)
     )
+
+
+def _settled(device: Device) -> bool:
+    """True if all that claim it could start at once."""
+    fits = device.held <= GPU and device.held_memory <= device.gpu.memory
+    return fits and len(device.held_by) < 2 and not device.gpu.foreign
 
 
 def by_size(parts: Sequence[Part]) -> list[Part]:

@@ -33,8 +33,8 @@ def shared_devices(
         if device.gpu.foreign:
             continue
         share = share_on(device.gpu, request)
-        if device.room(share.portion, share.memory):
-            now = device.room_now(share.portion, share.memory)
+        if device.room(share):
+            now = device.room_now(share)
             used = device.claimed if spread else -device.claimed
             key = ((device.claimed == 0) is not spread, not now, used, device.gpu.index)
             found.append((key, device, share))

@@ -5,7 +5,7 @@ strand and what it would leave follow from that number, so a row is searched by 
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from heapq import merge
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from pliant.model.quantity import GPU
 from pliant.model.workload import Request
 from pliant.sched.world import device_share
 from pliant.sched.world.asked import Rates
-from pliant.sched.world.node_classes import NodeClass
+from pliant.sched.world.node_classes import Key, NodeClass
 from pliant.sched.world.nodes import Look, NodeState
 from pliant.sched.world.portions import whole
 
@@ -22,18 +22,29 @@ STEP = 50
 """Milli-GPUs: growths of what is stranded that differ by less count as equal."""
 
 Entry = tuple[int, str]
-Key = tuple[int, tuple[int, ...], int, str]
-"""Growth of what is stranded, rank of the look, cores left (or the part that is taken), name."""
 
 
 class Taste(NamedTuple):
     """What, besides the request, makes one node better than another."""
 
     rates: Rates = (0, 0)
-    spared: Container[str] = ()  # node types that are kept for those who can use few
+    spared: frozenset[str] = frozenset()  # node types that are kept for those who can use few
 
 
 PLAIN = Taste()
+
+
+class Ask(NamedTuple):
+    """All that decides in which order nodes are tried: equal asks try them in one order."""
+
+    devices: int
+    portion: int  # thousandths of a device, of the largest one for an ask for memory of it
+    whole: bool  # devices that it shares with no other
+    cpu: int
+    memory: int
+    spread: bool  # over nodes
+    device_spread: bool
+    taste: Taste
 
 
 def tiers(
@@ -44,14 +55,22 @@ def tiers(
     Nodes that can give `most` devices come in the first tier.
     """
     least = request.devices
-    portion = _portion(cls, request)
-    looks = [look for look in cls.looks if least <= look.free + _joinable(look, portion)]
+    ask = Ask(
+        least,
+        _portion(cls, request),
+        whole(request),
+        request.cpu,
+        request.memory,
+        (pool.gpu_strategy if least else pool.cpu_strategy) is Strategy.SPREAD,
+        pool.device_strategy is Strategy.SPREAD,
+        taste,
+    )
     if most <= least:
-        yield _ordered(cls, looks, request, portion, pool, taste)
+        yield _ordered(cls, cls.looks, ask)
         return
-    yield _ordered(cls, [it for it in looks if it.free >= most], request, portion, pool, taste)
-    for count in sorted({it.free for it in looks if it.free < most}, reverse=True):
-        yield _ordered(cls, [it for it in looks if it.free == count], request, portion, pool, taste)
+    yield _ordered(cls, [it for it in cls.looks if it.free >= most], ask)
+    for count in sorted({it.free for it in cls.looks if it.free < most}, reverse=True):
+        yield _ordered(cls, [it for it in cls.looks if it.free == count], ask)
 
 
 def _portion(cls: NodeClass, request: Request) -> int:
@@ -66,45 +85,40 @@ def _joinable(look: Look, portion: int) -> int:
     return len(look.rests) - bisect_left(look.rests, portion) if look.rests else 0
 
 
-def _ordered(
-    cls: NodeClass, looks: list[Look], request: Request, portion: int, pool: NodePool, taste: Taste
-) -> Iterator[NodeState]:
-    """All nodes of these looks, the best first."""
-    ranks: dict[tuple[int, ...], list[Look]] = {}
+def _ordered(cls: NodeClass, looks: Collection[Look], ask: Ask) -> Iterator[NodeState]:
+    """All nodes of these looks that may have room, the best first.
+
+    The best of each look is remembered until a node of that look changes: who asks for the same after a
+    placement compares what is remembered, and looks again only at where the node was and is now.
+    """
+    bests = cls.bests_for(ask)
+    first: Key | None = None
     for look in looks:
-        ranks.setdefault(_rank(look, request, portion, pool, taste), []).append(look)
-    if any(taste.rates):  # what is stranded comes before all ranks
-        rows = [
-            _row(cls, look, rank, request, portion, pool, taste) for rank in ranks for look in ranks[rank]
-        ]
-        for key in merge(*rows):
-            yield cls.nodes[key[-1]]
+        if look not in bests:
+            bests[look] = next(_row(cls, look, ask), None)
+        best = bests[look]
+        if best is not None and (first is None or best < first):
+            first = best
+    if first is None:
         return
-    for rank in sorted(ranks):
-        alike = ranks[rank]
-        rows = [_row(cls, look, rank, request, portion, pool, taste) for look in alike]
-        for key in merge(*rows) if len(rows) > 1 else rows[0]:
+    yield cls.nodes[first[-1]]
+    for key in merge(*[_row(cls, look, ask) for look in looks if bests[look] is not None]):
+        if key != first:
             yield cls.nodes[key[-1]]
 
 
-def _row(
-    cls: NodeClass,
-    look: Look,
-    rank: tuple[int, ...],
-    request: Request,
-    portion: int,
-    pool: NodePool,
-    taste: Taste,
-) -> Iterator[Key]:
-    """The nodes of one look with their keys, best first."""
-    spread = (pool.gpu_strategy if request.devices else pool.cpu_strategy) is Strategy.SPREAD
+def _row(cls: NodeClass, look: Look, ask: Ask) -> Iterator[Key]:
+    """The nodes of one look with their keys, best first; none where it has too few devices."""
+    if ask.devices > look.free + _joinable(look, ask.portion):
+        return
+    rank = _rank(look, ask)
     entries = cls.looks[look]
-    need = request.memory if look.by_memory else request.cpu
-    for growth, low, high in _runs(look, entries, request.devices * portion, need, taste.rates):
-        if not spread:
+    need = ask.memory if look.by_memory else ask.cpu
+    for growth, low, high in _runs(look, entries, ask.devices * ask.portion, need, ask.taste.rates):
+        if not ask.spread:
             for at in range(low, high):
                 yield growth, rank, *entries[at]
-        while spread and low < high:  # the largest part of its cores left first, equal ones by name
+        while ask.spread and low < high:  # the largest part of its cores left first, equal ones by name
             amount = entries[high - 1][0]
             since = bisect_left(entries, (amount,), low, high)
             for at in range(since, high):
@@ -113,24 +127,24 @@ def _row(
             high = since
 
 
-def _rank(look: Look, request: Request, portion: int, pool: NodePool, taste: Taste) -> tuple[int, ...]:
+def _rank(look: Look, ask: Ask) -> tuple[int, ...]:
     """What decides between nodes on which a task would strand the same."""
-    spared = look.kind in taste.spared
-    if not request.devices:
+    spared = look.kind in ask.taste.spared
+    if not ask.devices:
         return spared, look.usable > 0
-    if pool.gpu_strategy is Strategy.SPREAD:
-        joins = not (whole(request) or look.rests)
+    if ask.spread:
+        joins = not (ask.whole or look.rests)
         return spared, joins, -(look.free << 32) // max(1, look.usable)
-    return spared, _left(look, request, portion, pool), look.free, look.usable
+    return spared, _left(look, ask), look.free, look.usable
 
 
-def _left(look: Look, request: Request, portion: int, pool: NodePool) -> int:
+def _left(look: Look, ask: Ask) -> int:
     """What is left now of the device that a fraction would join: less is better; GPU: it would break one."""
-    if whole(request) or not look.rests:
-        return 0 if whole(request) else GPU
-    if pool.device_strategy is Strategy.SPREAD:
+    if ask.whole or not look.rests:
+        return 0 if ask.whole else GPU
+    if ask.device_spread:
         return 0  # which device, says the node
-    at = bisect_left(look.rests, portion)
+    at = bisect_left(look.rests, ask.portion)
     return look.rests[at] if at < len(look.rests) else GPU
 
 

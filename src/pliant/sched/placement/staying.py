@@ -27,6 +27,6 @@ def _free(world: World, key: TaskKey, claim: Placement) -> bool:
         and claim.cpu <= node.free_cpu
         and claim.memory <= node.free_memory
         and node.knows(claim)
-        and all(node.devices[share.gpu].room(share.portion, share.memory) for share in claim.shares)
+        and all(node.devices[share.gpu].room(share) for share in claim.shares)
         and eligibility.allowed(node, eligibility.bars(world, key))
     )

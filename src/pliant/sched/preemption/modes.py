@@ -1,15 +1,18 @@
 """Which attempts a victim search makes, in order: each is told what those before it came upon."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from heapq import merge
 
-from pliant.sched.preemption.attempt import Aim, Attempt, Effort, SearchMode
+from pliant.sched.preemption.attempt import Aim, Attempt, Effort, Rank, SearchMode
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.world.chunks import Step
 from pliant.sched.world.node_classes import NodeClass
 
 AIMS = tuple(Aim)
+
+Other = tuple[int, Rank, str]  # a workload that could go first: minus its milli-GPUs, its rank, its id
 
 FEW = 16
 """Among more units lighter ones are not looked for, and none is left out by placing everything anew."""
@@ -103,7 +106,7 @@ class Modes:
                 if policy.lacking() is not None:
                     yield replace(mode, own_bound=True)
                     self.back()
-                for wid in self._others(frozenset()) if policy.in_turn and not self._loose() else ():
+                for _, _, wid in self._others() if policy.in_turn and not self._loose() else ():
                     if self._effort.refinements < self._each:
                         break
                     self._effort.refinements -= self._each
@@ -125,44 +128,46 @@ class Modes:
             return  # what is taken of one alone, and no more than is asked for
         if self._effort.refinements < self._each:
             return
-        base = replace(self.last.mode, own_bound=False, first="")
+        base = replace(self.last.mode, own_bound=False)
         overdrawn, denied = set(met.overdrawn), set(met.denied)
-        tried: set[SearchMode] = set()
+        tried: set[tuple[str, str]] = set()
         self.back()
-        others = not (policy.in_turn and self._loose())
+        others = [] if policy.in_turn and self._loose() else self._others()
         while self._effort.refinements >= self._each:
-            ways = (way for way in self._ways(base, self._best[aim], others) if way not in tried)
-            mode = next(ways, None)
-            if mode is None:
+            way = next((it for it in self._ways(self._best[aim], others) if it not in tried), None)
+            if way is None:
                 break
-            tried.add(mode)
+            tried.add(way)
             self._effort.refinements -= self._each
-            yield mode
+            yield replace(base, keeps=frozenset({way[0]} - {""}), first=way[1])
             if self.last.found and self.last.price < self._best[aim].price:
                 self._best[aim] = self.last
                 self.last.heaps = {}  # prices of nodes that changed are not known
         met.overdrawn, met.denied = overdrawn, denied
 
-    def _ways(self, base: SearchMode, best: Attempt, others: bool) -> Iterator[SearchMode]:
-        """Other ways than the one that led to the best; `others`: others may go first."""
-        victims = frozenset(it.workload for it in best.units if it.step is Step.CORE and it.again is None)
+    def _ways(self, best: Attempt, others: Sequence[Other]) -> Iterator[tuple[str, str]]:
+        """Whose core is kept, or who goes first instead, by what the last attempt left of them."""
+        world = self._world
+        victims = {it.workload for it in best.units if it.step is Step.CORE and it.again is None}
         for wid in sorted(victims, key=self._prices.rank, reverse=True):
-            yield replace(base, keeps=frozenset([wid]))
-        for wid in self._others(victims) if best.price[0] and others else ():
-            if (1, self._world.gpu_of(wid)) <= best.price[:2]:
-                yield replace(base, first=wid)
+            yield wid, ""
+        if others and best.price[0]:
+            touched = {key[0] for key in world.since(self._mark)}
+            left = sorted((-world.gpu_of(wid), rank, wid) for _, rank, wid in others if wid in touched)
+            for gpu, _, wid in merge((it for it in others if it[2] not in touched), left):
+                if gpu and wid not in victims and (1, -gpu) <= best.price[:2]:
+                    yield "", wid
 
-    def _others(self, victims: frozenset[str]) -> list[str]:
+    def _others(self) -> list[Other]:
         """Who else holds GPUs, the largest first."""
         world, own = self._world, self._policy.chunk.workload.id
-        found = [
-            wid
-            for project, holders in sorted(world.holders.items())
+        return sorted(
+            (-gpu, self._prices.rank(wid), wid)
+            for project, holders in world.holders.items()
             if project in world.projects
             for wid in holders
-            if wid not in victims and wid != own and world.gpu_of(wid)
-        ]
-        return sorted(found, key=lambda wid: (-world.gpu_of(wid), self._prices.rank(wid)))
+            if wid != own and (gpu := world.gpu_of(wid))
+        )
 
     def _loose(self) -> bool:
         """True if somebody else holds what goes before anybody's core: bonus, or what this cycle gave it."""

@@ -1,6 +1,7 @@
 """Node eviction: what must be taken so that one node can hold one request, the cheapest way first."""
 
 from itertools import islice
+from operator import itemgetter
 
 from pliant.model.machine import Share
 from pliant.model.quantity import GPU
@@ -27,6 +28,8 @@ class NodeEviction:
         self._prices = prices
         self._spend = effort.spend
         self._attempt = attempt
+        # What _single() has answered, with what it depends on.
+        self._units: dict[TaskKey, tuple[object, tuple[Unit, Cost] | None]] = {}
 
     def clear(self, node: NodeState, request: Request) -> list[Unit] | None:
         """Take what a request needs on one node; None (and nothing taken) if it cannot be.
@@ -71,7 +74,7 @@ class NodeEviction:
                 return together([entry[0] for entry in chosen])
         plain = whole(request) and request.devices > node.free and not self._entangled(node)
         part = request.devices == 1 and request.shared and not self._devices_fit(node, request)
-        units = self._apart(node, request) if plain else self._on_one(node, request) if part else None
+        units = self._apart(node, request) if plain or part else None
         if units is None and (plain or part):
             return None
         if units is None or not self._roomy(node, request, units):
@@ -123,24 +126,24 @@ class NodeEviction:
         return found
 
     def _single(self, key: TaskKey, uuid: str) -> tuple[Unit, Cost] | None:
-        """The unit that gets a task off a device, and its price. Of a workload of one task on one device both
-        are kept: they stay as they are while it claims the same; whether it may go is asked each time.
+        """The unit that gets a task off a device, and its price.
+
+        Where it is the same for all its devices it is kept: as long as its workload claims what it claimed
+        and its queue gives what it gave, for nothing else changes during an attempt.
         """
-        world, mode = self._world, self._attempt.mode
-        claim, known = world.claim_of(key), self._prices.units.get(key)
-        if known is not None and known[0] is claim and key[0] != self._policy.chunk.workload.id:
-            if self._may(known[1]):
-                return known[1:]
-            if not mode.relocates:
-                return None
-        unit = self._policy.unit(self._attempt, key, uuid)
-        if unit is None or claim is None:
+        world = self._world
+        victim = world.workloads.get(key[0])
+        if victim is None or victim.project not in world.projects:
             return None
-        price, victim = self._prices.of((unit,)), world.workloads[key[0]]
-        alone = unit.step is Step.CORE and unit.again is None and len(claim.shares) == 1
-        if alone and len(victim.groups) == 1 == victim.groups[0].max:
-            self._prices.units[key] = claim, unit, price
-        return unit, price
+        state = self._policy.gives(victim.project), tuple(map(world.claim_of, world.keys_of(victim.id)))
+        known = self._units.get(key)
+        if known is None or known[0] != state:
+            unit = self._policy.unit(self._attempt, key, uuid)
+            found = (unit, self._prices.of((unit,))) if unit is not None else None
+            if unit is None or unit.changes[0][1] is None:
+                self._units[key] = state, found
+            return found
+        return (known[1][0]._replace(cause=(key, uuid)), known[1][1]) if known[1] is not None else None
 
     def _may(self, unit: Unit) -> bool:
         victim = self._world.workloads[unit.workload]
@@ -148,25 +151,12 @@ class NodeEviction:
 
     # ------------------------------------------------------------------ victims of all kinds
     def _apart(self, node: NodeState, request: Request) -> list[Unit] | None:
-        """Units that free enough devices, the cheapest first; None if there are too few."""
-        lacks = request.devices - node.free
+        """Units that free enough devices, or a part of one, the cheapest first; None if there are too few."""
+        lacks = request.devices - node.free if whole(request) else 1
         if not self._spend(1) or lacks > node.usable - node.free:
             return None
-        found: list[tuple[Cost, int, list[Unit]]] = []
-        for device in node.devices.values():
-            if not (device.free or device.gpu.foreign):
-                priced = self._priced(device, share_on(device.gpu, request))
-                if priced is not None:
-                    found.append((priced[1], device.gpu.index, priced[0]))
-        if len(found) < lacks:
-            return None
-        found.sort(key=lambda entry: entry[:2])
-        return [unit for entry in found[:lacks] for unit in entry[2]]
-
-    def _on_one(self, node: NodeState, request: Request) -> list[Unit] | None:
-        """Units that free a part of one device, the cheapest; None if there is none."""
-        priced = self._cheapest(node, request, False) if self._spend(1) else []
-        return self._off(*priced[0]) if priced else None
+        found = self._cheapest(node, request, False)[:lacks]
+        return [unit for it in found for unit in self._off(*it) or ()] if len(found) == lacks else None
 
     def _roomy(self, node: NodeState, request: Request, units: list[Unit]) -> bool:
         """True if without these units there are cores and memory enough as well."""
@@ -211,8 +201,6 @@ class NodeEviction:
                     for unit in self._off(device, share) or ():
                         self._attempt.take(unit)
                         units.append(unit)
-                    if broad:
-                        break
             else:
                 for unit in self._least(node):
                     self._attempt.take(unit)
@@ -222,24 +210,31 @@ class NodeEviction:
         return units
 
     def _cheapest(self, node: NodeState, request: Request, broad: bool) -> list[tuple[Device, Share]]:
-        """Devices that can be freed for a request, the cheapest first."""
+        """Devices that can be freed for a request, the cheapest first; `broad`: the first of them alone."""
         found: list[tuple[Cost, int, Device, Share]] = []
+        known: dict[TaskKey, Cost | None] = {}  # of tasks that go as a whole, whichever device is asked for
+        entire = whole(request)
         for device in node.devices.values():
-            share = share_on(device.gpu, request)
-            if device.gpu.foreign or device.room(share.portion, share.memory):
+            share = device.whole() if entire else share_on(device.gpu, request)
+            if device.gpu.foreign or device.room(share):
                 continue
             if share.portion > GPU or share.memory > device.gpu.memory:
                 continue  # not even if it were empty
-            priced = self._priced(device, share)
-            if priced is None:
-                continue
-            units, price = priced
-            if broad:
-                freed = max(1, min(self._freed(node, units), request.devices - node.free))
-                price = (price[0] * LARGE // freed, price[1] * LARGE // freed, price[2])
-            found.append((price, device.gpu.index, device, share))
-        found.sort(key=lambda entry: entry[:2])
-        return [entry[2:] for entry in found]
+            claimants = self._claimants(device)
+            only = claimants[0] if len(claimants) == 1 else None
+            if only in known:
+                price = known[only]
+            else:
+                units, price = self._priced(device, share, claimants) or (None, None)
+                if broad and units is not None and price is not None:
+                    freed = max(1, min(self._freed(node, units), request.devices - node.free))
+                    price = (price[0] * LARGE // freed, price[1] * LARGE // freed, price[2])
+                if only is not None and (units is None or units[0].changes[0][1] is None):
+                    known[only] = price
+            if price is not None:
+                found.append((price, device.gpu.index, device, share))
+        found.sort(key=itemgetter(0, 1))
+        return [entry[2:] for entry in found[: 1 if broad else None]]
 
     def _least(self, node: NodeState) -> list[Unit]:
         """The cheapest unit that frees cores and memory of a node; none if there is none."""
@@ -254,52 +249,54 @@ class NodeEviction:
 
     def _freed(self, node: NodeState, units: list[Unit]) -> int:
         """How many more devices of the node these units free, at least 1."""
-        mark, free = self._world.checkpoint(), node.free
-        for unit in units:
-            self._attempt.take(unit)
-        freed = node.free - free
-        self._world.undo(mark)
-        return max(1, freed)
+        rest: dict[str, list[int]] = {}  # what is claimed of each device that they claim
+        for key, after in dict(change for unit in units for change in unit.changes).items():
+            for sign, claim in ((-1, self._world.claim_of(key)), (1, after)):
+                for share in claim.shares if claim is not None and claim.node == node.row.name else ():
+                    if (device := node.devices.get(share.gpu)) is not None:
+                        left = rest.setdefault(share.gpu, [device.claimed, device.claimed_memory])
+                        left[0] += sign * share.portion
+                        left[1] += sign * share.memory
+        freed = [uuid for uuid, left in rest.items() if not (any(left) or node.devices[uuid].gpu.foreign)]
+        return max(1, len(freed))
 
     @staticmethod
     def _devices_fit(node: NodeState, request: Request) -> bool:
-        if whole(request):
-            return request.devices <= node.free
-        return fraction.shared_devices(node, request) is not None
+        free = request.devices <= node.free
+        return free if whole(request) else fraction.shared_devices(node, request) is not None
 
-    def _priced(self, device: Device, share: Share) -> tuple[list[Unit], Cost] | None:
+    def _priced(self, device: Device, share: Share, keys: list[TaskKey]) -> tuple[list[Unit], Cost] | None:
         """Units that free a share of one device and what they cost; None if that cannot be."""
-        claimants = self._claimants(device)
-        if len(claimants) == 1:  # without it the device is free: nothing to try
-            only = self._single(claimants[0], device.gpu.uuid)
+        if len(keys) == 1:  # without it the device is free: nothing to try
+            only = self._single(keys[0], device.gpu.uuid)
             return ([only[0]], only[1]) if only is not None else None
-        units = self._freeing(device, share, claimants)
+        units = self._freeing(device, share, keys)
         return (units, self._prices.of(units)) if units is not None else None
 
     def _off(self, device: Device, share: Share) -> list[Unit] | None:
-        priced = self._priced(device, share)
+        priced = self._priced(device, share, self._claimants(device))
         return priced[0] if priced is not None else None
 
     def _claimants(self, device: Device) -> list[TaskKey]:
         if len(device.tasks) == 1 and device.claimed:
             return list(device.tasks)
-        return [key for key in device.users() if self._share(key, device.gpu.uuid) is not None]
+        return [key for key in sorted(device.tasks) if self._share(key, device.gpu.uuid) is not None]
 
     def _freeing(self, device: Device, share: Share, claimants: list[TaskKey]) -> list[Unit] | None:
         """Units that free a share of a device; None if that cannot be. Nothing is taken yet."""
         claimants = [key for key in claimants if self._policy.grounds.places.placeable(key[0])]
         claimants.sort(key=lambda key: (self._prices.rank(key[0]), key))
-        portion, memory = (
-            device.claimed + share.portion - GPU,
-            device.claimed_memory + share.memory - device.gpu.memory,
-        )
+        portion, others = device.claimed + share.portion - GPU, device.others(share)
+        memory = device.claimed_memory + share.memory - device.gpu.memory
         alone: list[tuple[Cost, int, Unit]] = []
         cores = not self._prices.youngest
         for at, key in enumerate(claimants):
             found = self._single(key, device.gpu.uuid)
             cores = cores and (found is None or found[0].step is Step.CORE)
             mine = self._share(key, device.gpu.uuid)
-            if found is not None and mine is not None and mine.portion >= portion and mine.memory >= memory:
+            if found is None or mine is None or mine.portion < portion or mine.memory < memory:
+                continue
+            if others in (0, mine.portion if mine.owner != share.owner else -1):
                 alone.append((found[1], at, found[0]))
         one = min(alone)[2] if alone else None
         if one is not None and cores:
@@ -331,13 +328,13 @@ class NodeEviction:
         mark = self._world.checkpoint()
         units: list[Unit] = []
         for key in claimants:
-            if device.room(share.portion, share.memory):
+            if device.room(share):
                 break
             unit = self._policy.unit(self._attempt, key, device.gpu.uuid)
             if unit is not None:
                 self._attempt.take(unit)
                 units.append(unit)
-        enough = device.room(share.portion, share.memory)
+        enough = device.room(share)
         self._world.undo(mark)
         return units if enough else None
 

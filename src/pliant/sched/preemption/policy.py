@@ -215,4 +215,6 @@ class Policy:
 
 def _within(claim: Placement, carries: Placement | None) -> bool:
     """True if an attempt that carries this needs nothing more for what it claims."""
-    return carries is not None and claim.node == carries.node and set(claim.shares) <= set(carries.shares)
+    if carries is None or claim == carries:
+        return carries is not None
+    return claim.node == carries.node and set(claim.shares) <= set(carries.shares)

@@ -44,7 +44,6 @@ class PriceCache:
         self._ranks: dict[str, Rank] = {}
         self._new: dict[str, bool] = {}  # workload -> whether all it has was given in this cycle
         self.alone: dict[TaskKey, tuple[Placement, Priced]] = {}  # of workloads of one task on one device
-        self.units: dict[TaskKey, tuple[Placement, Unit, Cost]] = {}  # the same, minimum run time or not
         self.nodes: dict[str, tuple[int, list[Priced] | None]] = {}  # stamp, and what frees each device
         self.heaps: Heaps = {}  # left by the search before: good for one attempt
         self.mark = 0  # of the journal when the heaps were good

@@ -10,7 +10,6 @@ from pliant.sched.shares.queue_order import (
     NOBODY,
     ROOT,
     Aged,
-    JobKey,
     Measure,
     QueueOrder,
     job_key,
@@ -18,6 +17,7 @@ from pliant.sched.shares.queue_order import (
     queue_order,
 )
 from pliant.sched.world.chunks import Chunk
+from pliant.sched.world.membership import JobKey
 from pliant.sched.world.queue_tree import NOTHING
 from pliant.sched.world.state import World
 from pliant.sched.world.tally import Tally

@@ -7,10 +7,10 @@ from pliant.model.quantity import GPU, Resources
 from pliant.model.workload import Workload
 from pliant.sched.shares.fair_share import INFINITE, Standing
 from pliant.sched.world.chunks import Chunk
+from pliant.sched.world.membership import JobKey
 from pliant.sched.world.queue_tree import NOTHING
 from pliant.sched.world.tally import Tally
 
-JobKey = tuple[int, int, int, str]
 ROOT = ""
 NOBODY = Standing(NOTHING, NOTHING, NOTHING, 0, 0, NOTHING)
 """Of the root, which has no siblings."""

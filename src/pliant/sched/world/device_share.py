@@ -20,7 +20,7 @@ def estimate(request: Request, device_memory: int) -> int:
 def share_on(gpu: Gpu, request: Request) -> Share:
     """What a request takes of one device; its portion is over GPU where it can never fit."""
     if request.gpu_memory:
-        return Share(gpu.uuid, portion_of(request.gpu_memory, gpu.memory), request.gpu_memory)
+        return Share(gpu.uuid, portion_of(request.gpu_memory, gpu.memory), request.gpu_memory, request.owner)
     if request.portion >= GPU:
         return Share(gpu.uuid, GPU, gpu.memory)
-    return Share(gpu.uuid, request.portion, request.portion * gpu.memory // GPU)
+    return Share(gpu.uuid, request.portion, request.portion * gpu.memory // GPU, request.owner)

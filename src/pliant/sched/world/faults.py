@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from pliant.model.reason.waiting import SetAside
 from pliant.sched.world.queue_tree import parent_of
+from pliant.sched.world.sanity import overfull
 from pliant.sched.world.state import World
 
 
@@ -38,5 +39,5 @@ def _device_faults(world: World) -> Iterator[str]:
         for uuid in node.devices:
             if seen.setdefault(uuid, name) != name:
                 yield f"GPU {uuid} is on node {seen[uuid]} and on node {name}"
-        if text := node.overfull():
+        if text := overfull(node):
             yield text

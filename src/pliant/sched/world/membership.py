@@ -1,5 +1,6 @@
 """Which workloads want, hold or lack something: sets that change only where a workload has changed."""
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from pliant.model.workload import Workload
@@ -34,6 +35,10 @@ def request_key(workload: Workload, need: Need, chunk: Chunk) -> RequestKey:
     )
 
 
+JobKey = tuple[int, int, int, str]
+"""Where a chunk comes among those of its project."""
+
+
 class Peers(NamedTuple):
     """Wanting workloads of one key, with their chunks."""
 
@@ -49,6 +54,7 @@ class Membership:
         self.elastic: dict[str, None] = {}  # workloads that could hold (more) bonus portions
         self.holders: dict[str, dict[str, None]] = {}  # project -> workloads with claims
         self.alike: dict[RequestKey, dict[str, Chunk]] = {}  # wanting workloads with their chunks
+        self._rows: dict[RequestKey, Sequence[Chunk]] = {}  # of those of one key that are as they were then
         self._among: dict[str, Peers] = {}  # wanting workload -> those of its key
         self._belongs: dict[str, int] = {}  # workload -> the sets it is in, as bits
 
@@ -95,11 +101,22 @@ class Membership:
             if among is not None:
                 self._leave_kind(wid)
             among = self._among[wid] = Peers(key, self.alike.setdefault(key, {}))
-        among.chunks[wid] = chunk
+        if among.chunks.get(wid) is not chunk:
+            self._rows.pop(key, None)
+            among.chunks[wid] = chunk
+
+    def rows(self, order: Callable[[Chunk], JobKey]) -> Iterator[Sequence[Chunk]]:
+        """The chunks of each key in order, the same each time; sorted when one of the key has changed."""
+        for key, alike in self.alike.items():
+            row = self._rows.get(key)
+            if row is None:
+                row = self._rows[key] = sorted(alike.values(), key=order)
+            yield row
 
     def _leave_kind(self, wid: str) -> None:
         among = self._among.pop(wid, None)
         if among is not None:
+            self._rows.pop(among.key, None)
             del among.chunks[wid]
             if not among.chunks:
                 del self.alike[among.key]

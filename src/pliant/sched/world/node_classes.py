@@ -5,18 +5,25 @@ and taints, or to a size of device.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from pliant.model.machine import NODE_TYPE
 from pliant.sched.world.node_affinity import ANYWHERE, Where, liking, suits
 from pliant.sched.world.nodes import Listener, Look, NodeState
 
+Key = tuple[int, tuple[int, ...], int, str]
+"""Growth of what is stranded, rank of the look, cores left (or the part that is taken), name."""
+
+ASKS = 16
+"""Of how many asks the best nodes are remembered: in a cycle most work asks for one of few shapes."""
+
 
 class NodeClass(Listener):
     """All open nodes of one pool and of certain node types, bucketed by the number of free devices."""
 
     __slots__ = (
-        "_largest", "_sizes", "free", "idle", "looks", "names", "nodes", "pool", "types",
+        "_free", "_idle", "_largest", "_looks", "_sizes", "bests", "names", "nodes", "pool", "types",
     )  # fmt: skip
 
     def __init__(self, pool: str, types: tuple[str, ...]) -> None:
@@ -25,11 +32,40 @@ class NodeClass(Listener):
         self.types = types  # allowed values of the type label; empty: any
         self.nodes: dict[str, NodeState] = {}
         self.names: list[str] = []  # sorted
-        self.looks: dict[Look, list[tuple[int, str]]] = {}  # how nodes look -> their (spare, name), sorted
-        self.idle: dict[int, int] = {}  # idle devices -> how many nodes have so many
-        self.free = 0  # free devices in all
+        # As of when its nodes were settled last.
+        self._looks: dict[Look, list[tuple[int, str]]] = {}
+        # Ask -> of each look as it is now the best node; None: no node of it has room.
+        self.bests: dict[Hashable, dict[Look, Key | None]] = {}
+        self._idle: dict[int, int] = {}
+        self._free = 0
         self._largest: tuple[int, int, int, int] | None = None
         self._sizes: list[int] | None = None
+
+    @property
+    def looks(self) -> dict[Look, list[tuple[int, str]]]:
+        """How nodes look -> their (spare, name), sorted."""
+        if self.late:
+            self._settle()
+        return self._looks
+
+    @property
+    def idle(self) -> dict[int, int]:
+        """Idle devices -> how many nodes have so many."""
+        if self.late:
+            self._settle()
+        return self._idle
+
+    @property
+    def free(self) -> int:
+        """Free devices in all."""
+        if self.late:
+            self._settle()
+        return self._free
+
+    def _settle(self) -> None:
+        for node in self.late:
+            node.settle()
+        self.late.clear()
 
     @property
     def usable(self) -> int:
@@ -66,6 +102,15 @@ class NodeClass(Listener):
             )
         return self._largest
 
+    def bests_for(self, ask: Hashable) -> dict[Look, Key | None]:
+        """Where to remember the best node of each look for such an ask; a node that changes takes it out."""
+        found = self.bests.get(ask)
+        if found is None:
+            if len(self.bests) >= ASKS:
+                del self.bests[next(iter(self.bests))]
+            found = self.bests[ask] = {}
+        return found
+
     def takes(self, node: NodeState) -> bool:
         return self.reaches(node) and not node.tainted
 
@@ -78,49 +123,57 @@ class NodeClass(Listener):
         )
 
     def add(self, node: NodeState) -> None:
+        node.settle()
         name = node.row.name
         self.nodes[name] = node
         insort(self.names, name)
-        insort(self.looks.setdefault(node.look, []), (node.spare, name))
-        self.idle[node.idle] = self.idle.get(node.idle, 0) + 1
-        self.free += node.free
+        self._remember(node.look, (node.spare, name))
+        self._idle[node.idle] = self._idle.get(node.idle, 0) + 1
+        self._free += node.free
         self.room += node.room
         node.classes.append(self)
         self._largest = None
         self._sizes = None
 
     def remove(self, node: NodeState) -> None:
+        node.settle()
+        self.late.pop(node, None)
         name = node.row.name
         del self.nodes[name]
         del self.names[bisect_left(self.names, name)]
         self._forget(node.look, (node.spare, name))
         self._less_idle(node.idle)
-        self.free -= node.free
+        self._free -= node.free
         self.room -= node.room
         node.classes.remove(self)
         self._largest = None
         self._sizes = None
 
-    def moved(self, node: NodeState, was: Look, spare: int) -> None:
+    def moved(self, node: NodeState, was: Look, spare: int, idle: int) -> None:
         self._forget(was, (spare, node.row.name))
-        insort(self.looks.setdefault(node.look, []), (node.spare, node.row.name))
-        self.free += node.free - was.free
-
-    def idled(self, before: int, now: int) -> None:
-        self._less_idle(before)
-        self.idle[now] = self.idle.get(now, 0) + 1
+        self._remember(node.look, (node.spare, node.row.name))
+        self._free += node.free - was.free
+        self._less_idle(idle)
+        self._idle[node.idle] = self._idle.get(node.idle, 0) + 1
 
     def _less_idle(self, count: int) -> None:
-        self.idle[count] -= 1
-        if not self.idle[count]:
-            del self.idle[count]
+        self._idle[count] -= 1
+        if not self._idle[count]:
+            del self._idle[count]
+
+    def _remember(self, look: Look, entry: tuple[int, str]) -> None:
+        insort(self._looks.setdefault(look, []), entry)
+        for bests in self.bests.values():
+            bests.pop(look, None)
 
     def _forget(self, look: Look, entry: tuple[int, str]) -> None:
-        alike = self.looks[look]
+        for bests in self.bests.values():
+            bests.pop(look, None)
+        alike = self._looks[look]
         if len(alike) > 1:
             del alike[bisect_left(alike, entry)]
         else:
-            del self.looks[look]
+            del self._looks[look]
 
 
 Labels = tuple[tuple[str, str], ...]

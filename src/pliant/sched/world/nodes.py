@@ -17,8 +17,8 @@ class Device:
     """One GPU with sums over tasks, in thousandths of it and in bytes of its memory."""
 
     __slots__ = (
-        "_whole", "carried", "carried_memory", "claimed", "claimed_memory", "gpu", "held", "held_memory",
-        "tasks",
+        "_whole", "carried", "carried_memory", "claimed", "claimed_by", "claimed_memory", "gpu", "held",
+        "held_by", "held_memory", "tasks",
     )  # fmt: skip
 
     def __init__(self, gpu: Gpu) -> None:
@@ -27,6 +27,8 @@ class Device:
         self.claimed = self.claimed_memory = 0
         self.carried = self.carried_memory = 0
         self.held = self.held_memory = 0
+        self.claimed_by: dict[str, int] = {}  # owner of shares -> thousandths; one at most
+        self.held_by: dict[str, int] = {}
         self.tasks: dict[TaskKey, None] = {}  # that claim or carry any of it
 
     def whole(self) -> Share:
@@ -34,10 +36,6 @@ class Device:
         if self._whole is None:
             self._whole = Share(self.gpu.uuid, GPU, self.gpu.memory)
         return self._whole
-
-    def users(self) -> list[TaskKey]:
-        """Tasks that claim or carry any of it, sorted."""
-        return sorted(self.tasks)
 
     @property
     def releasing(self) -> int:
@@ -59,29 +57,32 @@ class Device:
         """True if nobody claims or carries any of it."""
         return not (self.held or self.held_memory or self.gpu.foreign)
 
-    def room(self, portion: int, memory: int) -> bool:
-        """True if so much of it is unclaimed."""
+    def others(self, share: Share) -> int:
+        """Thousandths that are claimed by whom its owner does not share a device with."""
+        return self.claimed - self.claimed_by.get(share.owner, 0)
+
+    def room(self, share: Share) -> bool:
+        """True if so much of it is unclaimed, with no other owner's share beside it."""
         return (
             not self.gpu.foreign
-            and self.claimed + portion <= GPU
-            and self.claimed_memory + memory <= self.gpu.memory
+            and self.claimed + share.portion <= GPU
+            and self.claimed_memory + share.memory <= self.gpu.memory
+            and not self.others(share)
         )
 
-    def room_now(self, portion: int, memory: int) -> bool:
-        """True if so much of it is neither claimed nor carried."""
+    def room_now(self, share: Share) -> bool:
+        """True if so much of it is neither claimed nor carried, and none of it by another owner."""
         return (
             not self.gpu.foreign
-            and self.held + portion <= GPU
-            and self.held_memory + memory <= self.gpu.memory
+            and self.held + share.portion <= GPU
+            and self.held_memory + share.memory <= self.gpu.memory
+            and self.held == self.held_by.get(share.owner, 0)
         )
 
-    @property
-    def overfull(self) -> bool:
-        return self.claimed > GPU or self.claimed_memory > self.gpu.memory
-
-    def numbers(self) -> tuple[int, ...]:
+    def numbers(self) -> tuple[object, ...]:
         return (
             self.claimed, self.claimed_memory, self.carried, self.carried_memory, self.held, self.held_memory,
+            *sorted(self.claimed_by.items()), *sorted(self.held_by.items()),
         )  # fmt: skip
 
 
@@ -100,21 +101,18 @@ class Look(NamedTuple):
 class Listener:
     """An index over nodes that is told when one of them changes."""
 
-    __slots__ = ("room",)
+    __slots__ = ("late", "room")
 
     def __init__(self) -> None:
         self.room = 0  # unclaimed thousandths of all devices of its nodes together
+        self.late: dict[NodeState, None] = {}  # have changed; a node tells how when it is settled
 
     def remove(self, node: "NodeState") -> None:
         """It is no longer one of its nodes."""
         raise NotImplementedError
 
-    def moved(self, node: "NodeState", was: "Look", spare: int) -> None:
-        """A node that looked like this, with so much to spare, has changed."""
-        raise NotImplementedError
-
-    def idled(self, before: int, now: int) -> None:
-        """One of its nodes had so many idle devices, and has so many now."""
+    def moved(self, node: "NodeState", was: "Look", spare: int, idle: int) -> None:
+        """A node that looked like this, with so much to spare and so many idle devices, has changed."""
         raise NotImplementedError
 
 
@@ -123,8 +121,8 @@ class NodeState:
 
     __slots__ = (
         "by_memory", "carried_cpu", "carried_memory", "claimants", "claimed_cpu", "claimed_memory",
-        "classes", "devices", "free", "held_cpu", "held_memory", "idle", "kind", "look", "open", "partly",
-        "pool", "room", "row", "spare", "stamp", "tainted", "tasks", "usable",
+        "classes", "devices", "free", "held_cpu", "held_memory", "idle", "kind", "late", "look", "open",
+        "partly", "pool", "room", "row", "spare", "stamp", "tainted", "tasks", "told_idle", "usable",
     )  # fmt: skip
 
     def __init__(self, row: Node, pool: str) -> None:
@@ -148,14 +146,17 @@ class NodeState:
         self.classes: list[Listener] = []
         self.kind = row.label(NODE_TYPE) or ""
         self.by_memory = False  # see weigh()
+        # What its classes know of it, and whether that is no longer so: see settle().
         self.look, self.spare = self._looks()
+        self.told_idle = self.idle
+        self.late = False
 
     def weigh(self, cpu: int, memory: int) -> None:
         """Find out of what it has less: so many millicores and bytes are asked for with each GPU."""
         by_memory = self.row.memory * cpu < self.row.cpu * memory
         if by_memory is not self.by_memory:
             self.by_memory = by_memory
-            self._reindex(self.idle, self.room)
+            self._changed(self.room)
 
     def _looks(self) -> tuple[Look, int]:
         """How it looks, and how much of its cores (or memory) nobody claims."""
@@ -203,13 +204,13 @@ class NodeState:
         False if some device of theirs is unknown; such a part is left out.
         """
         self.stamp += 1
-        before = (self.idle, self.room)
+        before = self.room
         place = claim or carry
         if place is None or (claim is not None and carry is not None and claim != carry):
             known = self._add(key, claim, carry, sign)
         else:
             known = self._shift(key, place, sign, claim is not None, carry is not None, True)
-        self._reindex(*before)
+        self._changed(before)
         return known
 
     def exchange(
@@ -217,14 +218,14 @@ class NodeState:
     ) -> tuple[bool, bool]:
         """Let a task claim something else; whether all devices before and after are known."""
         self.stamp += 1
-        before = (self.idle, self.room)
+        before = self.room
         only = old or new
         if only is not None and (old is None or new is None) and (carry is None or carry == only):
             known = self._shift(key, only, -1 if new is None else 1, True, False, carry is None)
-            self._reindex(*before)
+            self._changed(before)
             return known or (carry is None and old is None), known or (carry is None and new is None)
         both = self._add(key, old, carry, -1), self._add(key, new, carry, 1)
-        self._reindex(*before)
+        self._changed(before)
         return both
 
     def _shift(
@@ -257,6 +258,10 @@ class NodeState:
             if claimed:
                 was = device.claimed
                 now = device.claimed = was + portion
+                if was and now:
+                    _add(device.claimed_by, share.owner, portion)
+                else:
+                    device.claimed_by = {share.owner: now} if now else {}
                 blank = not (was or device.claimed_memory)
                 device.claimed_memory += memory
                 self.partly += (0 < now < GPU) - (0 < was < GPU)
@@ -271,11 +276,16 @@ class NodeState:
                     device.tasks[key] = None
                 else:
                     device.tasks.pop(key, None)
-                blank = not (device.held or device.held_memory)
-                device.held += portion
+                was = device.held
+                now = device.held = was + portion
+                if was and now:
+                    _add(device.held_by, share.owner, portion)
+                else:
+                    device.held_by = {share.owner: now} if now else {}
+                blank = not (was or device.held_memory)
                 device.held_memory += memory
                 if ours:
-                    self.idle += (not (device.held or device.held_memory)) - blank
+                    self.idle += (not (now or device.held_memory)) - blank
         return known
 
     def _add(self, key: TaskKey, claim: Placement | None, carry: Placement | None, sign: int) -> bool:
@@ -299,7 +309,7 @@ class NodeState:
         self.held_cpu += sign * max(either.cpu, other.cpu)
         self.held_memory += sign * max(either.memory, other.memory)
         known = True
-        for uuid, claimed, claimed_memory, carried, carried_memory in _parts(claim, carry):
+        for uuid, owner, claimed, claimed_memory, carried, carried_memory in _parts(claim, carry):
             device = self.devices.get(uuid)
             if device is None:
                 known = False
@@ -308,6 +318,8 @@ class NodeState:
                 device.tasks[key] = None
             else:
                 device.tasks.pop(key, None)
+            _add(device.claimed_by, owner, sign * claimed)
+            _add(device.held_by, owner, sign * max(claimed, carried))
             foreign = device.gpu.foreign
             if claimed or claimed_memory:
                 if not foreign:
@@ -331,36 +343,28 @@ class NodeState:
                 self.idle += not (device.held or device.held_memory)
         return known
 
-    def _reindex(self, idle: int, room: int) -> None:
-        """Tell the classes what has changed since these were its numbers."""
-        was, spare = self.look, self.spare
-        self.look, self.spare = self._looks()
-        moved = spare != self.spare or was != self.look
+    def _changed(self, room: int) -> None:
+        """Something here has changed since so much of its devices was unclaimed."""
+        more, late, self.late = self.room - room, self.late, True
         for cls in self.classes:
-            cls.room += self.room - room
-            if idle != self.idle:
-                cls.idled(idle, self.idle)
-            if moved:
-                cls.moved(self, was, spare)
+            cls.room += more
+            if not late:
+                cls.late[self] = None
+
+    def settle(self) -> None:
+        """Tell the classes how it looks now: once for many changes, when one of them is asked."""
+        if not self.late:
+            return
+        self.late = False
+        was, spare, idle = self.look, self.spare, self.told_idle
+        self.look, self.spare = self._looks()
+        self.told_idle = self.idle
+        if (was, spare, idle) != (self.look, self.spare, self.idle):
+            for cls in self.classes:
+                cls.moved(self, was, spare, idle)
 
     def knows(self, placement: Placement) -> bool:
         return all(share.gpu in self.devices for share in placement.shares)
-
-    def overfull(self) -> str:
-        """A sentence naming what is claimed beyond its size, or ''."""
-        for device in self.devices.values():
-            if device.overfull:
-                return (
-                    f"GPU {device.gpu.uuid} of node {self.row.name} is over-full: {device.claimed} of {GPU} "
-                    f"thousandths and {device.claimed_memory} of {device.gpu.memory} bytes are claimed"
-                )
-        if self.free_cpu < 0:
-            used = f"{self.claimed_cpu} of {self.row.cpu} millicores"
-            return f"node {self.row.name} is over-full: {used} are claimed"
-        if self.free_memory < 0:
-            used = f"{self.claimed_memory} of {self.row.memory} bytes"
-            return f"node {self.row.name} is over-full: {used} are claimed"
-        return ""
 
     def numbers(self) -> tuple[object, ...]:
         """Everything derived, for comparing two worlds."""
@@ -371,16 +375,24 @@ class NodeState:
         )  # fmt: skip
 
 
-def _parts(claim: Placement | None, carry: Placement | None) -> Iterable[tuple[str, int, int, int, int]]:
-    """(device, thousandths and bytes claimed, thousandths and bytes carried), each device once."""
+def _add(sums: dict[str, int], owner: str, portion: int) -> None:
+    """So much more of an owner's, or less; who has nothing left is not in it."""
+    sums[owner] = sums.get(owner, 0) + portion
+    if not sums[owner]:
+        del sums[owner]
+
+
+def _parts(claim: Placement | None, carry: Placement | None) -> Iterable[tuple[str, str, int, int, int, int]]:
+    """(device, owner, thousandths and bytes claimed, thousandths and bytes carried), each device once."""
     if carry is None:
-        return [(s.gpu, s.portion, s.memory, 0, 0) for s in claim.shares] if claim is not None else ()
+        shares = claim.shares if claim is not None else ()
+        return [(s.gpu, s.owner, s.portion, s.memory, 0, 0) for s in shares]
     if claim is None:
-        return [(s.gpu, 0, 0, s.portion, s.memory) for s in carry.shares]
+        return [(s.gpu, s.owner, 0, 0, s.portion, s.memory) for s in carry.shares]
     if claim is carry or claim.shares == carry.shares:
-        return [(s.gpu, s.portion, s.memory, s.portion, s.memory) for s in claim.shares]
-    parts = {s.gpu: (s.gpu, s.portion, s.memory, 0, 0) for s in claim.shares}
+        return [(s.gpu, s.owner, s.portion, s.memory, s.portion, s.memory) for s in claim.shares]
+    parts = {s.gpu: (s.gpu, s.owner, s.portion, s.memory, 0, 0) for s in claim.shares}
     for s in carry.shares:
-        _, portion, memory, _, _ = parts.get(s.gpu, (s.gpu, 0, 0, 0, 0))
-        parts[s.gpu] = (s.gpu, portion, memory, s.portion, s.memory)
+        _, _, portion, memory, _, _ = parts.get(s.gpu, ("", "", 0, 0, 0, 0))
+        parts[s.gpu] = (s.gpu, s.owner, portion, memory, s.portion, s.memory)
     return parts.values()

@@ -1,8 +1,9 @@
-"""Whether what a workload asks for makes sense. One that does not is set aside."""
+"""Whether rows make sense: what a workload asks for, else it is set aside, and what is claimed of a node."""
 
 from pliant.model.quantity import GPU
 from pliant.model.reason import SetAside
 from pliant.model.workload import TaskGroup, Workload
+from pliant.sched.world.nodes import NodeState
 
 
 def flaw(workload: Workload) -> SetAside | None:
@@ -30,3 +31,23 @@ def _group_flaw(group: TaskGroup) -> SetAside | None:
     if request.devices and not request.gpu_memory and not 0 < request.portion <= GPU:
         return SetAside("portion", group.name, value=request.portion)
     return None
+
+
+def overfull(node: NodeState) -> str:
+    """A sentence naming what is claimed beyond its size or by several owners, or ''."""
+    name = node.row.name
+    for device in node.devices.values():
+        if device.claimed > GPU or device.claimed_memory > device.gpu.memory:
+            return (
+                f"GPU {device.gpu.uuid} of node {name} is over-full: {device.claimed} of {GPU} "
+                f"thousandths and {device.claimed_memory} of {device.gpu.memory} bytes are claimed"
+            )
+        if len(device.claimed_by) > 1:
+            return f"GPU {device.gpu.uuid} of node {name} is claimed by several owners"
+    if node.free_cpu < 0:
+        used = f"{node.claimed_cpu} of {node.row.cpu} millicores"
+        return f"node {name} is over-full: {used} are claimed"
+    if node.free_memory < 0:
+        used = f"{node.claimed_memory} of {node.row.memory} bytes"
+        return f"node {name} is over-full: {used} are claimed"
+    return ""

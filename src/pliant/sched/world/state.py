@@ -21,7 +21,7 @@ from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.portions import need_of
 from pliant.sched.world.queue_tree import NOTHING
 from pliant.sched.world.rows import WORLD_ROWS, Row
-from pliant.sched.world.sanity import flaw
+from pliant.sched.world.sanity import flaw, overfull
 
 
 class World(Claims):
@@ -39,6 +39,7 @@ class World(Claims):
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
         self.elastic, self.holders, self.alike = sets.elastic, sets.holders, sets.alike
+        self.rows_alike = sets.rows
         self.flaws: dict[str, Reason] = {}  # why nothing is decided about a workload: it is held, or a flaw
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
@@ -378,7 +379,7 @@ class World(Claims):
                 assert self._claims.get(key) == row.claims, f"{where}: a hypothesis was left behind"
         for name in sorted(self.nodes):
             culprits = ", ".join(sorted(f"{wid}/{task}" for wid, task in self.nodes[name].tasks))
-            text = self.nodes[name].overfull()
+            text = overfull(self.nodes[name])
             assert not text, f"{text} (by {culprits})"
         for (queue, pool), tally in sorted(self._tallies.items()):
             sums = tally.sums()

@@ -1,0 +1,61 @@
+"""What is done with a workload, from the table and from its own page."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from nicegui import ui
+
+from pliant.console.frame import Frame, button, tag, words
+
+PLURAL = {
+    "Training": "trainings",
+    "Workspace": "workspaces",
+    "Distributed": "distributed",
+    "Inference": "inferences",
+}
+
+_ASKS = {
+    "Cancel": "It ends for good. Its record, log and files stay.",
+    "Delete": "It ends, and its record goes. Its files are kept for a while.",
+}
+
+
+def possible(item: Mapping[str, Any]) -> list[str]:
+    """Labels of the actions that make sense now; whether the reader may is for the API to say."""
+    if item["desiredPhase"] == "Deleted":
+        return []
+    support = item["actionsSupport"]
+    stopped = item["desiredPhase"] == "Stopped"
+    found = [("Run", support["suspend"] and stopped), ("Stop", support["suspend"] and not stopped)]
+    found += [("Cancel", support["suspend"]), ("Make a copy", True), ("Delete", support["delete"])]
+    return [label for label, makes_sense in found if makes_sense]
+
+
+async def act(frame: Frame, label: str, identity: str, name: str, kind: str) -> None:
+    """Does it; what cannot be taken back is asked first."""
+    if label == "Make a copy":
+        ui.navigate.to(f"/new/{PLURAL[kind]}?copy={identity}")
+        return
+    if label in _ASKS and not await sure(f"{label} {name}?", _ASKS[label], label):
+        return
+    path = f"/api/v1/workloads/{identity}"
+    method, path, done = {
+        "Stop": ("POST", f"/api/v1/workloads/{PLURAL[kind]}/{identity}/suspend", "stops"),
+        "Run": ("POST", f"/api/v1/workloads/{PLURAL[kind]}/{identity}/resume", "runs as soon as it can"),
+        "Cancel": ("POST", f"{path}/cancel", "is cancelled"),
+        "Delete": ("DELETE", path, "is deleted"),
+    }[label]
+    await frame.attempt(lambda: frame.calls.send(method, path), f"{name} {done}.")
+
+
+async def sure(title: str, text: str, label: str) -> bool:
+    with ui.dialog().props('aria-labelledby="asked"') as dialog, tag("div").classes("card"):
+        words("h2", title).props("id=asked")
+        words("p", text)
+        with tag("div").classes("bar"):
+            tag("div").classes("space")
+            button("Keep", lambda: dialog.submit(False))
+            button(label, lambda: dialog.submit(True), "danger")
+    answer = await dialog
+    dialog.delete()
+    return bool(answer)

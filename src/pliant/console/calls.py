@@ -1,0 +1,186 @@
+"""Calls of the API within the process: a page may read and do what its reader may, by the same routes."""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.types import ASGIApp, Message
+
+log = logging.getLogger(__name__)
+
+MOST = 500
+"""Entries of one page of a list."""
+
+
+class Refusal(Exception):
+    """The API said no: `status` is HTTP's, `message` and `details` are for people."""
+
+    def __init__(self, status: int, told: Mapping[str, Any]) -> None:
+        self.status = status
+        self.message = str(told.get("message") or "The server made a mistake.")
+        self.details = str(told.get("details") or "")
+        self.reason = str(told.get("reason") or "")
+        self.fields = {str(it["field"]): str(it["message"]) for it in told.get("fields") or ()}
+        super().__init__(f"{self.message} {self.details}".strip())
+
+
+@dataclass(slots=True)
+class Reader:
+    """Who reads: what the API is shown instead of the browser's own cookie."""
+
+    token: str = ""
+    state: dict[str, Any] = field(default_factory=dict)  # of a caller that the Unix socket vouched for
+    client: tuple[str, int] | None = None  # the browser's address, for the audit
+    renew: Callable[[], Awaitable[bool]] | None = None  # gets a newer token; False: there is none
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body) if self.body else None
+
+
+class Calls:
+    """One reader's calls. Raises Refusal."""
+
+    def __init__(self, api: ASGIApp, reader: Reader) -> None:
+        self._api, self._reader = api, reader
+
+    async def get(self, path: str, query: Sequence[tuple[str, Any]] = ()) -> Any:
+        return (await self.send("GET", path, query=query)).json()
+
+    async def all(
+        self, path: str, name: str, query: Sequence[tuple[str, Any]] = (), most: int = 20_000
+    ) -> Any:
+        """Every entry of a list, at most so many."""
+        found: list[Any] = []
+        while len(found) < most:
+            page = await self.get(path, [*query, ("offset", len(found)), ("limit", MOST)])
+            found += page[name]
+            if page.get("next") is None:
+                break
+        return found[:most]
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Sequence[tuple[str, Any]] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        answer = await self._once(method, path, body, query, headers)
+        if answer.status == 401 and self._reader.renew is not None and await self._reader.renew():
+            answer = await self._once(method, path, body, query, headers)
+        if answer.status >= 400:
+            raise Refusal(answer.status, problem(answer.body))
+        return answer
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        query: Sequence[tuple[str, Any]],
+        headers: Mapping[str, str] | None,
+    ) -> Answer:
+        status, told, chunks = 500, dict[str, str](), list[bytes]()
+        async with contextlib.aclosing(self._messages(method, path, body, query, headers)) as messages:
+            async for message in messages:
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                    told = {name.decode().lower(): value.decode() for name, value in message["headers"]}
+                else:
+                    chunks.append(message.get("body", b""))
+        return Answer(status, told, b"".join(chunks))
+
+    async def stream(self, path: str, query: Sequence[tuple[str, Any]] = ()) -> AsyncIterator[bytes]:
+        """The body piece by piece, as it comes."""
+        status, refused = 500, b""
+        async with contextlib.aclosing(self._messages("GET", path, None, query, None)) as messages:
+            async for message in messages:
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                elif status >= 400:
+                    refused += message.get("body", b"")
+                elif piece := message.get("body", b""):
+                    yield piece
+        if status >= 400:
+            raise Refusal(status, problem(refused))
+
+    async def _messages(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        query: Sequence[tuple[str, Any]],
+        headers: Mapping[str, str] | None,
+    ) -> AsyncGenerator[Message]:
+        """What the API sends; leaving early is told to it as a client that has gone."""
+        words = [
+            (name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in query
+        ]
+        data = b"" if body is None else json.dumps(body).encode()
+        told = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        if self._reader.token:
+            told.append((b"authorization", f"Bearer {self._reader.token}".encode()))
+        told += [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "scheme": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": urlencode(words).encode(),
+            "headers": told,
+            "client": self._reader.client,
+            "server": None,
+            "state": dict(self._reader.state),
+        }
+        sent: asyncio.Queue[Message | None] = asyncio.Queue(8)
+        asked, gone = False, asyncio.Event()
+
+        async def receive() -> Message:
+            nonlocal asked
+            if not asked:
+                asked = True
+                return {"type": "http.request", "body": data, "more_body": False}
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def run() -> None:
+            try:
+                await self._api(scope, receive, sent.put)
+            except Exception:  # the page shows that the server made a mistake; its log says which
+                log.exception("%s %s failed", method, path)
+            await sent.put(None)
+
+        task = asyncio.create_task(run())
+        try:
+            while (message := await sent.get()) is not None:
+                yield message
+        finally:
+            gone.set()
+            task.cancel()
+
+
+def problem(body: bytes) -> Mapping[str, Any]:
+    """What an answer of the API says is wrong."""
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}

@@ -1,0 +1,183 @@
+"""The way in and out: login page, one-time links, the cookie. It works without scripts."""
+
+import contextlib
+import json
+from html import escape
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Scope
+
+from pliant.console.calls import Calls, Reader, Refusal
+from pliant.console.design import ICON, STYLE
+from pliant.console.session import LIFE, Session, Sessions
+
+HOME = "/console/"
+
+KEY = "plk_"
+"""How an access key begins that is given as a token: this, its client id, `_`, its secret."""
+
+REFERRER = "same-origin"
+"""With less a browser would not say which page sent a form."""
+
+_CSP = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; "
+    "base-uri 'none'"
+)
+
+
+class Door:
+    def __init__(self, api: ASGIApp, sessions: Sessions, peer: str) -> None:
+        self._api, self._sessions, self._peer = api, sessions, peer
+
+    async def answer(self, request: Request) -> Response | None:
+        """The answer to one of its own paths; None: it is another one."""
+        match request.method, request.url.path.removeprefix("/console/"):
+            case "GET", "style.css":
+                return Response(STYLE, media_type="text/css", headers={"Cache-Control": "no-cache"})
+            case "GET", "icon.svg":
+                return Response(ICON, media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})
+            case "GET", "login":
+                return page(login_form())
+            case "POST", "login":
+                return await self._log_in(request)
+            case "POST", "logout":
+                return await self._log_out(request)
+            case "POST", "link":
+                return await self._link(request)
+            case "GET", "enter":
+                return self._enter(request)
+        return None
+
+    def session(self, scope: Scope) -> Session | None:
+        """Whose cookie came with a request."""
+        sent = next((value for name, value in scope["headers"] if name == b"cookie"), b"")
+        try:
+            found = SimpleCookie(sent.decode("latin-1")).get(cookie_name(scope))
+        except CookieError:
+            return None
+        return self._sessions.opened(found.value) if found is not None else None
+
+    def calls(self, session: Session, scope: Scope) -> Calls:
+        return self._sessions.calls(session, scope.get("client"))
+
+    def remember(self, response: Response, session: Session, scope: Scope) -> Response:
+        """Gives the browser its cookie."""
+        response.set_cookie(
+            cookie_name(scope),
+            self._sessions.sealed(session),
+            max_age=LIFE,
+            path="/console",
+            secure=sealed(scope),
+            httponly=True,
+            samesite="strict",
+        )
+        return response
+
+    # -- in -----------------------------------------------------------------------------------------
+
+    async def _log_in(self, request: Request) -> Response:
+        if not own_origin(request.scope):
+            return page(login_form("This form was sent by another site: nothing was done."), 403)
+        form = parse_qs((await request.body()).decode(errors="replace"))
+        name, secret = (form.get(it, [""])[0].strip() for it in ("name", "secret"))
+        body = {"grantType": "password", "username": name, "password": secret}
+        if not name and secret.startswith(KEY):
+            client, _, rest = secret.removeprefix(KEY).partition("_")
+            body = {"grantType": "client_credentials", "clientID": client, "clientSecret": rest}
+        calls = Calls(self._api, reader := Reader(client=request.scope.get("client")))
+        try:
+            told = (await calls.send("POST", "/api/v1/token", body)).json()
+            reader.token = told["accessToken"]
+            who = await calls.get("/api/v1/whoami")
+        except Refusal as error:
+            return page(login_form(str(error), name), 429 if error.status == 429 else 401)
+        made = self._sessions.begin(
+            who["id"], token=told["accessToken"], refresh=told.get("refreshToken") or ""
+        )
+        return self.remember(RedirectResponse(HOME, 303), made, request.scope)
+
+    async def _link(self, request: Request) -> Response:
+        """A path that opens the console once, for a caller of the API; a cookie counts for nothing."""
+        state = request.scope.get("state", {})
+        header = request.headers.get("authorization", "")
+        token = header.partition(" ")[2].strip()
+        reader = Reader(token, {self._peer: state[self._peer]} if self._peer in state else {})
+        try:
+            who = await Calls(self._api, reader).get("/api/v1/whoami")
+        except Refusal as error:
+            told = {"message": error.message, "details": error.details, "reason": error.reason}
+            return Response(json.dumps(told), error.status, media_type="application/problem+json")
+        uid = None if token else state.get(self._peer)
+        ticket = self._sessions.link(self._sessions.begin(who["id"], token=token, uid=uid))
+        return Response(json.dumps({"path": f"{HOME}enter?ticket={ticket}"}), media_type="application/json")
+
+    def _enter(self, request: Request) -> Response:
+        """A page that goes on by itself: a redirection from elsewhere would come without the new cookie."""
+        session = self._sessions.redeemed(request.query_params.get("ticket", ""))
+        if session is None:
+            text = "This link has been used, or is older than 2 minutes. Make another: pliant console"
+            return page(login_form(text), 403)
+        who = escape(session.name)
+        on = f'<p role="status">You are logged in as {who}. <a href="{HOME}">Open the console</a></p>'
+        return self.remember(page(on, going=HOME), session, request.scope)
+
+    async def _log_out(self, request: Request) -> Response:
+        if not own_origin(request.scope):
+            return page(login_form("This form was sent by another site: nothing was done."), 403)
+        if (session := self.session(request.scope)) is not None:
+            with contextlib.suppress(Refusal):  # its token is worth nothing any more, which is wanted
+                await self.calls(session, request.scope).send("POST", "/api/v1/me/logout")
+            self._sessions.end(session)
+        response = RedirectResponse(f"{HOME}login", 303)
+        response.delete_cookie(cookie_name(request.scope), path="/console")
+        return response
+
+
+def cookie_name(scope: Scope) -> str:
+    """Of each port its own: browsers send cookies to all ports of a machine."""
+    port = (scope.get("server") or ("", 0))[1]
+    return f"{'__Secure-' if sealed(scope) else ''}pliant-{port}"
+
+
+def sealed(scope: Scope) -> bool:
+    """True if the browser came by TLS."""
+    return scope.get("scheme") in ("https", "wss")
+
+
+def own_origin(scope: Scope) -> bool:
+    """True for what a page of this server sent: browsers say which it was, and no page can change that."""
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    scheme = "https" if sealed(scope) else "http"
+    return headers.get(b"origin") == f"{scheme}://{headers.get(b'host')}"
+
+
+def login_form(error: str = "", name: str = "") -> str:
+    told = f'<p class="note bad" role="alert" id="wrong">{escape(error)}</p>' if error else ""
+    invalid = ' aria-invalid="true" aria-describedby="wrong"' if error else ""
+    return (
+        f'{told}<form method="post" action="/console/login">'
+        '<label for="name">User name</label>'
+        f'<input id="name" name="name" autocomplete="username" value="{escape(name)}"{invalid}>'
+        '<label for="secret">Password or token</label>'
+        f'<input id="secret" name="secret" type="password" autocomplete="current-password" required{invalid}>'
+        '<p class="soft">With a token or an access key, leave the user name empty. '
+        "On the server's machine <code>pliant console</code> opens this page logged in.</p>"
+        "<button>Log in</button></form>"
+    )
+
+
+def page(content: str, status: int = 200, *, going: str = "") -> Response:
+    on = f'<meta http-equiv="refresh" content="0;url={going}">' if going else ""
+    return HTMLResponse(
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Log in · Pliant</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">{on}'
+        '<link rel="icon" href="/console/icon.svg"><link rel="stylesheet" href="/console/style.css"></head>'
+        f'<body class="door"><main class="card"><div class="brand">'
+        f'<img src="/console/icon.svg" alt="" width="34" height="34"><h1>Pliant</h1></div>'
+        f"{content}</main></body></html>",
+        status,
+        headers={"Content-Security-Policy": _CSP, "Referrer-Policy": REFERRER},
+    )

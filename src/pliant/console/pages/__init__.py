@@ -1,0 +1,1 @@
+"""One module for each page; what several of them show stands in `console` itself."""

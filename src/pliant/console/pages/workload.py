@@ -1,0 +1,258 @@
+"""One workload: why it is as it is, what happened, what it prints."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from nicegui import background_tasks, ui
+
+from pliant.console.actions import act, possible
+from pliant.console.calls import Refusal
+from pliant.console.design import tone
+from pliant.console.frame import LONGEST, Frame, button, tag, words
+from pliant.console.remedies import can_be_made, offer
+from pliant.console.texts import age, clock, gpus, plain
+
+KEPT = 200_000
+"""Characters of a log that a page holds."""
+
+MOST_ATTEMPTS = 50
+"""The newest of them whose logs can be chosen."""
+
+NOTHING = "Nothing was printed yet."
+
+TAIL = 500
+"""Lines of the log that are there when the page opens."""
+
+
+class Details:
+    def __init__(self, frame: Frame, identity: str) -> None:
+        self.frame, self.path = frame, f"/api/v1/workloads/{identity}"
+        self.item: dict[str, Any] = {}
+        self.told: list[tuple[str, str]] = []
+        self.because: dict[str, Any] = {}
+        self.started: dict[str, int] = {}  # task -> its newest attempt
+        self.other = asyncio.Event()  # another log was chosen
+
+    def draw(self) -> None:
+        with tag("div").classes("bar"):
+            self.name = words("h1", "")
+            self.chip = words("span", "").classes("chip")
+            tag("div").classes("space")
+            self.buttons = tag("div").classes("bar")
+        with tag("section").classes("card").props('aria-labelledby="why"'):
+            words("h2", "Why").props("id=why")
+            self.why = tag("div")
+        with tag("section").classes("card").props('aria-labelledby="details"'):
+            words("h2", "Details").props("id=details")
+            self.facts = tag("dl").classes("facts")
+        with tag("section").classes("card").props('aria-labelledby="history"'):
+            words("h2", "Event history").props("id=history")
+            self.history = ui.table(
+                rows=[],
+                columns=[
+                    {"name": key, "label": label, "field": key, "align": "left"}
+                    for key, label in (
+                        ("at", "Time"),
+                        ("reason", "Event"),
+                        ("message", "Details"),
+                        ("who", "By"),
+                    )
+                ],
+                row_key="id",
+                pagination=10,
+            ).props("flat wrap-cells")
+        with tag("section").classes("card").props('aria-labelledby="logs"'):
+            with tag("div").classes("bar"):
+                words("h2", "Logs").props("id=logs")
+                tag("div").classes("space")
+                self.task = _select("Task", {"": "the first"}, self._choose_task)
+                self.attempt = _select("Attempt", {0: "newest"}, self._read_again)
+            self.log = (
+                words("pre", NOTHING).classes("log").props('role=log aria-labelledby="logs" tabindex=0')
+            )
+
+    async def refresh(self) -> None:
+        calls = self.frame.calls
+        item = await calls.get(self.path)
+        why = await calls.get(f"{self.path}/why")
+        told = await calls.get(f"{self.path}/events", [("sortOrder", "desc"), ("limit", 200)])
+        self._show_tasks(await calls.all(f"{self.path}/pods", "pods", most=500))
+        self._show_item(item)
+        self._show_why(why)
+        rows = [
+            {
+                "id": it["id"],
+                "at": clock(it["createdAt"]),
+                "reason": it["reason"],
+                "message": it["message"],
+                "who": it["who"],
+            }
+            for it in told["events"]
+        ]
+        if rows != self.history.rows:
+            self.history.rows = rows
+
+    def _show_item(self, item: dict[str, Any]) -> None:
+        self.name.text = item["name"]
+        self.chip.text = item["status"]
+        self.chip.classes(replace=f"chip {tone(item['status'])}")
+        if possible(item) != (possible(self.item) if self.item else None):
+            self.buttons.clear()
+            with self.buttons:
+                for label in possible(item):
+                    look = "danger" if label in ("Cancel", "Delete") else "plain"
+                    button(label, partial(self._acted, label), look)
+        self.item = item
+        if (told := self._told(item)) == self.told:
+            return
+        self.told = told
+        self.facts.clear()
+        with self.facts:
+            for label, value in told:
+                words("dt", label)
+                words("dd", value or "–")
+
+    def _told(self, item: dict[str, Any]) -> list[tuple[str, str]]:
+        pods = item["requestedPods"]
+        return [
+            ("Type", item["type"]),
+            ("Project", item["projectName"]),
+            ("Created by", item["submittedBy"]),
+            ("Age", age(item["createdAt"])),
+            ("Priority", f"{item['priorityClassName']} ({item['priority']})"),
+            ("Preemptible", "Yes" if item["preemptible"] else "No"),
+            ("Running/requested pods", f"{item['runningPods']}/{pods['number']}"),
+            ("GPU allocation", gpus(item["allocatedResources"]["gpu"])),
+            ("Over quota", gpus(item["overQuotaGpus"])),
+            ("GPU fraction", item["fraction"] or ""),
+            ("Nodes", ", ".join(item["nodes"])),
+            ("Node pools", ", ".join(item["currentNodePools"] or item["requestedNodePools"])),
+            ("Image", ", ".join(item["images"])),
+            ("Command", f"{item['command']} {item['arguments']}".strip()),
+            ("Labels", ", ".join(f"{key}={value}" for key, value in item["labels"].items())),
+        ]
+
+    def _show_why(self, why: dict[str, Any]) -> None:
+        """The sentence, the numbers behind it, and what would let it start."""
+        reason, unblock = why["reason"], why["unblock"]
+        remedies = unblock["remedies"] if unblock else []
+        because = {"reason": reason, "remedies": remedies, "position": why["position"]}
+        if because == self.because:
+            return
+        self.because = because
+        self.why.clear()
+        with self.why:
+            words("p", reason["message"] if reason else "It has what it asked for.")
+            if why["position"] is not None:
+                words("p", f"Place {why['position']} in the queue.")
+            if remedies:
+                words("h3", "What would let it start")
+                with tag("ul"):
+                    for remedy in remedies:
+                        self._show_remedy(remedy)
+            if reason and reason["numbers"]:
+                with tag("details"):
+                    words("summary", "The numbers (thousandths of a GPU, bytes, milliseconds)")
+                    with tag("dl").classes("facts"):
+                        for key, value in reason["numbers"].items():
+                            words("dt", key)
+                            words("dd", str(value))
+
+    def _show_remedy(self, remedy: dict[str, Any]) -> None:
+        with tag("li"):
+            words("span", f"{remedy['text']} ")
+            if can_be_made(remedy):
+                shown = button("Dry run", partial(offer, self.frame, remedy, self.item["id"]))
+                shown.props["aria-label"] = f"Dry run: {remedy['text']}"
+                shown.props("dense").classes("q-px-sm")
+
+    async def _acted(self, label: str) -> None:
+        await act(self.frame, label, self.item["id"], self.item["name"], self.item["type"])
+
+    # -- what it prints ---------------------------------------------------------------------------------
+
+    def _show_tasks(self, pods: list[dict[str, Any]]) -> None:
+        """Whose log can be read, and how often each was started."""
+        self.started = {pod["name"]: pod["attempt"] for pod in pods}
+        names = {"": "the first"} if len(pods) < 2 else {name: name for name in self.started}
+        if names != self.task.options:
+            kept = self.task.value if self.task.value in names else next(iter(names))
+            self.task.set_options(names, value=kept)
+        self.task.visible = len(names) > 1
+        self._show_attempts()
+
+    def _choose_task(self) -> None:
+        self._show_attempts()
+        self._read_again()
+
+    def _show_attempts(self) -> None:
+        chosen: Any = self.task.value
+        first = next(iter(self.started.values()), 0)
+        newest = self.started.get(chosen, first)
+        numbers = {0: "newest"} | {number: str(number) for number in range(newest, 0, -1)[:MOST_ATTEMPTS]}
+        if numbers != self.attempt.options:
+            self.attempt.set_options(
+                numbers, value=self.attempt.value if self.attempt.value in numbers else 0
+            )
+        self.attempt.visible = newest > 1
+
+    def follow_log(self) -> None:
+        """Shows what its tasks print, as they print it."""
+        client = self.frame.client
+
+        async def run() -> None:
+            await client.connected()
+            while not client.is_deleted:
+                self.other.clear()
+                reading = asyncio.create_task(self._read_log())
+                await self._until_another()
+                reading.cancel()
+
+        background_tasks.create(run(), name="follow a log")
+
+    async def _until_another(self) -> None:
+        """Until another log is chosen, or the page is closed."""
+        while not (self.frame.client.is_deleted or self.other.is_set()):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.other.wait(), LONGEST)
+
+    def _read_again(self) -> None:
+        """Another task, or another attempt, was chosen."""
+        self.log.text = NOTHING
+        self.other.set()
+
+    async def _read_log(self) -> None:
+        """Until the log of the attempt that was chosen ends; the newest may have a successor."""
+        chosen = self.attempt.value
+        query = [("follow", True), ("tail", TAIL), ("pod", self.task.value), ("attempt", chosen)]
+        while True:
+            text = ""
+            try:
+                async for piece in self.frame.calls.stream(f"{self.path}/logs", query):
+                    text = (text + plain(piece.decode(errors="replace")))[-KEPT:]
+                    self.log.text = text
+            except Refusal as error:
+                if error.status == 401:
+                    return
+            if chosen:
+                return
+            await asyncio.sleep(2)
+
+
+def _select(label: str, options: dict[Any, str], chosen: Callable[[], None]) -> ui.select:
+    field = ui.select(options, label=label, value=next(iter(options)), on_change=chosen)
+    return field.props("outlined dense options-dense").style("min-width: 110px")
+
+
+@ui.page("/workloads/{identity}")
+async def workload(identity: str) -> None:
+    frame = Frame("Workload")
+    with frame.shown("workloads"):
+        details = Details(frame, identity)
+        details.draw()
+        await frame.look(details.refresh)
+        frame.follow(details.refresh)
+        details.follow_log()

@@ -1,0 +1,1 @@
+"""Tasks as pods of a Kubernetes cluster."""

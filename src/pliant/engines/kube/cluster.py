@@ -1,0 +1,195 @@
+"""What we ask of the API server: each change names the uid of what it is about."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar, cast
+
+import msgspec
+from lightkube import ApiError, Client
+from lightkube.core.dictmixin import DictMixin
+from lightkube.resources.coordination_v1 import Lease
+from lightkube.resources.core_v1 import Namespace, Pod, PodBinding, PodEviction, Secret
+from lightkube.types import PatchType
+
+from pliant.control.ports import StaleEpoch
+from pliant.engines.kube.names import CLUSTER, FINALIZER, WORKLOAD
+from pliant.engines.kube.pods import Seen, seen
+
+T = TypeVar("T")
+M = TypeVar("M", bound=DictMixin)
+
+
+class Refused(Exception):
+    """The API server will never take it; says why."""
+
+
+def made(kind: type[M], body: Mapping[str, Any]) -> M:
+    return cast(M, kind.from_dict(dict(body)))
+
+
+def status_of(error: ApiError) -> int:
+    return error.status.code or 0
+
+
+def missing(call: Callable[[], T]) -> T | None:
+    """What the call returns; None if what it is about is not there."""
+    try:
+        return call()
+    except ApiError as error:
+        if status_of(error) == 404:
+            return None
+        raise
+
+
+class Cluster:
+    """Of one server, whose objects carry its name. Every method may raise ApiError and httpx2.HTTPError."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.client, self.name = client, name
+
+    # ---- pods ----
+
+    def create(self, manifest: Mapping[str, Any]) -> Seen:
+        """The pod, whoever created it. Raises Refused."""
+        namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+        for _ in range(2):
+            try:
+                return seen(self.client.create(made(Pod, manifest), namespace=namespace))
+            except ApiError as error:
+                code, why = status_of(error), error.status.message or ""
+                if code == 409 and error.status.reason == "AlreadyExists":
+                    there = missing(lambda: self.client.get(Pod, name, namespace=namespace))
+                    if there is not None:
+                        return seen(there)
+                    raise
+                if code == 404:
+                    self._add_namespace(namespace)
+                    continue
+                if code in (400, 403, 422):
+                    raise Refused(f"the cluster refuses its pod: {why}") from error
+                raise
+        raise Refused(f"namespace {namespace} is not there")
+
+    def _add_namespace(self, name: str) -> None:
+        labels = {"app.kubernetes.io/managed-by": "pliant"}
+        try:
+            self.client.create(made(Namespace, {"metadata": {"name": name, "labels": labels}}))
+        except ApiError as error:
+            if status_of(error) == 403:
+                raise Refused(
+                    f"namespace {name} is not there and may not be created by this server"
+                ) from error
+            if status_of(error) != 409:
+                raise
+
+    def look(self, pod: Seen) -> Seen | None:
+        """As it is now; None if it, or its name, is gone."""
+        found = missing(lambda: self.client.get(Pod, pod.name, namespace=pod.namespace))
+        now = None if found is None else seen(found)
+        return now if now is not None and now.uid == pod.uid else None
+
+    def bind(self, pod: Seen, node: str) -> None:
+        """Does nothing if it is gone, bound, or another one by now: the watch tells."""
+        binding = made(
+            PodBinding,
+            {"metadata": {"name": pod.name, "uid": pod.uid}, "target": {"kind": "Node", "name": node}},
+        )
+        with suppress(msgspec.ValidationError):  # the answer is a Status, which lightkube reads as a Binding
+            self._unless_past(lambda: self.client.create(binding, pod.name, namespace=pod.namespace))
+
+    def evict(self, pod: Seen, grace: int | None) -> bool:
+        """Ask it to end in `grace` seconds (None: its own); False if a disruption budget forbids it now."""
+        options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        eviction = made(
+            PodEviction,
+            {"metadata": {"name": pod.name, "namespace": pod.namespace}, "deleteOptions": options},
+        )
+        try:
+            self._unless_past(lambda: self.client.create(eviction, pod.name, namespace=pod.namespace))
+        except ApiError as error:
+            if status_of(error) == 429:
+                return False
+            raise
+        return True
+
+    def release(self, pod: Seen) -> None:
+        """Its end is recorded: the cluster may forget it."""
+        if FINALIZER in pod.finalizers:
+            rest = [each for each in pod.finalizers if each != FINALIZER]
+            change = {"metadata": {"uid": pod.uid, "finalizers": rest}}
+            self._unless_past(
+                lambda: self.client.patch(
+                    Pod, pod.name, change, namespace=pod.namespace, patch_type=PatchType.MERGE
+                )
+            )
+
+    def remove(self, pod: Seen) -> None:
+        """Nothing of it lives: it goes, with its logs."""
+        if not pod.deleting:
+            self.evict(pod, 0)
+        self.release(pod)
+
+    def _unless_past(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except ApiError as error:
+            if status_of(error) not in (404, 409):
+                raise
+
+    # ---- values of environment variables ----
+
+    def keep(self, name: str, workload: str, data: Mapping[str, str], namespace: str | None = None) -> None:
+        """In a secret; replaces what was there."""
+        namespace = namespace or self.client.namespace
+        labels = {"app.kubernetes.io/managed-by": "pliant", CLUSTER: self.name, WORKLOAD: workload}
+        metadata = {"name": name, "namespace": namespace, "labels": labels}
+        secret = made(Secret, {"metadata": metadata, "stringData": dict(data)})
+        try:
+            self.client.create(secret)
+        except ApiError as error:
+            if status_of(error) == 404:
+                self._add_namespace(namespace)
+                self.client.create(secret)
+            elif status_of(error) == 409:
+                self.client.replace(secret)
+            else:
+                raise
+
+    def kept(self, name: str) -> Mapping[str, str] | None:
+        """What `keep` got without a namespace, in base64; None if it is gone."""
+        found = missing(lambda: self.client.get(Secret, name))
+        return None if found is None else found.data or {}
+
+    def secrets(self, workload: str | None = None) -> Sequence[Secret]:
+        labels: dict[str, Any] = {CLUSTER: self.name} | ({WORKLOAD: workload} if workload else {})
+        return list(self.client.list(Secret, namespace="*", labels=labels))
+
+    def drop(self, secret: Secret) -> None:
+        metadata = secret.metadata
+        if metadata is not None and metadata.name:
+            name, namespace = metadata.name, metadata.namespace
+            missing(lambda: self.client.delete(Secret, name, namespace=namespace))
+
+    # ---- who leads ----
+
+    def raise_epoch(self, epoch: int) -> None:
+        """Raises StaleEpoch if a higher one was here."""
+        name = f"pliant-{self.name[:40]}"
+        while True:
+            lease = missing(lambda: self.client.get(Lease, name))
+            spec = {"holderIdentity": "pliant", "leaseTransitions": epoch}
+            try:
+                if lease is None or lease.spec is None:
+                    self.client.create(made(Lease, {"metadata": {"name": name}, "spec": spec}))
+                    return
+                leads = lease.spec.leaseTransitions or 0
+                if leads > epoch:
+                    raise StaleEpoch(f"epoch {epoch} is over: {leads} leads")
+                lease.spec.leaseTransitions = epoch
+                self.client.replace(lease)
+                return
+            except ApiError as error:
+                if status_of(error) != 409:
+                    raise

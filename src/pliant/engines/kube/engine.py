@@ -1,0 +1,393 @@
+"""The Kubernetes engine: an attempt is a pod, placement is a binding, the watches say what is so."""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+from httpx2 import HTTPError
+from lightkube.resources.core_v1 import Node as KubeNode
+from lightkube.resources.core_v1 import Pod
+
+from pliant.control.errors import BadRequest
+from pliant.control.fractions import TaskUse
+from pliant.control.ports import Folders, Kept, Load, Session, Sink
+from pliant.control.submit.variables import Sealed, Variables
+from pliant.engines.kube.cluster import Cluster
+from pliant.engines.kube.connection import Connection, Unreachable
+from pliant.engines.kube.nodebook import NodeBook
+from pliant.engines.kube.output import log_of
+from pliant.engines.kube.pods import Seen, seen
+from pliant.engines.kube.runs import Run, Steps
+from pliant.engines.kube.session import KubeSession
+from pliant.engines.kube.variables import SealedSecrets
+from pliant.engines.kube.watching import Follower
+from pliant.engines.kube.work import WorkQueue
+from pliant.model.fact import AttemptEnded, AttemptResized, Fact
+from pliant.model.order import Resize, Start, Stop
+from pliant.model.workload import Attempt, AttemptId, Launch, Workload
+
+log = logging.getLogger(__name__)
+
+WORKERS = 8
+OPEN_SECONDS = 10.0
+"""`open` returns after that even if pods that nobody knows have not ended; until then they count as used."""
+
+
+def wall_clock() -> int:
+    """Ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class KubeEngine:
+    """See control.ports.Engine. The truth is on the cluster: a new object over it goes on."""
+
+    name = "kube"
+
+    def __init__(
+        self,
+        connection: Connection,
+        cluster: str,
+        *,
+        nodes: Mapping[str, str] | None = None,
+        project_name: Callable[[str], str] = str,
+        clock: Callable[[], int] = wall_clock,
+    ) -> None:
+        """The connection is its own from now on. `cluster` is the server's name for what it manages: pods
+        that carry another one are foreign. `nodes` are labels of the nodes that it may use; None: all.
+        """
+        self._connection, client = connection, connection.client
+        self._cluster = Cluster(client, cluster)
+        self._secrets = SealedSecrets(self._cluster)
+        self._clock, self._project_name = clock, project_name
+        self._lock = threading.RLock()  # over all that follows; never held while the cluster is asked
+        self._runs: dict[AttemptId, Run] = {}
+        self._pods: dict[tuple[str, str], Seen] = {}  # those that live, and all of ours
+        self._book = NodeBook(self._report, self._scheduled, self.name)
+        self._forgotten: set[str] = set()  # workloads
+        self._epoch = 0
+        self._sink: Sink = lambda fact: None
+        self._closed = threading.Event()
+        self._pod_watch = Follower(client, Pod, self._pods_listed, self._pod_changed, namespace="*")
+        self._node_watch = Follower(client, KubeNode, self._nodes_listed, self._node_changed, labels=nodes)
+        self._steps = Steps(self._cluster, self._secrets, self._report, clock, project_name, self._lock)
+        self._queue: WorkQueue | None = None
+
+    def _report(self, fact: Fact) -> None:
+        if isinstance(fact, AttemptEnded):
+            with self._lock:
+                self._book.ended(fact.attempt)
+        if not self._closed.is_set():
+            self._sink(fact)
+
+    # ---- life ----
+
+    def open(self, sink: Sink, known: Iterable[Attempt], epoch: int) -> None:
+        """Raises StaleEpoch, Unreachable."""
+        self._sink, self._epoch = sink, epoch
+        try:
+            self._adopt(known)
+        except HTTPError as error:
+            raise Unreachable(f"the cluster does not let us in: {error}. Try `kubectl get nodes`.") from error
+
+    def _adopt(self, known: Iterable[Attempt]) -> None:
+        self._cluster.raise_epoch(self._epoch)
+        for attempt in known:
+            if attempt.exit is None:
+                grace = None if attempt.stop_ordered is None else 0
+                self._runs[attempt.id] = Run(attempt.id, grace=grace)
+                self._book.place(attempt.id, attempt.placement.node, attempt.placement.uuids)
+        self._pod_watch.open()
+        self._end_strays()
+        self._node_watch.open()
+        for run in sorted(self._runs.values(), key=lambda run: run.id):
+            if run.pod is not None:
+                self._steps.tell(run, run.pod)
+        self._queue = WorkQueue(self._work, WORKERS)
+        for run in self._runs.values():
+            self._queue.add(run.id)
+        for key, pod in list(self._pods.items()):
+            if self._stray(pod):
+                self._queue.add(key)
+
+    def _end_strays(self) -> None:
+        """Pods of ours that the store does not know, e.g. of an older backup: ask them to end, and wait."""
+        deadline = time.monotonic() + OPEN_SECONDS
+        strays = [pod for pod in self._pods.values() if self._stray(pod)]
+        for pod in strays:
+            log.warning("ends pod %s/%s: its attempt %s is not known", pod.namespace, pod.name, pod.attempt)
+            self._end_stray(pod)
+        while time.monotonic() < deadline:
+            if not any(pod.lives and self._stray(pod) for pod in list(self._pods.values())):
+                return
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._pod_watch.close()
+        self._node_watch.close()
+        if self._queue is not None:
+            self._queue.close()
+        self._connection.end()
+        self._pod_watch.join()
+        self._node_watch.join()
+        self._connection.close()
+
+    # ---- orders ----
+
+    def start(self, order: Start) -> None:
+        if order.epoch >= self._epoch:
+            with self._lock:
+                run = self._runs.setdefault(order.attempt, Run(order.attempt))
+                run.order = order
+                run.answers += run.exit is not None
+                if run.exit is None:
+                    self._book.place(order.attempt, order.placement.node, order.placement.uuids)
+            self._look_at(order.attempt)
+
+    def stop(self, order: Stop) -> None:
+        if order.epoch >= self._epoch:
+            with self._lock:
+                run = self._runs.setdefault(order.attempt, Run(order.attempt))
+                run.grace = order.grace if run.grace is None else run.grace
+                run.answers += run.exit is not None
+            self._look_at(order.attempt)
+
+    def resize(self, order: Resize) -> None:
+        """A pod has the devices that it was created with: it says so."""
+        run = self._runs.get(order.attempt)
+        if order.epoch >= self._epoch and run is not None and run.order is not None and run.exit is None:
+            self._report(AttemptResized(order.attempt, run.order.placement.shares, self._clock()))
+
+    def register(self, attempt: AttemptId, pid: int) -> None:
+        """Processes of a pod are its node's."""
+
+    def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
+        """No device of a pod changes while it runs."""
+
+    def recorded(self, attempt: AttemptId) -> None:
+        self._look_at(("recorded", attempt))
+
+    def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
+        if not launch.image:
+            return BadRequest(
+                "On a cluster a workload needs an image: it runs in a container.", "Add --image IMAGE."
+            )
+        return None
+
+    # ---- values of variables ----
+
+    def seal(self, workload: str, sealed: Sealed) -> None:
+        with self._as_os_error():
+            self._secrets.seal(workload, sealed)
+
+    def sealed(self, workload: str) -> bool:
+        with self._as_os_error():
+            return self._secrets.has(workload)
+
+    def retain(self, workloads: Container[str]) -> None:
+        with self._as_os_error():
+            self._secrets.retain(workloads)
+        with self._lock:
+            for key, pod in self._pods.items():
+                if self._ours(pod) and pod.attempt is not None and pod.attempt.workload not in workloads:
+                    self._forgotten.add(pod.attempt.workload)
+                    self._look_at(key)
+
+    @contextlib.contextmanager
+    def _as_os_error(self) -> Iterator[None]:
+        try:
+            yield
+        except HTTPError as error:
+            raise OSError(f"the cluster does not keep environment variables: {error}") from error
+
+    # ---- what a task shows ----
+
+    def unseen(self, launch: Launch) -> bool:
+        return False
+
+    def notice(self, launch: Launch) -> str | None:
+        return None
+
+    def allocation(self, attempt: AttemptId, document: Mapping[str, object]) -> None:
+        """Jobs of a cluster ask the API for it."""
+
+    def timed(self, attempt: AttemptId) -> bool:
+        return True
+
+    def logs(
+        self,
+        attempt: AttemptId,
+        *,
+        follow: bool,
+        tail: int | None,
+        since: int | None,
+        timestamps: bool = False,
+    ) -> Iterator[bytes]:
+        """`since` is rounded to whole seconds, in which the cluster counts."""
+        wanted = {
+            "follow": follow,
+            "tail_lines": tail,
+            "since": None if since is None else max(1, -(-(self._clock() - since) // 1000)),
+            "timestamps": timestamps,
+        }
+        return log_of(self._cluster.client, partial(self._pod, attempt), self._over(attempt), wanted)
+
+    def _pod(self, attempt: AttemptId) -> Seen | None:
+        with self._lock:
+            run = self._runs.get(attempt)
+            if run is not None:
+                return run.pod
+            found = (pod for pod in self._pods.values() if self._ours(pod) and pod.attempt == attempt)
+            return None if attempt.workload in self._forgotten else next(found, None)
+
+    def _over(self, attempt: AttemptId) -> Callable[[], bool]:
+        def over() -> bool:
+            run, pod = self._runs.get(attempt), self._pod(attempt)
+            return self._closed.is_set() or (
+                run.exit is not None if run is not None else pod is None or not pod.lives
+            )
+
+        return over
+
+    def exec(
+        self, attempt: AttemptId, argv: Sequence[str], *, tty: bool, stdin: bool, rows: int, columns: int
+    ) -> Session:
+        """Raises ValueError if the attempt does not run, or for a terminal."""
+        pod = self._pod(attempt)
+        if pod is None or not pod.lives or pod.since is None:
+            raise ValueError(f"{attempt} is not running: commands run only inside a running task")
+        if tty or stdin:
+            typed = f"kubectl exec -it --namespace {pod.namespace} {pod.name} -- {' '.join(argv)}"
+            raise ValueError(f"a command that reads what is typed needs kubectl: {typed}")
+        return KubeSession(self._cluster.client, pod, argv)
+
+    def uses(self) -> Mapping[AttemptId, TaskUse]:
+        return {}
+
+    def load(self) -> Load:
+        return Load()
+
+    # ---- files: a pod's are the cluster's ----
+
+    def forget(self, workload: Workload) -> None:
+        with self._lock:
+            mine = [run for run in self._runs.values() if run.id.workload == workload.id]
+            if any(run.exit is None and (run.pod is not None or run.order is not None) for run in mine):
+                raise ValueError(f"something of workload {workload.name} still runs: stop it first")
+            self._forgotten.add(workload.id)
+            for run in mine:
+                del self._runs[run.id]
+        self._look_at(("forget", workload.id))
+
+    def folders(self, workload: Workload) -> Folders | None:
+        return None
+
+    def leaves(self, workload: Workload) -> Kept | None:
+        return None
+
+    def trash(self) -> Sequence[Kept]:
+        return ()
+
+    def restore(self, kept: Kept) -> str:
+        """Always raises OSError."""
+        raise FileNotFoundError(f"{kept.name} left no files: it ran on a cluster")
+
+    def sweep(self, before: int, room: int) -> Sequence[Kept]:
+        return ()
+
+    # ---- what is to be done ----
+
+    def _look_at(self, key: Hashable) -> None:
+        if self._queue is not None and not self._closed.is_set():
+            self._queue.add(key)
+
+    def _work(self, key: Hashable) -> float | None:
+        match key:
+            case AttemptId():
+                run = self._runs.get(key)
+                return None if run is None else self._steps.take(run)
+            case ("recorded", AttemptId() as attempt):
+                pod = self._pod(attempt)
+                if pod is not None and pod.deleting:
+                    self._cluster.release(pod)
+            case ("forget", str(workload)):
+                for pod in [pod for pod in list(self._pods.values()) if self._is_of(pod, workload)]:
+                    self._cluster.remove(pod)
+                self._secrets.forget(workload)
+            case (str(namespace), str(name)):
+                pod = self._pods.get((namespace, name))
+                if pod is not None and self._stray(pod):
+                    return self._end_stray(pod)
+        return None
+
+    def _ours(self, pod: Seen) -> bool:
+        return pod.cluster == self._cluster.name
+
+    def _scheduled(self, pod: Seen) -> bool:
+        return self._ours(pod) and pod.attempt in self._runs
+
+    def _is_of(self, pod: Seen, workload: str) -> bool:
+        return self._ours(pod) and pod.attempt is not None and pod.attempt.workload == workload
+
+    def _stray(self, pod: Seen) -> bool:
+        """Ours, and nobody knows of it: it is to end, and to go if it was deleted; others keep logs."""
+        if not self._ours(pod) or pod.attempt is None or pod.attempt in self._runs:
+            return False
+        return pod.lives or pod.deleting or pod.attempt.workload in self._forgotten
+
+    def _end_stray(self, pod: Seen) -> float | None:
+        if not pod.lives:
+            self._cluster.remove(pod)
+        elif not pod.deleting and not self._cluster.evict(pod, None):
+            return 1.0
+        return None
+
+    # ---- what the watches tell ----
+
+    def _pods_listed(self, pods: Sequence[Pod]) -> None:
+        found = [seen(pod) for pod in pods]
+        there = {(pod.namespace, pod.name) for pod in found}
+        for gone in [pod for key, pod in list(self._pods.items()) if key not in there]:
+            self._see_pod(gone, there=False)
+        for pod in found:
+            self._see_pod(pod, there=True)
+
+    def _pod_changed(self, there: bool, pod: Pod) -> None:
+        self._see_pod(seen(pod), there=there)
+
+    def _see_pod(self, pod: Seen, *, there: bool) -> None:
+        key = (pod.namespace, pod.name)
+        ours = self._ours(pod)
+        with self._lock:
+            before = self._pods.pop(key, None)
+            if there and (ours or pod.lives):
+                self._pods[key] = pod
+            self._book.pod(before, pod, there=there)
+            run = self._runs.get(pod.attempt) if ours and pod.attempt is not None else None
+            if run is not None and (run.pod is None or run.pod.uid == pod.uid):
+                run.pod, run.gone = pod, not there
+        if run is not None:
+            self._look_at(run.id)
+        elif ours:
+            self._look_at(key)
+
+    def _nodes_listed(self, nodes: Sequence[KubeNode]) -> None:
+        there = {name_of(node) for node in nodes}
+        with self._lock:
+            for gone in self._book.names() - there:
+                self._book.node(gone, None)
+        for node in nodes:
+            self._node_changed(True, node)
+
+    def _node_changed(self, there: bool, node: KubeNode) -> None:
+        with self._lock:
+            self._book.node(name_of(node), node if there else None)
+
+
+def name_of(node: KubeNode) -> str:
+    return (node.metadata and node.metadata.name) or ""

@@ -1,0 +1,37 @@
+"""What our objects are called on a cluster, and how they are told from those of others."""
+
+import hashlib
+import re
+
+from pliant.model.workload import AttemptId
+
+SCHEDULER = "pliant"
+CLUSTER = "pliant/cluster"
+"""Label: whose a pod is. Several servers may use one cluster; the pods of the others are foreign to each."""
+
+WORKLOAD = "pliant/workload"
+ATTEMPT = "pliant/attempt"
+GPUS = "pliant/gpus"
+FINALIZER = "pliant/recorded"
+"""Keeps a pod that was deleted until its end is on the server's disk. Without it nobody could tell a pod that
+never was from one that ran and vanished, and an attempt could be started twice."""
+
+
+def namespace_of(project: str) -> str:
+    """Of the project of that name."""
+    return "default" if project == "default" else f"runai-{_label(project, 57)}"
+
+
+def pod_name(cluster: str, attempt: AttemptId, workload: str) -> str:
+    """The same for the same attempt, so that it cannot be created twice."""
+    digest = hashlib.sha256(f"{cluster}/{attempt}".encode()).hexdigest()[:10]
+    return f"{_label(f'{workload}-{attempt.task}-{attempt.number}', 52)}-{digest}"
+
+
+def variables_name(workload: str) -> str:
+    """The secret with the values of a workload's environment variables."""
+    return f"pliant-{_label(workload, 50)}-env"
+
+
+def _label(text: str, most: int) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:most].strip("-") or "x"

@@ -1,0 +1,75 @@
+"""A node of the cluster as the scheduler sees it: what is left beside the pods of others."""
+
+from collections.abc import Collection, Sequence
+
+from lightkube.resources.core_v1 import Node as KubeNode
+
+from pliant.engines.kube.pods import GPU_RESOURCE, Seen, ms_of
+from pliant.engines.kube.quantities import bytes_of, count_of, millicores_of
+from pliant.model.affinity import Effect, Taint
+from pliant.model.machine import Gpu, Node
+
+MODEL, MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"
+"""Labels of NVIDIA's feature discovery; the memory is in MiB."""
+
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+"""The taint of a node that was cordoned."""
+
+
+def uuids(name: str, count: int) -> tuple[str, ...]:
+    """Devices of a node. The cluster counts them and hands them out itself, so these names mean places."""
+    return tuple(f"{name}/gpu-{index}" for index in range(count))
+
+
+def gpu_count(node: KubeNode) -> int:
+    can = (node.status and node.status.allocatable) or {}
+    return count_of(can.get(GPU_RESOURCE, "0"))
+
+
+def node_of(node: KubeNode, others: Sequence[Seen], foreign: Collection[str], engine: str) -> Node:
+    """`others` are the pods on it that are not the scheduler's, `foreign` the devices taken for theirs."""
+    assert node.metadata is not None
+    name = node.metadata.name or ""
+    labels = dict(node.metadata.labels or {})
+    can = (node.status and node.status.allocatable) or {}
+    taints = [
+        Taint(each.key, each.value or "", Effect(each.effect), ms_of(each.timeAdded) or 0)
+        for each in (node.spec and node.spec.taints) or []
+    ]
+    if (
+        node.spec is not None
+        and node.spec.unschedulable
+        and not any(each.key == UNSCHEDULABLE for each in taints)
+    ):
+        taints.append(Taint(UNSCHEDULABLE))
+    memory = int(labels.get(MEMORY, "0")) << 20 if labels.get(MEMORY, "0").isdigit() else 0
+    most = count_of(can["pods"]) - len(others) if "pods" in can else None
+    return Node(
+        name,
+        tuple(
+            Gpu(uuid, index, memory, labels.get(MODEL, ""), uuid in foreign)
+            for index, uuid in enumerate(uuids(name, gpu_count(node)))
+        ),
+        max(millicores_of(can.get("cpu", "0")) - sum(pod.amount.cpu for pod in others), 0),
+        max(bytes_of(can.get("memory", "0")) - sum(pod.amount.memory for pod in others), 0),
+        tuple(sorted(labels.items())),
+        _ready(node),
+        engine=engine,
+        taints=tuple(taints),
+        max_tasks=most,
+    )
+
+
+def _ready(node: KubeNode) -> bool:
+    conditions = (node.status and node.status.conditions) or []
+    return any(each.type == "Ready" and each.status == "True" for each in conditions)
+
+
+def stand_in(
+    before: Collection[str], devices: Sequence[str], ours: Collection[str], count: int
+) -> frozenset[str]:
+    """Which devices stand for `count` that others use: never one of `ours`, if that can be, and as few
+    others than `before` as possible: what a decision found free shall not be taken under its hands.
+    """
+    order = sorted(devices, key=lambda uuid: (uuid not in ours, uuid in before), reverse=True)
+    return frozenset(order[:count])

@@ -1,0 +1,70 @@
+"""What a pod prints, while it runs and after."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from httpx2 import HTTPError
+from lightkube import ApiError, Client
+
+from pliant.engines.kube.pods import MAIN, Seen
+
+PAUSE = 0.25  # seconds between two looks
+QUIET = 4
+"""So many looks without a line after the end of an attempt end its log, if its node does not."""
+
+
+def log_of(
+    client: Client,
+    pod_of: Callable[[], Seen | None],
+    over: Callable[[], bool],
+    wanted: Mapping[str, Any],
+) -> Iterator[bytes]:
+    """Lines; with `follow` b'' while there is none. `wanted` is what lightkube's `Client.log` is told."""
+    follow = bool(wanted["follow"])
+    while True:
+        ended, pod = over(), pod_of()
+        if pod is not None and pod.node:
+            try:
+                lines = client.log(pod.name, namespace=pod.namespace, container=MAIN, **wanted)
+                break
+            except ApiError as error:
+                if error.status.code not in (400, 404):  # not started yet; gone
+                    raise OSError(f"the cluster does not tell what {pod.name} prints: {error}") from error
+        if ended or not follow:
+            return
+        yield b""
+        time.sleep(PAUSE)
+    if follow:
+        yield from _followed(lines, over)
+    else:
+        yield from (line.encode() for line in lines)
+
+
+def _followed(lines: Iterator[str], over: Callable[[], bool]) -> Iterator[bytes]:
+    told: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        try:
+            for line in lines:
+                told.put(line.encode())
+        except HTTPError as error:
+            told.put(f"(the cluster cut the log off: {error})\n".encode())
+        finally:
+            told.put(None)
+
+    threading.Thread(target=read, name="pliant-kube-log", daemon=True).start()
+    quiet = 0
+    while quiet < QUIET:
+        try:
+            line = told.get(timeout=PAUSE)
+        except queue.Empty:
+            quiet += over()
+            yield b""
+            continue
+        if line is None:
+            return
+        quiet = 0
+        yield line

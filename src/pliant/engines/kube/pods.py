@@ -1,0 +1,214 @@
+"""What we read from a pod, and the pod that a start becomes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lightkube.models.core_v1 import Container, ContainerStatus
+from lightkube.resources.core_v1 import Pod
+
+from pliant.engines.kube.names import ATTEMPT, CLUSTER, FINALIZER, GPUS, SCHEDULER, WORKLOAD, pod_name
+from pliant.engines.kube.quantities import bytes_of, count_of, millicores_of
+from pliant.model.order import Start
+from pliant.model.quantity import GPU, Resources
+from pliant.model.workload import JOB_FOLDER, AttemptId
+
+GPU_RESOURCE = "nvidia.com/gpu"
+MAIN = "main"
+"""The container that is the task; others may stand beside it."""
+
+STUCK = frozenset(
+    {
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+    }
+)
+"""Why a container waits that will not start: the kubelet would try for ever while its devices are taken."""
+
+UNSTARTABLE = frozenset({"ContainerCannotRun", "StartError"})
+"""Reasons of a terminated container that never ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How the main container ended, as far as its pod says."""
+
+    at: int | None = None  # ms
+    code: int | None = None
+    signal: int | None = None
+    oom: bool = False
+    error: str = ""  # why it could not be started
+    known: bool = True  # False: the pod is over, and no container of it says how
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A pod as the cluster shows it."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str  # empty: not bound
+    cluster: str  # whose it is; empty: nobody's of ours
+    attempt: AttemptId | None
+    gpus: tuple[str, ...]  # of ours: the devices that it was given
+    amount: Resources  # what it takes of its node; GPUs in thousandths
+    over: bool  # nothing of it runs any more, or ever will
+    deleting: bool
+    confirmed: bool  # deleted, and whoever had to end its containers said that they are gone
+    since: int | None  # ms; when its main container began to run
+    end: End | None
+    stuck: str  # why it will never run, for people
+    finalizers: tuple[str, ...]
+
+    @property
+    def lives(self) -> bool:
+        """True while something of it may use its node."""
+        return not (self.over or self.confirmed or (self.deleting and not self.node))
+
+
+def seen(pod: Pod) -> Seen:
+    metadata, spec, status = pod.metadata, pod.spec, pod.status
+    assert metadata is not None and spec is not None
+    labels, notes = metadata.labels or {}, metadata.annotations or {}
+    attempt = notes.get(ATTEMPT)
+    phase = (status and status.phase) or "Pending"
+    main = _main(status.containerStatuses or [] if status else [])
+    state = main.state if main is not None else None
+    running, waiting = state and state.running, state and state.waiting
+    over = phase in ("Succeeded", "Failed")
+    deleting = metadata.deletionTimestamp is not None
+    return Seen(
+        metadata.namespace or "",
+        metadata.name or "",
+        metadata.uid or "",
+        spec.nodeName or "",
+        labels.get(CLUSTER, ""),
+        AttemptId.parse(attempt) if attempt and CLUSTER in labels else None,
+        tuple(filter(None, notes.get(GPUS, "").split(","))),
+        _amount(spec.containers, spec.initContainers or [], spec.overhead or {}),
+        over,
+        deleting,
+        deleting and metadata.deletionGracePeriodSeconds == 0,
+        ms_of(running.startedAt) if running else None,
+        _end(main, (status and (status.message or status.reason)) or "") if over else None,
+        f"{waiting.reason}: {waiting.message or ''}" if waiting and waiting.reason in STUCK else "",
+        tuple(metadata.finalizers or ()),
+    )
+
+
+def ms_of(time: datetime | None) -> int | None:
+    return None if time is None else int(time.timestamp() * 1000)
+
+
+def _main(statuses: list[ContainerStatus]) -> ContainerStatus | None:
+    return next((each for each in statuses if each.name == MAIN), None)
+
+
+def _end(main: ContainerStatus | None, message: str) -> End:
+    done = main.state.terminated if main is not None and main.state is not None else None
+    if done is None:
+        return End(error=message, known=False)
+    at = ms_of(done.finishedAt)
+    if done.reason in UNSTARTABLE:
+        missing = "not found" in (done.message or "") or "no such file" in (done.message or "")
+        return End(at, 127 if missing else 126, error=done.message or done.reason or "it cannot be started")
+    killed = done.signal or (done.exitCode - 128 if 128 < done.exitCode < 160 else None)
+    return End(at, None if killed else done.exitCode, killed, done.reason == "OOMKilled")
+
+
+def _amount(containers: list[Container], before: list[Container], overhead: Mapping[str, str]) -> Resources:
+    """The sum of its containers, or the largest of those that run before them, if that is more."""
+    total = [_asked(each) for each in (*containers, *(each for each in before if each.restartPolicy))]
+    alone = [_asked(each) for each in before if not each.restartPolicy]
+    gpus, cpu, memory = (
+        max(sum(one), *most, 0) for one, most in zip(_columns(total), _columns(alone), strict=True)
+    )
+    extra = _resources(overhead)
+    return Resources(gpus, cpu + extra.cpu, memory + extra.memory)
+
+
+def _columns(rows: list[Resources]) -> list[list[int]]:
+    return [[row[index] for row in rows] for index in range(3)]
+
+
+def _asked(container: Container) -> Resources:
+    asked = container.resources
+    return _resources({**((asked and asked.limits) or {}), **((asked and asked.requests) or {})})
+
+
+def _resources(amounts: Mapping[str, str]) -> Resources:
+    return Resources(
+        1000 * count_of(amounts.get(GPU_RESOURCE, "0")),
+        millicores_of(amounts.get("cpu", "0")),
+        bytes_of(amounts.get("memory", "0")),
+    )
+
+
+def manifest(order: Start, cluster: str, namespace: str, project: str, secret: str) -> dict[str, Any]:
+    """The pod of that start. `secret` holds the values of its environment variables; empty: it has none."""
+    workload, place, attempt = order.workload, order.placement, order.attempt
+    launch = workload.launch_of(attempt.task)
+    amounts = {name: amount for name, amount in _requests(order).items() if amount != "0"}
+    values = {
+        "RUNAI_PROJECT": project,
+        "RUNAI_JOB_NAME": workload.name,
+        "RUNAI_JOB_UUID": workload.id,
+        "RUNAI_NUM_OF_GPUS": str(place.gpu // GPU),
+        "JOB_NAME": workload.name,
+        "JOB_UUID": workload.id,
+        "PLIANT_ATTEMPT": str(attempt),
+    }
+    env: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in values.items()]
+    env.append({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})
+    container: dict[str, Any] = {
+        "name": MAIN,
+        "image": launch.image,
+        "env": env,
+        "resources": {
+            "requests": amounts,
+            "limits": {name: amount for name, amount in amounts.items() if name == GPU_RESOURCE},
+        },
+        "tty": launch.tty,
+        "stdin": launch.stdin,
+        **({"command": list(launch.command)} if launch.command else {}),
+        **({"args": list(launch.args)} if launch.args else {}),
+        **({"workingDir": launch.working_dir} if launch.working_dir not in ("", JOB_FOLDER) else {}),
+        **({"envFrom": [{"secretRef": {"name": secret}}]} if secret else {}),
+    }
+    labels = {"app.kubernetes.io/managed-by": "pliant", CLUSTER: cluster, WORKLOAD: workload.id}
+    return {
+        "metadata": {
+            "name": pod_name(cluster, attempt, workload.name),
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": {ATTEMPT: str(attempt), GPUS: ",".join(place.uuids)},
+            "finalizers": [FINALIZER],
+        },
+        "spec": {
+            "schedulerName": SCHEDULER,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": seconds(launch.grace),
+            "tolerations": [{"operator": "Exists"}],  # whom a taint keeps away is the scheduler's to know
+            "containers": [container],
+        },
+    }
+
+
+def _requests(order: Start) -> dict[str, str]:
+    place = order.placement
+    return {
+        "cpu": f"{place.cpu}m" if place.cpu else "0",
+        "memory": str(place.memory),
+        GPU_RESOURCE: str(len(place.shares)),
+    }
+
+
+def seconds(ms: int) -> int:
+    """Of a grace: whole ones, at least one, since none at all means that nobody is asked."""
+    return max(1, -(-ms // 1000))

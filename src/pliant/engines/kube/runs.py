@@ -1,0 +1,139 @@
+"""One attempt: what was ordered of it, what the cluster shows, and the next step that follows from both."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pliant.control.ports import Sink
+from pliant.engines.kube.cluster import Cluster, Refused
+from pliant.engines.kube.names import namespace_of
+from pliant.engines.kube.pods import End, Seen, manifest, seconds
+from pliant.engines.kube.variables import SealedSecrets
+from pliant.model.fact import AttemptEnded, AttemptStarted
+from pliant.model.order import Start
+from pliant.model.quantity import GPU
+from pliant.model.workload import AttemptId, Exit
+
+LOOK = 2.0
+"""Seconds after which a step is looked at again whatever the watches tell."""
+
+BUDGET = 1.0
+"""Seconds between two tries of an eviction that a disruption budget forbids."""
+
+RECENT = 2000
+"""Ms: a time that the cluster tells in whole seconds is `now` if it is no older."""
+
+NEVER = 126
+"""Exit code of what is not worth another attempt."""
+
+
+@dataclass(slots=True)
+class Run:
+    id: AttemptId
+    order: Start | None = None
+    grace: int | None = None  # ms; set once it is to stop
+    pod: Seen | None = None  # as it was seen last
+    gone: bool = False  # it was there, and is no longer
+    told: bool = False  # that it started
+    refused: End | None = None  # why it will never start
+    exit: Exit | None = None  # reported
+    answers: int = 0  # orders that came after the end and have not been answered with it
+
+
+class Steps:
+    """What is done about runs. `take` is called for one run by one worker at a time."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        secrets: SealedSecrets,
+        sink: Sink,
+        clock: Callable[[], int],
+        project_name: Callable[[str], str],
+        lock: threading.RLock,
+    ) -> None:
+        """`lock` is held by whoever sets `Run.pod`."""
+        self._cluster, self._secrets, self._sink, self._clock = cluster, secrets, sink, clock
+        self._project_name, self._lock = project_name, lock
+
+    def take(self, run: Run) -> float | None:
+        """The next step; seconds until it is to be looked at again, None if only news can change anything."""
+        if run.exit is not None:
+            while run.answers:
+                run.answers -= 1
+                self._sink(AttemptEnded(run.id, run.exit))
+            return None
+        pod = run.pod
+        if pod is None or run.gone:
+            return self._without(run)
+        if self.tell(run, pod):
+            return None
+        if pod.stuck and run.refused is None:
+            run.refused = End(error=pod.stuck)
+        if run.grace is not None or run.refused is not None:
+            if pod.deleting:
+                return None
+            grace = seconds(run.grace or 0) if pod.node else 0
+            return LOOK if self._cluster.evict(pod, grace) else BUDGET
+        if not pod.node and run.order is not None:
+            self._cluster.bind(pod, run.order.placement.node)
+            return LOOK
+        return None
+
+    def tell(self, run: Run, pod: Seen) -> bool:
+        """Report what it shows; True once it has ended."""
+        ran = pod.since is not None or (pod.end is not None and pod.end.known and not pod.end.error)
+        if ran and not run.told and (pod.lives or run.order is not None):
+            run.told = True
+            self._sink(AttemptStarted(run.id, self._precise(pod.since)))
+        if not pod.lives:
+            self._end(run)
+        return not pod.lives
+
+    def _without(self, run: Run) -> float | None:
+        """There is no pod of it."""
+        if run.gone or run.grace is not None or run.refused is not None:
+            self._end(run)
+        elif run.order is not None:
+            try:
+                made = self._create(run.order)
+            except Refused as error:
+                run.refused = End(code=NEVER, error=str(error))
+            else:
+                with self._lock:
+                    run.pod = run.pod or made  # the watch may know it better by now
+            return 0.0
+        return None
+
+    def _create(self, order: Start) -> Seen:
+        if any(share.portion != GPU for share in order.placement.shares):
+            raise Refused("a cluster hands out whole GPUs only: submit it again with --gpu 1")
+        workload = order.workload
+        project = self._project_name(workload.project)
+        namespace = namespace_of(project)
+        secret = self._secrets.bring(workload.id, order.attempt.task.rpartition("-")[0], namespace)
+        pod = self._cluster.create(manifest(order, self._cluster.name, namespace, project, secret))
+        if pod.attempt != order.attempt or pod.cluster != self._cluster.name:
+            raise Refused(f"another pod has its name: kubectl delete pod --namespace {namespace} {pod.name}")
+        return pod
+
+    def _end(self, run: Run) -> None:
+        run.exit = self._exit(run, run.pod)
+        self._sink(AttemptEnded(run.id, run.exit))
+
+    def _exit(self, run: Run, pod: Seen | None) -> Exit:
+        end = (pod and pod.end) or End(known=False)
+        at = self._precise(end.at)
+        cut = pod is None or run.gone or pod.deleting
+        if run.grace is not None and cut:
+            return Exit(at, end.code, end.signal, stopped=True, oom=end.oom)
+        if run.refused is not None:
+            return Exit(at, run.refused.code, error=run.refused.error)
+        if cut or not end.known:  # somebody else deleted it, or its node turned it away
+            return Exit(at, end.code, end.signal, lost=True, note=end.error)
+        return Exit(at, end.code, end.signal, error=end.error, oom=end.oom)
+
+    def _precise(self, at: int | None) -> int:
+        """`at`, or now where that is no later than whole seconds can tell."""
+        now = self._clock()
+        return now if at is None or now - at < RECENT else at

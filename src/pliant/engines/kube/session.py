@@ -1,0 +1,79 @@
+"""A command inside a pod that reads nothing."""
+
+import queue
+import threading
+from collections.abc import Sequence
+from typing import BinaryIO, cast
+
+from httpx2 import HTTPError
+from lightkube import Client
+
+from pliant.engines.kube.pods import MAIN, Seen
+
+CANNOT_RUN = 126
+"""Exit code of what the cluster did not start, as shells have it."""
+
+
+class KubeSession:
+    """See control.ports.Session. Output and errors come in one stream."""
+
+    def __init__(self, client: Client, pod: Seen, argv: Sequence[str]) -> None:
+        self._told: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._code: int | None = None
+        self._over = False
+        self._client, self._pod, self._argv = client, pod, list(argv)
+        threading.Thread(target=self._run, name="pliant-kube-exec", daemon=True).start()
+
+    def _run(self) -> None:
+        stream = cast(BinaryIO, _Stream(self._told))  # only `write` is asked of it
+        try:
+            done = self._client.exec(
+                self._pod.name,
+                namespace=self._pod.namespace,
+                container=MAIN,
+                command=self._argv,
+                stdout=stream,
+                stderr=stream,
+            )
+            self._code = done.exit_code
+        except HTTPError as error:
+            self._told.put(f"{error}\n".encode())
+            self._code = CANNOT_RUN
+        finally:
+            self._told.put(b"")
+
+    def read(self, timeout: float) -> bytes | None:
+        if self._over:
+            return b""
+        try:
+            data = self._told.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        self._over = data == b""
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Nothing reads it."""
+
+    def close_stdin(self) -> None:
+        """It has none."""
+
+    def resize(self, rows: int, columns: int) -> None:
+        """It has no terminal."""
+
+    def exit_code(self) -> int | None:
+        return self._code
+
+    def kill(self) -> None:
+        """The cluster knows no way to end a command inside a container; it ends with its pod."""
+        self._over = True
+
+
+class _Stream:
+    def __init__(self, told: "queue.SimpleQueue[bytes]") -> None:
+        self._told = told
+
+    def write(self, data: bytes) -> int:
+        if data:
+            self._told.put(data)
+        return len(data)

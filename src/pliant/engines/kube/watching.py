@@ -1,0 +1,83 @@
+"""One kind of objects, followed: listed, then watched from there, and listed anew when the watch is lost."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from lightkube import ApiError, Client
+from lightkube.resources.core_v1 import Node, Pod
+
+from pliant.engines.kube.connection import SERVER_SECONDS
+
+log = logging.getLogger(__name__)
+
+PAUSE = 0.5  # seconds before an API server that cannot be reached is asked again
+
+T = TypeVar("T", Pod, Node)
+
+
+class Follower(Generic[T]):
+    """`replaced` gets all objects after each list, `changed` each change: whether it is there, and it."""
+
+    def __init__(
+        self,
+        client: Client,
+        kind: type[T],
+        replaced: Callable[[Sequence[T]], None],
+        changed: Callable[[bool, T], None],
+        **where: Any,
+    ) -> None:
+        self._client, self._where = client, where
+        self._kind: type[T] = kind
+        self._replaced: Callable[[Sequence[T]], None] = replaced
+        self._changed: Callable[[bool, T], None] = changed
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.trouble = ""  # why nothing is heard of the cluster; empty if it is
+
+    def open(self) -> None:
+        """List them, and follow them on a thread of its own. Raises what the client raises."""
+        version = self._list()
+        name = f"pliant-kube-{self._kind.__name__}"
+        self._thread = threading.Thread(target=self._follow, args=(version,), name=name, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Nothing is told from now on."""
+        self._closed.set()
+
+    def join(self) -> None:
+        """Wait for its thread, whose connection was ended."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _list(self) -> str:
+        found = self._client.list(self._kind, **self._where, chunk_size=500)
+        self._replaced(list(found))
+        return found.resourceVersion
+
+    def _follow(self, version: str | None) -> None:
+        while not self._closed.is_set():
+            try:
+                version = version or self._list()
+                self.trouble = ""
+                self._watch(version)
+            except Exception as error:  # noqa: BLE001 - whatever cut the watch: look anew, from the start
+                if self._closed.is_set():
+                    return
+                gone = isinstance(error, ApiError) and error.status.code == 410
+                if not gone:
+                    self.trouble = str(error)
+                    log.warning("lost sight of %ss: %s", self._kind.__name__, error)
+                    self._closed.wait(PAUSE)
+                version = None
+
+    def _watch(self, version: str) -> None:
+        events = self._client.watch(
+            self._kind, **self._where, resource_version=version, server_timeout=SERVER_SECONDS
+        )
+        for kind, found in events:
+            if self._closed.is_set():
+                return
+            self._changed(kind != "DELETED", found)

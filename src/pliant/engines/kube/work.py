@@ -1,0 +1,87 @@
+"""Keys on which something is to be done: each by one worker at a time, once for any number of requests."""
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable
+
+log = logging.getLogger(__name__)
+
+FIRST, LAST = 0.2, 10.0
+"""Seconds until a key whose work failed is tried again: twice as long each time, up to LAST."""
+
+
+class WorkQueue:
+    """Calls `work(key)` on threads of its own. It returns seconds after which to come again, or None."""
+
+    def __init__(self, work: Callable[[Hashable], float | None], workers: int) -> None:
+        self._work = work
+        self._condition = threading.Condition()
+        self._due: list[tuple[float, int, Hashable]] = []
+        self._serial = itertools.count()
+        self._waiting: dict[Hashable, float] = {}  # when each is due
+        self._busy: set[Hashable] = set()
+        self._failures: dict[Hashable, int] = {}
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"pliant-kube-{index}", daemon=True)
+            for index in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, key: Hashable, after: float = 0.0) -> None:
+        """Have it worked on in `after` seconds, or sooner if that was asked for already."""
+        due = time.monotonic() + after
+        with self._condition:
+            if self._waiting.get(key, due + 1) > due:
+                self._waiting[key] = due
+                heapq.heappush(self._due, (due, next(self._serial), key))
+                self._condition.notify()
+
+    def close(self) -> None:
+        """Wait for the work in hand; what waits is dropped."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        while (key := self._next()) is not None:
+            again: float | None = None
+            try:
+                again = self._work(key)
+                self._failures.pop(key, None)
+            except Exception as error:  # noqa: BLE001 - what is wrong with one key must not stop the others
+                failures = self._failures[key] = self._failures.get(key, 0) + 1
+                again = min(FIRST * 2 ** (failures - 1), LAST)
+                log.warning("%s: %s; again in %.1f s", key, error, again)
+            with self._condition:
+                self._busy.discard(key)
+                self._condition.notify()
+            if again is not None:
+                self.add(key, again)
+
+    def _next(self) -> Hashable | None:
+        """The next one that is due and in nobody's hands; None once it is closed."""
+        with self._condition:
+            while not self._closed:
+                now = time.monotonic()
+                for at, entry in enumerate(self._due[:64]):
+                    due, _, key = entry
+                    if self._waiting.get(key) != due:  # done meanwhile, or asked for sooner
+                        self._due.pop(at)
+                        heapq.heapify(self._due)
+                        break
+                    if due <= now and key not in self._busy:
+                        self._due.pop(at)
+                        heapq.heapify(self._due)
+                        del self._waiting[key]
+                        self._busy.add(key)
+                        return key
+                else:
+                    self._condition.wait(max(self._due[0][0] - now, 0.01) if self._due else None)
+            return None

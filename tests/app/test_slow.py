@@ -1,0 +1,77 @@
+"""Requests that are begun and never finished do not keep their connections."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from pliant.api import peer
+from pliant.api.front import Front
+from pliant.api.listeners import open_port
+
+WHOLE = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nok"
+
+
+@contextmanager
+def _served() -> Iterator[tuple[str, int]]:
+    """An application that answers how many connections wait for the rest of a request."""
+
+    async def counting(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        waiting = sum(1 for it in front.server_state.connections if it._arriving is not None)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1")]})
+        await send({"type": "http.response.body", "body": b"%d" % waiting})
+
+    with open_port("127.0.0.1", 0) as listener:
+        listener.listen()
+        front = Front(counting, None, patience=1)
+        thread = Thread(target=front.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        yield listener.getsockname()
+        front.should_exit = True
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def _answer(client: socket.socket, until: bytes = b"\0") -> bytes:
+    """All that comes until the server closes the connection, or up to these bytes."""
+    client.settimeout(60)
+    found = b""
+    while not found.endswith(until) and (piece := client.recv(65536)):
+        found += piece
+    return found
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        b"G",
+        b"GET /api/v1/workloads HTTP/1.1\r\nHost: localhost\r\n",
+        WHOLE[:-1],
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+    ],
+    ids=["nothing", "a byte", "half a head", "half a body", "half a chunk"],
+)
+def test_a_request_that_does_not_come_whole_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(peer, "ARRIVES", 0.2)
+    with _served() as place, socket.create_connection(place) as client:
+        client.sendall(begun)
+        assert _answer(client).startswith(b"HTTP/1.1 408 ")
+
+
+def test_nor_is_the_second_one_of_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    with _served() as place, socket.create_connection(place) as client:
+        client.sendall(WHOLE)
+        assert _answer(client, b"\r\n\r\n0").startswith(b"HTTP/1.1 200 "), (
+            "none waits while an answer is made"
+        )
+        monkeypatch.setattr(peer, "ARRIVES", 0.2)
+        client.sendall(WHOLE[:-1])
+        assert _answer(client).startswith(b"HTTP/1.1 408 ")

@@ -1,0 +1,128 @@
+"""One server and one real browser for all tests of a module."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from examples.walkthrough import Stage
+from tests.house.gaps import gap
+
+PATIENCE = 60_000
+"""Milliseconds within which a page must show what is expected: only a page that never does fails."""
+
+expect.set_options(timeout=PATIENCE)
+
+
+@contextmanager
+def played(folder: Path, *commands: str) -> Iterator[Stage]:
+    """A server, and what was typed before anybody looks at it."""
+    stage = Stage(folder / "stage")
+    try:
+        for command in commands:
+            typed(stage, command)
+        yield stage
+    finally:
+        left = stage.close()
+    assert left == {}, "these processes outlived `pliant down`"
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A server with one node of two GPUs and project team-a (quota 2)."""
+    project = ("pliant project create team-a --quota 2", "pliant project set team-a")
+    with played(tmp_path_factory.mktemp("console"), "pliant up --simulate 1x2", *project) as stage:
+        yield stage
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        gap("no Chromium", "apt install chromium fonts-dejavu-core")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program,
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
+            timeout=3 * PATIENCE,
+        )
+        yield browser
+        browser.close()
+
+
+def url_of(stage: Stage) -> str:
+    """Of the server, without a slash at its end."""
+    port = (stage.state / "port").read_text().strip()
+    return f"http://127.0.0.1:{port}"
+
+
+class Reading:
+    """What a page must never do while it is read."""
+
+    def __init__(self, page: Page, home: str) -> None:
+        self.wrong: list[str] = []
+        self.away = False  # the server is: what cannot be reached is no error then
+        page.on("pageerror", lambda error: self.wrong.append(f"script: {error}"))
+        page.on("console", lambda it: self._said(it.type, it.text))
+        page.on("request", lambda it: self._asked(it.url, home))
+
+    def _said(self, kind: str, text: str) -> None:
+        if kind == "error" and not self.away:
+            self.wrong.append(f"console: {text}")
+
+    def _asked(self, url: str, home: str) -> None:
+        if not url.startswith((f"{home}/", "data:", "blob:")):
+            self.wrong.append(f"another host: {url}")
+
+
+@pytest.fixture
+def anew(browser: Browser, stage: Stage) -> Iterator[Page]:
+    """A page of a browser that was never here."""
+    context = browser.new_context(
+        base_url=url_of(stage),
+        viewport={"width": 1360, "height": 900},
+        reduced_motion="reduce",
+    )
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    reading = Reading(page, url_of(stage))
+    page.reading = reading  # type: ignore[attr-defined]
+    yield page
+    context.close()
+    assert reading.wrong == []
+
+
+@pytest.fixture
+def page(anew: Page, stage: Stage) -> Page:
+    """The table of workloads, logged in by a one-time link."""
+    done = stage.run("pliant console --print-url")
+    assert done.code == 0, done.said
+    anew.goto(done.out.strip())
+    expect(anew.get_by_role("heading", name="Workloads")).to_be_visible()
+    return anew
+
+
+def typed(stage: Stage, command: str) -> str:
+    """What a command prints; it must succeed."""
+    done = stage.run(command)
+    assert done.code == 0, f"{command}: {done.said}"
+    return done.out
+
+
+def written(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+def serious(page: Page, options: dict[str, Any] | None = None) -> str:
+    """What axe finds serious or critical, with the elements."""
+    found = Axe().run(page, options=options).response["violations"]
+    return "\n".join(
+        f"{it['id']}: {[(node['html'][:99], node['failureSummary']) for node in it['nodes']]}"
+        for it in found
+        if it["impact"] in ("serious", "critical")
+    )

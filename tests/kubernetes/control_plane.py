@@ -1,0 +1,144 @@
+"""The control plane that tests share: where its pieces are, and a client that stands on nothing of ours."""
+
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.house.gaps import gap
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+SECONDS = 60.0
+Json = dict[str, Any]
+
+
+def pieces() -> Path:
+    """The folder with kube-apiserver, etcd, kwok and kubectl; a gap where nobody made it."""
+    given = os.environ.get("KUBEBUILDER_ASSETS")
+    made = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in ("setup", "go.mod", "go.sum")))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(given) if given else cache / "pliant" / "kubernetes" / made.hexdigest()[:16]
+    if any(not (folder / name).exists() for name in ("kube-apiserver", "etcd", "kwok", "kubectl")):
+        gap("no Kubernetes", "run `tests/kubernetes/setup` (5 minutes)")
+    return folder
+
+
+class Answered(Exception):
+    """The API server answered with an error."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+class ControlPlane:
+    """Speaks HTTP with the API server, as an administrator."""
+
+    def __init__(self, url: str, token: str, folder: str, pieces: str) -> None:
+        self.url, self.token, self.folder, self.pieces = url, token, Path(folder), Path(pieces)
+        self.kubeconfig = self.folder / "kubeconfig"
+        self._context = ssl.create_default_context(cafile=self.folder / "certificates" / "apiserver.crt")
+
+    def request(self, method: str, path: str, body: Json | None = None) -> Json:
+        """`path` starts with /api or /apis. Raises Answered."""
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        connection = http.client.HTTPSConnection(
+            self.url.removeprefix("https://"), context=self._context, timeout=SECONDS
+        )
+        try:
+            headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            answer: Json = json.loads(response.read())
+        finally:
+            connection.close()
+        if response.status >= 400:
+            raise Answered(response.status, answer.get("message", ""))
+        return answer
+
+    def get(self, path: str) -> Json | None:
+        """None: there is no such thing."""
+        try:
+            return self.request("GET", path)
+        except Answered as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def kubectl(self, *words: str) -> str:
+        command = [str(self.pieces / "kubectl"), f"--kubeconfig={self.kubeconfig}", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS).stdout
+
+    def add_node(self, name: str, *, gpus: int = 0, labels: Json | None = None, **status: str) -> Json:
+        """A node that KWOK plays: 8 cores, 64 GiB, 110 pods, unless `status` says otherwise."""
+        can = {"cpu": "8", "memory": "64Gi", "pods": "110", **status}
+        if gpus:
+            can["nvidia.com/gpu"] = str(gpus)
+        metadata = {"name": name, "labels": labels or {}, "annotations": {"kwok.x-k8s.io/node": "fake"}}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+        node["status"] = {"capacity": can, "allocatable": can}
+        self.request("POST", "/api/v1/nodes", node)
+        return until(lambda: self._ready(name), f"node {name} is ready")
+
+    def _ready(self, name: str) -> Json | None:
+        node = self.request("GET", f"/api/v1/nodes/{name}")
+        conditions = node["status"].get("conditions", ())
+        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+        return node if ready else None
+
+    def add_namespace(self, name: str) -> None:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        self.request("POST", "/api/v1/namespaces", namespace)
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    """What the condition says once it says something."""
+    deadline = time.monotonic() + SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {SECONDS:.0f} s: {what}"
+        time.sleep(0.02)
+    return found
+
+
+@contextmanager
+def shared(folder: Path) -> Iterator[ControlPlane]:
+    """The control plane of that folder, for all processes that ask for it; started by the first of them."""
+    binaries = pieces()
+    folder.mkdir(exist_ok=True)
+    told = folder / "plane.json"
+    with (folder / "users").open("ab") as users:
+        with (folder / "starting").open("ab") as starting:
+            fcntl.flock(starting, fcntl.LOCK_EX)
+            fcntl.flock(users, fcntl.LOCK_SH)  # waits for one that is just ending
+            if not told.exists():
+                _start(folder, binaries, told)
+        yield ControlPlane(**json.loads(told.read_text()))
+
+
+def _start(folder: Path, binaries: Path, told: Path) -> None:
+    """Start its keeper, which outlives this process if others use it by then, and wait until it is ready."""
+    own, log = tempfile.mkdtemp(dir=folder), folder / "keeper.log"
+    command = [sys.executable, "-m", "tests.kubernetes.keeper", str(folder), own, str(binaries)]
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path}
+    keeper = os.posix_spawn(sys.executable, command, environment, file_actions=files, setsid=True)
+    while not told.exists():
+        if os.waitpid(keeper, os.WNOHANG)[0]:
+            raise OSError(f"no control plane: {log.read_text()}")
+        time.sleep(0.05)

@@ -1,0 +1,218 @@
+"""Keeps etcd, kube-apiserver and KWOK alive for as long as any process holds the lock on the file `users`.
+
+`python -m tests.kubernetes.keeper FOLDER OWN PIECES` writes FOLDER/plane.json once the API server is ready;
+all else that it makes lies in OWN. Whoever uses it holds a shared lock on FOLDER/users; when the last one is
+gone, also by a kill, everything is ended.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+SECONDS = 120.0  # for a start that takes five, on a machine that does other things too
+HERE = Path(__file__).parent
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def free_ports(number: int) -> list[int]:
+    """Somebody else may take them meanwhile: who cannot listen there is started again with others."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Plane:
+    """One try to start it."""
+
+    def __init__(self, folder: Path, pieces: Path) -> None:
+        self.folder, self.pieces = folder, pieces
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.token = secrets.token_hex(16)
+
+    def start(self) -> None:
+        etcd, peer, port, kwok = free_ports(4)
+        self.url = f"https://127.0.0.1:{port}"
+        etcd_url, peer_url = f"http://127.0.0.1:{etcd}", f"http://127.0.0.1:{peer}"
+        folder = self.folder
+        (folder / "tokens.csv").write_text(f'{self.token},admin,admin,"system:masters"\n')
+        self.run(
+            "etcd",
+            f"--data-dir={folder}/etcd",
+            f"--listen-client-urls={etcd_url}",
+            f"--advertise-client-urls={etcd_url}",
+            f"--listen-peer-urls={peer_url}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        )
+        key = folder / "service-accounts.key"
+        key.write_bytes(
+            rsa.generate_private_key(65537, 2048).private_bytes(
+                Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()
+            )
+        )
+        self.run(
+            "kube-apiserver",
+            f"--etcd-servers={etcd_url}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--cert-dir={folder}/certificates",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            f"--service-account-issuer={self.url}",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            f"--token-auth-file={folder}/tokens.csv",
+            "--authorization-mode=Node,RBAC",
+            "--allow-privileged",
+            "--endpoint-reconciler-type=none",
+            "--kubelet-preferred-address-types=InternalIP",
+            # PyPI's etcd tells no progress of watches: clients that list by one would pause and try again.
+            "--feature-gates=WatchList=false,SizeBasedListCostEstimate=false",
+            # Nobody runs the controllers that would make service accounts and take a new node's taint away.
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+        )
+        self.wait()
+        self.write_kubeconfig()
+        self.define("Logs", "logs")
+        self.define("Exec", "execs")
+        self.run(
+            "kwok",
+            f"--kubeconfig={folder}/kubeconfig",
+            f"--config={HERE}/stages.yaml",
+            "--manage-all-nodes=false",
+            "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+            "--node-lease-duration-seconds=40",
+            "--node-ip=127.0.0.1",
+            f"--node-port={kwok}",
+            f"--server-address=127.0.0.1:{kwok}",
+            "--enable-crds=Logs,Exec",  # what a pod prints, and what commands inside it find
+            f"--tls-cert-file={folder}/certificates/apiserver.crt",  # nobody looks whose it is
+            f"--tls-private-key-file={folder}/certificates/apiserver.key",
+        )
+
+    def run(self, name: str, *words: str) -> None:
+        log = (self.folder / f"{name}.log").open("wb")
+        command = [str(self.pieces / name), *words]
+        self.processes.append(
+            subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env={**os.environ, "KUBE_FEATURE_WatchListClient": "false"},
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has one thread
+            )
+        )
+
+    def wait(self) -> None:
+        """Until the API server is ready. Raises OSError if something ended or it takes too long."""
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            ended = [each.args for each in self.processes if each.poll() is not None]
+            if ended:
+                raise OSError(f"{ended[0][0]} ended")  # type: ignore[index]
+            try:
+                self.ask("/readyz")
+                return
+            except OSError:
+                time.sleep(0.1)
+        raise OSError("the API server is not ready")
+
+    def ask(self, path: str, body: object = None) -> None:
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        context = ssl.create_default_context(cafile=self.folder / "certificates" / "apiserver.crt")
+        request = urllib.request.Request(self.url + path, data, headers)
+        with urllib.request.urlopen(request, timeout=30, context=context):
+            return
+
+    def define(self, kind: str, plural: str) -> None:
+        """A custom resource of KWOK's."""
+        group, loose = "kwok.x-k8s.io", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        version = {
+            "name": "v1alpha1",
+            "served": True,
+            "storage": True,
+            "schema": {"openAPIV3Schema": loose},
+            "subresources": {"status": {}},
+        }
+        names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
+        spec = {"group": group, "scope": "Namespaced", "names": names, "versions": [version]}
+        body = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{plural}.{group}"},
+            "spec": spec,
+        }
+        self.ask("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
+
+    def write_kubeconfig(self) -> None:
+        cluster = {
+            "server": self.url,
+            "certificate-authority": str(self.folder / "certificates" / "apiserver.crt"),
+        }
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "admin", "user": {"token": self.token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+            "current-context": "test",
+        }
+        (self.folder / "kubeconfig").write_text(json.dumps(config))
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.wait()
+
+
+def main(folder: Path, place: Path, pieces: Path) -> None:
+    for number in range(5):
+        own = place / f"try-{number}"
+        own.mkdir()
+        plane = Plane(own, pieces)
+        try:
+            plane.start()
+            break
+        except OSError as error:
+            print(f"try {number}: {error}", file=sys.stderr, flush=True)
+            plane.end()
+    else:
+        sys.exit(f"no control plane: the logs are in {place}")
+    told = folder / "plane.json"
+    told.with_suffix(".new").write_text(
+        json.dumps({"url": plane.url, "token": plane.token, "folder": str(own), "pieces": str(pieces)})
+    )
+    told.with_suffix(".new").rename(told)
+    with (folder / "users").open("wb") as users:
+        fcntl.flock(users, fcntl.LOCK_EX)
+        told.unlink()
+        plane.end()
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    main(*map(Path, sys.argv[1:]))

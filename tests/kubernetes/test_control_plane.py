@@ -1,0 +1,80 @@
+"""The control plane itself: a node, a pod, a binding; and nothing of it outlives the tests that use it."""
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.kubernetes.control_plane import ROOT, Answered, pieces, until
+
+
+def pod(name):
+    spec = {"containers": [{"name": "main", "image": "any"}], "schedulerName": "pliant"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def test_a_pod_is_bound_once_and_runs(plane):
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    pods = f"/api/v1/namespaces/{name}/pods"
+    plane.add_namespace(name)
+    node = plane.add_node(name, gpus=4)
+    assert node["status"]["allocatable"]["nvidia.com/gpu"] == "4"
+    uid = plane.request("POST", pods, pod("a"))["metadata"]["uid"]
+    binding = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": name}}
+
+    def bind(uid):
+        plane.request("POST", f"{pods}/a/binding", {**binding, "metadata": {"name": "a", "uid": uid}})
+
+    with pytest.raises(Answered, match="409"):
+        bind(str(uuid.uuid4()))
+    bind(uid)
+    with pytest.raises(Answered, match="409"):
+        bind(uid)
+    until(lambda: plane.get(f"{pods}/a")["status"]["phase"] == "Running", "it runs")
+    shown = plane.kubectl("get", "pods", "--no-headers", "--namespace", name)
+    assert shown.split()[:4] == ["a", "1/1", "Running", "0"]
+    plane.request("DELETE", f"{pods}/a")
+    until(lambda: plane.get(f"{pods}/a") is None, "it is gone")
+    plane.request("DELETE", f"/api/v1/nodes/{name}")
+
+
+USER = """
+import sys, time
+from pathlib import Path
+from tests.kubernetes.control_plane import shared
+with shared(Path(sys.argv[1])):
+    print(Path(sys.argv[1], "plane.json").read_text(), flush=True)
+    sys.stdin.read()
+"""
+
+
+def processes(folder):
+    """Pids that have the folder in their command line."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(folder) in words and b"sys.stdin.read" not in words:
+            found.append(int(pid))
+    return found
+
+
+def test_it_is_shared_and_ends_with_its_last_user_even_if_that_is_killed(tmp_path):
+    pieces()
+    command = [sys.executable, "-c", USER, str(tmp_path)]
+    users = [
+        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)
+    ]
+    told = [user.stdout.readline() for user in users]
+    assert told[0] == told[1] != b""
+    assert len(processes(tmp_path)) == 4, "keeper, etcd, kube-apiserver, KWOK"
+    for user in users:
+        user.send_signal(signal.SIGKILL)
+        user.communicate()
+    until(lambda: not processes(tmp_path), "all of them are gone")

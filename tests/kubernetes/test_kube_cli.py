@@ -1,0 +1,84 @@
+"""A cluster as a user types it: lend, reclaim, kill the server, delete; the API server shows the truth."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from examples.walkthrough import Stage
+from tests.kubernetes.control_plane import shared, until
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A cluster of its own: its server uses every node that there is."""
+    with shared(tmp_path / "cluster") as plane:
+        plane.add_node(
+            "n1", gpus=2, labels={"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/gpu.memory": "81559"}
+        )
+        yield plane
+
+
+@pytest.fixture
+def stage(tmp_path):
+    stage = Stage(tmp_path / "stage")
+    yield stage
+    assert stage.close() == {}, "these processes outlived `pliant down`"
+
+
+def test_two_projects_share_a_cluster(cluster, stage):
+    def typed(command):
+        done = stage.run(command)
+        assert done.code == 0, f"{command}: {done.said}"
+        return done.out
+
+    def phases(project):
+        found = {}
+        for pod in cluster.request("GET", f"/api/v1/namespaces/runai-{project}/pods")["items"]:
+            name = pod["metadata"]["annotations"]["pliant/attempt"]
+            deleted = "deletionTimestamp" in pod["metadata"]
+            found[name] = "Terminating" if deleted else pod["status"]["phase"]
+        return found
+
+    def running(project):
+        return sorted(name for name, phase in phases(project).items() if phase == "Running")
+
+    def statuses():
+        return {item["name"]: item["phase"] for item in json.loads(typed("runai list -A -o json"))}
+
+    typed(f"pliant up --kubeconfig {cluster.kubeconfig}")
+    typed("pliant project create team-a --quota 1")
+    typed("pliant project create team-b --quota 1")
+    assert "n1" in typed("pliant list nodes")
+    typed("runai submit a1 -i forever -g 1 -p team-a -e GREETING=hello")
+    typed("runai submit a2 -i forever -g 1 -p team-a")
+    until(lambda: len(running("team-a")) == 2, "idle GPUs are lent")
+    assert "n1" in typed("runai describe job a1 -p team-a")
+    pods = cluster.request("GET", "/api/v1/namespaces/runai-team-a/pods")["items"]
+    assert {pod["spec"]["schedulerName"] for pod in pods} == {"pliant"}
+    assert all(pod["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"} for pod in pods)
+    assert "hello" not in json.dumps(pods), "values of variables stand in a secret"
+
+    typed("runai submit b1 -i forever -g 1 -p team-b")
+    until(lambda: len(running("team-b")) == 1, "what was lent is taken back")
+    kept = running("team-a")
+    assert len(kept) == 1
+    until(lambda: sorted(statuses().values()) == ["Pending", "Running", "Running"], "one waits")
+
+    os.kill(int(json.loads((stage.state / "server.json").read_text())["pid"]), signal.SIGKILL)
+    typed("pliant up")
+    until(lambda: sorted(statuses().values()) == ["Pending", "Running", "Running"], "it knows them again")
+    assert running("team-a") == kept, "it goes on as the same attempt"
+
+    typed("runai delete b1 -p team-b")
+    until(lambda: len(running("team-a")) == 2, "the one that waited has its GPU again")
+    until(lambda: phases("team-b") == {}, "nothing is left of what was deleted")
+    typed("pliant down --yes")
+    until(lambda: running("team-a") == [], "nothing runs any more")
+
+
+def test_a_cluster_that_is_not_there(stage, tmp_path):
+    done = stage.run(f"pliant up --kubeconfig {tmp_path}/none")
+    assert done.code == 1
+    assert "names no cluster" in done.said and "kubectl config view" in done.said
