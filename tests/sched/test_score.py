@@ -83,18 +83,18 @@ def _allocated(world):
 # ---------------------------------------------------------------- the index
 def _stranded(node, gpu, need, rates):
     """Milli-GPUs times the rate for which a node has no cores (or memory), after it gave so much."""
-    rate = rates[node.by_memory]
-    free = node.free_memory if node.by_memory else node.free_cpu
+    rate = rates[node.look.by_memory]
+    free = node.free_memory if node.look.by_memory else node.free_cpu
     return max(0, (node.room - gpu) * rate - (free - need) * GPU) if rate else 0
 
 
 def _plain_key(world, node, request, pool, spared):
-    need = request.memory if node.by_memory else request.cpu
-    rate = world.rates[node.by_memory]
+    need = request.memory if node.look.by_memory else request.cpu
+    rate = world.rates[node.look.by_memory]
     growth = _stranded(node, request.gpu, need, world.rates) - _stranded(node, 0, 0, world.rates)
     steps = growth // (score.STEP * rate) if rate else 0
-    capacity = node.row.memory if node.by_memory else node.row.cpu
-    free = node.free_memory if node.by_memory else node.free_cpu
+    capacity = node.row.memory if node.look.by_memory else node.row.cpu
+    free = node.free_memory if node.look.by_memory else node.free_cpu
     part = -(free << 32) // max(1, capacity)
     kind = node.row.label(NODE_TYPE) in spared
     whole = request.portion == GPU
@@ -164,11 +164,11 @@ def test_sums_are_those_of_the_rows_that_shall_run():
     asked, one, two = Asked(), _job(1, Request(1, cpu=7000), "A"), _job(2, Request(2, cpu=3000))
     asked.note(None, one)
     asked.note(None, two)
-    assert asked.sums() == (3000, 10_000, 0, [(("A",), 1000)])
+    assert asked.sums() == (3000, 10_000, 0, [(("A",), 1000)], [])
     assert asked.rates == (3072, 0)  # 3333 with three leading bits
     asked.note(one, replace(one, desired=Desired.STOPPED))
     asked.note(two, None)
-    assert asked.sums() == (0, 0, 0, [])
+    assert asked.sums() == (0, 0, 0, [], [])
 
 
 # ---------------------------------------------------------------- against an exact packer

@@ -104,7 +104,7 @@ def choose(
 ) -> NodeState | None:
     """The best node for a task in the first class that has one, among those that suit it."""
     spared = eligibility.spared(world, key, request, pool.name) if world.reserves else frozenset[str]()
-    taste = score.Taste(world.rates, spared)
+    taste = score.Taste(world.rates, spared, world.worth if request.shared else ())
     if not world.shunned and world.demand(key) is None:  # nothing to choose by
         for cls in classes:
             if (node := find(cls, request, pool, most, (), taste)) is not None:

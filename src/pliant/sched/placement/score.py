@@ -17,6 +17,7 @@ from pliant.sched.world.asked import Rates
 from pliant.sched.world.node_classes import Key, NodeClass
 from pliant.sched.world.nodes import Look, NodeState
 from pliant.sched.world.portions import whole
+from pliant.sched.world.share_worth import UNITS, Worth
 
 STEP = 50
 """Milli-GPUs: growths of what is stranded that differ by less count as equal."""
@@ -29,6 +30,7 @@ class Taste(NamedTuple):
 
     rates: Rates = (0, 0)
     spared: frozenset[str] = frozenset()  # node types that are kept for those who can use few
+    worth: Worth = ()  # of what is left of a device, for one who takes a share of it
 
 
 PLAIN = Taste()
@@ -135,7 +137,8 @@ def _rank(look: Look, ask: Ask) -> tuple[int, ...]:
     if ask.spread:
         joins = not (ask.whole or look.rests)
         return spared, joins, -(look.free << 32) // max(1, look.usable)
-    return spared, _left(look, ask), look.free, look.usable
+    left = _left(look, ask)
+    return spared, _loss(left, ask), left, look.free, look.usable
 
 
 def _left(look: Look, ask: Ask) -> int:
@@ -146,6 +149,14 @@ def _left(look: Look, ask: Ask) -> int:
         return 0  # which device, says the node
     at = bisect_left(look.rests, ask.portion)
     return look.rests[at] if at < len(look.rests) else GPU
+
+
+def _loss(left: int, ask: Ask) -> int:
+    """What a device of which so much is left is worth less to other shares once this one is there."""
+    worth = ask.taste.worth
+    if not worth or ask.whole or ask.device_spread:
+        return 0
+    return worth[left * UNITS // GPU] - worth[max(0, left - ask.portion) * UNITS // GPU]
 
 
 def _runs(

@@ -1,4 +1,4 @@
-"""What has been asked for so far: cores and memory per GPU, and GPUs that only some node types can give."""
+"""What has been asked for so far: cores and memory per GPU, shares, GPUs that only some node types can give."""
 
 from collections.abc import Mapping
 
@@ -6,6 +6,7 @@ from pliant.model.affinity import Operator
 from pliant.model.machine import NODE_TYPE
 from pliant.model.quantity import GPU
 from pliant.model.workload import Desired, Workload
+from pliant.sched.world.share_worth import Mix, mix_of
 
 LEADING_BITS = 3
 """To which rates are rounded: they change seldom, so the order of nodes seldom has to be made anew."""
@@ -36,6 +37,8 @@ class Asked:
         # Of tasks that ask for whole GPUs or portions; those that ask for GPU memory are left out.
         self.gpu = self.cpu = self.memory = 0
         self.bound: dict[tuple[str, ...], int] = {}  # node types -> milli-GPUs that only they can give
+        self.shares: dict[int, int] = {}  # thousandths of a device -> how many devices are to be shared so
+        self._mix: Mix | None = None  # of the shares; None: they have changed
 
     def note(self, known: Workload | None, row: Workload | None) -> None:
         """A workload is now this; it was that."""
@@ -54,6 +57,8 @@ class Asked:
                 total += gpu * count
                 self.cpu += group.request.cpu * count
                 self.memory += group.request.memory * count
+                if group.request.portion < GPU:
+                    self._share(group.request.portion, group.request.devices * count)
         self.gpu += total
         if total and (types := node_types(row)):
             now = self.bound.get(types, 0) + total
@@ -61,6 +66,19 @@ class Asked:
                 self.bound[types] = now
             else:
                 del self.bound[types]
+
+    def _share(self, portion: int, count: int) -> None:
+        self.shares[portion] = self.shares.get(portion, 0) + count
+        if not self.shares[portion]:
+            del self.shares[portion]
+        self._mix = None
+
+    @property
+    def mix(self) -> Mix:
+        """Which shares are asked for, roughly."""
+        if self._mix is None:
+            self._mix = mix_of(self.shares)
+        return self._mix
 
     @property
     def rates(self) -> Rates:
@@ -85,10 +103,11 @@ class Asked:
         """The same sums, for another world."""
         found = Asked()
         found.gpu, found.cpu, found.memory, found.bound = self.gpu, self.cpu, self.memory, dict(self.bound)
+        found.shares = dict(self.shares)
         return found
 
     def sums(self) -> tuple[object, ...]:
-        return self.gpu, self.cpu, self.memory, sorted(self.bound.items())
+        return self.gpu, self.cpu, self.memory, sorted(self.bound.items()), sorted(self.shares.items())
 
 
 def _same(one: Workload, other: Workload) -> bool:

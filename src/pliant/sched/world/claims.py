@@ -15,6 +15,7 @@ from pliant.sched.world.holdings import Holdings
 from pliant.sched.world.node_affinity import NO_DEMANDS, Demand
 from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.queue_tree import NOTHING, ancestry, department_key, parent_of
+from pliant.sched.world.share_worth import Worth, worth
 from pliant.sched.world.subgroups import constrained
 from pliant.sched.world.tally import Tally, Use
 
@@ -45,6 +46,7 @@ class Claims(Holdings):
         self._demands: dict[str, Mapping[str, Demand]] = {}  # workload -> group; mostly empty
         self.asked = Asked()
         self.rates: Rates = (0, 0)  # those of `asked` since the sets were last brought up to date
+        self.worth: Worth = ()  # of what is left of a device, by the shares of `asked`; likewise
         # Node type -> milli-GPUs for work that can use few types; likewise.
         self.reserves: dict[str, int] = {}
         self._type_sizes: dict[str, int] = {}  # node type -> milli-GPUs of ready nodes
@@ -298,6 +300,7 @@ class Claims(Holdings):
             self.rates = self.asked.rates
             for node in self.nodes.values():
                 node.weigh(*self.rates)
+        self.worth = worth(self.asked.mix)
         self.reserves = self.asked.reserves(self._type_sizes) if self.asked.bound else {}
 
     def _touch(self, wid: str) -> None:

@@ -94,7 +94,7 @@ class Look(NamedTuple):
     room: int  # unclaimed thousandths of all its devices together
     rests: tuple[int, ...]  # unclaimed thousandths of each device claimed in part, sorted
     capacity: int  # all its millicores, or all its bytes of memory
-    by_memory: bool  # of memory it has less than of cores, measured by what work asks for
+    by_memory: bool  # of memory it has less left than of cores, measured by what work asks for
     kind: str  # its node type; empty: none
 
 
@@ -120,9 +120,9 @@ class NodeState:
     """A node row with everything that sits on it."""
 
     __slots__ = (
-        "by_memory", "carried_cpu", "carried_memory", "claimants", "claimed_cpu", "claimed_memory",
+        "carried_cpu", "carried_memory", "claimants", "claimed_cpu", "claimed_memory",
         "classes", "devices", "free", "held_cpu", "held_memory", "idle", "kind", "late", "look", "open",
-        "partly", "pool", "room", "row", "spare", "stamp", "tainted", "tasks", "told_idle", "usable",
+        "partly", "pool", "rates", "room", "row", "spare", "stamp", "tainted", "tasks", "told_idle", "usable",
     )  # fmt: skip
 
     def __init__(self, row: Node, pool: str) -> None:
@@ -145,28 +145,25 @@ class NodeState:
         self.tainted = any(it.effect is not Effect.PREFER_NO_SCHEDULE for it in row.taints)
         self.classes: list[Listener] = []
         self.kind = row.label(NODE_TYPE) or ""
-        self.by_memory = False  # see weigh()
+        self.rates = (0, 0)  # see weigh()
         # What its classes know of it, and whether that is no longer so: see settle().
         self.look, self.spare = self._looks()
         self.told_idle = self.idle
         self.late = False
 
     def weigh(self, cpu: int, memory: int) -> None:
-        """Find out of what it has less: so many millicores and bytes are asked for with each GPU."""
-        by_memory = self.row.memory * cpu < self.row.cpu * memory
-        if by_memory is not self.by_memory:
-            self.by_memory = by_memory
-            self._changed(self.room)
+        """So many millicores and bytes are asked for with each GPU."""
+        self.rates = cpu, memory
+        self._changed(self.room)
 
     def _looks(self) -> tuple[Look, int]:
         """How it looks, and how much of its cores (or memory) nobody claims."""
         row = self.row
         rests = tuple(sorted(self._rests())) if self.partly else ()
-        capacity, claimed = (
-            (row.memory, self.claimed_memory) if self.by_memory else (row.cpu, self.claimed_cpu)
-        )
-        look = Look(self.free, self.usable, self.room, rests, capacity, self.by_memory, self.kind)
-        return look, capacity - claimed
+        cpu, memory = self.rates
+        by_memory = self.free_memory * cpu < self.free_cpu * memory
+        capacity, spare = (row.memory, self.free_memory) if by_memory else (row.cpu, self.free_cpu)
+        return Look(self.free, self.usable, self.room, rests, capacity, by_memory, self.kind), spare
 
     def _rests(self) -> Iterator[int]:
         """What nobody claims of each device that is claimed in part."""
