@@ -1,7 +1,6 @@
 """Composition root: builds the server out of its parts, runs it, and takes it down again.
 
-`python -m pliant.app serve --state DIR [--simulate SPEC]... [--port N] [--take-over] [--unknown WHAT]`
-`python -m pliant.app serve --state DIR --kubeconfig FILE [--port N] [--take-over]`
+`python -m pliant.app serve --state DIR [--simulate SPEC... | --kubeconfig FILE] [--port N] [--take-over]`
 `python -m pliant.app serve --state DIR --box [--socket PATH] [--warden FILE] [--simulate SPEC]...`
 """
 
@@ -245,12 +244,13 @@ class Server:
             closing=lambda: self._front.should_exit,
             box=box is not None,
             least=box.least if box else 0,
+            submissions=options.submissions,
             beside=lambda below: Console(
                 below, app, secret=secret, peer=PEER, news=app.state.context.pulse.listen
             ),
         )
         asked = Doubt(app, lambda: renewal.doubtful) if renewal is not None else app
-        self._front = Front(asked, tls, patience=3)
+        self._front = Front(asked, tls, patience=3, connections=options.connections)
         for listener in sockets:
             listener.listen(BACKLOG)
         offer = Offer(self.folder.listeners, sockets[:2]) if self._shared else None

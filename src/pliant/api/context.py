@@ -12,6 +12,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from pliant.api.auth import Authority
+from pliant.api.pace import Pace
 from pliant.api.responses.workloads import Renderer
 from pliant.api.streaming.pulse import Pulse
 from pliant.api.streaming.sessions import Sessions
@@ -49,6 +50,7 @@ class Context:
     bundle: Callable[[], bytes]  # a zip
     scarce: Callable[[bool], bool]  # the disk is nearly full; True: what is kept for that may be spent
     closing: Callable[[], bool]  # the server is about to end, so streams end
+    pace: Pace  # of submissions on a box
 
     def renderer(self) -> Renderer:
         return Renderer(self.service.board, self.service.now(), self.service.uses())

@@ -55,6 +55,8 @@ _SECTIONS = {
         "user": "pliant.cli.access.people:user",
         "app": "pliant.cli.access.people:app",
         "access-rule": "pliant.cli.access.rules:access_rule",
+        "limit": "pliant.cli.organization.usage:limit",
+        "report": "pliant.cli.organization.usage:report",
         "cluster": "pliant.cli.cluster.cluster:cluster",
         "config": "pliant.cli.organization.configure:config",
     },
@@ -71,6 +73,7 @@ _SECTIONS = {
     },
     "The server": {
         "serve": "pliant.cli.server.box:serve",
+        "box": "pliant.cli.server.box:box",
         "up": "pliant.cli.server.lifecycle:up",
         "down": "pliant.cli.server.lifecycle:down",
         "restart": "pliant.cli.server.lifecycle:restart",

@@ -3,6 +3,7 @@
 from pliant.control.ports import Remembered
 from pliant.model.asset import Asset
 from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
+from pliant.model.ledger import Usage
 from pliant.model.machine import Cluster
 from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
@@ -23,6 +24,7 @@ STORED_ROWS = RowKinds(
         RowKind(AccessRule, "access_rules", ("id",)),
         RowKind(LoginSession, "login_sessions", ("id",)),
         RowKind(Allowance, "allowances", ("subject", "project")),
+        RowKind(Usage, "usages", ("day", "user", "project", "pool")),
         RowKind(Remembered, "remembered", ("key",)),
     )
 )

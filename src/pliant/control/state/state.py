@@ -15,7 +15,7 @@ from pliant.model.asset import Asset
 from pliant.model.event import EventKind
 from pliant.model.hold import PASSING
 from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
-from pliant.model.ledger import Disruptions, PastUse
+from pliant.model.ledger import Disruptions, PastUse, Usage
 from pliant.model.machine import Cluster, Node
 from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
@@ -28,6 +28,10 @@ from pliant.sched.world.state import World
 
 SCHEDULER = "scheduler"
 """In `cancelled_by`: nobody asked for it, its dependency can never be met."""
+
+
+UsageKey = tuple[str, str, str, str]
+"""Day, user, project, pool."""
 
 
 class State:
@@ -48,6 +52,7 @@ class State:
         self.priorities: dict[str, PriorityClass] = {}  # by name
         self.assets: dict[str, Asset] = {}  # by id
         self.access = AccessBook()
+        self.usages: dict[UsageKey, Usage] = {}
         self.marks: dict[str, Marks] = {}  # what people set on nodes, also on those that are away
         self.faults: list[str] = []  # rows that contradict the rest, as far as that has been told
         self.epoch = 0
@@ -79,6 +84,7 @@ class State:
         self.priorities = {row.name: row for row in saved.of(PriorityClass)}
         self.assets = {row.id: row for row in saved.of(Asset)}
         self.access.restore(saved)
+        self.usages = {usage_key(row): row for row in saved.of(Usage)}
         self.marks = restored_marks(saved.settings)
         self.serial = max(self.serial, int(saved.settings.get("serial", "0")))
         self.touched = set(self.world.workloads)
@@ -162,6 +168,10 @@ class State:
                 self.moved = True
             case User() | Application() | AccessKey() | AccessRule() | LoginSession() | Allowance():
                 self.access.note(row, gone=gone)
+            case Usage():
+                self.usages.pop(usage_key(row), None)
+                if not gone:
+                    self.usages[usage_key(row)] = row
             case PastUse() | Disruptions() | Remembered():
                 pass  # no reader is told of it
             case _:  # tenancy and machines, by which all else is looked at
@@ -225,6 +235,10 @@ class State:
                 memory.pop(identity, None)
             gone.append(workload)
         return gone
+
+
+def usage_key(row: Usage) -> UsageKey:
+    return (row.day, row.user, row.project, row.pool)
 
 
 def _waiting(row: Workload) -> bool:
