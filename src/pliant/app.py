@@ -64,6 +64,7 @@ from pliant.engines.local.warden import Away
 from pliant.model.event import EventKind
 from pliant.model.machine import Cluster
 from pliant.model.workload import AttemptId
+from pliant.notices.sender import Sender
 from pliant.options import Options, parsed
 from pliant.shared import WallsAlone, ready
 from pliant.standby import Standby, opened, reap_inherited, reopened
@@ -165,9 +166,7 @@ class Server:
         try:
             store.lead()
         except StoreBusy:
-            log.warning(
-                "the server that is replaced (pid %d) hangs inside a transaction: it is killed", replaced
-            )
+            log.warning("the server that is replaced (pid %d) hangs: it is killed", replaced)
             os.kill(replaced, signal.SIGKILL)
 
     def _serve(self, sockets: Sequence[socket.socket], store: Database, epoch: int | None = None) -> int:
@@ -256,6 +255,7 @@ class Server:
         offer = Offer(self.folder.listeners, sockets[:2]) if self._shared else None
         self._write_record(found)
         keep_house(service, store)
+        Sender(service.notices, service.now).start()
         gc.collect()
         ready()
         gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
@@ -363,8 +363,8 @@ class Server:
 def findings(state: Path, devices: Devices) -> list[Finding]:
     """What of shares of GPUs is enforced on this machine and what is not."""
     program, notice = command()
-    core = Finding("compiled core", COMPILED, CORE)
-    return [core, *examine(devices, Place(state), notice, writable(program))]
+    found = examine(devices, Place(state), notice, writable(program))
+    return [Finding("compiled core", COMPILED, CORE), *found]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -23,6 +23,7 @@ from pliant.api.routes import (
     identity,
     job,
     machines,
+    notices,
     organization,
     pods,
     policies,
@@ -139,6 +140,7 @@ ROUTERS = (
     audit.router,
     audit_log.router,
     usage.router,
+    notices.router,
     identity.router,
     access.router,
 )

@@ -63,6 +63,7 @@ _SECTIONS = {
     "Who you are": {
         "login": "pliant.cli.server.login:login",
         "logout": "pliant.cli.server.login:logout",
+        "notify": "pliant.cli.organization.notify:notify",
         "whoami": "pliant.cli.server.login:whoami",
         "key": "pliant.cli.access.keys:key",
         "token": "pliant.cli.access.keys:key",

@@ -13,12 +13,6 @@ log = logging.getLogger(__name__)
 TIDY_SECONDS = 60
 """Between two looks at the trash and at how full its disk is."""
 
-KEEP_HISTORY = 30 * 24 * 3600 * 1000
-"""Ms for which history, ended attempts and deleted workloads are kept."""
-
-KEEP_AUDIT = 90 * 24 * 3600 * 1000
-"""Ms for which records of the audit are kept."""
-
 
 SAMPLE_SECONDS = 60
 """Between two looks at how busy the GPUs are."""
@@ -35,8 +29,9 @@ def _prune(service: Service, store: Store) -> None:
     """Forget what is too old, once a day."""
     while True:
         try:
-            store.prune(service.now() - KEEP_HISTORY)
-            store.prune_audit(service.now() - KEEP_AUDIT)
+            kept = service.board.settings
+            store.prune(service.now() - kept.keep_history)
+            store.prune_audit(service.now() - kept.keep_audit)
             service.usages.forget()
         except Exception as error:  # noqa: BLE001 - whatever ails the store, tomorrow it may be better
             log.error("old history could not be pruned: %s", error)

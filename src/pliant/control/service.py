@@ -20,6 +20,7 @@ from pliant.control.usecases.assets import Assets
 from pliant.control.usecases.files import Files
 from pliant.control.usecases.identities import Identities
 from pliant.control.usecases.jobs import Jobs
+from pliant.control.usecases.notices import Notices
 from pliant.control.usecases.priorities import Priorities
 from pliant.control.usecases.submissions import Submissions
 from pliant.control.usecases.tuning import Tuning
@@ -45,6 +46,7 @@ class Service(Submissions, Tuning):
         self.identities = Identities(loop)
         self.files = Files(loop, engines)
         self.usages = Usages(loop)
+        self.notices = Notices(loop)
 
     def dry(self) -> "Service":
         """The same, but every change is only tried: it raises Tried, or is refused as always."""

@@ -143,7 +143,11 @@ class FactBook:
         state, world = self._state, self._state.world
         for workload in [world.workloads[identity] for identity in state.expired(draft.now)]:
             state.put(draft, replace(workload, desired=Desired.DELETED))
-            why = f"Deleted {format_duration(workload.ttl or 0)} after its end, as requested at submit."
+            if workload.ttl is None:
+                kept = format_duration(state.settings.keep_finished)
+                why = f"Deleted {kept} after its end, as the setting keep-finished says."
+            else:
+                why = f"Deleted {format_duration(workload.ttl)} after its end, as requested at submit."
             draft.event(workload.id, EventKind.DELETED, why, who="server")
         if state.expiring:
             due.append(state.expiring[0][0])
