@@ -295,7 +295,7 @@ class Server:
             simulated=found.devices.simulated,
             standby=lambda: self.folder.standby().get("url"),
             notice=found.notice,
-            findings=lambda: findings(self.options.state, found.devices),
+            findings=lambda: findings(self.options.state, found.devices, self.options.box is not None),
         )
 
     def _write_record(self, found: Found) -> None:
@@ -360,10 +360,10 @@ class Server:
         os.execve(words[0], words, environment | {STEPPED_BACK: "1"})
 
 
-def findings(state: Path, devices: Devices) -> list[Finding]:
+def findings(state: Path, devices: Devices, confined: bool = False) -> list[Finding]:
     """What of shares of GPUs is enforced on this machine and what is not."""
     program, notice = command()
-    found = examine(devices, Place(state), notice, writable(program))
+    found = examine(devices, Place(state), notice, writable(program), confined)
     return [Finding("compiled core", COMPILED, CORE), *found]
 
 

@@ -83,6 +83,37 @@ def test_the_log_and_the_inside_of_a_job_are_its_owners(box):
         assert (done.returncode, done.stdout) == (4, "")
 
 
+def test_what_a_job_runs_is_its_owners_to_know(box):
+    """A command line may hold what is nobody's business: not in lists, not of one job, not in changes."""
+
+    def follow(pipe):
+        link = http.client.HTTPConnection("localhost")
+        link.sock = socket.socket(socket.AF_UNIX)
+        link.sock.connect(str(box.socket))
+        link.request("GET", "/api/v1/watch", headers={"Last-Event-ID": "1-1"})
+        answer = link.getresponse()
+        while line := answer.readline():
+            os.write(pipe, line + (b"\0" if box.hers.encode() in line else b""))
+
+    def seen(uid):
+        whole = json.dumps(box.ask(uid, "GET", JOBS)) + json.dumps(box.ask(uid, "GET", f"{JOBS}/{box.hers}"))
+        with acting_as(box.entry(uid), follow) as child:
+            child.until(b"\0")
+            lines = [line for line in child.said.splitlines() if box.hers.encode() in line]
+        return whole, lines[0].decode()
+
+    for uid in (box.bob.uid, 0):
+        whole, change = seen(uid)
+        assert box.hers in whole and '"hers"' in change
+        assert "begun; exec" not in change
+        rows = {row["id"]: row for row in box.ask(uid, "GET", JOBS)[1]["workloads"]}
+        one = box.ask(uid, "GET", f"{JOBS}/{box.hers}")[1]
+        for row in (rows[box.hers], one):
+            assert (row["command"], row["arguments"], row["environmentVariables"]) == ("", "", {})
+    whole, change = seen(box.alice.uid)
+    assert "begun; exec" in whole and "begun; exec" in change
+
+
 def test_an_owner_shares_the_log_and_the_files_and_nothing_else(box):
     assert box.cli(box.bob, "share", "hers", "--with", "project").returncode == 4
     assert box.good(box.alice, "share", "hers") == "hers is shared with no one.\n"
@@ -201,6 +232,16 @@ def test_a_task_has_the_session_of_its_account_not_the_terminals(box):
     path = said["PATH"].split(":")
     assert path[0] == "/srv/venv/bin" and "/elsewhere" not in path
     box.good(box.alice, "delete", "env")
+
+
+def test_describe_and_doctor_say_that_the_kernel_holds_a_job_to_its_memory(box):
+    box.good(box.alice, "submit", "sized", "--memory", "64M", "--cpu", "0.5", *SLEEP)
+    told = box.good(box.alice, "describe", "job", "sized")
+    assert "MEMORY: 64M (enforced: a job that needs more is ended)" in told
+    assert "CORES: 0.5 (its part of the cores when all are busy)" in told
+    found = box.ask(box.alice.uid, "GET", "/api/v1/server/doctor")[1]["findings"]
+    assert next(one["holds"] for one in found if one["what"] == "main memory and cores") is True
+    box.good(box.alice, "delete", "sized")
 
 
 def test_describe_names_no_folder_that_its_reader_cannot_open(box):

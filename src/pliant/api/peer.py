@@ -19,6 +19,9 @@ PEER = "peer_uid"
 ARRIVES = 30
 """Seconds within which a request has to come, from the connection or its first byte to its last."""
 
+FAREWELL = 1.0
+"""Seconds for which a refused connection stays, so that its client reads why."""
+
 log = logging.getLogger(__name__)
 
 _UCRED = struct.Struct("3i")  # pid, uid, gid
@@ -91,7 +94,7 @@ class PeerProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _too_many(self, transport: Transport, uid: int) -> None:
-        """Answer before anything is read, and forget the connection: it must cost nothing."""
+        """Answer before anything is read, read nothing, and close soon."""
         self._refused = True
         log.warning("user %d has %d connections: one more is refused", uid, self.most)
         body = json.dumps(
@@ -105,7 +108,8 @@ class PeerProtocol(H11Protocol):
         head = "HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\n"
         kind = "Content-Type: application/problem+json\r\n"
         transport.write(f"{head}{kind}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        transport.close()
+        transport.write_eof()
+        self.loop.call_later(FAREWELL, transport.close)  # at once, its request could not be written any more
 
     def _arrived(self) -> None:
         if self._arriving is not None:

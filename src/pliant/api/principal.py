@@ -76,6 +76,10 @@ class Principal:
         """True if the owner lets it read logs and files."""
         return bool({"project", f"user:{self.user}", f"user:{self.person}"} & {*workload.shared})
 
+    def inside(self, workload: Workload) -> bool:
+        """True if it may be told what runs in a job and where it listens: on a box that is its owner's."""
+        return not self.box or self.owns(workload)
+
     def as_owner(self) -> Owner | None:
         """What a workload that it submits is marked with; None if it has no account here."""
         return Owner(self.subject, self.account.uid, self.account.name) if self.account is not None else None
