@@ -273,3 +273,19 @@ def test_the_board_of_limits_says_what_each_has(wide):
     assert row.limit == replace(row.limit, subject="bob", running=2000)
     wide.service.update_project("default", QueueChange(name="renamed"), "me")
     assert wide.phase(job) == "Running"
+
+
+def test_a_live_resize_counts_what_was_held_before_and_after_it(stage):
+    wide = stage.submit("wide", elastic=True, live_resize=True)
+    stage.run(HOUR)
+    stage.submit("other")
+    stage.run(HOUR)
+    stage.reopen()
+    stage.run(HOUR)
+    (attempt,) = stage.service.attempts(wide)
+    assert attempt.resized is not None and stage.view(wide).gpu == 1000
+    rows = [row for row in stage.service.usages.of(START - DAY, START + DAY) if row.project_name == "default"]
+    both = sum(row.held for row in rows)
+    others = sum(row.held(stage.timeline.now()) for view in stage.loop.board.workloads.values()
+                 for row in stage.service.attempts(view.workload.id))  # fmt: skip
+    assert both == others > 4 * 1000 * HOUR

@@ -4,6 +4,7 @@ Belongs to the loop's thread. A limit for somebody by name goes before that for 
 project and one in all projects together hold both. What has started is never stopped for a limit.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -66,6 +67,7 @@ class Turns:
     state: State
     now: int
     wake: int | None = None  # ms; when GPU hours are next got back
+    _all: Counter[tuple[str, str]] | None = None  # (user, project) -> milli-GPUs
     _going: dict[tuple[str, str], int] = field(default_factory=dict)  # (user, scope) -> milli-GPUs
     _spent: dict[tuple[str, str], int | None] = field(default_factory=dict)  # likewise -> ms of the cure
 
@@ -87,10 +89,14 @@ class Turns:
         return None
 
     def _held(self, user: str, scope: str) -> int:
+        if self._all is None:  # in one pass for all: there may be many users and many jobs
+            self._all = Counter()
+            for row in self.state.world.workloads.values():
+                if counts(row):
+                    self._all[row.user, row.project] += asked(row, self.state)
         if (user, scope) not in self._going:
-            rows = self.state.world.workloads.values()
-            mine = (row for row in rows if row.user == user and (not scope or row.project == scope))
-            self._going[user, scope] = sum(asked(row, self.state) for row in mine if counts(row))
+            mine = ((project, held) for (owner, project), held in self._all.items() if owner == user)
+            self._going[user, scope] = sum(held for project, held in mine if scope in ("", project))
         return self._going[user, scope]
 
     def _until(self, user: str, it: Allowance) -> int | None:
