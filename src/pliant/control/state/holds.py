@@ -39,7 +39,7 @@ class Holds:
                 self._cancel(row, failed, draft)
                 cancelled = True
                 continue
-            held = hold(replace(row, after=after), draft.now)
+            held = hold(row if after == row.after else replace(row, after=after), draft.now)
             element = row.element
             limited = None
             if held == ARRAY_LIMIT and element is not None and going[element.array] < element.at_once:

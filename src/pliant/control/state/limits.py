@@ -70,13 +70,20 @@ class Turns:
     _all: Counter[tuple[str, str]] | None = None  # (user, project) -> milli-GPUs
     _going: dict[tuple[str, str], int] = field(default_factory=dict)  # (user, scope) -> milli-GPUs
     _spent: dict[tuple[str, str], int | None] = field(default_factory=dict)  # likewise -> ms of the cure
+    _refused: dict[tuple[str, str, int], Limited] = field(default_factory=dict)  # by user, project, need
 
     def over(self, row: Workload) -> Limited | None:
         """The limit for which it has to wait; None: it may begin, and counts from now on."""
-        found = list(bounds(self.state, row.user, row.project))
-        need = asked(row, self.state) if found else 0
-        if not need:
+        if not self.state.access.seen.allowances or not (need := asked(row, self.state)):
             return None
+        alike = (row.user, row.project, need)
+        found = self._refused.get(alike) or self._looked(row, need)
+        if found is not None:
+            self._refused[alike] = found  # nothing gets free within one look
+        return found
+
+    def _looked(self, row: Workload, need: int) -> Limited | None:
+        found = list(bounds(self.state, row.user, row.project))
         for it in found:
             if it.running is not None and self._held(row.user, it.project) + need > it.running:
                 return Limited("gpus", it.running, bool(it.project), need)
