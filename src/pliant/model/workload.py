@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pliant.model.affinity import Affinity, Toleration
-from pliant.model.hold import Dependency, Element
+from pliant.model.hold import Dependency, Element, Limited
 from pliant.model.machine import Placement
 from pliant.model.quantity import GPU, Resources
 from pliant.model.topology import Within
@@ -239,6 +239,7 @@ class Workload:
     desired: Desired = Desired.RUNNING
     purge: bool = False  # once deleted, its files are removed at once instead of being kept for a while
     held: str = ""  # code of a reason for which it is not started (reason.HOLDS); empty: none
+    limited: Limited | None = None  # set while it is held for a limit of its user
     phase: Phase = Phase.CREATING
     phase_since: int = 0  # ms
     phase_message: str = ""

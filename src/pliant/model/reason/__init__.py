@@ -35,6 +35,7 @@ from pliant.model.reason.held import (
     PreemptionDelay,
     Reserved,
     Unsuited,
+    UserLimit,
     hold_of,
 )
 from pliant.model.reason.start import Estimate
@@ -106,6 +107,7 @@ __all__ = [
     "Tainted",
     "UnknownProject",
     "Unsuited",
+    "UserLimit",
     "WaitingForGang",
     "WaitingForRelease",
     "hold_of",
