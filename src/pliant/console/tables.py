@@ -26,8 +26,11 @@ ACTIONS = """<q-td :props="props">
   <q-btn v-if="props.row.actions" flat dense round icon="more_vert"
     :aria-label="'Actions for ' + props.row.name">
     <q-menu auto-close>
-      <q-list :aria-label="'Actions for ' + props.row.name" role="menu">
-        <q-item v-for="label in props.row.actions.split(',')" :key="label" clickable role="menuitem"
+      <q-list :aria-label="'Actions for ' + props.row.name" role="menu"
+        @keydown.down.prevent="($event.target.nextElementSibling || $event.target).focus()"
+        @keydown.up.prevent="($event.target.previousElementSibling || $event.target).focus()">
+        <q-item v-for="(label, at) in props.row.actions.split(',')" :key="label" clickable role="menuitem"
+          :data-autofocus="at === 0 ? '' : null"
           @click="$parent.$emit('act', [label, props.row.id])">
           <q-item-section>{{ label }}</q-item-section>
         </q-item>

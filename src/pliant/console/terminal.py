@@ -69,7 +69,7 @@ class Terminal:
         self.note.text = "Ctrl+F6 leaves the terminal."
         background_tasks.create(self._print(self.session), name="terminal: output")
         background_tasks.create(self._type(self.session), name="terminal: input")
-        self.screen.run_method("focus")
+        ui.run_javascript("document.querySelector('.terminal textarea').focus()")
 
     def _shown(self, on: bool) -> None:
         self.box.visible = self.end.visible = on

@@ -81,7 +81,12 @@ class QuotaSheet:
         self._show_sum()
 
     def _input(self, item: dict[str, Any], key: str, label: str, value: Any) -> ui.number:
-        field = ui.number(value=value, min=0, on_change=partial(self._typed, item["id"], key))
+        field = ui.number(
+            value=value,
+            min=0,
+            on_change=partial(self._typed, item["id"], key),
+            validation=lambda amount: number_problem(amount) or None,
+        )
         field.props("outlined dense hide-bottom-space").style("width: 110px")
         field.props["aria-label"] = f"{label} of {item['name']}"
         return field
@@ -93,8 +98,6 @@ class QuotaSheet:
         return found
 
     def _typed(self, identity: str, key: str, event: Any) -> None:
-        field = self.inputs[identity, key]
-        field.error = number_problem(event.value) or None
         self.changed.setdefault(identity, {})[key] = event.value
         self._show_sum()
 

@@ -306,9 +306,12 @@ async def workload(frame: Frame, identity: str) -> None:
 
     async def begin() -> None:
         await frame.rights.learn(frame.calls, *RIGHTS, "workloads:logs", "workloads:exec")
+        await frame.calls.get(details.path)  # of what the reader may not see, nothing is drawn
         details.draw()
         await details.refresh()
 
     if await frame.look(begin):
         frame.follow(details.refresh)
         details.follow_log()
+    else:
+        words("h1", "Workload")

@@ -44,6 +44,11 @@ _NAME = '<q-td :props="props"><a :href="\'/console/workloads/\' + props.row.id">
 _STATUS = '<q-td :props="props"><span class="chip" :class="props.row.tone">{{ props.value }}</span></q-td>'
 
 
+NEXT = "event => (event.target.nextElementSibling || event.target).focus()"
+BEFORE = "event => (event.target.previousElementSibling || event.target).focus()"
+"""Arrow keys within a menu."""
+
+
 def row_of(item: Mapping[str, Any], rights: Rights) -> dict[str, Any]:
     asked = item["podsRequestedResources"]["gpu"] or {}
     memory = item["podsRequestedResources"]["gpuMemory"] or {}
@@ -193,9 +198,10 @@ async def workloads(frame: Frame) -> None:
         if frame.may("workloads:create"):
             with button("+ New workload", look="primary"), ui.menu().props("auto-close"), tag("div") as kinds:
                 kinds.props('role=menu aria-label="New workload"')
-                for path, kind in KINDS.items():
+                kinds.on("keydown.down.prevent", js_handler=NEXT).on("keydown.up.prevent", js_handler=BEFORE)
+                for at, (path, kind) in enumerate(KINDS.items()):
                     item = ui.menu_item(kind, partial(ui.navigate.to, f"/new/{path}"))
-                    item.props("role=menuitem")
+                    item.props("role=menuitem" + ("" if at else " data-autofocus"))
     table = WorkloadTable(frame)
 
     async def begin() -> None:
