@@ -74,6 +74,12 @@ class Service(Submissions, Tuning):
         """What happened to it, oldest first, with sequence numbers."""
         return self._loop.store.events(identity, after=after, limit=limit)
 
+    def happened(
+        self, since: int, before: int | None = None, limit: int = 500
+    ) -> Sequence[tuple[int, Event]]:
+        """What happened to anything since then (ms), newest first; those before that sequence number."""
+        return self._loop.store.happened(since, before=before, limit=limit)
+
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         """What living tasks use of their shares of GPUs, as it was seen last."""
         return {attempt: use for engine in self._engines.values() for attempt, use in engine.uses().items()}
