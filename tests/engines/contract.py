@@ -79,6 +79,10 @@ class Rig(ABC):
     def alive(self, attempt: AttemptId) -> bool:
         """The truth, not the engine's word."""
 
+    def executed(self, attempt: AttemptId, output: str, code: int | None) -> bool:
+        """Whether that is what a command is told that prints $PLIANT_ATTEMPT and ends with exit code 4."""
+        return (output, code) == (f"{attempt}\n", 4)
+
     def main(self, attempt: AttemptId) -> int:
         """Pid of its command; any number where there are no processes."""
         return 0
@@ -398,8 +402,8 @@ class EngineContract:
         output = b""
         while (data := session.read(1.0)) != b"":
             output += data or b""
-        assert output.decode() == f"{A}\n"
-        assert session.exit_code() == 4
+        told = output.decode(), session.exit_code()
+        assert rig.executed(A, *told), told
         with pytest.raises(ValueError, match="not running"):
             rig.engine.exec(B, argv, tty=False, stdin=False, rows=0, columns=0)
 
