@@ -1,4 +1,4 @@
-"""Three engines, one contract: the same tests under the same names, none replaced, left out or expected to fail."""
+"""Three engines, one contract: the same tests under the same names, none replaced or left out."""
 
 import pytest
 

@@ -53,7 +53,11 @@ class KubeRig(Rig):
     def make(self):
         connection = Connection(self.plane.kubeconfig)
         engine = KubeEngine(
-            connection, self.name, nodes={"rig": self.name}, project_name=lambda project: self.name
+            connection,
+            self.name,
+            nodes={"rig": self.name},
+            project_name=lambda project: self.name,
+            scheduler=self.name,
         )
         self.engines.append(engine)
         return engine

@@ -3,6 +3,7 @@
 from pliant.model.quantity import GPU
 from pliant.model.reason import (
     ArrayLimit,
+    Assembling,
     BackOff,
     BeginTime,
     BesideOthers,
@@ -71,6 +72,7 @@ REASONS: list[Reason] = [
     DependencyHold(("prep",), "afternotok"),
     BeginTime(NOW + 2 * HOUR),
     ArrayLimit("sweep", 4),
+    Assembling("Job runai-team-a/train", 1),
     Placed("sim-0", GPU, A, GPU, 2 * GPU),
     Placed("sim-0", 2 * GPU, A, 3 * GPU, 2 * GPU),
     Placed("sim-0, sim-1", 500, A, 500, -1),

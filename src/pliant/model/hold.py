@@ -39,4 +39,7 @@ class Element:
 DEPENDENCY, BEGIN_TIME, ARRAY_LIMIT = "dependency", "begin-time", "array-limit"
 """Codes of the holds that end by themselves."""
 
+ASSEMBLING = "assembling"
+"""Code of the hold of work that was given to an engine and is not complete there."""
+
 PASSING = (DEPENDENCY, BEGIN_TIME, ARRAY_LIMIT)

@@ -190,6 +190,20 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a workload comes from that was not submitted here: whoever made that object may change it."""
+
+    engine: str
+    kind: str  # of the object, e.g. Job
+    namespace: str
+    name: str
+    ready: tuple[tuple[str, int], ...] = ()  # by group: so many more of its tasks can be started now
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """One submission. Identity is `id`: a deleted name is free at once."""
 
@@ -247,6 +261,7 @@ class Workload:
     ended_as: Phase | None = None  # the final phase that it reached; kept when it is deleted
     cancelled_by: str = ""  # who ended it for good; `desired` is then STOPPED, and its last phase FAILED
     owner: Owner | None = None  # None: it is older than owners
+    origin: Origin | None = None  # None: it was submitted here
     shared: tuple[str, ...] = ()  # who may read its logs besides: `project`, or a user's name
     pending_ms: int = 0  # sums over all finished stays in the phase
     running_ms: int = 0

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pliant.model.hold import ARRAY_LIMIT, BEGIN_TIME, DEPENDENCY, When
+from pliant.model.hold import ARRAY_LIMIT, ASSEMBLING, BEGIN_TIME, DEPENDENCY, When
 from pliant.model.quantity import counted, listed, spell_duration, spell_gpus
 from pliant.model.reason.base import Named, Reason, victim
 from pliant.model.workload import Workload
@@ -62,6 +62,18 @@ class ArrayLimit(Reason):
         return f"Waiting for its turn: array {self.array} runs {counted(self.at_once, 'element')} at a time."
 
 
+@dataclass(frozen=True, slots=True)
+class Assembling(Reason):
+    """It was made on the cluster, and not all that it needs to start is there."""
+
+    code: ClassVar[str] = ASSEMBLING
+    origin: str  # kind, namespace and name of what it was made from
+    ready: int  # pods that wait
+
+    def text(self, now: int) -> str:
+        return f"Waiting for more pods of {self.origin}: {counted(self.ready, 'pod')} can start now."
+
+
 def hold_of(row: Workload) -> Reason:
     """Why a workload whose row says that it is held is not started."""
     if row.held == DEPENDENCY:
@@ -73,6 +85,8 @@ def hold_of(row: Workload) -> Reason:
         return BeginTime(row.begin)
     if row.held == ARRAY_LIMIT and row.element is not None:
         return ArrayLimit(row.element.name, row.element.at_once)
+    if row.held == ASSEMBLING and row.origin is not None:
+        return Assembling(str(row.origin), sum(count for _, count in row.origin.ready))
     return EnvironmentLost()
 
 
