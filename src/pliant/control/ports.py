@@ -222,6 +222,9 @@ class Engine(Protocol):
     def recorded(self, attempt: AttemptId) -> None:
         """Its end is on disk: what was kept only to tell it may go."""
 
+    def answer(self, workload: str, why: str) -> None:
+        """Work that it found is not taken in for that reason, or, if it is empty, is a workload now."""
+
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         """Why this engine could never run that; None if it could."""
 
