@@ -1,12 +1,13 @@
-"""What a server forgets and removes from time to time, on threads of its own."""
+"""What a server measures, forgets and removes from time to time, on threads of its own."""
 
 import logging
 import threading
 import time
 
 from pliant.control.errors import Refused
-from pliant.control.ports import Store
+from pliant.control.ports import StaleEpoch, Store
 from pliant.control.service import Service
+from pliant.model.sample import MINUTE
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ def keep_house(service: Service, store: Store) -> None:
     """Start it."""
     threading.Thread(target=_prune, args=(service, store), name="pliant-prune", daemon=True).start()
     threading.Thread(target=_tidy, args=(service,), name="pliant-trash", daemon=True).start()
+    threading.Thread(target=_measure, args=(service,), name="pliant-measure", daemon=True).start()
 
 
 def _prune(service: Service, store: Store) -> None:
@@ -45,3 +47,15 @@ def _tidy(service: Service) -> None:
         except (OSError, Refused) as error:
             log.error("the trash could not be tidied: %s", error)
         time.sleep(TIDY_SECONDS)
+
+
+def _measure(service: Service) -> None:
+    """Take a sample of everything at each full minute."""
+    while True:
+        time.sleep((MINUTE - service.now() % MINUTE) / 1000)
+        try:
+            service.series.take()
+        except StaleEpoch:
+            return  # another server leads and measures
+        except Exception as error:  # noqa: BLE001 - whatever ails the store or an engine, the next minute comes
+            log.error("nothing was measured this minute: %s", error)

@@ -20,6 +20,7 @@ from pliant.control.usecases.files import Files
 from pliant.control.usecases.identities import Identities
 from pliant.control.usecases.jobs import Jobs
 from pliant.control.usecases.priorities import Priorities
+from pliant.control.usecases.series import Series
 from pliant.control.usecases.submissions import Submissions
 from pliant.control.usecases.tuning import Tuning
 from pliant.model.audit import AuditRecord
@@ -42,6 +43,7 @@ class Service(Submissions, Tuning):
         self.assets = Assets(loop)
         self.identities = Identities(loop)
         self.files = Files(loop, engines)
+        self.series = Series(loop, self.load, self.uses)
 
     def dry(self) -> "Service":
         """The same, but every change is only tried: it raises Tried, or is refused as always."""

@@ -128,6 +128,15 @@ class PolicyItem(TypedDict):
     policy: dict[str, Any]
 
 
+class PolicyEntry(TypedDict):
+    type: str  # trainings | workspaces | distributed | inferences
+    meta: AssetMeta
+
+
+class PolicyList(TypedDict):
+    policies: list[PolicyEntry]
+
+
 class EffectiveEntry(TypedDict):
     field: str
     value: Any  # a default, or a rule
