@@ -124,7 +124,13 @@ class House:
     def objects(self, row: Row, letter: str) -> list[dict[str, str]]:
         """What the path's words are, for each object that the table has an answer for."""
         filled = {"realm": "any", "kind": "trainings", "name": "nothing", "key": "nothing"}
-        filled |= {"identity": "nothing", "session": "nothing", "task": "task-0", "number": "1"}
+        filled |= {
+            "identity": "nothing",
+            "session": "nothing",
+            "task": "task-0",
+            "number": "1",
+            "pod": "nothing",
+        }
         filled["workload"] = self.jobs[letter, Kind.TRAINING]
         if row.sort == "job":
             word = row.path.split("/")[4]

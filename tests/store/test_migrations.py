@@ -221,6 +221,7 @@ def test_values_of_variables_leave_the_rows_of_an_older_store(where: str | Path)
             "audit",
             "leadership",
             "assets",
+            "samples",
             "usages",
             "subscriptions",
             "notices",

@@ -1,12 +1,13 @@
-"""What a server forgets and removes from time to time, on threads of its own."""
+"""What a server measures, forgets and removes from time to time, on threads of its own."""
 
 import logging
 import threading
 import time
 
 from pliant.control.errors import Refused
-from pliant.control.ports import Store
+from pliant.control.ports import StaleEpoch, Store
 from pliant.control.service import Service
+from pliant.model.sample import MINUTE
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,7 @@ def keep_house(service: Service, store: Store) -> None:
     threading.Thread(target=_sample, args=(service,), name="pliant-usage", daemon=True).start()
     threading.Thread(target=_prune, args=(service, store), name="pliant-prune", daemon=True).start()
     threading.Thread(target=_tidy, args=(service,), name="pliant-trash", daemon=True).start()
+    threading.Thread(target=_measure, args=(service,), name="pliant-measure", daemon=True).start()
 
 
 def _prune(service: Service, store: Store) -> None:
@@ -58,3 +60,15 @@ def _sample(service: Service) -> None:
                 service.usages.sample(busy, SAMPLE_SECONDS * 1000)
         except Exception as error:  # noqa: BLE001 - what ails the driver or the store now may be over in a minute
             log.error("it could not be noted how busy the GPUs are: %s", error)
+
+
+def _measure(service: Service) -> None:
+    """Take a sample of everything at each full minute."""
+    while True:
+        time.sleep((MINUTE - service.now() % MINUTE) / 1000)
+        try:
+            service.series.take()
+        except StaleEpoch:
+            return  # another server leads and measures
+        except Exception as error:  # noqa: BLE001 - whatever ails the store or an engine, the next minute comes
+            log.error("nothing was measured this minute: %s", error)

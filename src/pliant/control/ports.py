@@ -19,6 +19,7 @@ from pliant.model.notice import MailServer, Notice, Subscription
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
+from pliant.model.sample import Sample
 from pliant.model.workload import Attempt, AttemptId, Launch, Workload
 from pliant.sched.world.rows import Row as WorldRow
 
@@ -104,6 +105,7 @@ class Batch:
     events: Sequence[Event] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     audit: Sequence[AuditRecord] = ()
+    samples: Sequence[Sample] = ()
     durable: bool = True  # False: may be lost with the machine's power, never torn
 
 
@@ -160,6 +162,9 @@ class Store(Protocol):
     ) -> Sequence[tuple[int, AuditRecord]]:
         """(sequence number, record) of that time (ms), before `until`; oldest first."""
 
+    def samples(self, step: int, since: int, until: int, subject: str | None = None) -> Sequence[Sample]:
+        """Of that step (ms), after `since` and up to `until` (ms), of one subject or of all; oldest first."""
+
     def attempts(self, workload: str) -> Sequence[Attempt]:
         """All attempts of a workload, ended ones too."""
 
@@ -173,6 +178,9 @@ class Store(Protocol):
 
     def prune_audit(self, before: int) -> int:
         """Forget records of the audit older than `before` (ms); how many."""
+
+    def prune_samples(self, step: int, before: int) -> int:
+        """Forget samples of that step (ms) older than `before` (ms); how many."""
 
     def backup(self, target: Path) -> None:
         """A consistent copy of a store that is in use."""

@@ -22,6 +22,7 @@ from pliant.control.usecases.identities import Identities
 from pliant.control.usecases.jobs import Jobs
 from pliant.control.usecases.notices import Notices
 from pliant.control.usecases.priorities import Priorities
+from pliant.control.usecases.series import Series
 from pliant.control.usecases.submissions import Submissions
 from pliant.control.usecases.tuning import Tuning
 from pliant.control.usecases.usage import Usages
@@ -47,6 +48,7 @@ class Service(Submissions, Tuning):
         self.files = Files(loop, engines)
         self.usages = Usages(loop)
         self.notices = Notices(loop)
+        self.series = Series(loop, self.load, self.uses)
 
     def dry(self) -> "Service":
         """The same, but every change is only tried: it raises Tried, or is refused as always."""
