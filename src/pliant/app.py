@@ -185,6 +185,7 @@ class Server:
         specs = options.simulate or tuple(json.loads(saved.settings.get("simulate", "[]")))
         owner = launcher.attempt_of if box else partial(owner_of, layout)
         kubeconfig = str(options.kubeconfig or (not specs and saved.settings.get("kubeconfig")) or "")
+        named = options.scheduler or saved.settings.get("scheduler", "")
         if kubeconfig:
             found = Found(Elsewhere())
         else:
@@ -193,7 +194,7 @@ class Server:
         clock = SteadyClock(newest(saved))
         shares = Handout(Place(layout.state), seen=found.processes, owner=owner, report=self._tell)
         engine: Engine = (
-            kube_engine(kubeconfig, cluster.uuid, self._project_name, clock.now)
+            kube_engine(kubeconfig, cluster.uuid, named, self._project_name, clock.now)
             if kubeconfig
             else LocalEngine(
                 options.state,
@@ -227,7 +228,8 @@ class Server:
         self.loop.start()
         service = Service(self.loop, engines)
         service.bootstrap()
-        self._settle_identity(cluster, specs, kubeconfig)
+        kept = {"simulate": json.dumps([*specs]), "kubeconfig": kubeconfig, "scheduler": named, UNSEALED: ""}
+        self.loop.call(lambda draft: _keep(draft, cluster, kept))
         if found.notice:
             log.warning(found.notice)
         app: FastAPI = create_app(
@@ -322,14 +324,6 @@ class Server:
         project = self.loop.state.world.projects.get(identity)
         return project.name if project is not None else identity
 
-    def _settle_identity(self, cluster: Cluster, specs: Sequence[str], kubeconfig: str) -> None:
-        def run(draft: Draft) -> None:
-            draft.put(cluster)
-            draft.settings |= {"simulate": json.dumps(list(specs)), "kubeconfig": kubeconfig}
-            draft.settings[UNSEALED] = ""
-
-        self.loop.call(run)
-
     def _shutdown(self, stop_tasks: bool) -> None:
         """Asked for by a client: answer first, then end. A server that stands by ends before."""
         if pid := int(self.folder.standby().get("pid", 0)):
@@ -358,6 +352,11 @@ class Server:
         words = [sys.executable, "-m", "pliant.app", "serve", "--standby", "--lease", str(self.options.lease)]
         words += ["--state", str(self.options.state), "--host", self.options.host]
         os.execve(words[0], words, environment | {STEPPED_BACK: "1"})
+
+
+def _keep(draft: Draft, cluster: Cluster, settings: dict[str, str]) -> None:
+    draft.put(cluster)
+    draft.settings |= settings
 
 
 def findings(state: Path, devices: Devices, confined: bool = False) -> list[Finding]:

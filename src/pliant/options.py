@@ -16,6 +16,7 @@ class Options:
     state: Path
     simulate: tuple[str, ...] = ()
     kubeconfig: Path | None = None  # of the cluster whose nodes are shared; None: as the last server
+    scheduler: str | None = None  # the name by which pods ask for this server; None: as the last server
     host: str = "127.0.0.1"
     port: int = 0
     take_over: bool = False
@@ -41,6 +42,7 @@ class Options:
             state=given.state.absolute(),
             simulate=tuple(given.simulate),
             kubeconfig=given.kubeconfig and given.kubeconfig.absolute(),
+            scheduler=given.scheduler_name,
             host=given.host,
             port=given.port,
             take_over=given.take_over,
@@ -67,6 +69,7 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     serve.add_argument("--state", type=Path, required=True)
     serve.add_argument("--simulate", action="append", default=[])
     serve.add_argument("--kubeconfig", type=Path, help="share the GPUs of that Kubernetes cluster")
+    serve.add_argument("--scheduler-name", help="take in pods that name this as their scheduler")
     serve.add_argument("--host", default="127.0.0.1")
     serve.add_argument("--port", type=int, default=0)
     serve.add_argument("--take-over", action="store_true")

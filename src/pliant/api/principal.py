@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from pliant.control.board.view import Board, WorkloadView
 from pliant.model.identity import Account
+from pliant.model.origin import Owner
 from pliant.model.rights import FOR_ALL, SYSTEM, TENANT, Grant, Place, may
 from pliant.model.tenancy import Department, Project
-from pliant.model.workload import Owner, Workload
+from pliant.model.workload import Workload
 
 PASSWORD = "password"
 """What somebody may do whose password was given by somebody else: set another, and nothing before."""

@@ -317,6 +317,7 @@ class Loop:
                 self._orders.recorded(fact.attempt)
         for workload in gone:
             self._orders.forget(workload)
+        self._orders.answer(self._facts.imports.answers())
 
     def _take_in(
         self, facts: Sequence[Fact], commands: Sequence[Command], draft: Draft, answers: list[Answer]

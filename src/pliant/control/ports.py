@@ -150,6 +150,11 @@ class Store(Protocol):
     def events(self, subject: str, *, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
         """(sequence number, event), oldest first."""
 
+    def happened(
+        self, since: int, *, before: int | None = None, limit: int = 500
+    ) -> Sequence[tuple[int, Event]]:
+        """(sequence number, event) of all subjects since then (ms), newest first; those `before` a number."""
+
     def audited(
         self, since: int, until: int, *, after: int = 0, limit: int = 500
     ) -> Sequence[tuple[int, AuditRecord]]:
@@ -216,6 +221,9 @@ class Engine(Protocol):
 
     def recorded(self, attempt: AttemptId) -> None:
         """Its end is on disk: what was kept only to tell it may go."""
+
+    def answer(self, workload: str, why: str) -> None:
+        """Work that it found is not taken in for that reason, or, if it is empty, is a workload now."""
 
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         """Why this engine could never run that; None if it could."""

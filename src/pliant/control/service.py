@@ -74,6 +74,12 @@ class Service(Submissions, Tuning):
         """What happened to it, oldest first, with sequence numbers."""
         return self._loop.store.events(identity, after=after, limit=limit)
 
+    def happened(
+        self, since: int, before: int | None = None, limit: int = 500
+    ) -> Sequence[tuple[int, Event]]:
+        """What happened to anything since then (ms), newest first; those before that sequence number."""
+        return self._loop.store.happened(since, before=before, limit=limit)
+
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         """What living tasks use of their shares of GPUs, as it was seen last."""
         return {attempt: use for engine in self._engines.values() for attempt, use in engine.uses().items()}
@@ -121,7 +127,7 @@ class Service(Submissions, Tuning):
         """Stop it and keep it; its GPUs are free once its tasks have ended."""
 
         def run(draft: Draft) -> None:
-            workload = self._live(identity)
+            workload = self._own(identity)
             if workload.phase.final:
                 raise Conflict(
                     f"{workload.name} is over ({workload.phase.value}).", "There is nothing to suspend."
@@ -162,7 +168,7 @@ class Service(Submissions, Tuning):
         """
 
         def run(draft: Draft) -> Workload:
-            workload = self._live(identity)
+            workload = self._own(identity)
             if workload.phase.final or workload.cancelled_by:
                 return workload
             ending = replace(workload, desired=Desired.STOPPED, cancelled_by=user)
@@ -208,7 +214,7 @@ class Service(Submissions, Tuning):
         """Let a suspended workload compete again."""
 
         def run(draft: Draft) -> None:
-            workload = self._live(identity)
+            workload = self._own(identity)
             if workload.phase.final or workload.cancelled_by:
                 raise Conflict(
                     f"{workload.name} is over ({workload.phase.value}).", "Submit it again under a new name."
@@ -242,10 +248,21 @@ class Service(Submissions, Tuning):
         return self._loop.call(run)
 
     def _deleted(self, draft: Draft, identity: str, user: str, purge: bool) -> Workload:
-        workload = replace(self._live(identity), desired=Desired.DELETED, purge=purge)
+        workload = replace(self._own(identity), desired=Desired.DELETED, purge=purge)
         draft.put(workload)
         how = " with its files" if purge else ""
         draft.event(identity, EventKind.DELETED, f"{user} deleted {workload.name}{how}.", who=user)
+        return workload
+
+    def _own(self, identity: str) -> Workload:
+        """One that may be changed here: of what was made elsewhere, its maker alone decides."""
+        workload = self._live(identity)
+        if (origin := workload.origin) is not None:
+            raise Conflict(
+                f"{workload.name} was not submitted here: it is {origin} on the cluster.",
+                f"Change it there: kubectl delete --namespace {origin.namespace} "
+                f"{origin.kind.lower()}/{origin.name}",
+            )
         return workload
 
     def _live(self, identity: str) -> Workload:

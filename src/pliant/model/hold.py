@@ -50,4 +50,7 @@ class Limited:
 DEPENDENCY, BEGIN_TIME, ARRAY_LIMIT, USER_LIMIT = "dependency", "begin-time", "array-limit", "user-limit"
 """Codes of the holds that end by themselves."""
 
+ASSEMBLING = "assembling"
+"""Code of the hold of work that was given to an engine and is not complete there."""
+
 PASSING = (DEPENDENCY, BEGIN_TIME, ARRAY_LIMIT, USER_LIMIT)

@@ -26,6 +26,7 @@ from pliant.model.reason.change import (
 from pliant.model.reason.cure import Cure, sentence
 from pliant.model.reason.held import (
     ArrayLimit,
+    Assembling,
     BeginTime,
     ChurnBudget,
     DependencyHold,
@@ -62,6 +63,7 @@ from pliant.model.reason.waiting import (
 
 __all__ = [
     "ArrayLimit",
+    "Assembling",
     "BackOff",
     "BeginTime",
     "BesideOthers",

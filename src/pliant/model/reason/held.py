@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pliant.model.hold import ARRAY_LIMIT, BEGIN_TIME, DEPENDENCY, USER_LIMIT, When
+from pliant.model.hold import ARRAY_LIMIT, ASSEMBLING, BEGIN_TIME, DEPENDENCY, USER_LIMIT, When
 from pliant.model.quantity import counted, listed, plain, spell_duration, spell_gpus
 from pliant.model.reason.base import Named, Reason, victim
 from pliant.model.workload import Workload
@@ -89,6 +89,18 @@ HOUR = 3_600_000
 """Ms."""
 
 
+@dataclass(frozen=True, slots=True)
+class Assembling(Reason):
+    """It was made on the cluster, and not all that it needs to start is there."""
+
+    code: ClassVar[str] = ASSEMBLING
+    origin: str  # kind, namespace and name of what it was made from
+    ready: int  # pods that wait
+
+    def text(self, now: int) -> str:
+        return f"Waiting for more pods of {self.origin}: {counted(self.ready, 'pod')} can start now."
+
+
 def hold_of(row: Workload) -> Reason:
     """Why a workload whose row says that it is held is not started."""
     if row.held == DEPENDENCY:
@@ -102,6 +114,8 @@ def hold_of(row: Workload) -> Reason:
         return ArrayLimit(row.element.name, row.element.at_once)
     if row.held == USER_LIMIT and (it := row.limited) is not None:
         return UserLimit(it.of, it.most, it.in_project, it.asked, it.until)
+    if row.held == ASSEMBLING and row.origin is not None:
+        return Assembling(str(row.origin), sum(count for _, count in row.origin.ready))
     return EnvironmentLost()
 
 
