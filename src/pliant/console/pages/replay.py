@@ -18,6 +18,14 @@ KINDS = (
 """Kinds of events that the slider stops at."""
 
 
+FOREVER = 2**62
+
+
+def milliseconds(moment: str) -> int:
+    """Since the epoch."""
+    return round(datetime.fromisoformat(moment).timestamp() * 1000)
+
+
 class Replay:
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
@@ -45,6 +53,7 @@ class Replay:
             return
         with tag("section").classes("card").props("aria-label=Time"):
             with tag("div").classes("bar"):
+                button("First", lambda: self._move(-len(self.events)), icon="first_page")
                 button("Back", lambda: self._move(-1), icon="chevron_left")
                 button("Forward", lambda: self._move(1), icon="chevron_right")
                 self.where = words("strong", "").props("aria-live=polite")
@@ -54,7 +63,7 @@ class Replay:
             self.slider.props["aria-label"] = "Decision"
         with card("Decision"):
             self.decision = tag("div").props("aria-live=polite")
-        with card("GPUs at that time"):
+        with card("GPUs after it"):
             self.picture = tag("div")
         if self.held["began"]:
             words("p", f"GPUs are recorded since {clock(self.held['began'])}.").classes("soft")
@@ -73,15 +82,17 @@ class Replay:
             words("h3", f"{name}: {event['reason']}")
             words("p", event["message"])
             words("p", f"By {who}{', reason ' + event['code'] if event['code'] else ''}.").classes("soft")
-        await self.frame.look(lambda: self._draw_world(event["createdAt"]))
+        later = (it["createdAt"] for it in self.events[at:] if it["createdAt"] > event["createdAt"])
+        await self.frame.look(lambda: self._draw_world(event["createdAt"], next(later, "")))
 
-    async def _draw_world(self, moment: str) -> None:
-        at = int(datetime.fromisoformat(moment).timestamp() * 1000)
+    async def _draw_world(self, moment: str, later: str) -> None:
+        """What came of it: as it was just before the next decision."""
+        at = milliseconds(moment)
         began = self.held["began"]
         world = World()
         if began and datetime.fromisoformat(began) <= datetime.fromisoformat(moment):
             answer = await self.frame.calls.send("GET", "/api/v1/replay/record", query=[("at", at)])
-            world = world_at(answer.body, at)
+            world = world_at(answer.body, milliseconds(later) - 1 if later else FOREVER)
         self.picture.clear()
         with self.picture:
             if not world.nodes:
