@@ -23,8 +23,11 @@ class Found:
     """The virtual engine, which notes what it is answered."""
 
     def __init__(self, stage: Stage) -> None:
-        self.stage, self.answers = stage, []
-        stage.loop.engines["virtual"].answer = lambda workload, why: self.answers.append((workload, why))
+        self.stage, self.answers, self.reasons = stage, [], []
+        stage.loop.engines["virtual"].answer = self.note
+
+    def note(self, workload, why, *, taken):
+        (self.reasons if taken and why else self.answers).append((workload, why))
 
     def tell(self, *facts):
         for fact in facts:
@@ -70,8 +73,8 @@ def test_its_maker_alone_ends_it(stage, found):
     for change in (stage.service.delete, stage.service.suspend, stage.service.cancel, stage.service.resume):
         with pytest.raises(Conflict) as refused:
             change("uid-train", "me")
-        assert "it is Job runai-default/train on the cluster" in str(refused.value)
-        assert "kubectl delete --namespace runai-default job/train" in refused.value.hint
+        said = "is Job runai-default/train on the cluster and is ended there: kubectl delete --namespace"
+        assert f"{said} runai-default job/train." in str(refused.value)
     assert stage.loop.world.workloads["uid-train"].desired is Desired.RUNNING
     found.tell(WorkGone("uid-train"))
     stage.run(60_000)
@@ -110,3 +113,15 @@ def test_priorities_are_those_of_here(stage, found):
     rows = stage.loop.world.workloads
     assert (rows["uid-a"].priority, rows["uid-a"].preemptible) == (150, False)
     assert (rows["uid-b"].priority, rows["uid-b"].preemptible) == (7, True)
+
+
+def test_why_it_waits_is_told_where_it_came_from_without_the_names_of_other_projects(stage, found):
+    stage.project("team-x", 2)
+    secret = stage.submit("secret", 2, project="team-x", preemptible=False)
+    found.tell(WorkFound(work()))
+    code = stage.view("uid-train").reason.code
+    assert stage.phase(secret) == Phase.RUNNING and code != "assembling"
+    assert [identity for identity, _ in found.reasons] == ["uid-train"]
+    assert "GPU" in found.reasons[0][1] and "secret" not in found.reasons[0][1]
+    stage.run(60_000)
+    assert len(found.reasons) == 1, "told again only when it is another reason"
