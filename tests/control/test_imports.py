@@ -5,8 +5,11 @@ from dataclasses import replace
 import pytest
 
 from pliant.control.errors import Conflict
+from pliant.control.state.imports import Imports
 from pliant.model.fact import WorkFound, WorkGone, WorkListed
+from pliant.model.reason import Named, Outwaited
 from pliant.model.workload import Desired, Kind, Launch, Origin, Phase, Request, TaskGroup, Workload
+from pliant.sched.plan import Verdict
 from tests.control.stage import Stage
 
 JOB = TaskGroup("task", Request(1), min=0, wanted=3, max=3, at_once=2)
@@ -115,13 +118,30 @@ def test_priorities_are_those_of_here(stage, found):
     assert (rows["uid-b"].priority, rows["uid-b"].preemptible) == (7, True)
 
 
-def test_why_it_waits_is_told_where_it_came_from_without_the_names_of_other_projects(stage, found):
+def test_why_it_waits_is_told_where_it_came_from(stage, found):
     stage.project("team-x", 2)
-    secret = stage.submit("secret", 2, project="team-x", preemptible=False)
+    other = stage.submit("other", 2, project="team-x", preemptible=False)
     found.tell(WorkFound(work()))
     code = stage.view("uid-train").reason.code
-    assert stage.phase(secret) == Phase.RUNNING and code != "assembling"
+    assert stage.phase(other) == Phase.RUNNING and code != "assembling"
     assert [identity for identity, _ in found.reasons] == ["uid-train"]
-    assert "GPU" in found.reasons[0][1] and "secret" not in found.reasons[0][1]
+    assert "GPU" in found.reasons[0][1]
     stage.run(60_000)
     assert len(found.reasons) == 1, "told again only when it is another reason"
+
+
+@pytest.mark.parametrize(
+    ("project", "shown"), [("own", "secret has priority"), ("9", "another workload has")]
+)
+def test_names_of_other_projects_are_not_told(stage, found, project, shown):
+    """Whoever may read a pod may know its own project alone."""
+    found.tell(WorkFound(work()))
+    state = stage.loop.state
+    own = state.world.workloads["uid-train"].project
+    holder = Named("workload", "other", "secret", own if project == "own" else project, "team-x")
+    state.verdicts["uid-train"] = Verdict("uid-train", Outwaited(holder, 50, 80, 70, 1000), 1)
+    state.touched.add("uid-train")
+    imports = Imports(state)
+    imports.explain(0)
+    (answer,) = imports.answers()
+    assert shown in answer.why
