@@ -1,7 +1,6 @@
 """Composition root: builds the server out of its parts, runs it, and takes it down again.
 
-`python -m pliant.app serve --state DIR [--simulate SPEC]... [--port N] [--take-over] [--unknown WHAT]`
-`python -m pliant.app serve --state DIR --kubeconfig FILE [--port N] [--take-over]`
+`python -m pliant.app serve --state DIR [--simulate SPEC... | --kubeconfig FILE] [--port N] [--take-over]`
 `python -m pliant.app serve --state DIR --box [--socket PATH] [--warden FILE] [--simulate SPEC]...`
 """
 
@@ -65,6 +64,7 @@ from pliant.engines.local.warden import Away
 from pliant.model.event import EventKind
 from pliant.model.machine import Cluster
 from pliant.model.workload import AttemptId
+from pliant.notices.sender import Sender
 from pliant.options import Options, parsed
 from pliant.shared import WallsAlone, ready
 from pliant.standby import Standby, opened, reap_inherited, reopened
@@ -166,9 +166,7 @@ class Server:
         try:
             store.lead()
         except StoreBusy:
-            log.warning(
-                "the server that is replaced (pid %d) hangs inside a transaction: it is killed", replaced
-            )
+            log.warning("the server that is replaced (pid %d) hangs: it is killed", replaced)
             os.kill(replaced, signal.SIGKILL)
 
     def _serve(self, sockets: Sequence[socket.socket], store: Database, epoch: int | None = None) -> int:
@@ -247,17 +245,19 @@ class Server:
             closing=lambda: self._front.should_exit,
             box=box is not None,
             least=box.least if box else 0,
+            submissions=options.submissions,
             beside=lambda below: Console(
                 below, app, secret=secret, peer=PEER, news=app.state.context.pulse.listen
             ),
         )
         asked = Doubt(app, lambda: renewal.doubtful) if renewal is not None else app
-        self._front = Front(asked, tls, patience=3)
+        self._front = Front(asked, tls, patience=3, connections=options.connections)
         for listener in sockets:
             listener.listen(BACKLOG)
         offer = Offer(self.folder.listeners, sockets[:2]) if self._shared else None
         self._write_record(found)
         keep_house(service, store)
+        Sender(service.notices, service.now).start()
         gc.collect()
         ready()
         gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
@@ -297,7 +297,7 @@ class Server:
             simulated=found.devices.simulated,
             standby=lambda: self.folder.standby().get("url"),
             notice=found.notice,
-            findings=lambda: findings(self.options.state, found.devices),
+            findings=lambda: findings(self.options.state, found.devices, self.options.box is not None),
         )
 
     def _write_record(self, found: Found) -> None:
@@ -359,11 +359,11 @@ def _keep(draft: Draft, cluster: Cluster, settings: dict[str, str]) -> None:
     draft.settings |= settings
 
 
-def findings(state: Path, devices: Devices) -> list[Finding]:
+def findings(state: Path, devices: Devices, confined: bool = False) -> list[Finding]:
     """What of shares of GPUs is enforced on this machine and what is not."""
     program, notice = command()
-    core = Finding("compiled core", COMPILED, CORE)
-    return [core, *examine(devices, Place(state), notice, writable(program))]
+    found = examine(devices, Place(state), notice, writable(program), confined)
+    return [Finding("compiled core", COMPILED, CORE), *found]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -25,6 +25,8 @@ class Options:
     lease: float = LEASE  # seconds
     unknown: str = REFUSE  # what to do with tasks that live and are not in the store
     box: SharedBox | None = None  # None: it serves the account that runs it
+    connections: int = 0  # of one account at a time; 0: no limit
+    submissions: int = 0  # of one account in a second; 0: no limit
     tls: bool | None = None  # None: as the last server of this folder
     given: Sequence[Path] | None = None  # certificate with its chain, and its key; None: our own
 
@@ -49,6 +51,8 @@ class Options:
             lease=given.lease,
             unknown=given.unknown,
             box=box,
+            connections=given.connections,
+            submissions=given.submissions,
             tls=given.tls,
             given=given.certificate,
         )
@@ -77,6 +81,8 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     serve.add_argument("--unknown", choices=(REFUSE, ADOPT, END), default=REFUSE)
     serve.add_argument("--box", action="store_true", help="accounts of this machine share the server")
     serve.add_argument("--socket", type=Path, default=Path("/run/pliant/pliant.sock"))
+    serve.add_argument("--connections", type=int, default=0, help="of one account at a time; 0: no limit")
+    serve.add_argument("--submissions", type=int, default=0, help="of one account in a second; 0: no limit")
     serve.add_argument("--warden", type=Path, default=Path("/etc/pliant/warden.conf"))
     look = verbs.add_parser("doctor")
     look.add_argument("--state", type=Path, required=True)

@@ -7,8 +7,9 @@ import pytest
 from pliant.control.errors import Conflict
 from pliant.control.state.imports import Imports
 from pliant.model.fact import WorkFound, WorkGone, WorkListed
+from pliant.model.origin import Origin
 from pliant.model.reason import Named, Outwaited
-from pliant.model.workload import Desired, Kind, Launch, Origin, Phase, Request, TaskGroup, Workload
+from pliant.model.workload import Desired, Kind, Launch, Phase, Request, TaskGroup, Workload
 from pliant.sched.plan import Verdict
 from tests.control.stage import Stage
 

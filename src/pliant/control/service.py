@@ -15,13 +15,16 @@ from pliant.control.fractions import TaskUse
 from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Load, Remembered, Session
 from pliant.control.state.draft import Draft
+from pliant.control.state.limits import beginning
 from pliant.control.usecases.assets import Assets
 from pliant.control.usecases.files import Files
 from pliant.control.usecases.identities import Identities
 from pliant.control.usecases.jobs import Jobs
+from pliant.control.usecases.notices import Notices
 from pliant.control.usecases.priorities import Priorities
 from pliant.control.usecases.submissions import Submissions
 from pliant.control.usecases.tuning import Tuning
+from pliant.control.usecases.usage import Usages
 from pliant.model.audit import AuditRecord
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import Reason
@@ -42,6 +45,8 @@ class Service(Submissions, Tuning):
         self.assets = Assets(loop)
         self.identities = Identities(loop)
         self.files = Files(loop, engines)
+        self.usages = Usages(loop)
+        self.notices = Notices(loop)
 
     def dry(self) -> "Service":
         """The same, but every change is only tried: it raises Tried, or is refused as always."""
@@ -68,6 +73,12 @@ class Service(Submissions, Tuning):
     def history(self, identity: str, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
         """What happened to it, oldest first, with sequence numbers."""
         return self._loop.store.events(identity, after=after, limit=limit)
+
+    def happened(
+        self, since: int, before: int | None = None, limit: int = 500
+    ) -> Sequence[tuple[int, Event]]:
+        """What happened to anything since then (ms), newest first; those before that sequence number."""
+        return self._loop.store.happened(since, before=before, limit=limit)
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         """What living tasks use of their shares of GPUs, as it was seen last."""
@@ -209,7 +220,8 @@ class Service(Submissions, Tuning):
                     f"{workload.name} is over ({workload.phase.value}).", "Submit it again under a new name."
                 )
             if workload.desired is Desired.STOPPED:
-                draft.put(replace(workload, desired=Desired.RUNNING, running_ms=0))
+                again = replace(workload, desired=Desired.RUNNING, running_ms=0)
+                draft.put(beginning(again, self._loop.state, draft.now))
                 for task in self._loop.world.tasks_of(identity):
                     if task.phase is TaskPhase.WAITING:
                         draft.put(replace(task, failures=0, last_code=None, ooms=0, retry_at=None))

@@ -5,8 +5,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pliant.model.affinity import Affinity, Toleration
-from pliant.model.hold import Dependency, Element
+from pliant.model.hold import Dependency, Element, Limited
 from pliant.model.machine import Placement
+from pliant.model.origin import Origin, Owner
 from pliant.model.quantity import GPU, Resources
 from pliant.model.topology import Within
 
@@ -181,29 +182,6 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """Whose a workload is, for good."""
-
-    subject: str  # as pliant.model.identity.subject_of
-    uid: int  # of the account of the machine whose processes its tasks are
-    name: str  # of that account
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a workload comes from that was not submitted here: whoever made that object may change it."""
-
-    engine: str
-    kind: str  # of the object, e.g. Job
-    namespace: str
-    name: str
-    ready: tuple[tuple[str, int], ...] = ()  # by group: so many more of its tasks can be started now
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
 class Workload:
     """One submission. Identity is `id`: a deleted name is free at once."""
 
@@ -253,6 +231,7 @@ class Workload:
     desired: Desired = Desired.RUNNING
     purge: bool = False  # once deleted, its files are removed at once instead of being kept for a while
     held: str = ""  # code of a reason for which it is not started (reason.HOLDS); empty: none
+    limited: Limited | None = None  # set while it is held for a limit of its user
     phase: Phase = Phase.CREATING
     phase_since: int = 0  # ms
     phase_message: str = ""

@@ -9,6 +9,7 @@ from pliant.control.state.marks import Marks
 from pliant.control.state.retries import describe_exit, task_ended
 from pliant.control.state.state import State
 from pliant.control.state.transitions import time_limit
+from pliant.control.state.usage import UsageBook
 from pliant.model.event import EventKind
 from pliant.model.fact import (
     AttemptEnded,
@@ -34,6 +35,7 @@ class FactBook:
     def __init__(self, state: State) -> None:
         self._state = state
         self._holds = Holds(state)
+        self._usage = UsageBook(state)
         self.imports = Imports(state)
         self.wake: int | None = None  # ms; when a time limit, a deletion or a begin is next due
         self.leaving: set[str] = set()  # nodes that no engine has any more, while something still lives there
@@ -66,6 +68,7 @@ class FactBook:
                     row = self._state.attempts.get(attempt)
                     if row is not None:
                         held = row.held(draft.now)
+                        self._usage.resized(row, draft)
                         row = replace(row, placement=carries, resized=draft.now, held_before=held)
                         self._state.put(draft, row)
                     self._vacated(attempt, task.carries, carries, draft)
@@ -106,6 +109,7 @@ class FactBook:
         workload = self._state.world.workloads.get(attempt.workload)
         row = self._state.attempts.get(attempt)
         if row is not None:
+            self._usage.ended(row, end, draft)
             self._state.put(draft, replace(row, exit=end))
         if task is None or workload is None:
             return
@@ -157,7 +161,11 @@ class FactBook:
         state, world = self._state, self._state.world
         for workload in [world.workloads[identity] for identity in state.expired(draft.now)]:
             state.put(draft, replace(workload, desired=Desired.DELETED))
-            why = f"Deleted {format_duration(workload.ttl or 0)} after its end, as requested at submit."
+            if workload.ttl is None:
+                kept = format_duration(state.settings.keep_finished)
+                why = f"Deleted {kept} after its end, as the setting keep-finished says."
+            else:
+                why = f"Deleted {format_duration(workload.ttl)} after its end, as requested at submit."
             draft.event(workload.id, EventKind.DELETED, why, who="server")
         if state.expiring:
             due.append(state.expiring[0][0])

@@ -13,6 +13,7 @@ from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Remembered
 from pliant.control.state.draft import Draft
 from pliant.control.state.imports import tasks_of
+from pliant.control.state.limits import beginning, check_waiting, parked
 from pliant.control.state.state import State
 from pliant.control.submit.sequence import elements_of, held
 from pliant.control.submit.submission import Accepted, Checked, Submission, check_name
@@ -20,9 +21,10 @@ from pliant.control.submit.workload import apart, check, seal
 from pliant.control.usecases.priorities import valued
 from pliant.control.usecases.tenancy import Tenancy
 from pliant.model.event import EventKind
+from pliant.model.origin import Owner
 from pliant.model.tenancy import Project
 from pliant.model.topology import Topology
-from pliant.model.workload import Desired, Owner, Phase, Workload
+from pliant.model.workload import Desired, Phase, Workload
 from pliant.sched.plan import Plan
 
 Answered = Callable[[Accepted], tuple[int, str]]
@@ -135,7 +137,11 @@ class Submissions(Tenancy):
         for row in rows:
             if row.element is not None and check_name(row.name) in taken:
                 raise NameTaken(f"A workload named {row.name!r} already exists.", "Choose another name.")
-        return [held(row, checked.asked.start, present, now) for row in rows]
+        made = [held(row, checked.asked.start, present, now) for row in rows]
+        check_waiting(made, self._loop.state)
+        if len(made) == 1:
+            return [beginning(made[0], self._loop.state, now)]
+        return [parked(row, self._loop.state) for row in made]
 
     def _taken(self, project: str) -> set[str]:
         """Names of the workloads and arrays of a project."""

@@ -14,7 +14,8 @@ from pliant.engines.kube.pods import Seen
 from pliant.engines.kube.work import WorkQueue
 from pliant.model.fact import WorkFound, WorkGone, WorkListed
 from pliant.model.order import Start
-from pliant.model.workload import Kind, Origin, TaskGroup, Workload
+from pliant.model.origin import Origin
+from pliant.model.workload import Kind, TaskGroup, Workload
 
 AGAIN = 5.0
 """Seconds between two looks whether the maker of pods of which none is there still is."""

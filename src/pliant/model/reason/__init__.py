@@ -36,6 +36,7 @@ from pliant.model.reason.held import (
     PreemptionDelay,
     Reserved,
     Unsuited,
+    UserLimit,
     hold_of,
 )
 from pliant.model.reason.start import Estimate
@@ -108,6 +109,7 @@ __all__ = [
     "Tainted",
     "UnknownProject",
     "Unsuited",
+    "UserLimit",
     "WaitingForGang",
     "WaitingForRelease",
     "hold_of",
