@@ -5,9 +5,12 @@ from dataclasses import replace
 import pytest
 
 from pliant.control.errors import Conflict
+from pliant.control.state.imports import Imports
 from pliant.model.fact import WorkFound, WorkGone, WorkListed
 from pliant.model.origin import Origin
+from pliant.model.reason import Named, Outwaited
 from pliant.model.workload import Desired, Kind, Launch, Phase, Request, TaskGroup, Workload
+from pliant.sched.plan import Verdict
 from tests.control.stage import Stage
 
 JOB = TaskGroup("task", Request(1), min=0, wanted=3, max=3, at_once=2)
@@ -24,8 +27,11 @@ class Found:
     """The virtual engine, which notes what it is answered."""
 
     def __init__(self, stage: Stage) -> None:
-        self.stage, self.answers = stage, []
-        stage.loop.engines["virtual"].answer = lambda workload, why: self.answers.append((workload, why))
+        self.stage, self.answers, self.reasons = stage, [], []
+        stage.loop.engines["virtual"].answer = self.note
+
+    def note(self, workload, why, *, taken):
+        (self.reasons if taken and why else self.answers).append((workload, why))
 
     def tell(self, *facts):
         for fact in facts:
@@ -71,8 +77,8 @@ def test_its_maker_alone_ends_it(stage, found):
     for change in (stage.service.delete, stage.service.suspend, stage.service.cancel, stage.service.resume):
         with pytest.raises(Conflict) as refused:
             change("uid-train", "me")
-        assert "it is Job runai-default/train on the cluster" in str(refused.value)
-        assert "kubectl delete --namespace runai-default job/train" in refused.value.hint
+        said = "is Job runai-default/train on the cluster and is ended there: kubectl delete --namespace"
+        assert f"{said} runai-default job/train." in str(refused.value)
     assert stage.loop.world.workloads["uid-train"].desired is Desired.RUNNING
     found.tell(WorkGone("uid-train"))
     stage.run(60_000)
@@ -111,3 +117,32 @@ def test_priorities_are_those_of_here(stage, found):
     rows = stage.loop.world.workloads
     assert (rows["uid-a"].priority, rows["uid-a"].preemptible) == (150, False)
     assert (rows["uid-b"].priority, rows["uid-b"].preemptible) == (7, True)
+
+
+def test_why_it_waits_is_told_where_it_came_from(stage, found):
+    stage.project("team-x", 2)
+    other = stage.submit("other", 2, project="team-x", preemptible=False)
+    found.tell(WorkFound(work()))
+    code = stage.view("uid-train").reason.code
+    assert stage.phase(other) == Phase.RUNNING and code != "assembling"
+    assert [identity for identity, _ in found.reasons] == ["uid-train"]
+    assert "GPU" in found.reasons[0][1]
+    stage.run(60_000)
+    assert len(found.reasons) == 1, "told again only when it is another reason"
+
+
+@pytest.mark.parametrize(
+    ("project", "shown"), [("own", "secret has priority"), ("9", "another workload has")]
+)
+def test_names_of_other_projects_are_not_told(stage, found, project, shown):
+    """Whoever may read a pod may know its own project alone."""
+    found.tell(WorkFound(work()))
+    state = stage.loop.state
+    own = state.world.workloads["uid-train"].project
+    holder = Named("workload", "other", "secret", own if project == "own" else project, "team-x")
+    state.verdicts["uid-train"] = Verdict("uid-train", Outwaited(holder, 50, 80, 70, 1000), 1)
+    state.touched.add("uid-train")
+    imports = Imports(state)
+    imports.explain(0)
+    (answer,) = imports.answers()
+    assert shown in answer.why

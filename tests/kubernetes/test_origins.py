@@ -192,8 +192,29 @@ def test_a_label_that_contradicts_the_namespace(rig):
 def test_a_reason_of_the_server_stands_on_the_pod(rig):
     rig.open()
     rig.add("waits")
-    rig.engine.answer(rig.one().id, "Project x does not exist.")
-    assert until(lambda: rig.condition("waits"), "it is told why")[1] == "Project x does not exist."
+    row = rig.one()
+    rig.engine.answer(row.id, "Project x does not exist.", taken=False)
+    told = until(lambda: rig.condition("waits"), "it is told why it is refused")
+    assert told == ("PliantRefused", "Project x does not exist.")
+    rig.engine.answer(row.id, "Needs 1 GPU; none is free.", taken=True)
+    until(lambda: rig.condition("waits") == ("Unschedulable", "Needs 1 GPU; none is free."), "why it waits")
+    attempt = rig.begin(row)
+    until(lambda: rig.started(attempt), "a pod that was changed meanwhile is started all the same")
+
+
+def test_nothing_is_free_before_the_containers_are_gone(rig):
+    """A request to end is no end: a peer took it for one, and placed others on GPUs that were in use."""
+    rig.open()
+    rig.add("alone", image="stubborn", grace=300)
+    attempt = rig.begin(rig.one())
+    until(lambda: rig.started(attempt), "it runs")
+    rig.engine.stop(Stop(attempt, rig.name, 300_000, "decision-2", rig.epoch))
+    until(lambda: "deletionTimestamp" in rig.plane.get(f"{rig.pods}/alone")["metadata"], "it is asked to end")
+    rig.add("other")
+    until(lambda: len(rig.found()) == 2, "the engine goes on")
+    assert not rig.ends(attempt) and rig.plane.get(f"{rig.pods}/alone")["status"]["phase"] == "Running"
+    rig.plane.request("DELETE", f"{rig.pods}/alone?gracePeriodSeconds=0")
+    assert rig.end(attempt).stopped
 
 
 def test_what_stood_here_before_is_adopted_and_what_went_is_told(rig):

@@ -291,6 +291,7 @@ class Loop:
         for conclude in draft.when_decided:
             conclude(draft, self.plan if decided is not None else Plan())
         state.settle(draft)
+        self._facts.imports.explain(draft.now)
         gone = state.bury(draft)
         self.audit.save(draft)
         self._accounting.keep(draft)

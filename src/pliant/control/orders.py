@@ -88,7 +88,7 @@ class Orders:
     def answer(self, answers: Iterable[Answer]) -> None:
         """Tell engines what became of the work that they found."""
         for each in answers:
-            self._engines[each.engine].answer(each.workload, each.why)
+            self._engines[each.engine].answer(each.workload, each.why, taken=each.taken)
 
     def forget(self, workload: Workload) -> None:
         """Let the engines delete what they keep of a workload of which nothing lives."""

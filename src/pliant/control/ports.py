@@ -230,8 +230,8 @@ class Engine(Protocol):
     def recorded(self, attempt: AttemptId) -> None:
         """Its end is on disk: what was kept only to tell it may go."""
 
-    def answer(self, workload: str, why: str) -> None:
-        """Work that it found is not taken in for that reason, or, if it is empty, is a workload now."""
+    def answer(self, workload: str, why: str, *, taken: bool) -> None:
+        """Work that it found is a workload now (and waits, if there is a reason), or is not taken in."""
 
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         """Why this engine could never run that; None if it could."""

@@ -260,10 +260,10 @@ class Service(Submissions, Tuning):
         """One that may be changed here: of what was made elsewhere, its maker alone decides."""
         workload = self._live(identity)
         if (origin := workload.origin) is not None:
+            place = f"--namespace {origin.namespace} {origin.kind.lower()}/{origin.name}"
             raise Conflict(
-                f"{workload.name} was not submitted here: it is {origin} on the cluster.",
-                f"Change it there: kubectl delete --namespace {origin.namespace} "
-                f"{origin.kind.lower()}/{origin.name}",
+                f"{workload.name} is {origin} on the cluster and is ended there: kubectl delete {place}.",
+                "Pliant changes nothing that others made.",
             )
         return workload
 

@@ -2,6 +2,8 @@
 
 import re
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import eq
 
 from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
@@ -24,7 +26,8 @@ class Answer:
 
     engine: str
     workload: str  # id
-    why: str  # it is not taken in; empty: it is
+    why: str  # it is not taken in, or waits; empty: it is taken in
+    taken: bool  # it is a workload
 
 
 class Imports:
@@ -34,6 +37,7 @@ class Imports:
         self._state = state
         self._refused: dict[str, Workload] = {}  # in the order in which they were found
         self._answers: list[Answer] = []
+        self._codes: dict[str, str] = {}  # workload -> of the reason that was told last
 
     def answers(self) -> list[Answer]:
         """Those since the last call."""
@@ -58,6 +62,18 @@ class Imports:
         for row in list(self._state.world.workloads.values()):
             if row.origin is not None and row.origin.engine == engine and row.id not in there:
                 self.gone(row.id, draft)
+
+    def explain(self, now: int) -> None:
+        """Tell engines why what they found waits, as far as anybody may know it, when that has changed."""
+        state = self._state
+        for identity in sorted(state.touched):
+            row, verdict = state.world.workloads.get(identity), state.verdicts.get(identity)
+            if row is None or row.origin is None or verdict is None:
+                self._codes.pop(identity, None)
+            elif self._codes.get(identity) != verdict.reason.code:
+                self._codes[identity] = verdict.reason.code
+                why = verdict.reason.seen_by(partial(eq, row.project)).text(now)
+                self._answers.append(Answer(row.origin.engine, identity, why, taken=True))
 
     def look(self, draft: Draft) -> None:
         """What was refused is tried again when projects have changed; what is incomplete is held."""
@@ -89,7 +105,7 @@ class Imports:
                 f"Project {row.project} does not exist. Create it with "
                 f"`pliant project create {row.project} --quota 0`, or correct the label pliant/project."
             )
-            self._answers.append(Answer(row.origin.engine, row.id, why))
+            self._answers.append(Answer(row.origin.engine, row.id, why, taken=False))
             return
         state.serial += 1
         own = self._valued(row)
@@ -107,7 +123,7 @@ class Imports:
             state.put(draft, task)
         words = f"{row.origin} was found on the cluster and taken into project {project.name}."
         draft.event(row.id, EventKind.SUBMITTED, words, who="engine")
-        self._answers.append(Answer(row.origin.engine, row.id, ""))
+        self._answers.append(Answer(row.origin.engine, row.id, "", taken=True))
 
     def _valued(self, row: Workload) -> Workload:
         """With the priority that its class has here; another one's is what the cluster says."""

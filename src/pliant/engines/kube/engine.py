@@ -178,8 +178,8 @@ class KubeEngine:
     def recorded(self, attempt: AttemptId) -> None:
         self._look_at(("recorded", attempt))
 
-    def answer(self, workload: str, why: str) -> None:
-        self._waiting.answer(workload, why)
+    def answer(self, workload: str, why: str, *, taken: bool) -> None:
+        self._waiting.answer(workload, why, taken=taken)
 
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         if not launch.image:

@@ -23,6 +23,9 @@ AGAIN = 5.0
 REFUSED = "PliantRefused"
 """Reason in the condition and the event of a pod that is no workload."""
 
+WAITS = "Unschedulable"
+"""Reason in the condition of one that waits, by which autoscalers know it."""
+
 LISTED = ("listed",)
 Key = tuple[str, str]
 
@@ -46,7 +49,7 @@ class WaitingPods:
         self._sources: dict[str, Source] = {}  # by uid of the direct owner
         self._taken: set[Key] = set()  # pods that a start has chosen
         self._told: dict[str, Workload] = {}  # by id
-        self._said: dict[str, str] = {}  # workload -> why it is not taken in
+        self._said: dict[str, tuple[str, bool]] = {}  # workload -> why it waits, and whether it is taken in
         self._warned: dict[str, str] = {}  # uid of a pod -> what it was told
         self._queue: WorkQueue | None = None
 
@@ -123,11 +126,11 @@ class WaitingPods:
 
     # ---- what is told ----
 
-    def answer(self, workload: str, why: str) -> None:
+    def answer(self, workload: str, why: str, *, taken: bool) -> None:
         with self._lock:
-            self._said[workload] = why
+            self._said[workload] = (why, taken)
         if why and self._queue is not None:
-            self._queue.add(("refused", workload))
+            self._queue.add(("said", workload))
 
     def _work(self, key: Hashable) -> float | None:
         match key:
@@ -135,14 +138,17 @@ class WaitingPods:
                 with self._lock:
                     there = frozenset(self._told)
                 self._report(WorkListed(self._engine, there))
-            case ("refused", str(workload)):
+            case ("said", str(workload)):
                 with self._lock:
-                    why = self._said.get(workload, "")
+                    why, taken = self._said.get(workload, ("", True))
                     pods = [
                         it.pod for source in self._of(workload) for it in source.offers.values() if it.waits
                     ]
                 for pod in pods if why else ():
-                    self._warn(pod, why)
+                    if taken:
+                        self._cluster.explain(pod, WAITS, why)
+                    else:
+                        self._warn(pod, why)
             case str(uid):
                 return self._look(uid)
         return None
