@@ -19,8 +19,9 @@ from pliant.api.guard import flat, needs_of
 from pliant.api.peer import listen
 from pliant.control.usecases.tenancy import QueueChange
 from pliant.model.identity import AccessKey, AccessRule, subject_of
+from pliant.model.origin import Owner
 from pliant.model.rights import TENANT, Place
-from pliant.model.workload import Desired, Kind, Launch, Owner, Phase, Request, Task, TaskGroup, Workload
+from pliant.model.workload import Desired, Kind, Launch, Phase, Request, Task, TaskGroup, Workload
 from tests.api.stage import IMAGE, SECRET, TOKEN, stage
 from tests.box.accounts import account
 from tests.box.accounts import acting as acting_as

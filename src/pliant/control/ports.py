@@ -13,7 +13,9 @@ from pliant.model.audit import AuditRecord
 from pliant.model.event import Event
 from pliant.model.fact import Fact
 from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
+from pliant.model.ledger import Usage
 from pliant.model.machine import Cluster, Node
+from pliant.model.notice import MailServer, Notice, Subscription
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
@@ -22,7 +24,8 @@ from pliant.model.workload import Attempt, AttemptId, Launch, Workload
 from pliant.sched.world.rows import Row as WorldRow
 
 AccessRow = User | Application | AccessKey | AccessRule | LoginSession | Allowance
-Row = WorldRow | Cluster | Attempt | Progress | PriorityClass | Asset | AccessRow
+NoticeRow = Subscription | Notice | MailServer
+Row = WorldRow | Cluster | Attempt | Progress | PriorityClass | Asset | AccessRow | Usage | NoticeRow
 """Everything that is stored by identity: put() replaces what has the same identity."""
 
 
@@ -149,6 +152,11 @@ class Store(Protocol):
     def events(self, subject: str, *, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
         """(sequence number, event), oldest first."""
 
+    def happened(
+        self, since: int, *, before: int | None = None, limit: int = 500
+    ) -> Sequence[tuple[int, Event]]:
+        """(sequence number, event) of all subjects since then (ms), newest first; those `before` a number."""
+
     def audited(
         self, since: int, until: int, *, after: int = 0, limit: int = 500
     ) -> Sequence[tuple[int, AuditRecord]]:
@@ -221,6 +229,9 @@ class Engine(Protocol):
 
     def recorded(self, attempt: AttemptId) -> None:
         """Its end is on disk: what was kept only to tell it may go."""
+
+    def answer(self, workload: str, why: str) -> None:
+        """Work that it found is not taken in for that reason, or, if it is empty, is a workload now."""
 
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         """Why this engine could never run that; None if it could."""

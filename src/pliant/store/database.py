@@ -114,6 +114,18 @@ class Database:
             found = connection.execute(query).all()
         return [*zip([row.seq for row in found], self._decoded(kinds.EVENT, found), strict=True)]
 
+    def happened(
+        self, since: int, *, before: int | None = None, limit: int = 500
+    ) -> Sequence[tuple[int, Event]]:
+        table = schema.events
+        query = select(table.c.format, table.c.body, table.c.seq).where(table.c.at >= since)
+        if before is not None:
+            query = query.where(table.c.seq < before)
+        query = query.order_by(table.c.seq.desc()).limit(limit)
+        with self._link.reading() as connection:
+            found = connection.execute(query).all()
+        return [*zip([row.seq for row in found], self._decoded(kinds.EVENT, found), strict=True)]
+
     def audited(
         self, since: int, until: int, *, after: int = 0, limit: int = 500
     ) -> Sequence[tuple[int, AuditRecord]]:

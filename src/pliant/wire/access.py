@@ -219,6 +219,7 @@ class Permissions(TypedDict):
 class PermittedScope(TypedDict):
     type: str
     id: str
+    own: bool  # for the caller's own things only
 
 
 class PermittedScopes(TypedDict):

@@ -128,12 +128,15 @@ class PolicyItem(TypedDict):
     policy: dict[str, Any]
 
 
-class PolicyEntry(TypedDict):
+class PolicyEntry(PolicyItem):
     type: str  # trainings | workspaces | distributed | inferences
-    meta: AssetMeta
+    # ours: the same
+    workloadType: str
 
 
 class PolicyList(TypedDict):
+    """GET /api/v2/policy."""
+
     policies: list[PolicyEntry]
 
 

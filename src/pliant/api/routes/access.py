@@ -335,13 +335,18 @@ def permissions(caller: Caller) -> Response:
 def permitted_scopes(
     caller: Caller, resource: str = Query(alias="resourceType"), action: str = Query(default="read")
 ) -> Response:
-    """The scopes of the caller's rules by which that is permitted."""
+    """The scopes of the caller's rules by which that is permitted; `own`: for their own things only."""
     right = f"{resource}:{action}"
     if right not in TABLE:
         raise BadRequest(f"There is no permission {right[:60]!r}.", "See GET /api/v2/authorization/roles")
-    scopes = {grant.scope for grant in caller.grants if may([grant], right, box=caller.box)}
+    scopes: dict[Place, bool] = {}  # True: for the caller's own things only
+    for grant in caller.grants:
+        if may([grant], right, box=caller.box):
+            own = not may([grant], right, grant.scope, box=caller.box)
+            scopes[grant.scope] = own and scopes.get(grant.scope, True)
     ordered = sorted(scopes, key=lambda it: (it.department, it.project))
-    return answer({"scopes": [{"type": it.kind, "id": it.project or it.department} for it in ordered]})
+    told = [{"type": it.kind, "id": it.project or it.department, "own": scopes[it]} for it in ordered]
+    return answer({"scopes": told})
 
 
 def _by_resource(rights: Iterable[str]) -> list[RolePermission]:

@@ -254,11 +254,12 @@ def of_pod(
     identity: str,
     pod: str,
     here: Here,
+    caller: Caller,
     when: When,
     names: _names(OF_PODS),  # type: ignore[valid-type]
 ) -> Response:
     """Of one task, by the name or id of its pod."""
-    renderer = here.renderer()
+    renderer = here.renderer(caller)
     view = find(here, identity, renderer.board)
     items = renderer.pods(view, here.service.attempts(identity))
     found = next((it for it in items if pod in (it["name"], it["id"])), None)

@@ -83,15 +83,17 @@ def _item(row: Asset) -> Any:
 
 @router.get("/v2/policy", dependencies=[needs("policies:read")], **answers(200, PolicyList))
 def policies(here: Here, caller: Caller) -> Response:
-    """All that the caller may read, without what they say."""
+    """All that concern the caller; `workloadType` says of which workloads."""
     board = here.service.board
-    found = [
-        {"type": row.workloads, "meta": meta_of(row)}
+    rows = [
+        row
         for row in board.assets
         if row.kind is AssetKind.POLICY
         and caller.may("policies:read", place_at(board, row.scope, row.scope_id))
     ]
-    return answer({"policies": found})
+    return answer(
+        {"policies": [{**_item(row), "type": row.workloads, "workloadType": row.workloads} for row in rows]}
+    )
 
 
 @router.get("/v2/policy/{kind}", dependencies=[needs("policies:read")], **answers(200, PolicyItem))
