@@ -7,6 +7,7 @@ from pliant.control.ports import Batch, Remembered, Row, Saved, StaleEpoch
 from pliant.control.state.kinds import STORED_ROWS
 from pliant.model.audit import AuditRecord
 from pliant.model.event import Event
+from pliant.model.sample import Sample
 from pliant.model.workload import Attempt, Workload
 
 
@@ -60,6 +61,9 @@ class Rows:
     ) -> Sequence[tuple[int, AuditRecord]]:
         return ()
 
+    def samples(self, step: int, since: int, until: int, subject: str | None = None) -> Sequence[Sample]:
+        return ()
+
     def attempts(self, workload: str) -> Sequence[Attempt]:
         return ()
 
@@ -73,6 +77,9 @@ class Rows:
         return 0
 
     def prune_audit(self, before: int) -> int:
+        return 0
+
+    def prune_samples(self, step: int, before: int) -> int:
         return 0
 
     def backup(self, target: Path) -> None:

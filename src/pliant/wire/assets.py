@@ -129,7 +129,7 @@ class PolicyItem(TypedDict):
 
 
 class PolicyEntry(PolicyItem):
-    workloadType: str
+    type: str  # trainings | workspaces | distributed | inferences
 
 
 class PolicyList(TypedDict):

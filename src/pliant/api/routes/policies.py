@@ -83,15 +83,15 @@ def _item(row: Asset) -> Any:
 
 @router.get("/v2/policy", dependencies=[needs("policies:read")], **answers(200, PolicyList))
 def policies(here: Here, caller: Caller) -> Response:
-    """All that concern the caller; `workloadType` says of which workloads."""
+    """All that the caller may read; `type` is the kind of workloads."""
     board = here.service.board
-    rows = [
-        row
+    found = [
+        {"type": row.workloads, **_item(row)}
         for row in board.assets
         if row.kind is AssetKind.POLICY
         and caller.may("policies:read", place_at(board, row.scope, row.scope_id))
     ]
-    return answer({"policies": [{**_item(row), "workloadType": row.workloads} for row in rows]})
+    return answer({"policies": found})
 
 
 @router.get("/v2/policy/{kind}", dependencies=[needs("policies:read")], **answers(200, PolicyItem))

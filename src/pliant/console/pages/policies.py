@@ -67,7 +67,7 @@ class Policies:
     def _row(self, item: dict[str, Any]) -> dict[str, Any]:
         meta, policy = item["meta"], item["policy"]
         scope = scope_of(meta)
-        kind, place = KINDS.get(item["workloadType"], item["workloadType"]), self.names.get(scope, scope)
+        kind, place = KINDS.get(item["type"], item["type"]), self.names.get(scope, scope)
         return {
             "id": meta["id"],
             "name": f"{kind} policy of {place[:1].lower()}{place[1:]}",
@@ -90,7 +90,7 @@ class Policies:
         elif await sure(f"Delete the {row['name']}?", "New submissions are not bound by it any more.", label):
             kind, _, identity = scope_of(item["meta"]).partition(":")
             query = [("scope", kind)] + ([(f"{kind}Id", identity)] if identity else [])
-            path = f"/api/v2/policy/{item['workloadType']}"
+            path = f"/api/v2/policy/{item['type']}"
             send = self.frame.calls.send
             await self.frame.attempt(lambda: send("DELETE", path, query=query), "The policy was deleted.")
             await self.frame.look(self.refresh)
@@ -108,7 +108,7 @@ class Policies:
     async def _edit(self, item: dict[str, Any]) -> None:
         scopes = {key: name for key, name in sorted(self.names.items()) if self._covers(key)}
         scope = scope_of(item["meta"]) if item else next(iter(scopes), "tenant:")
-        kind = item["workloadType"] if item else "trainings"
+        kind = item["type"] if item else "trainings"
         label = "Save policy" if item else "Create policy"
         sheet = Sheet("Edit policy" if item else "New policy", label, self._put)
         if not item:
