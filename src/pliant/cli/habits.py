@@ -14,7 +14,6 @@ _INSTEAD = {
     "kubeconfig": "`pliant login`",
     "my-credential": "`pliant submit NAME --secret VARIABLE -- COMMAND`",
     "pvc": "`pliant submit NAME --working-dir DIR -- COMMAND`",
-    "report": "`pliant history --csv`",
     "template": "`pliant submit --help`",
     "update": "`pip install --upgrade pliant`",
     "upgrade": "`pip install --upgrade pliant`",
