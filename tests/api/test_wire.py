@@ -12,9 +12,11 @@ from pliant.wire import (
     assets,
     cluster,
     job,
+    measurements,
     notices,
     organization,
     questions,
+    reports,
     server,
     submission,
     trash,
@@ -25,7 +27,8 @@ from tests.api.conform import conform
 from tests.api.conftest import Api
 
 MODULES = (
-    access, assets, cluster, job, notices, organization, questions, server, submission, trash, usage, workload
+    access, assets, cluster, job, measurements, notices, organization, questions, reports, server, submission,
+    trash, usage, workload,
 )  # fmt: skip
 TYPES = {
     name: kind
