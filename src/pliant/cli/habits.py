@@ -23,7 +23,6 @@ _INSTEAD = {
     "mj": "`pliant submit-mpi NAME --processes N -- COMMAND`",
     "my-credential": "`pliant submit NAME --secret VARIABLE -- COMMAND`",
     "pvc": "`pliant submit NAME --working-dir DIR -- COMMAND`",
-    "report": "`pliant history --csv`",
     "template": "`pliant submit --help`",
     "update": "`pip install --upgrade pliant`",
     "upgrade": "`pip install --upgrade pliant`",

@@ -15,13 +15,17 @@ from pliant.control.fractions import TaskUse
 from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Load, Remembered, Session
 from pliant.control.state.draft import Draft
+from pliant.control.state.limits import beginning
 from pliant.control.usecases.assets import Assets
 from pliant.control.usecases.files import Files
 from pliant.control.usecases.identities import Identities
 from pliant.control.usecases.jobs import Jobs
+from pliant.control.usecases.notices import Notices
 from pliant.control.usecases.priorities import Priorities
+from pliant.control.usecases.series import Series
 from pliant.control.usecases.submissions import Submissions
 from pliant.control.usecases.tuning import Tuning
+from pliant.control.usecases.usage import Usages
 from pliant.model.audit import AuditRecord
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import Reason
@@ -42,6 +46,9 @@ class Service(Submissions, Tuning):
         self.assets = Assets(loop)
         self.identities = Identities(loop)
         self.files = Files(loop, engines)
+        self.usages = Usages(loop)
+        self.notices = Notices(loop)
+        self.series = Series(loop, self.load, self.uses)
 
     def dry(self) -> "Service":
         """The same, but every change is only tried: it raises Tried, or is refused as always."""
@@ -68,6 +75,12 @@ class Service(Submissions, Tuning):
     def history(self, identity: str, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
         """What happened to it, oldest first, with sequence numbers."""
         return self._loop.store.events(identity, after=after, limit=limit)
+
+    def happened(
+        self, since: int, before: int | None = None, limit: int = 500
+    ) -> Sequence[tuple[int, Event]]:
+        """What happened to anything since then (ms), newest first; those before that sequence number."""
+        return self._loop.store.happened(since, before=before, limit=limit)
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         """What living tasks use of their shares of GPUs, as it was seen last."""
@@ -116,7 +129,7 @@ class Service(Submissions, Tuning):
         """Stop it and keep it; its GPUs are free once its tasks have ended."""
 
         def run(draft: Draft) -> None:
-            workload = self._live(identity)
+            workload = self._own(identity)
             if workload.phase.final:
                 raise Conflict(
                     f"{workload.name} is over ({workload.phase.value}).", "There is nothing to suspend."
@@ -157,7 +170,7 @@ class Service(Submissions, Tuning):
         """
 
         def run(draft: Draft) -> Workload:
-            workload = self._live(identity)
+            workload = self._own(identity)
             if workload.phase.final or workload.cancelled_by:
                 return workload
             ending = replace(workload, desired=Desired.STOPPED, cancelled_by=user)
@@ -203,13 +216,14 @@ class Service(Submissions, Tuning):
         """Let a suspended workload compete again."""
 
         def run(draft: Draft) -> None:
-            workload = self._live(identity)
+            workload = self._own(identity)
             if workload.phase.final or workload.cancelled_by:
                 raise Conflict(
                     f"{workload.name} is over ({workload.phase.value}).", "Submit it again under a new name."
                 )
             if workload.desired is Desired.STOPPED:
-                draft.put(replace(workload, desired=Desired.RUNNING, running_ms=0))
+                again = replace(workload, desired=Desired.RUNNING, running_ms=0)
+                draft.put(beginning(again, self._loop.state, draft.now))
                 for task in self._loop.world.tasks_of(identity):
                     if task.phase is TaskPhase.WAITING:
                         draft.put(replace(task, failures=0, last_code=None, ooms=0, retry_at=None))
@@ -236,10 +250,21 @@ class Service(Submissions, Tuning):
         return self._loop.call(run)
 
     def _deleted(self, draft: Draft, identity: str, user: str, purge: bool) -> Workload:
-        workload = replace(self._live(identity), desired=Desired.DELETED, purge=purge)
+        workload = replace(self._own(identity), desired=Desired.DELETED, purge=purge)
         draft.put(workload)
         how = " with its files" if purge else ""
         draft.event(identity, EventKind.DELETED, f"{user} deleted {workload.name}{how}.", who=user)
+        return workload
+
+    def _own(self, identity: str) -> Workload:
+        """One that may be changed here: of what was made elsewhere, its maker alone decides."""
+        workload = self._live(identity)
+        if (origin := workload.origin) is not None:
+            place = f"--namespace {origin.namespace} {origin.kind.lower()}/{origin.name}"
+            raise Conflict(
+                f"{workload.name} is {origin} on the cluster and is ended there: kubectl delete {place}.",
+                "Pliant changes nothing that others made.",
+            )
         return workload
 
     def _live(self, identity: str) -> Workload:

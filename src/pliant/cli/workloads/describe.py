@@ -214,7 +214,25 @@ def _labels(item: WorkloadItem, pods: Sequence[PodItem]) -> list[tuple[str, str]
         ("PREEMPTIBLE", workload_tables.preemptible(item)),
         ("ELASTIC", _elastic(item)),
     ]
-    return labels + explained(item)
+    return labels + _limits(item) + explained(item)
+
+
+def _limits(item: WorkloadItem) -> list[tuple[str, str]]:
+    """Main memory and cores, if it asks for some, and whether anything holds it to them."""
+    asked, held = item["podsRequestedResources"], item["limitsEnforced"]
+    found = []
+    memory = asked["cpuMemory"]["request"] if asked["cpuMemory"] else None
+    cores = asked["cpu"]["request"] if asked["cpu"] else None
+    if memory and memory != "0":
+        how = "enforced: a job that needs more is ended" if held else COUNTED
+        found.append(("MEMORY", f"{memory} ({how})"))
+    if cores:
+        how = "its part of the cores when all are busy" if held else COUNTED
+        found.append(("CORES", f"{cores:g} ({how})"))
+    return found
+
+
+COUNTED = "counted, not enforced"
 
 
 def _elastic(item: WorkloadItem) -> str:

@@ -393,7 +393,7 @@ class World(Claims):
 
 
 def _rules(row: Workload) -> tuple[object, ...]:
-    return row.groups, row.held, row.after
+    return row.groups, row.held, row.after, row.limited
 
 
 def _row_of(held: Row | NodeState) -> Row:
