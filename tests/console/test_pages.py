@@ -310,7 +310,7 @@ def test_five_tasks_in_five_clicks_each(page: Page, stage: Stage) -> None:
     begin()
     go(page, "Nodes")
     node.get_by_role("button", name="Drain").click()
-    expect(page.get_by_role("dialog")).to_contain_text("Nobody is stopped")
+    expect(page.get_by_role("dialog")).to_contain_text("No job is stopped")
     page.get_by_role("dialog").get_by_role("button", name="Drain").click()
     expect(node).to_contain_text("Cordoned")
     counted["drain node 2"] = clicks()

@@ -113,7 +113,7 @@ class Machines:
                 with tag("ul"):
                     for line in lines:
                         words("li", line)
-                words("p", "Nobody is stopped: what cannot move runs there to its end.").classes("soft")
+                words("p", "No job is stopped: what cannot move runs there to its end.").classes("soft")
                 with tag("div").classes("bar"):
                     tag("div").classes("space")
                     button("Keep", lambda: dialog.submit(False))

@@ -99,7 +99,7 @@ class Replay:
                 words("p", "The record of that time is no longer kept.").classes("empty")
                 return
             shares = ", ".join(f"{name} {gpus(amount)}" for name, amount in world.by_project().items())
-            words("p", f"By project: {shares or 'nobody had one'}.")
+            words("p", f"By project: {shares or 'none'}.")
             holders: dict[str, list[str]] = {}
             for uuid, milli, workload in world.held():
                 part = "" if milli >= 1000 else f" {milli / 1000:g}"
