@@ -97,7 +97,9 @@ class Sheet:
         self, key: str, label: str, value: float | None = None, suffix: str = "", *, most: float | None = None
     ) -> None:
         with self.body:
-            field = ui.number(label, value=value, min=0, max=most).props("outlined dense")
+            field = ui.number(label, value=value).props(
+                "outlined dense"
+            )  # with bounds it would change what is typed
         if suffix:
             field.props["suffix"] = suffix
         self._fields[key] = field

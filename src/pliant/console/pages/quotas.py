@@ -83,7 +83,6 @@ class QuotaSheet:
     def _input(self, item: dict[str, Any], key: str, label: str, value: Any) -> ui.number:
         field = ui.number(
             value=value,
-            min=0,
             on_change=partial(self._typed, item["id"], key),
             validation=lambda amount: number_problem(amount) or None,
         )
