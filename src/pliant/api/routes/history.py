@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
+from pydantic import AfterValidator, WithJsonSchema
 
 from pliant.api.auth import Caller
 from pliant.api.context import Here
@@ -19,6 +20,9 @@ from pliant.wire.workload import EventItem, EventList, History
 
 router = APIRouter(prefix="/api/v1", tags=["workloads"])
 
+Kind = Annotated[
+    str, AfterValidator(EventKind), WithJsonSchema({"type": "string", "enum": [str(it) for it in EventKind]})
+]
 Since = Annotated[int, Query(alias="sinceSeconds", ge=0, le=10**9, description="0: all that is remembered.")]
 
 
@@ -71,7 +75,7 @@ def decisions(
     here: Here,
     caller: Caller,
     since: Since = 0,
-    kinds: Annotated[list[EventKind] | None, Query(alias="kind", description="Kinds of events.")] = None,
+    kinds: Annotated[list[Kind] | None, Query(alias="kind", description="Kinds of events.")] = None,
     before: Annotated[int | None, Query(ge=1, description="`next` of the page before this one.")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> Response:
