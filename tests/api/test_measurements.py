@@ -41,7 +41,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         card = api.get(f"/api/v1/workloads/{ids['whole']}/pods")["pods"][0]["gpus"][0]
         load = Load({AttemptId(ids["whole"], "task-0", 1): TaskLoad(1500, 2**30)}, {card: GpuLoad(40, 2**32)})
         patch.setattr(VirtualEngine, "load", lambda self: load)
-        made.service.series.take()
+        made.service.measure()
         yield api
     patch.undo()
 
@@ -233,33 +233,34 @@ def test_minutes_become_quarters_of_an_hour_and_both_are_forgotten(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also those of a server that ended before it had averaged them."""
-    store, series = api.stage.store, api.stage.service.series
+    store, service = api.stage.store, api.stage.service
+    series, seen = service.series, (service.load(), service.uses())
     clock = At(api.stage.clock.now() // QUARTER * QUARTER)
     monkeypatch.setattr(api.stage.loop, "clock", clock)
     begin = clock.ms
     for _ in range(31):
         clock.ms += MINUTE
-        series.take()
+        series.take(*seen)
     quarters = store.samples(QUARTER, 0, 2**62, "cluster")
     assert [it.at for it in quarters] == [begin + QUARTER, begin + 2 * QUARTER]
     assert Number("TOTAL_GPU", "", 2000) in quarters[0].numbers
     assert len(store.samples(MINUTE, 0, 2**62, "cluster")) == 31
     clock.ms = begin + 3 * QUARTER
-    type(series)(api.stage.loop, api.stage.service.load, api.stage.service.uses).take()
+    type(series)(api.stage.loop).take(*seen)
     assert len(store.samples(QUARTER, 0, 2**62, "cluster")) == 3
     clock.ms += 26 * 3600 * 1000
-    series.take()
+    series.take(*seen)
     assert [it.at for it in store.samples(MINUTE, 0, 2**62, "cluster")] == [clock.ms]
     assert len(store.samples(QUARTER, 0, 2**62, "cluster")) >= 3
     clock.ms += 91 * 24 * 3600 * 1000
-    series.take()
+    series.take(*seen)
     assert [it.at for it in store.samples(QUARTER, 0, 2**62, "cluster")] == [clock.ms]
 
 
 def test_samples_outlive_the_server(tmp_path: Path) -> None:
     where = tmp_path / "pliant.db"
     with stage(tmp_path) as made:
-        made.service.series.take()
+        made.service.measure()
     store: Database = open_store(where)
     assert {it.subject for it in store.samples(MINUTE, 0, 2**62)} >= {
         "cluster",

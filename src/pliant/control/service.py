@@ -29,6 +29,7 @@ from pliant.control.usecases.usage import Usages
 from pliant.model.audit import AuditRecord
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import Reason
+from pliant.model.sample import MINUTE
 from pliant.model.workload import Attempt, AttemptId, Desired, Task, TaskPhase, Workload
 
 FOLLOW_WAIT = 0.2
@@ -48,7 +49,7 @@ class Service(Submissions, Tuning):
         self.files = Files(loop, engines)
         self.usages = Usages(loop)
         self.notices = Notices(loop)
-        self.series = Series(loop, self.load, self.uses)
+        self.series = Series(loop)
 
     def dry(self) -> "Service":
         """The same, but every change is only tried: it raises Tried, or is refused as always."""
@@ -85,6 +86,17 @@ class Service(Submissions, Tuning):
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         """What living tasks use of their shares of GPUs, as it was seen last."""
         return {attempt: use for engine in self._engines.values() for attempt, use in engine.uses().items()}
+
+    def measure(self) -> None:
+        """Once a minute: note how busy the GPUs are for the accounts, and take a sample of everything.
+
+        Raises StaleEpoch, StoreError.
+        """
+        load = self.load()
+        busy = {uuid: it.busy for uuid, it in load.gpus.items()}
+        if busy:  # where no driver tells, there is nothing to note
+            self.usages.sample(busy, MINUTE)
+        self.series.take(load, self.uses())
 
     def load(self) -> Load:
         """What living tasks, and what all processes together, use of the nodes now."""

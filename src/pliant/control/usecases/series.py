@@ -1,6 +1,6 @@
 """What was measured over time: taken every minute, averaged over quarters of an hour, forgotten when old."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pliant.control.board.measured import Uses, averaged, measured
 from pliant.control.loop import Loop
@@ -17,17 +17,17 @@ KEEP_QUARTERS = 90 * 24 * 3600 * 1000
 class Series:
     """The part of the service that keeps samples. `take` is for one thread at a time."""
 
-    def __init__(self, loop: Loop, load: Callable[[], Load], uses: Callable[[], Uses]) -> None:
-        self._loop, self._load, self._uses = loop, load, uses
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
         self._averaged = 0  # ms: up to then all quarters have their averages; 0: not known
 
-    def take(self) -> None:
-        """Measure everything now, and average the quarters of an hour that are over.
+    def take(self, load: Load, uses: Uses) -> None:
+        """Keep a sample of everything as it is now, and average the quarters of an hour that are over.
 
         Raises StaleEpoch, StoreError. What was not written before a crash is not missed.
         """
         now = self._loop.clock.now()
-        self._keep(measured(self._loop.board, self._load(), self._uses(), now))
+        self._keep(measured(self._loop.board, load, uses, now))
         over = now // QUARTER * QUARTER
         if over > self._averaged:
             self._average(over)
