@@ -1,7 +1,6 @@
 """Composition root: builds the server out of its parts, runs it, and takes it down again.
 
-`python -m pliant.app serve --state DIR [--simulate SPEC]... [--port N] [--take-over] [--unknown WHAT]`
-`python -m pliant.app serve --state DIR --kubeconfig FILE [--port N] [--take-over]`
+`python -m pliant.app serve --state DIR [--simulate SPEC... | --kubeconfig FILE] [--port N] [--take-over]`
 `python -m pliant.app serve --state DIR --box [--socket PATH] [--warden FILE] [--simulate SPEC]...`
 """
 
@@ -65,6 +64,7 @@ from pliant.engines.local.warden import Away
 from pliant.model.event import EventKind
 from pliant.model.machine import Cluster
 from pliant.model.workload import AttemptId
+from pliant.notices.sender import Sender
 from pliant.options import Options, parsed
 from pliant.shared import WallsAlone, ready
 from pliant.standby import Standby, opened, reap_inherited, reopened
@@ -166,9 +166,7 @@ class Server:
         try:
             store.lead()
         except StoreBusy:
-            log.warning(
-                "the server that is replaced (pid %d) hangs inside a transaction: it is killed", replaced
-            )
+            log.warning("the server that is replaced (pid %d) hangs: it is killed", replaced)
             os.kill(replaced, signal.SIGKILL)
 
     def _serve(self, sockets: Sequence[socket.socket], store: Database, epoch: int | None = None) -> int:
@@ -187,6 +185,7 @@ class Server:
         specs = options.simulate or tuple(json.loads(saved.settings.get("simulate", "[]")))
         owner = launcher.attempt_of if box else partial(owner_of, layout)
         kubeconfig = str(options.kubeconfig or (not specs and saved.settings.get("kubeconfig")) or "")
+        named = options.scheduler or saved.settings.get("scheduler", "")
         if kubeconfig:
             found = Found(Elsewhere())
         else:
@@ -195,7 +194,7 @@ class Server:
         clock = SteadyClock(newest(saved))
         shares = Handout(Place(layout.state), seen=found.processes, owner=owner, report=self._tell)
         engine: Engine = (
-            kube_engine(kubeconfig, cluster.uuid, self._project_name, clock.now)
+            kube_engine(kubeconfig, cluster.uuid, named, self._project_name, clock.now)
             if kubeconfig
             else LocalEngine(
                 options.state,
@@ -229,7 +228,8 @@ class Server:
         self.loop.start()
         service = Service(self.loop, engines)
         service.bootstrap()
-        self._settle_identity(cluster, specs, kubeconfig)
+        kept = {"simulate": json.dumps([*specs]), "kubeconfig": kubeconfig, "scheduler": named, UNSEALED: ""}
+        self.loop.call(lambda draft: _keep(draft, cluster, kept))
         if found.notice:
             log.warning(found.notice)
         app: FastAPI = create_app(
@@ -245,17 +245,19 @@ class Server:
             closing=lambda: self._front.should_exit,
             box=box is not None,
             least=box.least if box else 0,
+            submissions=options.submissions,
             beside=lambda below: Console(
                 below, app, secret=secret, peer=PEER, news=app.state.context.pulse.listen
             ),
         )
         asked = Doubt(app, lambda: renewal.doubtful) if renewal is not None else app
-        self._front = Front(asked, tls, patience=3)
+        self._front = Front(asked, tls, patience=3, connections=options.connections)
         for listener in sockets:
             listener.listen(BACKLOG)
         offer = Offer(self.folder.listeners, sockets[:2]) if self._shared else None
         self._write_record(found)
         keep_house(service, store)
+        Sender(service.notices, service.now).start()
         gc.collect()
         ready()
         gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
@@ -295,7 +297,7 @@ class Server:
             simulated=found.devices.simulated,
             standby=lambda: self.folder.standby().get("url"),
             notice=found.notice,
-            findings=lambda: findings(self.options.state, found.devices),
+            findings=lambda: findings(self.options.state, found.devices, self.options.box is not None),
         )
 
     def _write_record(self, found: Found) -> None:
@@ -321,14 +323,6 @@ class Server:
     def _project_name(self, identity: str) -> str:
         project = self.loop.state.world.projects.get(identity)
         return project.name if project is not None else identity
-
-    def _settle_identity(self, cluster: Cluster, specs: Sequence[str], kubeconfig: str) -> None:
-        def run(draft: Draft) -> None:
-            draft.put(cluster)
-            draft.settings |= {"simulate": json.dumps(list(specs)), "kubeconfig": kubeconfig}
-            draft.settings[UNSEALED] = ""
-
-        self.loop.call(run)
 
     def _shutdown(self, stop_tasks: bool) -> None:
         """Asked for by a client: answer first, then end. A server that stands by ends before."""
@@ -360,11 +354,16 @@ class Server:
         os.execve(words[0], words, environment | {STEPPED_BACK: "1"})
 
 
-def findings(state: Path, devices: Devices) -> list[Finding]:
+def _keep(draft: Draft, cluster: Cluster, settings: dict[str, str]) -> None:
+    draft.put(cluster)
+    draft.settings |= settings
+
+
+def findings(state: Path, devices: Devices, confined: bool = False) -> list[Finding]:
     """What of shares of GPUs is enforced on this machine and what is not."""
     program, notice = command()
-    core = Finding("compiled core", COMPILED, CORE)
-    return [core, *examine(devices, Place(state), notice, writable(program))]
+    found = examine(devices, Place(state), notice, writable(program), confined)
+    return [Finding("compiled core", COMPILED, CORE), *found]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

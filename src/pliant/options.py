@@ -16,6 +16,7 @@ class Options:
     state: Path
     simulate: tuple[str, ...] = ()
     kubeconfig: Path | None = None  # of the cluster whose nodes are shared; None: as the last server
+    scheduler: str | None = None  # the name by which pods ask for this server; None: as the last server
     host: str = "127.0.0.1"
     port: int = 0
     take_over: bool = False
@@ -24,6 +25,8 @@ class Options:
     lease: float = LEASE  # seconds
     unknown: str = REFUSE  # what to do with tasks that live and are not in the store
     box: SharedBox | None = None  # None: it serves the account that runs it
+    connections: int = 0  # of one account at a time; 0: no limit
+    submissions: int = 0  # of one account in a second; 0: no limit
     tls: bool | None = None  # None: as the last server of this folder
     given: Sequence[Path] | None = None  # certificate with its chain, and its key; None: our own
 
@@ -39,6 +42,7 @@ class Options:
             state=given.state.absolute(),
             simulate=tuple(given.simulate),
             kubeconfig=given.kubeconfig and given.kubeconfig.absolute(),
+            scheduler=given.scheduler_name,
             host=given.host,
             port=given.port,
             take_over=given.take_over,
@@ -47,6 +51,8 @@ class Options:
             lease=given.lease,
             unknown=given.unknown,
             box=box,
+            connections=given.connections,
+            submissions=given.submissions,
             tls=given.tls,
             given=given.certificate,
         )
@@ -63,6 +69,7 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     serve.add_argument("--state", type=Path, required=True)
     serve.add_argument("--simulate", action="append", default=[])
     serve.add_argument("--kubeconfig", type=Path, help="share the GPUs of that Kubernetes cluster")
+    serve.add_argument("--scheduler-name", help="take in pods that name this as their scheduler")
     serve.add_argument("--host", default="127.0.0.1")
     serve.add_argument("--port", type=int, default=0)
     serve.add_argument("--take-over", action="store_true")
@@ -74,6 +81,8 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     serve.add_argument("--unknown", choices=(REFUSE, ADOPT, END), default=REFUSE)
     serve.add_argument("--box", action="store_true", help="accounts of this machine share the server")
     serve.add_argument("--socket", type=Path, default=Path("/run/pliant/pliant.sock"))
+    serve.add_argument("--connections", type=int, default=0, help="of one account at a time; 0: no limit")
+    serve.add_argument("--submissions", type=int, default=0, help="of one account in a second; 0: no limit")
     serve.add_argument("--warden", type=Path, default=Path("/etc/pliant/warden.conf"))
     look = verbs.add_parser("doctor")
     look.add_argument("--state", type=Path, required=True)

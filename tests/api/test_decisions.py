@@ -93,3 +93,41 @@ def test_history_of_an_older_version_names_nobody_to_those_who_may_not_read_all(
     assert "secret" not in f"{less.message}{less.numbers}"
     unknown = seen(replace(old, reason="of-a-newer-version"), lambda project: False)
     assert "secret" not in f"{unknown.message}{unknown.numbers}"
+
+
+def test_decisions_of_all_workloads_newest_first_page_by_page(api: Api) -> None:
+    """Deleted workloads too; page by page the same as at once."""
+    path = "/api/v1/decisions"
+    first = api.submit("first")["workloadId"]
+    api.running(first)
+    api.running(api.submit("second")["workloadId"])
+    api.call("DELETE", f"{WORKLOADS}/{first}", 202)
+    until(lambda: api.get(path, kind="Deleted")["events"] != [])
+    told = api.get(path, limit=500)
+    assert told["next"] is None
+    numbers = [int(it["id"]) for it in told["events"]]
+    assert numbers == sorted(numbers, reverse=True)
+    assert {it["involvedObject"]["name"] for it in told["events"]} == {"first", "second"}
+    placed = [it for it in told["events"] if it["code"] == "placed"]
+    assert placed and all(it["message"].startswith("Allocated 1 GPU") for it in placed)
+    paged: list[str] = []
+    before: dict[str, int] = {}
+    while True:
+        part = api.get(path, limit=3, **before)
+        paged += [it["id"] for it in part["events"]]
+        if part["next"] is None:
+            break
+        before = {"before": part["next"]}
+    assert paged == [it["id"] for it in told["events"]]
+    assert {it["reason"] for it in api.get(path, kind="Running")["events"]} == {"Running"}
+    assert api.get(path, sinceSeconds=3600)["events"] == told["events"]
+
+
+def test_fairness_hour_by_hour_comes_to_the_sum(api: Api) -> None:
+    api.running(api.submit("a")["workloadId"])
+    hours = api.get("/api/v1/audit/fairness/hours")["hours"]
+    total = api.get("/api/v1/audit/fairness")["projects"]
+    assert hours and [it["began"] for it in hours] == sorted(it["began"] for it in hours)
+    for row in total:
+        parts = [it for one in hours for it in one["projects"] if it["project"] == row["project"]]
+        assert abs(sum(it["received"] for it in parts) - row["received"]) < 0.01

@@ -12,17 +12,24 @@ from pliant.wire import (
     assets,
     cluster,
     job,
+    measurements,
+    notices,
     organization,
     questions,
+    reports,
     server,
     submission,
     trash,
+    usage,
     workload,
 )
 from tests.api.conform import conform
 from tests.api.conftest import Api
 
-MODULES = (access, assets, cluster, job, organization, questions, server, submission, trash, workload)
+MODULES = (
+    access, assets, cluster, job, measurements, notices, organization, questions, reports, server, submission,
+    trash, usage, workload,
+)  # fmt: skip
 TYPES = {
     name: kind
     for module in MODULES

@@ -50,7 +50,7 @@ def test_a_benchmark_prints_its_results_and_leaves_nothing(name: str, tmp_path: 
     assert carriers(tmp_path) == []
 
 
-@pytest.mark.parametrize(("name", "rows"), [("reclaim", 5), ("scale", 5)])
+@pytest.mark.parametrize(("name", "rows"), [("reclaim", 5), ("scale", 5), ("against", 4)])
 def test_a_benchmark_of_the_core_prints_times_beside_goals(name: str, rows: int, tmp_path: Path) -> None:
     found = run(name, tmp_path)
     assert len(re.findall(r"^\S.*|^  \S.*", found, re.MULTILINE)) >= rows, found

@@ -83,8 +83,12 @@ class ServedBox(Box):
     def serve(self, *more) -> None:
         """Start the server and wait until it answers."""
         log = os.open(self.base / "serve.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
-        words = ["serve", "--box", "--socket", str(self.socket), "--warden", str(self.config)]
-        words += ["--simulate", "1x2", *more]
+        settings = self.base / "config.yaml"
+        settings.write_text(
+            f"socket: {self.socket}\nwarden: {self.config}\nsimulate: [1x2]\nconnections: 6\nsubmissions: 2\n"
+        )
+        settings.chmod(0o644)
+        words = ["serve", "--box", "--config", str(settings), *more]
         self.serving = subprocess.Popen(
             [*OPENED, "setpriv", "--reuid", str(self.server.uid), "--regid", str(group_of(self.server)),
              "--clear-groups", "--inh-caps", "-all", "--bounding-set", "-all",

@@ -19,8 +19,9 @@ from pliant.api.guard import flat, needs_of
 from pliant.api.peer import listen
 from pliant.control.usecases.tenancy import QueueChange
 from pliant.model.identity import AccessKey, AccessRule, subject_of
+from pliant.model.origin import Owner
 from pliant.model.rights import TENANT, Place
-from pliant.model.workload import Desired, Kind, Launch, Owner, Phase, Request, Task, TaskGroup, Workload
+from pliant.model.workload import Desired, Kind, Launch, Phase, Request, Task, TaskGroup, Workload
 from tests.api.stage import IMAGE, SECRET, TOKEN, stage
 from tests.box.accounts import account
 from tests.box.accounts import acting as acting_as
@@ -123,7 +124,13 @@ class House:
     def objects(self, row: Row, letter: str) -> list[dict[str, str]]:
         """What the path's words are, for each object that the table has an answer for."""
         filled = {"realm": "any", "kind": "trainings", "name": "nothing", "key": "nothing"}
-        filled |= {"identity": "nothing", "session": "nothing", "task": "task-0", "number": "1"}
+        filled |= {
+            "identity": "nothing",
+            "session": "nothing",
+            "task": "task-0",
+            "number": "1",
+            "pod": "nothing",
+        }
         filled["workload"] = self.jobs[letter, Kind.TRAINING]
         if row.sort == "job":
             word = row.path.split("/")[4]

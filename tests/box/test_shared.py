@@ -1,9 +1,11 @@
 """A server that accounts of one machine share: two real accounts, one socket, no secret anywhere."""
 
+import http.client
 import json
 import os
 import pwd
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -79,6 +81,37 @@ def test_the_log_and_the_inside_of_a_job_are_its_owners(box):
     for other in (box.bob, box.root):  # an administrator has no part in it either
         done = box.cli(other, "exec", "hers", "--", "id")
         assert (done.returncode, done.stdout) == (4, "")
+
+
+def test_what_a_job_runs_is_its_owners_to_know(box):
+    """A command line may hold what is nobody's business: not in lists, not of one job, not in changes."""
+
+    def follow(pipe):
+        link = http.client.HTTPConnection("localhost")
+        link.sock = socket.socket(socket.AF_UNIX)
+        link.sock.connect(str(box.socket))
+        link.request("GET", "/api/v1/watch", headers={"Last-Event-ID": "1-1"})
+        answer = link.getresponse()
+        while line := answer.readline():
+            os.write(pipe, line + (b"\0" if box.hers.encode() in line else b""))
+
+    def seen(uid):
+        whole = json.dumps(box.ask(uid, "GET", JOBS)) + json.dumps(box.ask(uid, "GET", f"{JOBS}/{box.hers}"))
+        with acting_as(box.entry(uid), follow) as child:
+            child.until(b"\0")
+            lines = [line for line in child.said.splitlines() if box.hers.encode() in line]
+        return whole, lines[0].decode()
+
+    for uid in (box.bob.uid, 0):
+        whole, change = seen(uid)
+        assert box.hers in whole and '"hers"' in change
+        assert "begun; exec" not in change
+        rows = {row["id"]: row for row in box.ask(uid, "GET", JOBS)[1]["workloads"]}
+        one = box.ask(uid, "GET", f"{JOBS}/{box.hers}")[1]
+        for row in (rows[box.hers], one):
+            assert (row["command"], row["arguments"], row["environmentVariables"]) == ("", "", {})
+    whole, change = seen(box.alice.uid)
+    assert "begun; exec" in whole and "begun; exec" in change
 
 
 def test_an_owner_shares_the_log_and_the_files_and_nothing_else(box):
@@ -201,6 +234,16 @@ def test_a_task_has_the_session_of_its_account_not_the_terminals(box):
     box.good(box.alice, "delete", "env")
 
 
+def test_describe_and_doctor_say_that_the_kernel_holds_a_job_to_its_memory(box):
+    box.good(box.alice, "submit", "sized", "--memory", "64M", "--cpu", "0.5", *SLEEP)
+    told = box.good(box.alice, "describe", "job", "sized")
+    assert "MEMORY: 64M (enforced: a job that needs more is ended)" in told
+    assert "CORES: 0.5 (its part of the cores when all are busy)" in told
+    found = box.ask(box.alice.uid, "GET", "/api/v1/server/doctor")[1]["findings"]
+    assert next(one["holds"] for one in found if one["what"] == "main memory and cores") is True
+    box.good(box.alice, "delete", "sized")
+
+
 def test_describe_names_no_folder_that_its_reader_cannot_open(box):
     told = box.good(box.alice, "describe", "job", "hers")
     assert "JOB FOLDER: " in told and "LOG: " not in told and str(box.state) not in told
@@ -256,6 +299,66 @@ def test_only_a_file_of_roots_says_who_the_server_is(box):
     assert done.returncode == 8 and "is served by user" in done.stderr
     os.chown(forged, 0, 0)
     assert box.cli(box.alice, "list", env={"PLIANT_ETC": str(folder)}).returncode == 0
+
+
+def test_a_limit_holds_one_account_and_its_use_is_told_to_it_alone(box):
+    for words in (("set", "--user", box.bob.name, "--gpus", "9"), ("remove", "--user", box.bob.name)):
+        assert box.cli(box.bob, "limit", *words).returncode == 4
+    box.good(box.root, "limit", "set", "--user", box.bob.name, "--gpus", "1", "--pending", "1")
+    box.good(box.bob, "submit", "second", "-g", "1", *SLEEP)
+    assert "user-limit" in box.good(box.bob, "why", "second")
+    done = box.cli(box.bob, "submit", "third", *SLEEP)
+    assert done.returncode != 0 and "has 1 pending job; the limit is 1" in done.stderr
+    assert box.bob.name in box.good(box.bob, "limit", "list")
+    assert box.bob.name not in box.good(box.alice, "limit", "list")
+    box.good(box.bob, "delete", "second")
+    box.good(box.root, "limit", "remove", "--user", box.bob.name)
+    said = box.good(box.root, "report")
+    assert box.alice.name in said and box.bob.name in said
+    own = box.good(box.bob, "report")
+    assert box.bob.name in own and box.alice.name not in own
+
+
+def test_one_account_has_so_many_connections_and_others_are_served(box):
+    def hold(pipe):
+        held = []
+        for _ in range(8):
+            made = socket.socket(socket.AF_UNIX)
+            made.connect(str(box.socket))
+            held.append(made)
+        made.settimeout(SECONDS)
+        os.write(pipe, made.recv(65536) + b"\n\0")
+        signal.pause()
+
+    with acting_as(box.entry(box.bob), hold) as child:
+        child.until(b"\0")
+        assert b"429 Too Many Requests" in child.said and b"You have 6 connections" in child.said
+        done = box.cli(box.bob, "list")
+        assert done.returncode != 0 and "You have 6 connections to the server" in done.stderr
+        assert box.cli(box.alice, "list").returncode == 0
+    until(lambda: box.cli(box.bob, "list").returncode == 0, "closed connections count no more")
+
+
+def test_one_account_submits_so_fast_and_others_are_served(box):
+    def hurry(pipe):
+        link = http.client.HTTPConnection("localhost")
+        link.sock = socket.socket(socket.AF_UNIX)
+        link.sock.connect(str(box.socket))
+        body = json.dumps({"name": "fast", "projectId": "default", "spec": {"command": "id"}})
+        found = []
+        for _ in range(40):
+            link.request("POST", f"{JOBS}/trainings?dryRun=true", body, {"Content-Type": "application/json"})
+            answer = link.getresponse()
+            found.append((answer.status, answer.headers.get("Retry-After"), answer.read().decode()))
+        with open(pipe, "w", closefd=False) as file:
+            file.write(json.dumps([it for it in found if it[0] != 200][:1]) + "\0")
+
+    with acting_as(box.entry(box.bob), hurry) as child:
+        child.until(b"\0")
+        ((status, again, said),) = json.loads(child.said.rstrip(b"\0"))
+    assert (status, again) == (429, "1") and "faster than 2 jobs in a second" in said
+    body = {"name": "slow", "projectId": "default", "spec": {"command": "id"}}
+    assert box.ask(box.alice.uid, "POST", f"{JOBS}/trainings?dryRun=true", body)[0] == 200
 
 
 def test_a_killed_server_finds_the_jobs_again(box):

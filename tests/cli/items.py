@@ -68,6 +68,7 @@ def workload(name: str, **changed: Any) -> dict[str, Any]:
         "array": None,
         "queuePosition": None,
         "fraction": None,
+        "limitsEnforced": False,
         "gpuShares": [],
         "overQuotaGpus": 0.0,
         "progress": None,

@@ -110,7 +110,7 @@ def test_names_of_workloads_are_completed(fake, run, monkeypatch, capsys):
     assert run("pliant").out == "plain,elastic1\n"
     monkeypatch.setenv("COMP_WORDS", "pliant li")
     monkeypatch.setenv("COMP_CWORD", "1")
-    assert run("pliant").out == "plain,list\n"
+    assert run("pliant").out == "plain,limit\nplain,list\n"
 
 
 def test_a_limit_that_does_nothing_yet_says_so(run, fake):

@@ -331,6 +331,8 @@ PROJECT: team-a
 PRIORITY: low (40)
 PREEMPTIBLE: yes
 ELASTIC: no
+MEMORY: 100Mi (counted, not enforced)
+CORES: 1 (counted, not enforced)
 GPU FRACTION: scheduled, not enforced
 
 Pods:

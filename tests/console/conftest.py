@@ -23,6 +23,7 @@ expect.set_options(timeout=PATIENCE)
 def played(folder: Path, *commands: str) -> Iterator[Stage]:
     """A server, and what was typed before anybody looks at it."""
     stage = Stage(folder / "stage")
+    stage.env.pop("PYTEST_CURRENT_TEST", None)  # where NiceGUI sees it, nothing is compressed
     try:
         for command in commands:
             typed(stage, command)

@@ -72,12 +72,29 @@ def test_short_paths_lead_to_the_console(stage: Stage, path: str, target: str) -
 
 def test_without_a_login_a_page_leads_to_the_door(stage: Stage) -> None:
     told = ask(stage, "GET", "/console/workloads")
-    assert (told.status, told.headers["location"]) == (303, "/console/login")
+    assert (told.status, told.headers["location"]) == (303, "/console/login?next=workloads")
     told = ask(stage, "GET", "/console/login")
     assert told.status == 200 and "<script" not in told.body
     policy = told.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "script" not in policy
     assert told.headers["x-content-type-options"] == "nosniff" and told.headers["x-frame-options"] == "DENY"
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("projects", "projects"),
+        ("//evil.example", ""),
+        ("..//evil.example", ""),
+        ("a%0d%0ab", ""),
+        ("x:y", ""),
+    ],
+)
+def test_after_the_login_comes_the_page_that_was_asked_for(stage: Stage, path: str, target: str) -> None:
+    assert target != "" or "next" not in ask(stage, "GET", f"/console/{path}").headers.get("location", "")
+    form = {"name": "", "secret": written(stage.state / "token").strip(), "next": path}
+    told = ask(stage, "POST", "/console/login", {"Origin": url_of(stage)}, form)
+    assert (told.status, told.headers["location"]) == (303, f"/console/{target}")
 
 
 def test_the_cookie_is_for_this_server_and_no_script(stage: Stage) -> None:

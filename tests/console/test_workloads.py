@@ -179,7 +179,7 @@ def test_nodes_gpus_and_what_waits(page: Page, stage: Stage) -> None:
     expect(page.get_by_role("region", name="Why is anything waiting")).to_contain_text("waits (team-a)")
     expect(page.get_by_role("link", name="Allocated/total GPUs")).to_contain_text("1.00/2")
     assert serious(page) == ""
-    page.get_by_role("link", name="Nodes").click()
+    page.get_by_role("link", name="Nodes", exact=True).click()
     node = page.get_by_role("region", name="Node sim-0")
     expect(node).to_contain_text("sits")
     assert serious(page) == ""

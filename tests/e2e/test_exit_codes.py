@@ -174,6 +174,7 @@ def test_the_job_goes_on_without_its_terminal(
     shared: Stage, name: str, leave: Callable[[Terminal], None]
 ) -> None:
     with followed(shared, f"left-{name}") as terminal:
+        assert "If this terminal goes away, it keeps running." in terminal.said
         leave(terminal)
         assert terminal.code() == 130
         assert phase(shared, f"left-{name}") == "Running"

@@ -9,7 +9,7 @@ import pytest
 
 from pliant.control.ports import Engine, StaleEpoch
 from pliant.control.submit.variables import Variables
-from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, Fact, NodeSeen
+from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, Fact, NodeSeen, WorkListed
 from pliant.model.machine import Gpu, Node, Placement, Share
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.workload import Attempt, AttemptId, Exit, Kind, Launch, Request, TaskGroup, Workload
@@ -79,6 +79,10 @@ class Rig(ABC):
     def alive(self, attempt: AttemptId) -> bool:
         """The truth, not the engine's word."""
 
+    def executed(self, attempt: AttemptId, output: str, code: int | None) -> bool:
+        """Whether that is what a command is told that prints $PLIANT_ATTEMPT and ends with exit code 4."""
+        return (output, code) == (f"{attempt}\n", 4)
+
     def main(self, attempt: AttemptId) -> int:
         """Pid of its command; any number where there are no processes."""
         return 0
@@ -102,7 +106,8 @@ class Rig(ABC):
             assert not self.alive(fact.attempt), (
                 f"{fact.attempt} is reported ended while something of it lives"
             )
-        self.facts.append(fact)
+        if not isinstance(fact, WorkListed):  # no test of the contract gives an engine work by other means
+            self.facts.append(fact)
 
     def open(self, *, known: bool = True) -> None:
         self.engine = self.make()
@@ -398,8 +403,8 @@ class EngineContract:
         output = b""
         while (data := session.read(1.0)) != b"":
             output += data or b""
-        assert output.decode() == f"{A}\n"
-        assert session.exit_code() == 4
+        told = output.decode(), session.exit_code()
+        assert rig.executed(A, *told), told
         with pytest.raises(ValueError, match="not running"):
             rig.engine.exec(B, argv, tty=False, stdin=False, rows=0, columns=0)
 

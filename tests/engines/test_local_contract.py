@@ -6,13 +6,17 @@ from tests.engines.contract import EngineContract
 from tests.engines.local_rig import LocalRig, supervisor
 
 
-@pytest.fixture(params=["native", "python"])
+@pytest.fixture
 def rig(request, tmp_path):
-    rig = LocalRig(tmp_path, supervisor(request.param))
+    rig = LocalRig(tmp_path, supervisor(request.cls.supervisor))
     rig.open()
     yield rig
     rig.clean()
 
 
 class TestContract(EngineContract):
-    pass
+    supervisor = "native"
+
+
+class TestContractWithoutCompiler(EngineContract):
+    supervisor = "python"

@@ -9,6 +9,22 @@ import pytest
 from examples.walkthrough import Stage
 from tests.kubernetes.control_plane import shared, until
 
+CONFLICT = 5  # exit code
+
+FOUND = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "found"},
+    "spec": {
+        "schedulerName": "pliant",
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "containers": [
+            {"name": "train", "image": "forever", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        ],
+    },
+}
+
 
 @pytest.fixture
 def cluster(tmp_path):
@@ -27,7 +43,7 @@ def stage(tmp_path):
     assert stage.close() == {}, "these processes outlived `pliant down`"
 
 
-def test_two_projects_share_a_cluster(cluster, stage):
+def test_two_projects_share_a_cluster(cluster, stage, tmp_path):
     def typed(command):
         done = stage.run(command)
         assert done.code == 0, f"{command}: {done.said}"
@@ -36,7 +52,7 @@ def test_two_projects_share_a_cluster(cluster, stage):
     def phases(project):
         found = {}
         for pod in cluster.request("GET", f"/api/v1/namespaces/runai-{project}/pods")["items"]:
-            name = pod["metadata"]["annotations"]["pliant/attempt"]
+            name = pod["metadata"].get("annotations", {}).get("pliant/attempt", pod["metadata"]["name"])
             deleted = "deletionTimestamp" in pod["metadata"]
             found[name] = "Terminating" if deleted else pod["status"]["phase"]
         return found
@@ -74,6 +90,18 @@ def test_two_projects_share_a_cluster(cluster, stage):
     typed("runai delete b1 -p team-b")
     until(lambda: len(running("team-a")) == 2, "the one that waited has its GPU again")
     until(lambda: phases("team-b") == {}, "nothing is left of what was deleted")
+
+    (tmp_path / "pod.json").write_text(json.dumps(FOUND))
+    kubectl = cluster.kubectl
+    kubectl("apply", "--namespace", "runai-team-b", "-f", str(tmp_path / "pod.json"))
+    until(lambda: len(running("team-b")) == 1, "a pod that kubectl made gets what its project deserves")
+    assert "found" in typed("runai list -p team-b")
+    assert "Pod runai-team-b/found was found on the cluster" in typed("runai describe job found -p team-b")
+    refused = stage.run("runai delete found -p team-b")
+    assert refused.code == CONFLICT and "kubectl delete --namespace runai-team-b pod/found" in refused.said
+    kubectl("delete", "pod", "--namespace", "runai-team-b", "found", "--wait=true")
+    until(lambda: len(running("team-a")) == 2, "what it took is lent again")
+    until(lambda: "found" not in typed("runai list -A"), "it is no workload any more")
     typed("pliant down --yes")
     until(lambda: running("team-a") == [], "nothing runs any more")
 

@@ -146,7 +146,7 @@ def test_of_a_damaged_store_there_is_no_backup(tmp_path: Path) -> None:
         store.commit(epoch, running(number))
     store.close()
     with path.open("r+b") as file:
-        file.seek(4096 * 48)  # behind the tables that a start reads
+        file.seek(4096 * 80)  # behind the tables that a start reads
         file.write(b"\xff" * 4096 * 20)
     store = open_store(path)
     with pytest.raises(StoreError, match="damaged"):

@@ -216,7 +216,17 @@ def test_values_of_variables_leave_the_rows_of_an_older_store(where: str | Path)
         row = {"key": "k", "fingerprint": "", "status": 202, "body": json.dumps(answer), "at": 1}
         told = {"key": "k", "at": 1, "format": 6, "body": json.dumps(row)}
         connection.execute(text("INSERT INTO remembered VALUES (:key, :at, :format, :body)"), told)
-        for table in (*TABLES, "audit", "leadership", "assets"):  # as old as that they are not
+        for table in (
+            *TABLES,
+            "audit",
+            "leadership",
+            "assets",
+            "samples",
+            "usages",
+            "subscriptions",
+            "notices",
+            "mail_servers",
+        ):  # as old as that they are not
             connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("UPDATE alembic_version SET version_num = '0004'"))
     link.close()

@@ -353,7 +353,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
         store.commit(epoch, running(number))
     store.close()
     with path.open("r+b") as file:
-        file.seek(4096 * 48)  # behind the tables that a start reads
+        file.seek(4096 * 80)  # behind the tables that a start reads
         file.write(b"\xff" * 4096 * 40)
     store = open_store(path)
     with pytest.raises(StoreError, match=r"it is damaged: restore a backup"):

@@ -4,6 +4,7 @@ sentence that it gets. With several workers: test_idioms_resized.py."""
 import contextlib
 import copy
 import errno
+import gc
 import subprocess
 import sys
 import textwrap
@@ -218,6 +219,39 @@ def watched(t: Training) -> Iterator[Any]:
 def test_reading_ahead_gives_the_same_batches() -> None:
     alone, ahead = values(max_micro_batch=4), values(max_micro_batch=4, workers=2, prefetch=3)
     assert len(alone) == 30 and all(torch.equal(a, b) for a, b in zip(alone, ahead, strict=True))
+
+
+def test_a_training_after_another_one_in_the_same_process() -> None:
+    """The first one is garbage when the reading processes are forked; they collect it."""
+
+    class Collecting(Pictures):
+        collected = False
+
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+            self.collected = self.collected or gc.collect() >= 0
+            return super().__getitem__(index)
+
+    gc.disable()
+    try:
+        values()
+        t = Training(data=Collecting(), read={"workers": 1})
+        assert sum(1 for _ in t.job.epochs(1) for _ in watched(t)) == 5
+    finally:
+        gc.enable()
+
+
+def test_a_script_that_fails_ends_with_its_reading_processes() -> None:
+    code = """
+        from tests.train.test_idioms import Pictures, Training
+        t = Training(data=Pictures(), read={"workers": 2})
+        for step in t.steps():
+            raise ValueError("of the script")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "ValueError: of the script")
 
 
 def test_what_a_record_draws_depends_on_the_record_and_the_epoch() -> None:

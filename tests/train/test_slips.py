@@ -5,12 +5,16 @@ import multiprocessing
 import os
 import re
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 
+from pliant.train.errors import GenerationOver
+from pliant.train.rendezvous.group import _gloo
 from pliant.train.worker.reading import _die_with_the_trainer
 from tests.train.jobs import Running
 from tests.train.zygote import Zygote
@@ -97,3 +101,46 @@ def test_a_reading_process_whose_trainer_died_first_ends_at_once() -> None:
     process.start()
     process.join(60)
     assert process.exitcode == 1
+
+
+def test_a_reading_process_obeys_sigterm_of_its_trainer_only() -> None:
+    """One to the whole group of processes asks the trainer to leave, and it still needs its batches."""
+    here, there = multiprocessing.Pipe()
+
+    def reader() -> None:
+        _die_with_the_trainer(0)
+        there.send("ready")
+        there.send(there.recv())
+
+    process = multiprocessing.get_context("fork").Process(target=reader)
+    process.start()
+    assert here.recv() == "ready"
+    subprocess.run(["kill", "-TERM", str(process.pid)], check=True)
+    here.send("still here")
+    assert here.recv() == "still here"
+    process.join(60)
+    process = multiprocessing.get_context("fork").Process(target=reader)
+    process.start()
+    assert here.recv() == "ready"
+    process.terminate()
+    process.join(60)
+    assert process.exitcode == 0
+
+
+def test_a_group_whose_building_fails_is_dropped_with_its_threads() -> None:
+    """Also while the error is kept: see Inside."""
+
+    class Peerless(dist.HashStore):  # type: ignore[misc]  # torch is not read by the type checker
+        def get(self, key: str) -> bytes:
+            if key == "listen/0":
+                raise GenerationOver("w1 is gone")
+            return bytes(super().get(key))
+
+    def threads() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    _gloo(dist.HashStore(), 0, 1, "127.0.0.1").close()  # what torch keeps from the first one on
+    before = threads()
+    with pytest.raises(GenerationOver) as kept:
+        _gloo(Peerless(), 0, 1, "127.0.0.1")
+    assert threads() == before, kept.value

@@ -69,6 +69,7 @@ class Zygote:
 
     def close(self) -> None:
         assert self._process.stdin is not None
+        self._process.stdin.write("end\n")  # EOF comes only when our forked processes end
         self._process.stdin.close()
         self._process.wait(100)
         assert self._process.stdout is not None
@@ -149,7 +150,9 @@ def _serve() -> None:
 
     fork_lock = threading.Lock()
     threading.Thread(target=reaper, daemon=True).start()
-    for line in sys.stdin:
+    for line in iter(sys.stdin.readline, ""):
+        if line == "end\n":
+            break
         order = json.loads(line)
         with fork_lock, out_lock:
             pid = os.fork()

@@ -3,6 +3,7 @@
 from pliant.model.quantity import GPU
 from pliant.model.reason import (
     ArrayLimit,
+    Assembling,
     BackOff,
     BeginTime,
     BesideOthers,
@@ -47,6 +48,7 @@ from pliant.model.reason import (
     Tainted,
     UnknownProject,
     Unsuited,
+    UserLimit,
     WaitingForGang,
     WaitingForRelease,
 )
@@ -71,6 +73,9 @@ REASONS: list[Reason] = [
     DependencyHold(("prep",), "afternotok"),
     BeginTime(NOW + 2 * HOUR),
     ArrayLimit("sweep", 4),
+    UserLimit("gpus", 2000, True, 1000),
+    UserLimit("gpu-hours", 100 * 3_600_000_000, False, 1000, NOW + 93_600_000),
+    Assembling("Job runai-team-a/train", 1),
     Placed("sim-0", GPU, A, GPU, 2 * GPU),
     Placed("sim-0", 2 * GPU, A, 3 * GPU, 2 * GPU),
     Placed("sim-0, sim-1", 500, A, 500, -1),

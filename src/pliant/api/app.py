@@ -12,6 +12,7 @@ from pliant.api.context import Context, ServerInfo
 from pliant.api.description import Api
 from pliant.api.guard import OPEN, check_routes, needs
 from pliant.api.hosts import Hosts
+from pliant.api.pace import Pace
 from pliant.api.responses.encoding import answer
 from pliant.api.routes import (
     access,
@@ -22,16 +23,20 @@ from pliant.api.routes import (
     identity,
     job,
     machines,
+    measurements,
+    notices,
     organization,
     pods,
     policies,
     priorities,
     replay,
+    reports,
     scheduling,
     streams,
     submit,
     telemetry,
     trash,
+    usage,
     waiting,
     whatif,
     workloads,
@@ -59,14 +64,15 @@ def create_app(
     closing: Callable[[], bool] = lambda: False,
     box: bool = False,
     least: int = 0,
+    submissions: int = 0,
     hosts: frozenset[str] = frozenset(),
     beside: Callable[[ASGIApp], ASGIApp] | None = None,
 ) -> FastAPI:
     """An ASGI application. Whoever sends `token` may do everything; `secret` signs what is issued.
 
     `box`: accounts of the machine share it, those with a number of at least `least`; then the token counts
-    for nothing. `hosts` are names under which it may be asked, in lower case, besides `localhost` and any
-    address.
+    for nothing, and one account may submit `submissions` jobs in a second (0: no limit). `hosts` are names
+    under which it may be asked, in lower case, besides `localhost` and any address.
     `beside` is given what answers the API and gives what answers it and more, on the same port.
     `shutdown(stop_tasks)` returns at once and ends the server soon; `backup(path)` writes the store there;
     `bundle()` is a zip; `scarce(spend)`: the disk is nearly full, and what is kept for that may be spent;
@@ -93,6 +99,7 @@ def create_app(
         bundle=bundle,
         scarce=scarce,
         closing=closing,
+        pace=Pace(submissions),
     )
     errors.install(app)
     app.add_exception_handler(Tried, whatif.tried)
@@ -116,6 +123,7 @@ ROUTERS = (
     server_routes.public,
     server_routes.router,
     telemetry.router,
+    measurements.router,
     submit.router,
     waiting.router,
     pods.router,
@@ -132,8 +140,11 @@ ROUTERS = (
     assets.router,
     policies.router,
     replay.router,
+    reports.router,
     audit.router,
     audit_log.router,
+    usage.router,
+    notices.router,
     identity.router,
     access.router,
 )

@@ -12,9 +12,12 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from pliant.api.auth import Authority
+from pliant.api.pace import Pace
+from pliant.api.principal import Principal
 from pliant.api.responses.workloads import Renderer
 from pliant.api.streaming.pulse import Pulse
 from pliant.api.streaming.sessions import Sessions
+from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest
 from pliant.control.fractions import Finding
 from pliant.control.service import Service
@@ -49,9 +52,14 @@ class Context:
     bundle: Callable[[], bytes]  # a zip
     scarce: Callable[[bool], bool]  # the disk is nearly full; True: what is kept for that may be spent
     closing: Callable[[], bool]  # the server is about to end, so streams end
+    pace: Pace  # of submissions on a box
 
-    def renderer(self) -> Renderer:
-        return Renderer(self.service.board, self.service.now(), self.service.uses())
+    def renderer(self, caller: Principal, board: Board | None = None) -> Renderer:
+        """Of the newest board, or of that one, for that reader."""
+        service = self.service
+        return Renderer(
+            board or service.board, service.now(), service.uses(), self.authority.box, caller.inside
+        )
 
 
 DRY_RUN = "dryRun"

@@ -86,7 +86,7 @@ def refusals(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[t
     """(status, meaning) of what an operation may answer instead."""
     writes = method != "get"
     yield "400", "It cannot be read, or asks for what cannot be; `fields` says where"
-    if "security" in operation or path.endswith("/token"):
+    if "security" in operation or path.endswith(("/token", "/proof")):
         yield "401", "No token, or one that is not valid"
         yield "403", "The caller may not, or a quota does not allow it"
         yield "404", "Something that it names does not exist"

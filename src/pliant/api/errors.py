@@ -18,6 +18,7 @@ from pliant.control.errors import (
     NameTaken,
     NotFound,
     Outdated,
+    OverLimit,
     OverQuota,
     Refused,
     Unavailable,
@@ -41,6 +42,7 @@ STATUS: dict[type[Refused], int] = {
     Outdated: 412,
     Conflict: 409,
     OverQuota: 403,
+    OverLimit: 429,
     Unavailable: 503,
 }
 HEADERS = (
@@ -125,7 +127,7 @@ def refusal(error: Refused) -> Response:
         issues = [issue_item(it) for it in error.issues]
         return problem(400, error.message, error.hint, error.code, fields=told, issues=issues)
     status = status_of_refusal(error)
-    headers = {"Retry-After": "1"} if status == 503 else None
+    headers = {"Retry-After": "1"} if status in (429, 503) else None
     return problem(status, error.message, error.hint, error.code, headers, of_field(error))
 
 

@@ -12,7 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
-from pliant.api.peer import PeerProtocol
+from pliant.api.peer import limited
 
 
 class QuietSocket(WSProtocol):
@@ -27,13 +27,18 @@ class QuietSocket(WSProtocol):
 class Front(uvicorn.Server):
     """Serves an application until it is told to end."""
 
-    def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None, *, patience: int) -> None:
-        """`patience`: seconds for which requests that are under way may go on once it is told to end."""
+    def __init__(
+        self, app: ASGIApp, tls: ssl.SSLContext | None, *, patience: int, connections: int = 0
+    ) -> None:
+        """`patience`: seconds for which requests that are under way may go on once it is told to end.
+
+        `connections`: of one account over the Unix socket at a time; 0: no limit.
+        """
         super().__init__(
             uvicorn.Config(
                 app,
                 loop="asyncio",  # whatever else is installed
-                http=PeerProtocol,
+                http=limited(connections),
                 ws=QuietSocket,
                 ws_max_size=2**20,
                 log_config=None,

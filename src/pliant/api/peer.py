@@ -1,13 +1,15 @@
 """Connections of clients: who is at the other end of the Unix socket, by the kernel, and who is too slow."""
 
 import asyncio
+import json
 import logging
 import os
 import socket
 import struct
 from asyncio import Transport
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -16,6 +18,9 @@ PEER = "peer_uid"
 
 ARRIVES = 30
 """Seconds within which a request has to come, from the connection or its first byte to its last."""
+
+FAREWELL = 1.0
+"""Seconds for which a refused connection stays, so that its client reads why."""
 
 log = logging.getLogger(__name__)
 
@@ -45,16 +50,29 @@ class PeerProtocol(H11Protocol):
     """Tells the application whose process a connection over the Unix socket is; waits for no slow request."""
 
     app_state: dict[str, Any]  # what requests find in their state
+    most: ClassVar[int] = 0  # connections of one account at a time; 0: no limit
+    counted: ClassVar[Counter[int]] = Counter()  # by uid; root is not counted
+    _counts_for: int = 0  # the uid for which this one counts
+    _refused: bool = False
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         peer: Any = transport.get_extra_info("socket")
         if peer.family == socket.AF_UNIX:
             credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-            self.app_state = {**self.app_state, PEER: _UCRED.unpack(credentials)[1]}
+            uid = _UCRED.unpack(credentials)[1]
+            self.app_state = {**self.app_state, PEER: uid}
+            if self.most and uid:
+                if self.counted[uid] >= self.most:
+                    self._too_many(transport, uid)
+                    return
+                self.counted[uid] += 1
+                self._counts_for = uid
         super().connection_made(transport)
         self._arriving: asyncio.TimerHandle | None = self.loop.call_later(ARRIVES, self._too_slow)
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
         super().data_received(data)
         cycle: Any = self.cycle  # None before the first request
         answering = cycle is not None and not cycle.response_complete
@@ -65,8 +83,33 @@ class PeerProtocol(H11Protocol):
             self._arriving = self.loop.call_later(ARRIVES, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._refused:
+            return
+        if self._counts_for:
+            self.counted[self._counts_for] -= 1
+            if not self.counted[self._counts_for]:
+                del self.counted[self._counts_for]
+            self._counts_for = 0
         self._arrived()
         super().connection_lost(exc)
+
+    def _too_many(self, transport: Transport, uid: int) -> None:
+        """Answer before anything is read, read nothing, and close soon."""
+        self._refused = True
+        log.warning("user %d has %d connections: one more is refused", uid, self.most)
+        body = json.dumps(
+            {
+                "code": 429,
+                "message": f"You have {self.most} connections to the server; one user may not have more.",
+                "details": "Close one first, such as a command that follows a log.",
+                "reason": "user-limit",
+            }
+        ).encode()
+        head = "HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\n"
+        kind = "Content-Type: application/problem+json\r\n"
+        transport.write(f"{head}{kind}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        transport.write_eof()
+        self.loop.call_later(FAREWELL, transport.close)  # at once, its request could not be written any more
 
     def _arrived(self) -> None:
         if self._arriving is not None:
@@ -82,3 +125,8 @@ class PeerProtocol(H11Protocol):
                 b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
             )
         self.transport.close()
+
+
+def limited(most: int) -> type[PeerProtocol]:
+    """The same, with so many connections of one account at a time; 0: no limit."""
+    return type("LimitedProtocol", (PeerProtocol,), {"most": most, "counted": Counter()})

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from pliant.control.board.view import Board, WorkloadView
 from pliant.model.identity import Account
+from pliant.model.origin import Owner
 from pliant.model.rights import FOR_ALL, SYSTEM, TENANT, Grant, Place, may
 from pliant.model.tenancy import Department, Project
-from pliant.model.workload import Owner, Workload
+from pliant.model.workload import Workload
 
 PASSWORD = "password"
 """What somebody may do whose password was given by somebody else: set another, and nothing before."""
@@ -54,6 +55,11 @@ class Principal:
         )
 
     @property
+    def person(self) -> str:
+        """Whose its jobs are, for limits and sums: on a box the account's, by which way ever it came."""
+        return self.account.name if self.box and self.account is not None else self.user
+
+    @property
     def all_seeing(self) -> bool:
         """True for whoever may read all of the tenant."""
         return any(grant.scope == TENANT for grant in self.grants)
@@ -69,7 +75,11 @@ class Principal:
 
     def shares(self, workload: Workload) -> bool:
         """True if the owner lets it read logs and files."""
-        return "project" in workload.shared or f"user:{self.user}" in workload.shared
+        return bool({"project", f"user:{self.user}", f"user:{self.person}"} & {*workload.shared})
+
+    def inside(self, workload: Workload) -> bool:
+        """True if it may be told what runs in a job and where it listens: on a box that is its owner's."""
+        return not self.box or self.owns(workload)
 
     def as_owner(self) -> Owner | None:
         """What a workload that it submits is marked with; None if it has no account here."""

@@ -55,12 +55,15 @@ _SECTIONS = {
         "user": "pliant.cli.access.people:user",
         "app": "pliant.cli.access.people:app",
         "access-rule": "pliant.cli.access.rules:access_rule",
+        "limit": "pliant.cli.organization.usage:limit",
+        "report": "pliant.cli.organization.usage:report",
         "cluster": "pliant.cli.cluster.cluster:cluster",
         "config": "pliant.cli.organization.configure:config",
     },
     "Who you are": {
         "login": "pliant.cli.server.login:login",
         "logout": "pliant.cli.server.login:logout",
+        "notify": "pliant.cli.organization.notify:notify",
         "whoami": "pliant.cli.server.login:whoami",
         "key": "pliant.cli.access.keys:key",
         "token": "pliant.cli.access.keys:key",
@@ -71,6 +74,7 @@ _SECTIONS = {
     },
     "The server": {
         "serve": "pliant.cli.server.box:serve",
+        "box": "pliant.cli.server.box:box",
         "up": "pliant.cli.server.lifecycle:up",
         "down": "pliant.cli.server.lifecycle:down",
         "restart": "pliant.cli.server.lifecycle:restart",

@@ -96,7 +96,7 @@ class LazyGroup(click.Group):
 
             from pliant.cli.habits import instead
 
-            if ctx.parent is None and (cure := instead(name, args[1:])):
+            if cure := instead(" ".join([*ctx.command_path.split()[1:], name]), args[1:]):
                 raise click.UsageError(cure)
             close = get_close_matches(name, self.where, 1)
             advice = f" Did you mean '{close[0]}'?" if close else ""

@@ -149,7 +149,7 @@ class Session:
 
     def find_all(self, name: str) -> list[Any]:
         """The same; of an array all of its jobs."""
-        project = self.current_project
+        project, name = self.current_project, bare(name)
         try:
             return matching(name, self._candidates(name, project), self.user)
         except NotFound:
@@ -169,11 +169,17 @@ class Session:
         return [it for it in self.client.workloads(project, kind=self.asked_kind) if self.shows(it)]
 
 
+def bare(name: str) -> str:
+    """What is named: kubectl writes `job/NAME`, and no name holds a slash."""
+    return name.removeprefix("job/").removeprefix("jobs/")
+
+
 def matching(name: str, items: Sequence[Any], me: str) -> list[Any]:
     """Those of the items that a name, a number or `@` stands for, at least one. Raises NotFound.
 
     `@` is the newest of `me`. One on its way out only if no other has the name.
     """
+    name = bare(name)
     living = [it for it in items if it.get("desiredPhase") != "Deleted"]
     if name == "@":
         own = [it for it in living if it["submittedBy"] == me]

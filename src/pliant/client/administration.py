@@ -173,6 +173,10 @@ class Administration:
         """All records of the audit; `format` is csv or json."""
         return self._http.stream("GET", "/api/v1/audit/log/file", query=query)
 
+    def usage_file(self, query: Query) -> Stream:
+        """What people held, as a table for spreadsheets."""
+        return self._http.stream("GET", "/api/v1/usage", query=query)
+
     def record(self, *, cycle: int | None = None, at: int | None = None) -> Stream:
         """Lines from which the cycle of that number, or the last until then (ms), can be decided again."""
         return self._http.stream("GET", "/api/v1/replay/record", query=[("cycle", cycle), ("at", at)])

@@ -5,7 +5,9 @@ from typing import Any
 
 from nicegui import ui
 
-from pliant.console.frame import Frame, button, tag, words
+from pliant.console.forms import sure
+from pliant.console.frame import Frame
+from pliant.console.rights import Rights
 
 PLURAL = {
     "Training": "trainings",
@@ -20,8 +22,24 @@ _ASKS = {
 }
 
 
-def possible(item: Mapping[str, Any]) -> list[str]:
-    """Labels of the actions that make sense now; whether the reader may is for the API to say."""
+RIGHTS = ("workloads:update", "workloads:delete", "workloads:create")
+
+
+def possible(item: Mapping[str, Any], rights: Rights) -> list[str]:
+    """Labels of the actions that make sense now and that the reader may do; `rights` has learned RIGHTS."""
+    place = (item["departmentId"], item["projectId"])
+    own = item["submittedBy"] == rights.name
+    needed = {"Delete": "workloads:delete", "Make a copy": "workloads:create"}
+    found = []
+    for label in _sensible(item):
+        right = needed.get(label, "workloads:update")
+        mine = own and right != "workloads:create"  # what one has submitted, one may end
+        if mine or rights.where(right).covers(*place, mine=own):
+            found.append(label)
+    return found
+
+
+def _sensible(item: Mapping[str, Any]) -> list[str]:
     if item["desiredPhase"] == "Deleted":
         return []
     support = item["actionsSupport"]
@@ -46,16 +64,3 @@ async def act(frame: Frame, label: str, identity: str, name: str, kind: str) -> 
         "Delete": ("DELETE", path, "is deleted"),
     }[label]
     await frame.attempt(lambda: frame.calls.send(method, path), f"{name} {done}.")
-
-
-async def sure(title: str, text: str, label: str) -> bool:
-    with ui.dialog().props('aria-labelledby="asked"') as dialog, tag("div").classes("card"):
-        words("h2", title).props("id=asked")
-        words("p", text)
-        with tag("div").classes("bar"):
-            tag("div").classes("space")
-            button("Keep", lambda: dialog.submit(False))
-            button(label, lambda: dialog.submit(True), "danger")
-    answer = await dialog
-    dialog.delete()
-    return bool(answer)

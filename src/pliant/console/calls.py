@@ -79,6 +79,7 @@ class Calls:
         query: Sequence[tuple[str, Any]] = (),
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
+        """`body`: bytes as they are, anything else as JSON."""
         answer = await self._once(method, path, body, query, headers)
         if answer.status == 401 and self._reader.renew is not None and await self._reader.renew():
             answer = await self._once(method, path, body, query, headers)
@@ -130,8 +131,9 @@ class Calls:
         words = [
             (name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in query
         ]
-        data = b"" if body is None else json.dumps(body).encode()
-        told = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        kind = b"application/octet-stream" if isinstance(body, bytes) else b"application/json"
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        told = [(b"host", b"localhost"), (b"content-type", kind)]
         if self._reader.token:
             told.append((b"authorization", f"Bearer {self._reader.token}".encode()))
         told += [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]

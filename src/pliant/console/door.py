@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from html import escape
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
@@ -15,6 +16,9 @@ from pliant.console.design import ICON, STYLE
 from pliant.console.session import LIFE, Session, Sessions
 
 HOME = "/console/"
+
+_PAGE = re.compile(r"[a-z0-9]([-a-z0-9]|/(?=[a-z0-9]))*|")
+"""The path of a page below HOME: nothing that leads to another server."""
 
 KEY = "plk_"
 """How an access key begins that is given as a token: this, its client id, `_`, its secret."""
@@ -40,7 +44,7 @@ class Door:
             case "GET", "icon.svg":
                 return Response(ICON, media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})
             case "GET", "login":
-                return page(login_form())
+                return page(login_form(going=request.query_params.get("next", "")))
             case "POST", "login":
                 return await self._log_in(request)
             case "POST", "logout":
@@ -50,6 +54,11 @@ class Door:
             case "GET", "enter":
                 return self._enter(request)
         return None
+
+    def asked(self, path: str) -> str:
+        """The login page, from which it goes on to the page that was asked for."""
+        going = path.removeprefix(HOME)
+        return f"{HOME}login?next={going}" if going and _PAGE.fullmatch(going) else f"{HOME}login"
 
     def session(self, scope: Scope) -> Session | None:
         """Whose cookie came with a request."""
@@ -82,7 +91,7 @@ class Door:
         if not own_origin(request.scope):
             return page(login_form("This form was sent by another site: nothing was done."), 403)
         form = parse_qs((await request.body()).decode(errors="replace"))
-        name, secret = (form.get(it, [""])[0].strip() for it in ("name", "secret"))
+        name, secret, going = (form.get(it, [""])[0].strip() for it in ("name", "secret", "next"))
         body = {"grantType": "password", "username": name, "password": secret}
         if not name and secret.startswith(KEY):
             client, _, rest = secret.removeprefix(KEY).partition("_")
@@ -93,11 +102,12 @@ class Door:
             reader.token = told["accessToken"]
             who = await calls.get("/api/v1/whoami")
         except Refusal as error:
-            return page(login_form(str(error), name), 429 if error.status == 429 else 401)
+            return page(login_form(str(error), name, going), 429 if error.status == 429 else 401)
         made = self._sessions.begin(
             who["id"], token=told["accessToken"], refresh=told.get("refreshToken") or ""
         )
-        return self.remember(RedirectResponse(HOME, 303), made, request.scope)
+        target = f"{HOME}{going}" if _PAGE.fullmatch(going) else HOME
+        return self.remember(RedirectResponse(target, 303), made, request.scope)
 
     async def _link(self, request: Request) -> Response:
         """A path that opens the console once, for a caller of the API; a cookie counts for nothing."""
@@ -154,11 +164,12 @@ def own_origin(scope: Scope) -> bool:
     return headers.get(b"origin") == f"{scheme}://{headers.get(b'host')}"
 
 
-def login_form(error: str = "", name: str = "") -> str:
+def login_form(error: str = "", name: str = "", going: str = "") -> str:
     told = f'<p class="note bad" role="alert" id="wrong">{escape(error)}</p>' if error else ""
     invalid = ' aria-invalid="true" aria-describedby="wrong"' if error else ""
     return (
         f'{told}<form method="post" action="/console/login">'
+        f'<input type="hidden" name="next" value="{escape(going)}">'
         '<label for="name">User name</label>'
         f'<input id="name" name="name" autocomplete="username" value="{escape(name)}"{invalid}>'
         '<label for="secret">Password or token</label>'

@@ -1,5 +1,6 @@
 """Pieces of forms: one of several tiles, a dialog that explains at the field what is wrong."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,9 +9,12 @@ from nicegui import ui
 from pliant.console.calls import Refusal
 from pliant.console.frame import button, tag, words
 
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+"""As names of projects, workloads and what else becomes part of an address are written."""
+
 
 class Tiles:
-    """One of several, each a tile with a name and a line about it."""
+    """One of several, each a tile with a name and a line about it; arrow keys move within it."""
 
     def __init__(self, label: str, chosen: Callable[[], Awaitable[None]]) -> None:
         self.value = ""
@@ -47,31 +51,79 @@ class Sheet:
 
     def __init__(self, title: str, label: str, send: Callable[[dict[str, Any]], Awaitable[Any]]) -> None:
         self._send, self._fields = send, dict[str, Any]()
+        self._checks: dict[str, Callable[[Any], str]] = {}
         self.dialog = ui.dialog().props('aria-labelledby="sheet" persistent')
         with self.dialog, tag("div").classes("card"):
             words("h2", title).props("id=sheet")
             self._wrong = words("div", "").classes("note bad").props("role=alert")
             self._wrong.visible = False
-            self.body = tag("div").style("display: flex; flex-direction: column; gap: 10px")
+            self.body = tag("div").classes("fields")
             with tag("div").classes("bar"):
                 tag("div").classes("space")
                 button("Close", lambda: self.dialog.submit(None))
                 button(label, self._submit, "primary")
 
-    def text(self, key: str, label: str, value: str = "") -> None:
+    def say(self, sentence: str) -> None:
+        """A sentence between the fields."""
         with self.body:
-            self._fields[key] = ui.input(label, value=value).props("outlined dense")
+            words("p", sentence).classes("soft")
 
-    def number(self, key: str, label: str, value: float | None = None, suffix: str = "") -> None:
+    def name(self, key: str, label: str, value: str = "") -> None:
+        """A text that becomes a part of addresses."""
+        self.text(key, label, value)
+        self._check(key, name_problem)
+
+    def text(
+        self, key: str, label: str, value: str = "", *, hint: str = "", needed: bool = False, lines: int = 1
+    ) -> None:
         with self.body:
-            field = ui.number(label, value=value, min=0).props("outlined dense")
-            self._fields[key] = field.props(f'suffix="{suffix}"') if suffix else field
+            field = ui.input(label, value=value) if lines == 1 else ui.textarea(label, value=value)
+            field.props("outlined dense")
+        if hint:
+            field.props["hint"] = hint
+        if lines > 1:
+            field.props(f"rows={lines}")
+        self._fields[key] = field
+        if needed:
+            self._check(key, lambda value: "" if (value or "").strip() else f"Enter the {label.lower()}.")
 
-    def choice(self, key: str, label: str, options: Mapping[str, str], value: str) -> None:
+    def secret(self, key: str, label: str) -> None:
+        with self.body:
+            self._fields[key] = ui.input(label, password=True).props(
+                "outlined dense autocomplete=new-password"
+            )
+
+    def number(
+        self, key: str, label: str, value: float | None = None, suffix: str = "", *, most: float | None = None
+    ) -> None:
+        with self.body:
+            field = ui.number(label, value=value).props(
+                "outlined dense"
+            )  # with bounds it would change what is typed
+        if suffix:
+            field.props["suffix"] = suffix
+        self._fields[key] = field
+        self._check(key, lambda value: number_problem(value, most))
+
+    def choice(
+        self, key: str, label: str, options: Mapping[str, str], value: Any = None, *, several: bool = False
+    ) -> None:
         """`options`: value -> what is read."""
         with self.body:
-            field = ui.select(dict(options), label=label, value=value).props("outlined dense options-dense")
-            self._fields[key] = field
+            field = ui.select(
+                dict(options), label=label, value=value, multiple=several, with_input=len(options) > 12
+            )
+            self._fields[key] = field.props(
+                "outlined dense options-dense" + (" use-chips" if several else "")
+            )
+
+    def box(self, key: str, label: str, value: bool = False) -> None:
+        with self.body:
+            self._fields[key] = ui.checkbox(label, value=value).props("dense")
+
+    def values(self) -> dict[str, Any]:
+        """What stands in the fields now."""
+        return {key: field.value for key, field in self._fields.items()}
 
     async def asked(self) -> Any:
         """What `send` answered; None if the dialog was closed."""
@@ -79,11 +131,25 @@ class Sheet:
         self.dialog.delete()
         return answer
 
+    def _check(self, key: str, wrong: Callable[[Any], str]) -> None:
+        """Said at the field when it is left, and before it is sent."""
+        field = self._fields[key]
+        self._checks[key] = wrong
+
+        def look() -> None:
+            field.error = wrong(field.value) or None
+
+        field.on("blur", look)
+
     async def _submit(self) -> None:
-        for field in self._fields.values():
-            field.error = None
+        self._wrong.visible = False
+        for key, field in self._fields.items():
+            if hasattr(field, "error"):
+                field.error = (self._checks[key](field.value) or None) if key in self._checks else None
+        if any(getattr(field, "error", None) for field in self._fields.values()):
+            return
         try:
-            answer = await self._send({key: field.value for key, field in self._fields.items()})
+            answer = await self._send(self.values())
         except Refusal as error:
             self._tell(error)
         else:
@@ -97,3 +163,48 @@ class Sheet:
                 told = True
         self._wrong.text = f"{error} ({error.status})"
         self._wrong.visible = not told
+
+
+def name_problem(value: Any) -> str:
+    """What is wrong with a name, for people; empty: nothing."""
+    name = (value or "").strip()
+    if not name:
+        return "Enter a name."
+    if len(name) > 63 or not NAME.fullmatch(name):
+        return "Use small letters, digits and -, at most 63; begin and end with a letter or digit."
+    return ""
+
+
+def number_problem(value: Any, most: float | None = None) -> str:
+    if value is not None and value < 0:
+        return "Enter 0 or more."
+    if value is not None and most is not None and value > most:
+        return f"Enter {most:g} or less."
+    return ""
+
+
+async def sure(title: str, text: str, label: str) -> bool:
+    """Asks before something that cannot be taken back."""
+    with ui.dialog().props('aria-labelledby="asked"') as dialog, tag("div").classes("card"):
+        words("h2", title).props("id=asked")
+        words("p", text)
+        with tag("div").classes("bar"):
+            tag("div").classes("space")
+            button("Keep", lambda: dialog.submit(False))
+            button(label, lambda: dialog.submit(True), "danger")
+    answer = await dialog
+    dialog.delete()
+    return bool(answer)
+
+
+async def shown_once(title: str, sentence: str, secret: str) -> None:
+    """A secret that the server tells one time: it is gone when the dialog closes."""
+    with ui.dialog().props('aria-labelledby="once" persistent') as dialog, tag("div").classes("card"):
+        words("h2", title).props("id=once")
+        words("p", sentence)
+        words("code", secret).classes("secret").props('tabindex=0 aria-label="Secret"')
+        with tag("div").classes("bar"):
+            tag("div").classes("space")
+            button("I have copied it", lambda: dialog.submit(True), "primary")
+    await dialog
+    dialog.delete()

@@ -1,6 +1,7 @@
 """What every page has: navigation, who reads it, a place for trouble, and news as they come."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,7 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from pliant.console.calls import Calls, Refusal
 from pliant.console.design import ICON
+from pliant.console.rights import Rights, rights_of
 
 GAP = 0.7
 """Seconds between two looks of one page, however often something changes."""
@@ -17,25 +19,81 @@ GAP = 0.7
 LONGEST = 15.0
 """Seconds after which a page looks again though nothing has changed: ages grow."""
 
-PLACES = (
-    ("", (("Overview", "overview"),)),
-    ("Workload manager", (("Workloads", "workloads"),)),
-    ("Resources", (("Nodes", "nodes"),)),
-    ("Organization", (("Projects", "projects"), ("Departments", "departments"))),
+PLACES: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
+    ("", (("Overview", "overview", "clusters:read"),)),
+    (
+        "Workload manager",
+        (
+            ("Workloads", "workloads", "workloads:read"),
+            ("Templates", "templates", "assets:read"),
+            ("Environments", "environments", "assets:read"),
+            ("Compute resources", "compute-resources", "assets:read"),
+        ),
+    ),
+    (
+        "Resources",
+        (
+            ("Clusters", "clusters", "clusters:read"),
+            ("Nodes", "nodes", "nodes:read"),
+            ("Node pools", "node-pools", "nodepools:read"),
+        ),
+    ),
+    (
+        "Organization",
+        (
+            ("Departments", "departments", "departments:read"),
+            ("Projects", "projects", "projects:read"),
+            ("Quotas", "quotas", "projects:quota"),
+        ),
+    ),
+    (
+        "Analytics",
+        (
+            ("Reports", "reports", "reports:read"),
+            ("What if", "what-if", "what-if:read"),
+            ("Replay", "replay", "replay:read"),
+        ),
+    ),
+    ("Policies", (("Policies", "policies", "policies:read"),)),
+    (
+        "Access",
+        (
+            ("Users", "users", "users:read"),
+            ("Service accounts", "service-accounts", "applications:read"),
+            ("Access rules", "access-rules", "access-rules:read"),
+            ("Roles", "roles", "roles:read"),
+        ),
+    ),
+    (
+        "Administration",
+        (
+            ("Event history", "event-history", "audit:read"),
+            ("General settings", "general-settings", "settings:read"),
+        ),
+    ),
 )
-"""Groups of the navigation: (title, ((label, path below /console/), ...))."""
+"""Groups of the navigation: (title, ((label, path below /console/, right that it needs), ...))."""
 
 
 class Frame:
-    """One open page: its reader's calls, and where it says what went wrong."""
+    """One open page: its reader's calls and rights, and where it says what went wrong."""
 
     def __init__(self, title: str) -> None:
         self.client = ui.context.client
         calls, session, self._news = self.client.request.scope["state"]["console"]
         self.calls: Calls = calls
         self.reader: str = session.name
+        self.rights = Rights()
         self.title = title
         self._trouble: ui.element
+
+    async def begin(self) -> None:
+        """Who reads it, and what they may. Raises Refusal."""
+        self.rights = await rights_of(self.calls)
+
+    def may(self, right: str) -> bool:
+        """True if it holds at any scope."""
+        return self.rights.may(right)
 
     @contextmanager
     def shown(self, here: str) -> Iterator[None]:
@@ -48,7 +106,7 @@ class Frame:
                 ui.html(ICON, sanitize=False).props("aria-hidden=true")
                 words("span", "Pliant")
             tag("div").classes("space")
-            words("span", self.reader).classes("who")
+            words("a", self.reader).classes("who").props('href="/console/settings" title="Your settings"')
             dark = ui.dark_mode(None)
             button("", lambda: dark.set_value(not dark.value), icon="contrast").props(
                 'dense aria-label="Light or dark"'
@@ -60,16 +118,19 @@ class Frame:
         with tag("div").classes("shell"):
             with tag("nav").classes("side").props('aria-label="Main"'):
                 for group, entries in PLACES:
-                    if group:
-                        words("div", group).classes("group")
-                    for label, path in entries:
-                        link = words("a", label).props(f'href="/console/{path}"')
-                        if path == here:
-                            link.props('aria-current="page"')
+                    self._linked(group, [it for it in entries if self.may(it[2])], here)
             with tag("main").classes("main").props('id="content" tabindex="-1"'):
                 self._trouble = tag("div").classes("note bad").props("role=alert")
                 self._trouble.visible = False
                 yield
+
+    def _linked(self, group: str, entries: list[tuple[str, str, str]], here: str) -> None:
+        if group and entries:
+            words("div", group).classes("group")
+        for label, path, _ in entries:
+            link = words("a", label).props(f'href="/console/{path}"')
+            if path == here:
+                link.props('aria-current="page"')
 
     def trouble(self, error: Refusal | None) -> None:
         """Shows or takes back what the server says is wrong; without a login the reader is asked for one."""
@@ -96,13 +157,12 @@ class Frame:
 
     async def look(self, refresh: Callable[[], Awaitable[None]]) -> bool:
         """Reads what is shown once. False: the server refused, and the page says so."""
-        try:
-            await refresh()
-        except Refusal as error:
-            self.trouble(error)
-            return False
-        self.trouble(None)
-        return True
+        return await self.attempt(refresh)
+
+    async def live(self, refresh: Callable[[], Awaitable[None]]) -> None:
+        """Reads what is shown, and again whenever something changes."""
+        await self.look(refresh)
+        self.follow(refresh)
 
     def follow(self, refresh: Callable[[], Awaitable[None]]) -> None:
         """Reads it again whenever something has changed, until the page is closed."""
@@ -123,11 +183,40 @@ class Frame:
         background_tasks.create(run(), name=f"follow {self.title}")
 
 
-class text(TextElement):
-    """An element of HTML that shows text as it is, whatever is in it."""
+Draw = Callable[..., Awaitable[None]]
+"""Draws the content of a page: (its frame, what its path and query name)."""
 
-    def __init__(self, name: str, text: str) -> None:
-        super().__init__(tag=name, text=text)
+
+def page(path: str, title: str, right: str = "", here: str = "") -> Callable[[Draw], Draw]:
+    """A page for those who have a right at any scope; `here` is the entry of the navigation it belongs to."""
+
+    def registered(draw: Draw) -> Draw:
+        async def opened(**named: Any) -> None:
+            frame = Frame(title)
+            try:
+                await frame.begin()
+            except Refusal as error:
+                if error.status == 401:
+                    ui.navigate.to("/login")
+                    return
+                with frame.shown(""):
+                    words("h1", title)
+                    frame.trouble(error)
+                return
+            with frame.shown(here or path.strip("/")):
+                if frame.may(right):
+                    await draw(frame, **named)
+                else:
+                    words("h1", title)
+                    words("p", f"You may not see this page: permission {right} is missing.").classes("empty")
+
+        signature = inspect.signature(draw)
+        asked = [it for name, it in signature.parameters.items() if name != "frame"]
+        opened.__signature__ = signature.replace(parameters=asked)  # type: ignore[attr-defined]
+        ui.page(path)(opened)
+        return draw
+
+    return registered
 
 
 def button(label: str, act: Callable[[], Any] | None = None, look: str = "plain", **more: Any) -> ui.button:
@@ -148,3 +237,21 @@ def tag(name: str) -> ui.element:
 def words(name: str, text: str) -> TextElement:
     """An element of HTML that shows text as it is, whatever is in it."""
     return TextElement(tag=name, text=text)
+
+
+@contextmanager
+def heading(title: str) -> Iterator[None]:
+    """The first line of a page; what is made within stands at its right end."""
+    with tag("div").classes("bar"):
+        words("h1", title)
+        tag("div").classes("space")
+        yield
+
+
+@contextmanager
+def card(title: str, *, level: str = "h2") -> Iterator[None]:
+    """A region of a page with a title of its own."""
+    with tag("section").classes("card") as region:
+        words(level, title)
+        region.props["aria-label"] = title
+        yield

@@ -61,7 +61,7 @@ class Console:
             return
         session = self._door.session(scope)
         if session is None:
-            await RedirectResponse(f"{HOME}login", 303)(scope, receive, send)
+            await RedirectResponse(self._door.asked(scope["path"]), 303)(scope, receive, send)
         elif scope["method"] not in ("GET", "HEAD"):
             await page("<p>This page takes no such request.</p>", 405)(scope, receive, send)
         else:

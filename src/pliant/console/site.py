@@ -8,9 +8,45 @@ from nicegui import ui
 from starlette.types import ASGIApp, Message
 
 from pliant.console.design import ICON
-from pliant.console.pages import cluster, new, overview, units, workload, workloads
+from pliant.console.pages import (
+    assets,
+    audit,
+    clusters,
+    new,
+    nodes,
+    overview,
+    people,
+    policies,
+    quotas,
+    replay,
+    reports,
+    settings,
+    units,
+    welcome,
+    whatif,
+    workload,
+    workloads,
+)
 
-PAGES = (cluster, new, overview, units, workload, workloads)
+PAGES = (
+    assets,
+    audit,
+    clusters,
+    new,
+    nodes,
+    overview,
+    people,
+    policies,
+    quotas,
+    replay,
+    reports,
+    settings,
+    units,
+    welcome,
+    whatif,
+    workload,
+    workloads,
+)
 """Modules whose import registers their pages."""
 
 RECONNECT = 30.0

@@ -45,6 +45,11 @@ def clock(moment: str | None) -> str:
     return datetime.fromisoformat(moment).strftime("%Y-%m-%d %H:%M:%S") if moment else ""
 
 
+def hour(moment: str) -> str:
+    """A step of a chart."""
+    return datetime.fromisoformat(moment).strftime("%d %b %H:00")
+
+
 def plain(text: str) -> str:
     """A log as it is read: control characters are shown, not obeyed."""
     kept = text.replace("\r\n", "\n")

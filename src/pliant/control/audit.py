@@ -15,6 +15,7 @@ from pliant.control.state.state import State
 from pliant.model.audit import AuditRecord, Change
 from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
 from pliant.model.machine import NodePool
+from pliant.model.notice import MailServer, Subscription
 from pliant.model.priority import PriorityClass
 from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology
@@ -39,6 +40,8 @@ WORDS: Mapping[type, str] = {
     AccessRule: "AccessRule",
     Allowance: "Limit",
     LoginSession: "Session",
+    Subscription: "Notification",
+    MailServer: "MailServer",
 }
 """What a record calls a row. Rows of other kinds follow from these."""
 

@@ -56,6 +56,12 @@ class OverQuota(Refused):
     code = "over-quota"
 
 
+class OverLimit(Refused):
+    """The caller has or does as much as one person may."""
+
+    code = "user-limit"
+
+
 class Unavailable(Refused):
     """The server cannot do it now, e.g. because its disk is full."""
 

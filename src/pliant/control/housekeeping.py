@@ -1,37 +1,35 @@
-"""What a server forgets and removes from time to time, on threads of its own."""
+"""What a server measures, forgets and removes from time to time, on threads of its own."""
 
 import logging
 import threading
 import time
 
 from pliant.control.errors import Refused
-from pliant.control.ports import Store
+from pliant.control.ports import StaleEpoch, Store
 from pliant.control.service import Service
+from pliant.model.sample import MINUTE
 
 log = logging.getLogger(__name__)
 
 TIDY_SECONDS = 60
 """Between two looks at the trash and at how full its disk is."""
 
-KEEP_HISTORY = 30 * 24 * 3600 * 1000
-"""Ms for which history, ended attempts and deleted workloads are kept."""
-
-KEEP_AUDIT = 90 * 24 * 3600 * 1000
-"""Ms for which records of the audit are kept."""
-
 
 def keep_house(service: Service, store: Store) -> None:
     """Start it."""
     threading.Thread(target=_prune, args=(service, store), name="pliant-prune", daemon=True).start()
     threading.Thread(target=_tidy, args=(service,), name="pliant-trash", daemon=True).start()
+    threading.Thread(target=_measure, args=(service,), name="pliant-measure", daemon=True).start()
 
 
 def _prune(service: Service, store: Store) -> None:
     """Forget what is too old, once a day."""
     while True:
         try:
-            store.prune(service.now() - KEEP_HISTORY)
-            store.prune_audit(service.now() - KEEP_AUDIT)
+            kept = service.board.settings
+            store.prune(service.now() - kept.keep_history)
+            store.prune_audit(service.now() - kept.keep_audit)
+            service.usages.forget()
         except Exception as error:  # noqa: BLE001 - whatever ails the store, tomorrow it may be better
             log.error("old history could not be pruned: %s", error)
         time.sleep(24 * 3600)
@@ -45,3 +43,15 @@ def _tidy(service: Service) -> None:
         except (OSError, Refused) as error:
             log.error("the trash could not be tidied: %s", error)
         time.sleep(TIDY_SECONDS)
+
+
+def _measure(service: Service) -> None:
+    """Measure at each full minute."""
+    while True:
+        time.sleep((MINUTE - service.now() % MINUTE) / 1000)
+        try:
+            service.measure()
+        except StaleEpoch:
+            return  # another server leads and measures
+        except Exception as error:  # noqa: BLE001 - whatever ails the store or an engine, the next minute comes
+            log.error("nothing was measured this minute: %s", error)

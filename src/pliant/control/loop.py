@@ -33,6 +33,7 @@ from pliant.control.state.accounting import Accounting
 from pliant.control.state.contradictions import Contradictions
 from pliant.control.state.draft import Draft
 from pliant.control.state.facts import FactBook
+from pliant.control.state.notices import take as take_notices
 from pliant.control.state.record import record_plan
 from pliant.control.state.state import State
 from pliant.model.fact import AttemptEnded, AttemptStarted, Fact, NodeLost, NodeSeen
@@ -290,9 +291,11 @@ class Loop:
         for conclude in draft.when_decided:
             conclude(draft, self.plan if decided is not None else Plan())
         state.settle(draft)
+        self._facts.imports.explain(draft.now)
         gone = state.bury(draft)
         self.audit.save(draft)
         self._accounting.keep(draft)
+        take_notices(state, draft)
         try:
             if not draft.empty:
                 self.store.commit(state.epoch, draft.batch(durable=draft.weighty))
@@ -315,6 +318,7 @@ class Loop:
                 self._orders.recorded(fact.attempt)
         for workload in gone:
             self._orders.forget(workload)
+        self._orders.answer(self._facts.imports.answers())
 
     def _take_in(
         self, facts: Sequence[Fact], commands: Sequence[Command], draft: Draft, answers: list[Answer]

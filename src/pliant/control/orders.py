@@ -1,12 +1,13 @@
 """Orders to engines: sent once what they follow from is on disk, and again after a restart."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from pliant.control.ports import Engine
 from pliant.control.state.draft import Draft
 from pliant.control.state.holds import hold as begin_hold
+from pliant.control.state.imports import Answer
 from pliant.control.state.state import State
 from pliant.model.order import Order, Resize, Start, Stop
 from pliant.model.reason import EnvironmentLost
@@ -83,6 +84,11 @@ class Orders:
         """The end of that attempt is on disk."""
         for engine in self._engines.values():
             engine.recorded(attempt)
+
+    def answer(self, answers: Iterable[Answer]) -> None:
+        """Tell engines what became of the work that they found."""
+        for each in answers:
+            self._engines[each.engine].answer(each.workload, each.why, taken=each.taken)
 
     def forget(self, workload: Workload) -> None:
         """Let the engines delete what they keep of a workload of which nothing lives."""

@@ -13,15 +13,19 @@ from pliant.model.audit import AuditRecord
 from pliant.model.event import Event
 from pliant.model.fact import Fact
 from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
+from pliant.model.ledger import Usage
 from pliant.model.machine import Cluster, Node
+from pliant.model.notice import MailServer, Notice, Subscription
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
+from pliant.model.sample import Sample
 from pliant.model.workload import Attempt, AttemptId, Launch, Workload
 from pliant.sched.world.rows import Row as WorldRow
 
 AccessRow = User | Application | AccessKey | AccessRule | LoginSession | Allowance
-Row = WorldRow | Cluster | Attempt | Progress | PriorityClass | Asset | AccessRow
+NoticeRow = Subscription | Notice | MailServer
+Row = WorldRow | Cluster | Attempt | Progress | PriorityClass | Asset | AccessRow | Usage | NoticeRow
 """Everything that is stored by identity: put() replaces what has the same identity."""
 
 
@@ -101,6 +105,7 @@ class Batch:
     events: Sequence[Event] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     audit: Sequence[AuditRecord] = ()
+    samples: Sequence[Sample] = ()
     durable: bool = True  # False: may be lost with the machine's power, never torn
 
 
@@ -147,10 +152,18 @@ class Store(Protocol):
     def events(self, subject: str, *, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
         """(sequence number, event), oldest first."""
 
+    def happened(
+        self, since: int, *, before: int | None = None, limit: int = 500
+    ) -> Sequence[tuple[int, Event]]:
+        """(sequence number, event) of all subjects since then (ms), newest first; those `before` a number."""
+
     def audited(
         self, since: int, until: int, *, after: int = 0, limit: int = 500
     ) -> Sequence[tuple[int, AuditRecord]]:
         """(sequence number, record) of that time (ms), before `until`; oldest first."""
+
+    def samples(self, step: int, since: int, until: int, subject: str | None = None) -> Sequence[Sample]:
+        """Of that step (ms), after `since` and up to `until` (ms), of one subject or of all; oldest first."""
 
     def attempts(self, workload: str) -> Sequence[Attempt]:
         """All attempts of a workload, ended ones too."""
@@ -165,6 +178,9 @@ class Store(Protocol):
 
     def prune_audit(self, before: int) -> int:
         """Forget records of the audit older than `before` (ms); how many."""
+
+    def prune_samples(self, step: int, before: int) -> int:
+        """Forget samples of that step (ms) older than `before` (ms); how many."""
 
     def backup(self, target: Path) -> None:
         """A consistent copy of a store that is in use."""
@@ -213,6 +229,9 @@ class Engine(Protocol):
 
     def recorded(self, attempt: AttemptId) -> None:
         """Its end is on disk: what was kept only to tell it may go."""
+
+    def answer(self, workload: str, why: str, *, taken: bool) -> None:
+        """Work that it found is a workload now (and waits, if there is a reason), or is not taken in."""
 
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         """Why this engine could never run that; None if it could."""

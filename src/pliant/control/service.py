@@ -15,16 +15,21 @@ from pliant.control.fractions import TaskUse
 from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Load, Remembered, Session
 from pliant.control.state.draft import Draft
+from pliant.control.state.limits import beginning
 from pliant.control.usecases.assets import Assets
 from pliant.control.usecases.files import Files
 from pliant.control.usecases.identities import Identities
 from pliant.control.usecases.jobs import Jobs
+from pliant.control.usecases.notices import Notices
 from pliant.control.usecases.priorities import Priorities
+from pliant.control.usecases.series import Series
 from pliant.control.usecases.submissions import Submissions
 from pliant.control.usecases.tuning import Tuning
+from pliant.control.usecases.usage import Usages
 from pliant.model.audit import AuditRecord
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import Reason
+from pliant.model.sample import MINUTE
 from pliant.model.workload import Attempt, AttemptId, Desired, Task, TaskPhase, Workload
 
 FOLLOW_WAIT = 0.2
@@ -42,6 +47,9 @@ class Service(Submissions, Tuning):
         self.assets = Assets(loop)
         self.identities = Identities(loop)
         self.files = Files(loop, engines)
+        self.usages = Usages(loop)
+        self.notices = Notices(loop)
+        self.series = Series(loop)
 
     def dry(self) -> "Service":
         """The same, but every change is only tried: it raises Tried, or is refused as always."""
@@ -69,9 +77,26 @@ class Service(Submissions, Tuning):
         """What happened to it, oldest first, with sequence numbers."""
         return self._loop.store.events(identity, after=after, limit=limit)
 
+    def happened(
+        self, since: int, before: int | None = None, limit: int = 500
+    ) -> Sequence[tuple[int, Event]]:
+        """What happened to anything since then (ms), newest first; those before that sequence number."""
+        return self._loop.store.happened(since, before=before, limit=limit)
+
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         """What living tasks use of their shares of GPUs, as it was seen last."""
         return {attempt: use for engine in self._engines.values() for attempt, use in engine.uses().items()}
+
+    def measure(self) -> None:
+        """Once a minute: note how busy the GPUs are for the accounts, and take a sample of everything.
+
+        Raises StaleEpoch, StoreError.
+        """
+        load = self.load()
+        busy = {uuid: it.busy for uuid, it in load.gpus.items()}
+        if busy:  # where no driver tells, there is nothing to note
+            self.usages.sample(busy, MINUTE)
+        self.series.take(load, self.uses())
 
     def load(self) -> Load:
         """What living tasks, and what all processes together, use of the nodes now."""
@@ -116,7 +141,7 @@ class Service(Submissions, Tuning):
         """Stop it and keep it; its GPUs are free once its tasks have ended."""
 
         def run(draft: Draft) -> None:
-            workload = self._live(identity)
+            workload = self._own(identity)
             if workload.phase.final:
                 raise Conflict(
                     f"{workload.name} is over ({workload.phase.value}).", "There is nothing to suspend."
@@ -157,7 +182,7 @@ class Service(Submissions, Tuning):
         """
 
         def run(draft: Draft) -> Workload:
-            workload = self._live(identity)
+            workload = self._own(identity)
             if workload.phase.final or workload.cancelled_by:
                 return workload
             ending = replace(workload, desired=Desired.STOPPED, cancelled_by=user)
@@ -203,13 +228,14 @@ class Service(Submissions, Tuning):
         """Let a suspended workload compete again."""
 
         def run(draft: Draft) -> None:
-            workload = self._live(identity)
+            workload = self._own(identity)
             if workload.phase.final or workload.cancelled_by:
                 raise Conflict(
                     f"{workload.name} is over ({workload.phase.value}).", "Submit it again under a new name."
                 )
             if workload.desired is Desired.STOPPED:
-                draft.put(replace(workload, desired=Desired.RUNNING, running_ms=0))
+                again = replace(workload, desired=Desired.RUNNING, running_ms=0)
+                draft.put(beginning(again, self._loop.state, draft.now))
                 for task in self._loop.world.tasks_of(identity):
                     if task.phase is TaskPhase.WAITING:
                         draft.put(replace(task, failures=0, last_code=None, ooms=0, retry_at=None))
@@ -236,10 +262,21 @@ class Service(Submissions, Tuning):
         return self._loop.call(run)
 
     def _deleted(self, draft: Draft, identity: str, user: str, purge: bool) -> Workload:
-        workload = replace(self._live(identity), desired=Desired.DELETED, purge=purge)
+        workload = replace(self._own(identity), desired=Desired.DELETED, purge=purge)
         draft.put(workload)
         how = " with its files" if purge else ""
         draft.event(identity, EventKind.DELETED, f"{user} deleted {workload.name}{how}.", who=user)
+        return workload
+
+    def _own(self, identity: str) -> Workload:
+        """One that may be changed here: of what was made elsewhere, its maker alone decides."""
+        workload = self._live(identity)
+        if (origin := workload.origin) is not None:
+            place = f"--namespace {origin.namespace} {origin.kind.lower()}/{origin.name}"
+            raise Conflict(
+                f"{workload.name} is {origin} on the cluster and is ended there: kubectl delete {place}.",
+                "Pliant changes nothing that others made.",
+            )
         return workload
 
     def _live(self, identity: str) -> Workload:

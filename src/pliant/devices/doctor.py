@@ -18,6 +18,12 @@ from pliant.devices.ledger import SIZE
 from pliant.devices.nvml import NvmlDevices
 from pliant.devices.place import Place
 
+CONFINED = "control groups hold each task to its memory, and to its part of the cores when all are busy"
+COUNTED = (
+    "--memory and --cpu are counted when a job is placed, and hold no job of this account; on a shared "
+    "machine control groups do (docs/guide/box.md)"
+)
+
 GUIDE = "docs/guide/gpu-fractions.md says more"
 _COOPERATIVE = (
     "`env -i`, static and musl programs, RTLD_DEEPBIND, direct system calls and set-uid programs go around a "
@@ -25,12 +31,17 @@ _COOPERATIVE = (
 )
 
 
-def examine(devices: Devices, place: Place, supervisor: str, writable: str) -> list[Finding]:
-    """`supervisor`: why the native one is not there; `writable`: why a task could change its own limits."""
+def examine(
+    devices: Devices, place: Place, supervisor: str, writable: str, confined: bool = False
+) -> list[Finding]:
+    """`supervisor`: why the native one is not there; `writable`: why a task could change its own limits;
+    `confined`: tasks are in control groups of their own.
+    """
     shim = _shim(SHIM)
     return [
         _driver(devices),
         _gpus(devices),
+        Finding("main memory and cores", confined, CONFINED if confined else COUNTED),
         Finding("simulated drivers", *_simulated(devices)),
         Finding("shim", *shim),
         Finding("supervisor", not supervisor, supervisor or "the native one"),

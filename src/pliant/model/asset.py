@@ -17,6 +17,7 @@ class AssetKind(StrEnum):
     COMPUTE = "compute"
     TEMPLATE = "template"
     POLICY = "policy"
+    REPORT = "report"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Asset:
     name: str
     scope: Scope
     scope_id: str  # id of the department or project; empty: the tenant
-    body: str  # JSON: a spec, or the defaults and rules of a policy
+    body: str  # JSON: a spec, the defaults and rules of a policy, or a report
     description: str = ""
     created: int = 0  # ms since the epoch
     created_by: str = ""

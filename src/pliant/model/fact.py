@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pliant.model.machine import Node, Share
-from pliant.model.workload import AttemptId, Exit
+from pliant.model.workload import AttemptId, Exit, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,4 +43,28 @@ class AttemptResized:
     at: int
 
 
-Fact = NodeSeen | NodeLost | AttemptStarted | AttemptEnded | AttemptResized
+@dataclass(frozen=True, slots=True)
+class WorkFound:
+    """Work that somebody gave to an engine itself, such as a pod made with kubectl, as it is now."""
+
+    workload: Workload  # with an origin; its project by name; what only the server knows is empty
+
+
+@dataclass(frozen=True, slots=True)
+class WorkGone:
+    """Nothing of that work is left where it was given: whoever gave it has deleted it."""
+
+    workload: str  # id
+
+
+@dataclass(frozen=True, slots=True)
+class WorkListed:
+    """All work of that sort which an engine has when it was opened: what else came from it has gone."""
+
+    engine: str
+    workloads: frozenset[str]  # ids
+
+
+Fact = (
+    NodeSeen | NodeLost | AttemptStarted | AttemptEnded | AttemptResized | WorkFound | WorkGone | WorkListed
+)

@@ -1,4 +1,4 @@
-"""What a workload waits for before it competes for GPUs: other workloads, a time, its turn in an array."""
+"""What a workload waits for before it competes for GPUs: other workloads, a time, its turn, a limit."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -36,7 +36,21 @@ class Element:
     at_once: int = 0  # elements that may compete or run at the same time; 0: all
 
 
-DEPENDENCY, BEGIN_TIME, ARRAY_LIMIT = "dependency", "begin-time", "array-limit"
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """The limit of its user for which a workload waits."""
+
+    of: str  # gpus: held at once; gpu-hours: within 30 days
+    most: int  # milli-GPUs; milli-GPU-ms
+    in_project: bool  # False: in all projects together
+    asked: int  # milli-GPUs of the workload
+    until: int | None = None  # ms; when hours are got back
+
+
+DEPENDENCY, BEGIN_TIME, ARRAY_LIMIT, USER_LIMIT = "dependency", "begin-time", "array-limit", "user-limit"
 """Codes of the holds that end by themselves."""
 
-PASSING = (DEPENDENCY, BEGIN_TIME, ARRAY_LIMIT)
+ASSEMBLING = "assembling"
+"""Code of the hold of work that was given to an engine and is not complete there."""
+
+PASSING = (DEPENDENCY, BEGIN_TIME, ARRAY_LIMIT, USER_LIMIT)

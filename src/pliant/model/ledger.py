@@ -1,4 +1,4 @@
-"""What the scheduler remembers of the past: GPU time by project, and how often it was disturbed."""
+"""What is remembered of the past: GPU time by project and by person, and how often work was disturbed."""
 
 from dataclasses import dataclass
 
@@ -24,3 +24,23 @@ class Disruptions:
 
     project: str  # id
     times: tuple[int, ...] = ()  # ms, one for each decision, oldest first; those within the budget's window
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the ended runs of one person held in one project and node pool within one day (UTC).
+
+    A run that goes on is not in it, but for what it held before its last live resize: the record of the
+    attempt says since when. Sums are milli-GPUs times milliseconds.
+    """
+
+    day: str  # 2026-11-24
+    user: str  # whose work it was; on a shared machine the account
+    project: str  # id
+    pool: str  # name; empty: the node was gone
+    project_name: str  # when it was written last
+    held: int = 0
+    measured: int = 0  # of `held`, that for which the driver told how busy the GPUs were
+    busy: int = 0  # of `measured`, the part for which they were
+    runs: int = 0  # attempts that ended
+    failed: int = 0  # of those, that failed

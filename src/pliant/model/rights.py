@@ -99,6 +99,7 @@ TABLE: Mapping[str, str] = {
     "limits:read": "SSSSO-SS",
     "limits:write": "T-------",
     "reports:read": "AAAAA-AA",
+    "usage:read": "SSSSO-SS",
     # machines and settings
     "clusters:read": "AAAAAAAA",
     "nodes:read": "AA-A---A",

@@ -5,8 +5,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pliant.model.affinity import Affinity, Toleration
-from pliant.model.hold import Dependency, Element
+from pliant.model.hold import Dependency, Element, Limited
 from pliant.model.machine import Placement
+from pliant.model.origin import Origin, Owner
 from pliant.model.quantity import GPU, Resources
 from pliant.model.topology import Within
 
@@ -181,15 +182,6 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """Whose a workload is, for good."""
-
-    subject: str  # as pliant.model.identity.subject_of
-    uid: int  # of the account of the machine whose processes its tasks are
-    name: str  # of that account
-
-
-@dataclass(frozen=True, slots=True)
 class Workload:
     """One submission. Identity is `id`: a deleted name is free at once."""
 
@@ -239,6 +231,7 @@ class Workload:
     desired: Desired = Desired.RUNNING
     purge: bool = False  # once deleted, its files are removed at once instead of being kept for a while
     held: str = ""  # code of a reason for which it is not started (reason.HOLDS); empty: none
+    limited: Limited | None = None  # set while it is held for a limit of its user
     phase: Phase = Phase.CREATING
     phase_since: int = 0  # ms
     phase_message: str = ""
@@ -247,6 +240,7 @@ class Workload:
     ended_as: Phase | None = None  # the final phase that it reached; kept when it is deleted
     cancelled_by: str = ""  # who ended it for good; `desired` is then STOPPED, and its last phase FAILED
     owner: Owner | None = None  # None: it is older than owners
+    origin: Origin | None = None  # None: it was submitted here
     shared: tuple[str, ...] = ()  # who may read its logs besides: `project`, or a user's name
     pending_ms: int = 0  # sums over all finished stays in the phase
     running_ms: int = 0

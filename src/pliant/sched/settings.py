@@ -21,6 +21,9 @@ class Settings:
     overpromise: str = "mark"  # or "refuse": quotas that the machines cannot keep
     share_across_users: str = "no"  # or "project", "yes": whose parts of GPUs lie on one on a shared machine
     keep_deleted: int = 604_800_000  # how long files of deleted workloads can be brought back
+    keep_finished: int = 0  # how long jobs that ended stay before they are deleted; 0: for ever
+    keep_history: int = 2_592_000_000  # how long history, attempts and deleted workloads are remembered
+    keep_audit: int = 7_776_000_000
     past_use: int = 0  # thousandths: how strongly past use lowers the share over quota; 0: not at all
     past_use_window: int = 604_800_000  # how far back past use counts
     past_use_half_life: int = 86_400_000  # use so long ago counts half; 0: all within the window alike

@@ -7,6 +7,7 @@ from pliant.control.ports import Batch, Remembered, Row, Saved, StaleEpoch
 from pliant.control.state.kinds import STORED_ROWS
 from pliant.model.audit import AuditRecord
 from pliant.model.event import Event
+from pliant.model.sample import Sample
 from pliant.model.workload import Attempt, Workload
 
 
@@ -50,9 +51,17 @@ class Rows:
     def events(self, subject: str, *, after: int = 0, limit: int = 500) -> Sequence[tuple[int, Event]]:
         return ()
 
+    def happened(
+        self, since: int, *, before: int | None = None, limit: int = 500
+    ) -> Sequence[tuple[int, Event]]:
+        return ()
+
     def audited(
         self, since: int, until: int, *, after: int = 0, limit: int = 500
     ) -> Sequence[tuple[int, AuditRecord]]:
+        return ()
+
+    def samples(self, step: int, since: int, until: int, subject: str | None = None) -> Sequence[Sample]:
         return ()
 
     def attempts(self, workload: str) -> Sequence[Attempt]:
@@ -68,6 +77,9 @@ class Rows:
         return 0
 
     def prune_audit(self, before: int) -> int:
+        return 0
+
+    def prune_samples(self, step: int, before: int) -> int:
         return 0
 
     def backup(self, target: Path) -> None:

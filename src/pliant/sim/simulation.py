@@ -9,8 +9,8 @@ from itertools import groupby
 from pliant.control.loop import SETTLING
 from pliant.control.ports import Batch, Row, Store
 from pliant.control.state.draft import Draft
+from pliant.control.state.imports import tasks_of
 from pliant.control.still import StillLoop
-from pliant.control.usecases.submissions import tasks_of
 from pliant.engines.virtual.engine import VirtualEngine
 from pliant.engines.virtual.machines import Behaviour, Machines, Run
 from pliant.engines.virtual.timeline import Timeline

@@ -11,6 +11,7 @@ from pliant.control.ports import Batch, Remembered, Row, Saved
 from pliant.model.audit import AuditRecord
 from pliant.model.event import Event
 from pliant.model.progress import Progress
+from pliant.model.sample import Sample
 from pliant.model.workload import Attempt, Task, Workload
 from pliant.store import archive, kinds, migrate, retention, schema
 from pliant.store.codec import CodecError
@@ -113,6 +114,18 @@ class Database:
             found = connection.execute(query).all()
         return [*zip([row.seq for row in found], self._decoded(kinds.EVENT, found), strict=True)]
 
+    def happened(
+        self, since: int, *, before: int | None = None, limit: int = 500
+    ) -> Sequence[tuple[int, Event]]:
+        table = schema.events
+        query = select(table.c.format, table.c.body, table.c.seq).where(table.c.at >= since)
+        if before is not None:
+            query = query.where(table.c.seq < before)
+        query = query.order_by(table.c.seq.desc()).limit(limit)
+        with self._link.reading() as connection:
+            found = connection.execute(query).all()
+        return [*zip([row.seq for row in found], self._decoded(kinds.EVENT, found), strict=True)]
+
     def audited(
         self, since: int, until: int, *, after: int = 0, limit: int = 500
     ) -> Sequence[tuple[int, AuditRecord]]:
@@ -126,6 +139,17 @@ class Database:
         with self._link.reading() as connection:
             found = connection.execute(query).all()
         return [*zip([row.seq for row in found], self._decoded(kinds.AUDIT, found), strict=True)]
+
+    def samples(self, step: int, since: int, until: int, subject: str | None = None) -> Sequence[Sample]:
+        table = schema.samples
+        query = select(table.c.format, table.c.body, table.c.subject, table.c.at).where(
+            table.c.step == step, table.c.at > since, table.c.at <= until
+        )
+        if subject is not None:
+            query = query.where(table.c.subject == subject)
+        with self._link.reading() as connection:
+            found = connection.execute(query.order_by(table.c.at, table.c.subject)).all()
+        return self._decoded(kinds.SAMPLE, found)
 
     def attempts(self, workload: str) -> Sequence[Attempt]:
         """By task and number."""
@@ -152,6 +176,9 @@ class Database:
 
     def prune_audit(self, before: int) -> int:
         return retention.prune_audit(self._writer, before)
+
+    def prune_samples(self, step: int, before: int) -> int:
+        return retention.prune_samples(self._writer, step, before)
 
     def backup(self, target: Path) -> None:
         """One file, for `restore`. Raises StoreError, also if `target` exists."""

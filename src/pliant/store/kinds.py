@@ -11,6 +11,7 @@ from pliant.control.ports import Batch, Remembered
 from pliant.control.state.kinds import STORED_ROWS
 from pliant.model.audit import AuditRecord
 from pliant.model.event import Event
+from pliant.model.sample import Sample
 from pliant.model.workload import Attempt, Task, Workload
 from pliant.sched.world.rows import RowKind
 from pliant.store import schema
@@ -63,6 +64,8 @@ EVENT = Kind(Codec(Event), schema.events, lambda _: {}, lambda e: {"subject": e.
 
 AUDIT = Kind(Codec(AuditRecord), schema.audit, lambda _: {}, lambda a: {"at": a.at})
 
+SAMPLE = Kind(Codec(Sample), schema.samples, lambda s: {"subject": s.subject, "step": s.step, "at": s.at})
+
 
 def _kind(kind: RowKind[T]) -> Kind[T]:
     names = [name.rpartition(".")[2] for name in kind.identity]
@@ -88,6 +91,7 @@ class Change:
     events: list[Values]
     settings: list[Values]
     audit: list[Values]
+    samples: list[Values]
     serial: int  # highest of the batch's workloads
     durable: bool
 
@@ -100,6 +104,7 @@ def change(batch: Batch) -> Change:
         events=[EVENT.row(event) for event in batch.events],
         settings=[_sound({"key": key, "value": value}) for key, value in batch.settings.items()],
         audit=[AUDIT.row(record) for record in batch.audit],
+        samples=[SAMPLE.row(sample) for sample in batch.samples],
         serial=max((row.serial for row in batch.put if isinstance(row, Workload)), default=0),
         durable=batch.durable,
     )

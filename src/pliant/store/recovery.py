@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pliant.control.ports import Batch, Engine, Row, Saved, Store, Stranger
+from pliant.control.state.imports import tasks_of
 from pliant.control.submit.variables import Variables
-from pliant.control.usecases.submissions import tasks_of
 from pliant.model.event import Event, EventKind
 from pliant.model.machine import Cluster, Placement, Share
 from pliant.model.order import Start

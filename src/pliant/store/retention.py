@@ -2,7 +2,7 @@
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, exists, func, or_, select
 
-from pliant.store.schema import attempts, audit, events, remembered, tasks, workloads
+from pliant.store.schema import attempts, audit, events, remembered, samples, tasks, workloads
 from pliant.store.writer import Writer, delete
 
 EVENTS_KEPT = 200
@@ -40,6 +40,11 @@ def prune(writer: Writer, before: int) -> int:
 def prune_audit(writer: Writer, before: int) -> int:
     """Forget what was written down before that time (ms); how many records."""
     return _forget(writer, audit, audit.c.at < before)
+
+
+def prune_samples(writer: Writer, step: int, before: int) -> int:
+    """Forget samples of that step (ms) taken before that time (ms); how many."""
+    return _forget(writer, samples, and_(samples.c.step == step, samples.c.at < before))
 
 
 def _talkative(connection: Connection) -> list[str]:

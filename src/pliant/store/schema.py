@@ -21,7 +21,7 @@ from sqlalchemy import (
 from pliant.control.state.kinds import STORED_ROWS
 from pliant.sched.world.rows import RowKind
 
-HEAD = "0008"
+HEAD = "0011"
 """Schema version that this program writes; versions are four digits and grow."""
 
 TABLE_OF_VERSION = "alembic_version"
@@ -136,4 +136,11 @@ audit = Table(
     Column("body", Text, nullable=False),
     Index(None, "at"),
     sqlite_autoincrement=True,
+)
+samples = _row(
+    "samples",
+    Column("subject", Text, primary_key=True),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),  # ms
+    Column("at", BigInteger, primary_key=True, autoincrement=False),  # ms
+    Index(None, "step", "at"),
 )

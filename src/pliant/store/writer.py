@@ -194,6 +194,8 @@ def apply(connection: Connection, change: Change) -> None:
         connection.execute(schema.events.insert(), change.events)
     if change.audit:
         connection.execute(schema.audit.insert(), change.audit)
+    if change.samples:
+        connection.execute(upsert(name, schema.samples), change.samples)
     if change.serial:
         grown = update(schema.state).where(schema.state.c.serial < change.serial)
         connection.execute(grown.values(serial=change.serial))

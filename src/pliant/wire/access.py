@@ -129,7 +129,50 @@ class RuleItem(TypedDict):
     scopeType: str
     scopeName: str
     createdAt: str
+    updatedAt: str
+    deletedAt: str | None
     createdBy: str
+    tenantId: int  # there is one
+    status: dict[str, str]  # phase: Ready, always
+
+
+class RuleSubject(TypedDict):
+    subjectId: Annotated[str, Length(255, least=1)]
+    subjectType: Literal["user", "app", "service-account", "group", "unix", "unix-group"]
+
+
+class RuleScope(TypedDict, total=False):
+    scopeId: Annotated[str, Length(255)]
+    scopeType: Required[Literal["system", "tenant", "cluster", "department", "project"]]
+
+
+class RulesPayload(TypedDict, total=False):
+    roleId: Required[int]
+    clusterId: str
+    subjects: Required[Annotated[list[RuleSubject], Length(10, least=1)]]
+    scopes: Required[Annotated[list[RuleScope], Length(10, least=1)]]
+
+
+class RulesRequest(TypedDict):
+    """One role for each of the subjects at each of the scopes."""
+
+    payload: RulesPayload
+
+
+class RuleFailed(TypedDict):
+    payload: RuleRequest
+    code: int
+    message: str
+
+
+class RulesMade(TypedDict):
+    succeeded: list[RuleItem]
+    failed: list[RuleFailed]
+
+
+class RulesBatch(TypedDict):
+    ids: Annotated[list[Annotated[str, Length(255, least=1)]], Length(100, least=1)]
+    action: Literal["delete", "validate_delete"]
 
 
 class RuleList(TypedDict):
@@ -156,6 +199,19 @@ class RoleList(TypedDict):
     roles: list[RoleItem]
 
 
+class PermissionSet(TypedDict):
+    """All rights about one kind of thing, or all that only read it."""
+
+    id: str
+    name: str
+    description: str
+    permissions: list[RolePermission]
+
+
+class PermissionSets(TypedDict):
+    permissionSets: list[PermissionSet]
+
+
 class Permissions(TypedDict):
     permissions: list[RolePermission]
 
@@ -163,6 +219,7 @@ class Permissions(TypedDict):
 class PermittedScope(TypedDict):
     type: str
     id: str
+    own: bool  # for the caller's own things only
 
 
 class PermittedScopes(TypedDict):

@@ -128,6 +128,16 @@ class PolicyItem(TypedDict):
     policy: dict[str, Any]
 
 
+class PolicyEntry(PolicyItem):
+    type: str  # trainings | workspaces | distributed | inferences
+
+
+class PolicyList(TypedDict):
+    """GET /api/v2/policy."""
+
+    policies: list[PolicyEntry]
+
+
 class EffectiveEntry(TypedDict):
     field: str
     value: Any  # a default, or a rule

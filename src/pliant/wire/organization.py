@@ -219,3 +219,27 @@ class Applied(TypedDict):
 
 class AppliedList(TypedDict):
     applied: list[Applied]
+
+
+class Category(TypedDict):
+    id: str
+    name: str
+    description: str
+
+
+class Categories(TypedDict):
+    categories: list[Category]
+
+
+class WorkloadType(TypedDict):
+    id: str
+    name: str
+    group: str
+    categoryId: str
+    categoryName: str
+    priorityId: str
+    priorityName: str
+
+
+class WorkloadTypes(TypedDict):
+    types: list[WorkloadType]

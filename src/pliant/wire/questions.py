@@ -128,6 +128,19 @@ class Fairness(TypedDict):
     definitions: dict[str, str]
 
 
+class FairnessHour(TypedDict):
+    """What every project had and was due in one hour, or in as much of it as has passed."""
+
+    began: str
+    projects: list[FairnessRow]
+
+
+class FairnessHours(TypedDict):
+    """GET /api/v1/audit/fairness/hours, oldest first."""
+
+    hours: list[FairnessHour]
+
+
 class ReplayItem(TypedDict):
     """GET /api/v1/replay."""
 

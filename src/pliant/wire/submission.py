@@ -310,8 +310,11 @@ class Submitted(TypedDict):
     requestedName: str | None
     workloadId: str
     projectId: str
+    departmentId: str
     clusterId: str
+    createdBy: str
     createdAt: str
+    deletedAt: str | None
     desiredPhase: str
     actualPhase: str
     spec: dict[str, Any]

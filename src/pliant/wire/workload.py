@@ -212,6 +212,7 @@ class WorkloadItem(TypedDict):
     queuePosition: int | None
     fraction: str | None  # how a GPU fraction is held, and why no better; what is wrong with it
     gpuShares: list[GpuShare]
+    limitsEnforced: bool  # the kernel holds its tasks to their main memory and their part of the cores
     overQuotaGpus: float
     progress: Progress | None  # what its job reported last
 

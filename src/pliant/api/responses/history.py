@@ -9,7 +9,7 @@ from pliant.control.board.view import WorkloadView
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import MayRead
 from pliant.model.reason.told import again
-from pliant.model.workload import Phase
+from pliant.model.workload import Phase, Workload
 from pliant.wire import workload as wire
 
 MILLI_GPU_HOUR = 1000 * 3_600_000
@@ -41,12 +41,18 @@ def event_item(
     view: WorkloadView, number: int, event: Event, may_read: MayRead | None = None
 ) -> wire.EventItem:
     """Without what this reader may not be told; `number` is its place in all history."""
-    workload = view.workload
+    return decision_item(view.workload, view.project.namespace, number, event, may_read)
+
+
+def decision_item(
+    workload: Workload, namespace: str, number: int, event: Event, may_read: MayRead | None = None
+) -> wire.EventItem:
+    """The same where the workload may have been deleted."""
     involved = {
         "uid": workload.id,
         "kind": f"{workload.kind.value}Workload",
         "name": workload.name,
-        "namespace": view.project.namespace,
+        "namespace": namespace,
     }
     return _item(number, event if may_read is None else seen(event, may_read), involved)
 

@@ -2,7 +2,7 @@
 
 import shlex
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from pliant.api.responses.amounts import gpus
@@ -160,8 +160,14 @@ def ended_view(workload: Workload, board: Board) -> WorkloadView:
 class Renderer:
     """Renders workloads as they stand on one board at one moment (ms)."""
 
-    def __init__(self, board: Board, now: int, uses: Uses) -> None:
-        """`uses`: what is used of shares of GPUs."""
+    def __init__(
+        self, board: Board, now: int, uses: Uses, confined: bool, inside: Callable[[Workload], bool]
+    ) -> None:
+        """`uses`: what is used of shares of GPUs; `confined`: tasks are in control groups of their own;
+        `inside`: whether the reader may be told what runs in a job.
+        """
+        self._confined = confined
+        self._inside = inside
         self.board = board
         self._uses = uses
         self.now = now
@@ -190,7 +196,7 @@ class Renderer:
             if port.public and task.phase is TaskPhase.RUNNING
         ]
         message = workload.phase_message or (view.reason.text(self.now) if view.reason and waits else "")
-        return {
+        item: wire.WorkloadItem = {
             "id": workload.id,
             "name": workload.name,
             "type": workload.kind.value,
@@ -266,9 +272,13 @@ class Renderer:
             "queuePosition": self._places.get(workload.id),
             "fraction": fraction_of(view, self._uses),
             "gpuShares": shares_of(view, self._uses),
+            "limitsEnforced": self._confined,
             "overQuotaGpus": gpus(self._over.get(workload.id, 0)),
             "progress": progress(view.progress),
         }
+        if not self._inside(workload):
+            item |= {"command": "", "arguments": "", "environmentVariables": {}, "urls": [], "endpoints": []}
+        return item
 
     def _ends(self, view: WorkloadView, guarantee: Guarantee | None) -> wire.Protected | None:
         """Until when it is protected, and by whose setting; None once it is not."""
@@ -356,8 +366,11 @@ def submitted(
         "requestedName": asked,
         "workloadId": workload.id,
         "projectId": workload.project,
+        "departmentId": getattr(project.queue, "department", "") if project is not None else "",
         "clusterId": board.cluster.uuid if board.cluster is not None else "",
+        "createdBy": workload.user,
         "createdAt": stamp(workload.created),
+        "deletedAt": stamp_or_none(workload.deleted),
         "desiredPhase": workload.desired.value,
         "actualPhase": workload.phase.value,
         "spec": spec_of(workload),

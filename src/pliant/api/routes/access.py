@@ -1,5 +1,6 @@
 """Roles and the rules that give them; all answers come from the table that the guard reads."""
 
+import uuid
 from collections.abc import Iterable
 
 from fastapi import APIRouter, Query, Response
@@ -7,26 +8,35 @@ from fastapi import APIRouter, Query, Response
 from pliant.api.accounts import by_name
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
-from pliant.api.errors import Forbidden
+from pliant.api.errors import Forbidden, status_of_refusal
 from pliant.api.guard import needs
 from pliant.api.models import Received
+from pliant.api.principal import Principal
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.control.board.view import Board
-from pliant.control.errors import BadRequest, NotFound
+from pliant.control.errors import BadRequest, NotFound, Refused
+from pliant.control.explain.dry import Trial, Tried, together
 from pliant.model.identity import APPLICATION, NO_UID, UNIX, UNIX_GROUP, USER, AccessRule, subject_of
 from pliant.model.rights import ROLES, TABLE, Grant, Place, Role, cell, may, may_grant, role_named
 from pliant.model.tenancy import Project
 from pliant.wire.access import (
     Permissions,
+    PermissionSet,
+    PermissionSets,
     PermittedScopes,
     RoleItem,
     RoleList,
     RolePermission,
+    RuleFailed,
     RuleItem,
     RuleList,
     RuleRequest,
+    RulesBatch,
+    RulesMade,
+    RulesRequest,
 )
+from pliant.wire.workload import BatchDone, Counted
 
 router = APIRouter(prefix="/api", tags=["access"])
 
@@ -60,6 +70,10 @@ def own_rules(here: Here, caller: Caller) -> Response:
 )
 def create_rule(body: Received[RuleRequest], here: Here, caller: Caller) -> Response:
     """Nobody gives more than they have."""
+    return answer(_rule(_create(body, here, caller), here.service.board), 201)
+
+
+def _create(body: RuleRequest, here: Context, caller: Principal) -> AccessRule:
     board = here.service.board
     role = role_named(str(body.get("roleId", body.get("roleName", ""))))
     if role is None:
@@ -74,8 +88,88 @@ def create_rule(body: Received[RuleRequest], here: Here, caller: Caller) -> Resp
             "Ask somebody who may do all of that.",
         )
     subject, uid = _subject(here, body["subjectType"], body["subjectId"])
-    row = here.service.identities.create_rule(subject, role.id, scope, caller.user, uid)
-    return answer(_rule(row, board), 201)
+    return here.service.identities.create_rule(subject, role.id, scope, caller.user, uid)
+
+
+@router.get(
+    "/v1/authorization/access-rules/count", dependencies=[needs("access-rules:read")], **answers(200, Counted)
+)
+def count_rules(here: Here, caller: Caller) -> Response:
+    rows = here.service.board.access.rules.values()
+    return answer({"count": sum(caller.may("access-rules:read", row.scope) for row in rows)})
+
+
+@router.get(
+    "/v1/authorization/me/access-rules/count", dependencies=[needs("self:read")], **answers(200, Counted)
+)
+def count_own_rules(here: Here, caller: Caller) -> Response:
+    return answer({"count": len(here.service.board.access.by_subject.get(caller.subject, ()))})
+
+
+@router.post(
+    "/v1/authorization/access-rules/batch-create",
+    dependencies=[needs("access-rules:write")],
+    **answers(200, RulesMade),
+)
+def create_rules(body: Received[RulesRequest], here: Here, caller: Caller) -> Response:
+    """One role for several subjects at several scopes; each succeeds or fails by itself."""
+    asked = body["payload"]
+    made: list[RuleItem] = []
+    failed: list[RuleFailed] = []
+    trials: list[Trial] = []
+    for subject in asked["subjects"]:
+        for scope in asked["scopes"]:
+            each: RuleRequest = {
+                "roleId": asked["roleId"],
+                "subjectId": subject["subjectId"],
+                "subjectType": subject["subjectType"],
+                "scopeId": scope.get("scopeId", ""),
+                "scopeType": scope["scopeType"],
+            }
+            try:
+                made.append(_rule(_create(each, here, caller), here.service.board))
+            except Refused as error:
+                failed.append({"payload": each, "code": status_of_refusal(error), "message": str(error)})
+            except Tried as tried:
+                trials.append(tried.trial)
+    if trials:
+        raise Tried(together(trials))
+    return answer({"succeeded": made, "failed": failed})
+
+
+@router.post(
+    "/v1/authorization/access-rules/batch",
+    dependencies=[needs("access-rules:write")],
+    **answers(200, BatchDone),
+)
+def delete_rules(body: Received[RulesBatch], here: Here, caller: Caller) -> Response:
+    """Delete several, each by itself; `validate_delete` only says which could be."""
+    succeeded: list[str] = []
+    failed: list[dict[str, object]] = []
+    trials: list[Trial] = []
+    for identity in dict.fromkeys(body["ids"]):
+        try:
+            row = _deletable(identity, here, caller)
+            if body["action"] == "delete":
+                here.service.identities.delete_rule(row.id)
+        except Refused as error:
+            failed.append({"id": identity, "code": status_of_refusal(error), "message": str(error)})
+        except Tried as tried:
+            trials.append(tried.trial)
+        else:
+            succeeded.append(identity)
+    if trials:
+        raise Tried(together(trials))
+    return answer({"id": str(uuid.uuid4()), "succeeded": succeeded, "failed": failed})
+
+
+@router.get(
+    "/v1/authorization/access-rules/{identity}",
+    dependencies=[needs("access-rules:read")],
+    **answers(200, RuleItem),
+)
+def read_rule(identity: str, here: Here, caller: Caller) -> Response:
+    return answer(_rule(_known(identity, here, caller), here.service.board))
 
 
 @router.delete(
@@ -85,15 +179,24 @@ def create_rule(body: Received[RuleRequest], here: Here, caller: Caller) -> Resp
     response_model=None,
 )
 def delete_rule(identity: str, here: Here, caller: Caller) -> Response:
+    here.service.identities.delete_rule(_deletable(identity, here, caller).id)
+    return empty()
+
+
+def _known(identity: str, here: Context, caller: Principal) -> AccessRule:
     row = here.service.board.access.rules.get(identity)
     if row is None or not caller.may("access-rules:read", row.scope):
         raise NotFound(
             f"There is no access rule {identity[:60]!r}.", "See them with: pliant access-rule list"
         )
+    return row
+
+
+def _deletable(identity: str, here: Context, caller: Principal) -> AccessRule:
+    row = _known(identity, here, caller)
     if not may_grant(caller.grants, row.grant, caller.box):
         raise Forbidden("This access rule gives more than you have.", "Ask somebody who may do all of that.")
-    here.service.identities.delete_rule(identity)
-    return empty()
+    return row
 
 
 def _scope(board: Board, kind: str, key: str) -> Place:
@@ -144,7 +247,11 @@ def _rule(row: AccessRule, board: Board) -> RuleItem:
         "scopeType": scope.kind,
         "scopeName": views[unit].queue.name if unit in views else unit,
         "createdAt": stamp(row.created),
+        "updatedAt": stamp(row.created),  # a rule is never changed
+        "deletedAt": None,
         "createdBy": row.created_by,
+        "tenantId": 1,
+        "status": {"phase": "Ready"},
     }
 
 
@@ -176,6 +283,46 @@ def _role(role: Role, box: bool) -> RoleItem:
     }
 
 
+def _sets() -> list[PermissionSet]:
+    """For each kind of thing all of its rights, and those that only read it."""
+    found: list[PermissionSet] = []
+    for entry in _by_resource(TABLE):
+        resource, actions = entry["resourceType"], entry["actions"]
+        stem = "".join(part.title() for part in resource.split("-"))
+        stem = stem[:1].lower() + stem[1:]
+        reads = [action for action in actions if action == "read"]
+        for name, about, held in (
+            (f"{stem}EditAccess", f"All rights about {resource}.", actions),
+            (f"{stem}ReadAccess", f"To read {resource}.", reads),
+        ):
+            if held and (name.endswith("ReadAccess") or held != reads):
+                rights: list[RolePermission] = [{"resourceType": resource, "actions": held}]
+                found.append({"id": name, "name": name, "description": about, "permissions": rights})
+    return found
+
+
+@router.get(
+    "/v1/authorization/permission-sets", dependencies=[needs("roles:read")], **answers(200, PermissionSets)
+)
+def permission_sets() -> Response:
+    """Rights by the thing that they are about."""
+    return answer({"permissionSets": _sets()})
+
+
+@router.get(
+    "/v1/authorization/permission-sets/{key}",
+    dependencies=[needs("roles:read")],
+    **answers(200, PermissionSet),
+)
+def permission_set(key: str) -> Response:
+    found = next((it for it in _sets() if it["id"] == key), None)
+    if found is None:
+        raise NotFound(
+            f"There is no permission set {key[:60]!r}.", "See GET /api/v1/authorization/permission-sets"
+        )
+    return answer(found)
+
+
 @router.get("/v1/authorization/permissions", dependencies=[needs("self:read")], **answers(200, Permissions))
 def permissions(caller: Caller) -> Response:
     """What the caller may do at any scope."""
@@ -188,13 +335,18 @@ def permissions(caller: Caller) -> Response:
 def permitted_scopes(
     caller: Caller, resource: str = Query(alias="resourceType"), action: str = Query(default="read")
 ) -> Response:
-    """The scopes of the caller's rules by which that is permitted."""
+    """The scopes of the caller's rules by which that is permitted; `own`: for their own things only."""
     right = f"{resource}:{action}"
     if right not in TABLE:
         raise BadRequest(f"There is no permission {right[:60]!r}.", "See GET /api/v2/authorization/roles")
-    scopes = {grant.scope for grant in caller.grants if may([grant], right, box=caller.box)}
+    scopes: dict[Place, bool] = {}  # True: for the caller's own things only
+    for grant in caller.grants:
+        if may([grant], right, box=caller.box):
+            own = not may([grant], right, grant.scope, box=caller.box)
+            scopes[grant.scope] = own and scopes.get(grant.scope, True)
     ordered = sorted(scopes, key=lambda it: (it.department, it.project))
-    return answer({"scopes": [{"type": it.kind, "id": it.project or it.department} for it in ordered]})
+    told = [{"type": it.kind, "id": it.project or it.department, "own": scopes[it]} for it in ordered]
+    return answer({"scopes": told})
 
 
 def _by_resource(rights: Iterable[str]) -> list[RolePermission]:

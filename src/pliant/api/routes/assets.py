@@ -228,3 +228,33 @@ _routes("/asset/environment", AssetKind.ENVIRONMENT, EnvironmentRequest)
 _routes("/asset/compute", AssetKind.COMPUTE, ComputeRequest)
 for _kind in SPECS:
     _routes(f"/workload-templates/{_kind}", AssetKind.TEMPLATE, TemplateRequest, _kind)
+
+
+def _templates(here: Context, caller: Principal) -> list[Asset]:
+    board = here.service.board
+    return [row for row in board.assets if row.kind is AssetKind.TEMPLATE and may_see(caller, row, board)]
+
+
+@router.get("/workload-templates", dependencies=[needs("assets:read")], **answers(200, AssetList))
+def all_templates(here: Here, caller: Caller, asked: Asked) -> Response:
+    """Those of all kinds of workloads."""
+    board = here.service.board
+    body = _listing.page("entries", _templates(here, caller), asked, lambda row: _item(row, board))
+    body["pagination"] = {"limit": asked.limit, "offset": asked.offset, "nextOffset": body.get("next")}
+    return answer(body)
+
+
+@router.get("/workload-templates/count", dependencies=[needs("assets:read")], **answers(200, Counted))
+def count_templates(here: Here, caller: Caller, asked: Asked) -> Response:
+    return answer(_listing.count(_templates(here, caller), asked))
+
+
+@router.get("/workload-templates/{identity}", dependencies=[needs("assets:read")], **answers(200, AssetItem))
+def any_template(identity: str, here: Here, caller: Caller) -> Response:
+    """Of whatever kind of workloads."""
+    for row in _templates(here, caller):
+        if row.id == identity:
+            return answer(_item(row, here.service.board))
+    raise NotFound(
+        f"There is no template {identity[:60]!r}.", "See them with: GET /api/v1/workload-templates"
+    )

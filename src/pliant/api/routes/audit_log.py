@@ -1,7 +1,5 @@
 """The audit: who did what, from where, and what it changed."""
 
-import csv
-import io
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -10,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 from pliant.api.context import Context, Here
 from pliant.api.guard import needs
 from pliant.api.responses.encoding import answer, answers, encode
+from pliant.api.responses.sheet import sheet
 from pliant.api.responses.times import stamp
 from pliant.model.audit import AuditRecord
 from pliant.wire.access import AuditItem, AuditLog
@@ -67,21 +66,15 @@ def export(
 ) -> Response:
     """All of it, oldest first."""
     found = _found(here, since, until, user, entity)
-    name = {"Content-Disposition": f'attachment; filename="pliant-audit.{form}"'}
     if form == "json":
+        name = {"Content-Disposition": 'attachment; filename="pliant-audit.json"'}
         return Response(encode([*found]), headers=name, media_type="application/json")
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow([*COLUMNS, "changes"])
-    for item in found:
-        changes = "; ".join(f"{it['field']}: {it['before']} -> {it['after']}" for it in item["changes"])
-        writer.writerow([*(_safe(item[name]) for name in COLUMNS), _safe(changes)])  # type: ignore[literal-required]
-    return Response(text.getvalue(), headers=name, media_type="text/csv")
+    return sheet("pliant-audit", [*COLUMNS, "changes"], (_line(item) for item in found))
 
 
-def _safe(value: object) -> object:
-    """A spreadsheet takes what begins with these for a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") and value else value
+def _line(item: AuditItem) -> list[object]:
+    changes = "; ".join(f"{it['field']}: {it['before']} -> {it['after']}" for it in item["changes"])
+    return [*(item[name] for name in COLUMNS), changes]  # type: ignore[literal-required]
 
 
 def _item(sequence: int, row: AuditRecord) -> AuditItem:

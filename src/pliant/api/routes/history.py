@@ -1,20 +1,28 @@
-"""What was submitted and how it went: one entry a workload, deleted ones too."""
+"""What was submitted and how it went, one entry a workload; what was decided. Deleted ones too."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
+from pydantic import AfterValidator, WithJsonSchema
 
 from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.guard import needs
+from pliant.api.redaction import own_too, sight
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
-from pliant.api.responses.history import outcome_item
+from pliant.api.responses.history import decision_item, outcome_item
 from pliant.api.responses.times import stamp, stamp_or_none
-from pliant.wire.workload import History
+from pliant.model.event import EventKind
+from pliant.model.tenancy import Project
+from pliant.model.workload import Workload
+from pliant.wire.workload import EventItem, EventList, History
 
 router = APIRouter(prefix="/api/v1", tags=["workloads"])
 
+Kind = Annotated[
+    str, AfterValidator(EventKind), WithJsonSchema({"type": "string", "enum": [str(it) for it in EventKind]})
+]
 Since = Annotated[int, Query(alias="sinceSeconds", ge=0, le=10**9, description="0: all that is remembered.")]
 
 
@@ -53,3 +61,49 @@ def history(
             ]
         }
     )
+
+
+PAGE = 500
+"""Events that are read at a time."""
+
+FURTHEST = 20_000
+"""Events that one question reads at most; `next` goes on from there."""
+
+
+@router.get("/decisions", dependencies=[needs("workloads:read")], **answers(200, EventList))
+def decisions(
+    here: Here,
+    caller: Caller,
+    since: Since = 0,
+    kinds: Annotated[list[Kind] | None, Query(alias="kind", description="Kinds of events.")] = None,
+    before: Annotated[int | None, Query(ge=1, description="`next` of the page before this one.")] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+) -> Response:
+    """What happened to workloads, each with its reason, the newest first."""
+    service, board = here.service, here.service.board
+    began = service.now() - since * 1000 if since else 0
+    known: dict[str, Workload] = {row.id: row for row in service.ended()}
+    known |= {identity: view.workload for identity, view in board.workloads.items()}
+    queues = (view.queue for view in board.projects.values())
+    projects = {it.id: it.namespace for it in queues if isinstance(it, Project)}
+    may_read, sees = sight(board, caller), dict[str, bool]()
+    found: list[EventItem] = []
+    read = 0
+    while len(found) < limit and read < FURTHEST:
+        page = service.happened(began, before, PAGE)
+        read += len(page)
+        for number, event in page:
+            before = number
+            workload = known.get(event.subject)
+            if workload is None or (kinds and event.kind not in kinds):
+                continue
+            if sees.setdefault(workload.id, caller.sees(workload, board)):
+                namespace = projects.get(workload.project, "")
+                told = own_too(may_read, workload.project)
+                found.append(decision_item(workload, namespace, number, event, told))
+                if len(found) == limit:
+                    break
+        if len(page) < PAGE:
+            before = before if len(found) == limit else None
+            break
+    return answer({"events": found, "next": before})

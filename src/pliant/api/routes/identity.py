@@ -38,6 +38,7 @@ from pliant.wire.access import (
     UserMade,
     UserRequest,
 )
+from pliant.wire.workload import Counted
 
 router = APIRouter(prefix="/api/v1", tags=["people and programs"])
 
@@ -84,6 +85,11 @@ def create_user(body: Received[UserRequest], here: Here, caller: Caller) -> Resp
     account = _account(caller, body.get("account", ""))
     row = here.service.identities.create_user(body["email"], hashed(password), caller.user, account)
     return answer({"id": row.id, "username": row.name, "tempPassword": password}, 201)
+
+
+@router.get("/users/count", dependencies=[needs("users:read")], **answers(200, Counted))
+def count_users(here: Here) -> Response:
+    return answer({"count": len(here.service.board.access.users)})
 
 
 @router.get("/users/{key}", dependencies=[needs("users:read")], **answers(200, UserItem))
@@ -301,15 +307,35 @@ def create_key(body: Received[KeyRequest], here: Here, caller: Caller) -> Respon
     return answer({**_key(row), "clientSecret": secret, "token": _token(client, secret)}, 201)
 
 
+@router.get("/access-keys/{key}", dependencies=[needs("self:read")], **answers(200, KeyItem))
+def own_key(key: str, here: Here, caller: Caller) -> Response:
+    """By id or name."""
+    return answer(_key(_own_key(here, caller, key)))
+
+
+@router.post("/access-keys/{key}/secret", dependencies=[needs("self:write")], **answers(200, Secret))
+def renew_key(key: str, here: Here, caller: Caller) -> Response:
+    """The old secret is worth nothing from now on. The new one is shown this once."""
+    if caller.only:
+        raise Forbidden("This caller cannot renew access keys.", "Log in by yourself: pliant login")
+    row, secret = _own_key(here, caller, key), client_and_secret()[1]
+    here.service.identities.renew_key(row.id, digest(_token(row.client, secret)))
+    return answer({"clientSecret": secret})
+
+
 @router.delete("/access-keys/{key}", dependencies=[needs("self:write")], status_code=204, response_model=None)
 def revoke_key(key: str, here: Here, caller: Caller) -> Response:
     """By id or name. It is worth nothing from now on."""
+    here.service.identities.delete_key(_own_key(here, caller, key).id)
+    return empty()
+
+
+def _own_key(here: Context, caller: Principal, key: str) -> AccessKey:
     rows = [row for row in here.service.board.access.keys.values() if row.owner == caller.subject]
     found = next((row for row in rows if key in (row.id, row.name)), None)
     if found is None:
         raise NotFound(f"You have no access key {key[:60]!r}.", "See yours with: pliant key list")
-    here.service.identities.delete_key(found.id)
-    return empty()
+    return found
 
 
 @router.get(

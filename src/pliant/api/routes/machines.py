@@ -71,10 +71,15 @@ def clusters(here: Here) -> Response:
 @router.get("/clusters/{identity}", dependencies=[needs("clusters:read")], **answers(200, ClusterItem))
 def cluster(identity: str, here: Here) -> Response:
     """By its UUID or its name."""
-    item = cluster_item(here.service.board)
+    check_that_cluster(here.service.board, identity)
+    return answer(cluster_item(here.service.board))
+
+
+def check_that_cluster(board: Board, identity: str) -> None:
+    """Raises NotFound for any but the one that there is."""
+    item = cluster_item(board)
     if identity not in (item["uuid"], item["name"]):
         raise NotFound(f"There is no cluster {identity[:60]!r}.", f"This server's is {item['uuid']}.")
-    return answer(item)
 
 
 @router.get("/nodes/count", dependencies=[needs("nodes:read")], **answers(200, Counted))
@@ -129,9 +134,14 @@ def _taint(entry: TaintItem) -> Taint:
 
 def _node(name: str, here: Context, caller: Principal) -> Response:
     board = here.service.board
+    return answer(node_item(known_node(board, name), board, sight(board, caller)))
+
+
+def known_node(board: Board, name: str) -> NodeView:
+    """By name or id. Raises NotFound."""
     for view in board.nodes:
         if name in (view.node.name, node_id(view.node, board)):
-            return answer(node_item(view, board, sight(board, caller)))
+            return view
     raise NotFound(
         f"There is no node {name[:60]!r}.", "See the nodes with: pliant node list (GET /api/v1/nodes)"
     )
@@ -189,9 +199,14 @@ def delete_pool(key: str, here: Here, caller: Caller) -> Response:
 
 def _pool(key: str, here: Context, status: int = 200, vain: Iterable[str] = ()) -> Response:
     board = here.service.board
+    return answer(pool_item(known_pool(board, key), board, told_of(vain)), status)
+
+
+def known_pool(board: Board, key: str) -> NodePool:
+    """By name or id. Raises NotFound."""
     for pool in board.pools:
         if key in (pool.id, pool.name):
-            return answer(pool_item(pool, board, told_of(vain)), status)
+            return pool
     raise NotFound(
         f"There is no node pool {key[:60]!r}.",
         "See the pools with: pliant nodepool list (GET /api/v1/node-pools)",

@@ -31,7 +31,7 @@ _pods: Listing[PodItem] = Listing(
 @router.get("/pods", dependencies=[needs("workloads:read")], **answers(200, PodList))
 def all_pods(here: Here, caller: Caller, asked: Asked) -> Response:
     """Those of all workloads, in the order of submission."""
-    renderer = here.renderer()
+    renderer = here.renderer(caller)
     items = [
         item
         for view in everything(here, caller, renderer.board, False)
@@ -42,15 +42,15 @@ def all_pods(here: Here, caller: Caller, asked: Asked) -> Response:
 
 @router.get("/pods/count", dependencies=[needs("workloads:read")], **answers(200, Counted))
 def count_pods(here: Here, caller: Caller, asked: Asked) -> Response:
-    renderer = here.renderer()
+    renderer = here.renderer(caller)
     views = everything(here, caller, renderer.board, False)
     items = [it for view in views for it in renderer.pods(view, here.service.attempts(view.workload.id))]
     return answer(_pods.count(items, asked))
 
 
 @router.get("/{identity}/pods", dependencies=[needs("workloads:read", workload)], **answers(200, PodList))
-def pods(identity: str, here: Here, asked: Asked) -> Response:
-    renderer = here.renderer()
+def pods(identity: str, here: Here, caller: Caller, asked: Asked) -> Response:
+    renderer = here.renderer(caller)
     view = find(here, identity, renderer.board)
     items = renderer.pods(view, here.service.attempts(identity))
     return answer(_pods.page("pods", items, asked, lambda item: item))

@@ -26,6 +26,7 @@ from pliant.wire.assets import (
     Kinds,
     PolicyBody,
     PolicyItem,
+    PolicyList,
     PolicyPreview,
     PolicyRequest,
     ScopeWord,
@@ -78,6 +79,19 @@ def _known(here: Context, kind: str, scope: str | None, project: str, department
 
 def _item(row: Asset) -> Any:
     return {"meta": meta_of(row), "policy": json.loads(row.body)}
+
+
+@router.get("/v2/policy", dependencies=[needs("policies:read")], **answers(200, PolicyList))
+def policies(here: Here, caller: Caller) -> Response:
+    """All that the caller may read; `type` is the kind of workloads."""
+    board = here.service.board
+    found = [
+        {"type": row.workloads, **_item(row)}
+        for row in board.assets
+        if row.kind is AssetKind.POLICY
+        and caller.may("policies:read", place_at(board, row.scope, row.scope_id))
+    ]
+    return answer({"policies": found})
 
 
 @router.get("/v2/policy/{kind}", dependencies=[needs("policies:read")], **answers(200, PolicyItem))

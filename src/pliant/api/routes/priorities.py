@@ -1,5 +1,6 @@
 """Priority classes: names for priorities, built in and people's own."""
 
+import uuid
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
@@ -11,16 +12,22 @@ from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.control.board.view import Board
-from pliant.control.errors import BadRequest
+from pliant.control.errors import BadRequest, NotFound
+from pliant.control.submit.submission import DEFAULT_PRIORITY
+from pliant.control.submit.workload import category_of
 from pliant.model.priority import PriorityClass
-from pliant.model.workload import PRIORITIES
+from pliant.model.workload import PRIORITIES, Kind
 from pliant.wire.organization import (
     AppliedList,
+    Categories,
+    Category,
     Priorities,
     PriorityClassesRequest,
     PriorityClassItem,
     PriorityClassList,
     PriorityClassRequest,
+    WorkloadType,
+    WorkloadTypes,
 )
 
 router = APIRouter(prefix="/api/v1", tags=["projects and departments"])
@@ -39,6 +46,64 @@ def workload_priorities(here: Here) -> Response:
             ]
         }
     )
+
+
+CATEGORIES = {
+    "Build": "Interactive work: notebooks, development.",
+    "Train": "Training and other work that ends by itself.",
+    "Deploy": "What serves others.",
+}
+
+
+@router.get("/workload-categories", dependencies=[needs("priorities:read")], **answers(200, Categories))
+def workload_categories() -> Response:
+    """What kinds of work there are; a submission may name another one."""
+    return answer({"categories": [_category(name) for name in CATEGORIES]})
+
+
+@router.get("/workload-categories/{key}", dependencies=[needs("priorities:read")], **answers(200, Category))
+def workload_category(key: str) -> Response:
+    """By id or name."""
+    name = next((name for name in CATEGORIES if key in (name, _id("category", name))), None)
+    if name is None:
+        raise NotFound(f"There is no category {key[:60]!r}.", f"There are {', '.join(CATEGORIES)}.")
+    return answer(_category(name))
+
+
+@router.get("/workload-types", dependencies=[needs("priorities:read")], **answers(200, WorkloadTypes))
+def workload_types() -> Response:
+    """With what a submission gets that says nothing else."""
+    return answer({"types": [_type(kind) for kind in Kind]})
+
+
+@router.get("/workload-types/{key}", dependencies=[needs("priorities:read")], **answers(200, WorkloadType))
+def workload_type(key: str) -> Response:
+    """By id or name."""
+    kind = next((kind for kind in Kind if key in (kind.value, _id("type", kind.value))), None)
+    if kind is None:
+        raise NotFound(f"There is no type of workloads {key[:60]!r}.", f"There are {', '.join(Kind)}.")
+    return answer(_type(kind))
+
+
+def _id(what: str, name: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"pliant:workload-{what}/{name}"))
+
+
+def _category(name: str) -> Category:
+    return {"id": _id("category", name), "name": name, "description": CATEGORIES[name]}
+
+
+def _type(kind: Kind) -> WorkloadType:
+    category, priority = category_of(kind), DEFAULT_PRIORITY.get(kind, "low")
+    return {
+        "id": _id("type", kind.value),
+        "name": kind.value,
+        "group": "run.ai",
+        "categoryId": _id("category", category),
+        "categoryName": category,
+        "priorityId": priority,
+        "priorityName": priority,
+    }
 
 
 @router.get("/priority-classes", dependencies=[needs("priorities:read")], **answers(200, PriorityClassList))

@@ -20,7 +20,7 @@ from pliant.model.rights import TENANT
 from pliant.model.topology import Topology
 from pliant.sched.settings import Settings
 from pliant.wire.cluster import SettingList, TopologyItem, TopologyList, TopologyRequest
-from pliant.wire.workload import EventList
+from pliant.wire.workload import Counted, EventList
 
 router = APIRouter(prefix="/api/v1", tags=["scheduling"])
 
@@ -111,6 +111,11 @@ def topologies(here: Here, asked: Asked) -> Response:
     return answer(
         _topologies.page("networkTopologies", board.topologies, asked, lambda row: _topology(row, board))
     )
+
+
+@router.get("/network-topologies/count", dependencies=[needs("topologies:read")], **answers(200, Counted))
+def count_topologies(here: Here, asked: Asked) -> Response:
+    return answer(_topologies.count(here.service.board.topologies, asked))
 
 
 @router.post("/network-topologies", dependencies=[needs("topologies:write")], **answers(201, TopologyItem))

@@ -15,7 +15,6 @@ from pliant.api.guard import session as session_of
 from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.responses.encoding import answer, answers, empty, encode
-from pliant.api.responses.workloads import Renderer
 from pliant.api.streaming.feed import BEAT, feed
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import Conflict
@@ -243,7 +242,7 @@ class Changes:
 
     def _events(self, board: Board, changed: frozenset[str] | None) -> bytes:
         """All that is new on this board, which is the one that is known from then on."""
-        renderer = Renderer(board, self._here.service.now(), self._here.service.uses())
+        renderer = self._here.renderer(self._caller, board)
         events: list[tuple[str, bytes]] = []
         if changed is None or self._reset:
             events.append(("reset", b"{}"))

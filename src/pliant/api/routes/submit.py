@@ -109,9 +109,10 @@ def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, k
             f"{caller.user} has no account on this machine, as whom jobs could run.",
             "An administrator binds one: pliant user bind NAME --account ACCOUNT",
         )
-    if caller.box and body.get("submittedBy") not in (None, "", caller.user):
+    if caller.box and body.get("submittedBy") not in (None, "", caller.person):
         raise Forbidden(
-            f"You are {caller.user} and cannot submit in the name of somebody else.", "Leave submittedBy out."
+            f"You are {caller.person} and cannot submit in the name of somebody else.",
+            "Leave submittedBy out.",
         )
     checked = service.check(asked)
 
@@ -136,7 +137,7 @@ def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, k
 
 
 def _submitter(body: AnySubmission, caller: Principal) -> str:
-    return (body.get("submittedBy") if caller.owner else "") or caller.user
+    return (body.get("submittedBy") if caller.owner else "") or caller.person
 
 
 def rehearse(here: Context, body: AnySubmission, kind: Kind, caller: Principal) -> Response:
@@ -192,6 +193,8 @@ DryRun = Annotated[
 
 def _posting(kind: Kind, sent: Any, about: str) -> Callable[..., Response]:
     def post(body: Any, here: Here, caller: Caller, key: Key = "", dry_run: DryRun = False) -> Response:
+        if caller.box:
+            here.pace.take(caller.person)
         return rehearse(here, body, kind, caller) if dry_run else accept(here, body, kind, caller, key)
 
     received: Any = Received

@@ -112,7 +112,7 @@ def find(here: Context, identity: str, board: Board | None = None) -> WorkloadVi
 
 @router.get("", dependencies=[needs("workloads:read")], **answers(200, WorkloadList))
 def list_workloads(here: Here, caller: Caller, asked: Asked, deleted: Deleted = False) -> Response:
-    renderer = here.renderer()
+    renderer = here.renderer(caller)
     listing = _listing(renderer.now)
     return answer(
         listing.page("workloads", everything(here, caller, renderer.board, deleted), asked, renderer.workload)
@@ -178,8 +178,8 @@ def _actions(here: Context) -> dict[str, Callable[[str, str], object]]:
 
 
 @router.get("/{identity}", dependencies=[needs("workloads:read", workload)], **answers(200, WorkloadItem))
-def get_workload(identity: str, here: Here) -> Response:
-    renderer = here.renderer()
+def get_workload(identity: str, here: Here, caller: Caller) -> Response:
+    renderer = here.renderer(caller)
     return answer(renderer.workload(find(here, identity, renderer.board)))
 
 

@@ -1,8 +1,9 @@
-"""`config project` and `config cluster`: the first edition's way to choose."""
+"""`config project` and `config cluster`: the first edition's way to choose; `config check`."""
 
 import click
 
 from pliant.cli.lazy import Command, LazyGroup
+from pliant.cli.output.formats import output_options, show
 from pliant.cli.session import Session, pass_session
 
 config = LazyGroup(
@@ -10,10 +11,11 @@ config = LazyGroup(
         "Commands": {
             "project": "pliant.cli.organization.configure:project",
             "cluster": "pliant.cli.organization.configure:cluster",
+            "check": "pliant.cli.organization.configure:check",
         }
     },
     name="config",
-    help="Choose the project or the cluster to work in.",
+    help="Choose the project or the cluster to work in; check the settings of a shared server.",
 )
 
 
@@ -35,3 +37,36 @@ def cluster(session: Session, name: str) -> None:
     from pliant.cli.cluster.cluster import choose
 
     choose(session, name)
+
+
+@click.command("check", cls=Command)
+@click.argument("file", default="/etc/pliant/config.yaml", metavar="[FILE]")
+@output_options
+@pass_session
+def check(session: Session, file: str) -> None:
+    """Check the settings of a shared server, and show those that hold. Returns 1 if one is wrong."""
+    import os
+    from pathlib import Path
+
+    from pliant.cli.output.tables import table
+    from pliant.client.errors import PliantError
+    from pliant.site.config import KEYS, read, shown
+    from pliant.site.trusted import Wrong
+
+    path = Path(os.path.abspath(file))
+    try:
+        found = shown(read(path))
+    except Wrong as error:
+        raise PliantError(str(error), "See docs/reference/config.md") from error
+    if not path.exists():
+        session.note(f"{path} does not exist: these are the defaults.")
+    rows = [{"name": key.name, "value": found[key.name], "about": key.about} for key in KEYS]
+    show(
+        session,
+        rows,
+        lambda: table(
+            ("KEY", "VALUE", "WHAT IT IS"),
+            [[row["name"], row["value"], row["about"]] for row in rows],
+            headers=session.headers,
+        ),
+    )

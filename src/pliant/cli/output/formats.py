@@ -13,7 +13,17 @@ from pliant.cli.session import Session
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _PLAIN = r"[A-Za-z/_][A-Za-z0-9 /_.@()+-]*"
+PATH = "jsonpath="
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n", "~", ""}
+
+
+class _Output(click.Choice[str]):
+    """One of the formats, or a jsonpath."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and value.startswith(PATH):
+            return value
+        return super().convert(value, param, ctx)
 
 
 def output_options(function: _Function) -> _Function:
@@ -31,7 +41,7 @@ def output_options(function: _Function) -> _Function:
         click.option(
             "-o",
             "--output",
-            type=click.Choice(["table", "wide", "json", "yaml", "name"]),
+            type=_Output(["table", "wide", "json", "yaml", "name", f"{PATH}{{.FIELD}}"]),
             expose_value=False,
             callback=remember,
             help="Output format.",
@@ -65,6 +75,10 @@ def structured(session: Session, value: Any) -> bool:
         click.echo(json.dumps(value, indent=2, ensure_ascii=False))
     elif session.output == "yaml":
         click.echo(as_yaml(value))
+    elif session.output.startswith(PATH):
+        from pliant.cli.output.jsonpath import pick
+
+        click.echo(pick(session.output.removeprefix(PATH), value), nl=False)
     else:
         return False
     return True

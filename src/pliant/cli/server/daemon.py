@@ -35,6 +35,7 @@ def arguments(
     *,
     simulate: Sequence[str] = (),
     kubeconfig: str | None = None,
+    scheduler_name: str | None = None,
     port: int | None = None,
     take_over: bool = False,
     standby: bool = False,
@@ -54,6 +55,8 @@ def arguments(
         words += ["--simulate", spec]
     if kubeconfig is not None:
         words += ["--kubeconfig", os.path.abspath(kubeconfig)]
+    if scheduler_name is not None:
+        words += ["--scheduler-name", scheduler_name]
     if port is not None:
         words += ["--port", str(port)]
     if take_over:

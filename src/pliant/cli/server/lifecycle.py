@@ -29,6 +29,11 @@ STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
 @click.option(
     "--kubeconfig", metavar="FILE", help="Share the GPUs of the Kubernetes cluster of its current context."
 )
+@click.option(
+    "--scheduler-name",
+    metavar="NAME",
+    help="Schedule pods of the cluster that name it as schedulerName (default: pliant).",
+)
 @click.option("--port", type=click.IntRange(1, 65535), help="Port (default: a free one).")
 @click.option(
     "--host", metavar="ADDRESS", help="Address to listen on (default: 127.0.0.1); others need --tls."
@@ -59,6 +64,7 @@ def up(
     session: Session,
     simulate: tuple[str, ...],
     kubeconfig: str | None,
+    scheduler_name: str | None,
     port: int | None,
     host: str | None,
     tls: bool | None,
@@ -74,15 +80,16 @@ def up(
     """Start the server of this machine in the background and return when it answers.
 
     SPEC is NODESxGPUS[:GPU_MEMORY[:cpu=CORES,memory=BYTES,label=K=V]]. Without it the real GPUs are shared,
-    and where there are none 1x2 is simulated. With --kubeconfig workloads run as pods of that cluster; the
-    state folder remembers it.
+    and where there are none 1x2 is simulated. With --kubeconfig workloads run as pods of that cluster, and
+    pods that name NAME as their scheduler are scheduled too; the state folder remembers both.
 
     With --standby it is the second server of the same state folder: it answers, and takes the lead when the
     other one ends or hangs. The state folder remembers the database.
     """
     if simulate and kubeconfig is not None:
         raise click.UsageError("--simulate makes nodes of its own, --kubeconfig uses those of a cluster.")
-    if standby and (kubeconfig or simulate or take_over or database or cert or tls is not None):
+    cluster = kubeconfig or scheduler_name
+    if standby and (cluster or simulate or take_over or database or cert or tls is not None):
         raise click.UsageError("--standby takes its settings from the server that leads.")
     state = state_folder(session.state)
     if (cert is None) != (key is None):
@@ -93,6 +100,7 @@ def up(
         state,
         simulate=simulate,
         kubeconfig=kubeconfig,
+        scheduler_name=scheduler_name,
         port=port,
         take_over=take_over,
         unknown=unknown or "",

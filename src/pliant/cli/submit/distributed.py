@@ -34,6 +34,7 @@ _WORKERS = Option("numWorkers", ("--workers",), "N", "Workers besides the master
 _PROCESSES = Option(
     "numWorkers", ("--processes",), "N", "Workers with one process each (default: 1).", type=_COUNT
 )
+_PROCESSES_OR_WORKERS = _PROCESSES._replace(flags=("--processes", "--workers"))
 _CLEAN = Option(
     "cleanPodPolicy",
     ("--clean-pod-policy",),
@@ -156,7 +157,7 @@ jax = _second("JAX", _WORKERS, _CLEAN)
 mpi = _second("MPI", _WORKERS, _CLEAN, _SLOTS)
 
 submit_mpi = _first("submit-mpi", "MPI", _PROCESSES, _SLOTS)
-dist_mpi = _first("mpi", "MPI", _PROCESSES, _SLOTS)
+dist_mpi = _first("mpi", "MPI", _PROCESSES_OR_WORKERS, _CLEAN, _SLOTS)
 dist_pytorch = _first("pytorch", "PyTorch", _WORKERS, _CLEAN, _LEAST, _MOST, _NO_MASTER)
 dist_tf = _first("tf", "TF", _WORKERS, _CLEAN, _NO_MASTER)
 dist_xgboost = _first("xgboost", "XGBoost", _WORKERS, _CLEAN, _NO_MASTER)

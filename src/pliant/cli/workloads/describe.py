@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pliant.cli.completion import workload_names
+from pliant.cli.habits import instead
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.output import workload_tables
 from pliant.cli.output.amounts import show_age, show_duration, show_gpus
@@ -29,6 +30,8 @@ class DescribeGroup(LazyGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self.where and not args[0].startswith("-"):
+            if len(args) > 1 and (cure := instead(f"describe {args[0]}", args[1:])):
+                raise click.UsageError(cure)
             return "NAME", either, args
         return super().resolve_command(ctx, args)
 
@@ -90,7 +93,8 @@ _LISTS = {
 @click.option("-e", "--events", is_flag=True, help="Accepted; events are always shown.")
 @click.option("-A", "--all-projects", "everywhere", is_flag=True, help="get jobs: of all projects.")
 @click.option("-l", "--selector", metavar="K=V", help="get pods: only of workloads with these labels.")
-@click.option("-n", "--namespace", metavar="NAME", help="get pods: of this project.")
+@click.option("-n", "--namespace", metavar="NAME", help="get jobs, get pods: of this project.")
+@click.option("-w", "--watch", is_flag=True, help="get jobs: watch for changes until Ctrl-C.")
 @project_option
 @output_options
 @pass_session
@@ -102,20 +106,27 @@ def get(
     everywhere: bool,
     selector: str | None,
     namespace: str | None,
+    watch: bool,
 ) -> None:
     """List jobs, pods, nodes or projects. `get NAME` is the same as `describe job NAME`."""
-    if name in _LISTS and selector is None and namespace is None:
+    if namespace is not None:
+        session.project = namespace.removeprefix("runai-")
+    if name in _LISTS and selector is None:
         from pliant.cli.workloads.listing import show_list
 
-        show_list(session, _LISTS[name], names, everywhere=everywhere)
+        show_list(session, _LISTS[name], names, everywhere=everywhere, watch=watch)
         return
-    if name in ("pods", "pod", "po"):
+    if name in ("pods", "pod", "po") and not watch:
         from pliant.cli.workloads.pods import get_pods
 
         get_pods(session, selector, namespace)
         return
-    if selector is not None or namespace is not None:
-        raise click.UsageError("-l and -n are for `get pods`.")
+    if selector is not None:
+        raise click.UsageError("-l is for `get pods`.")
+    if watch:
+        raise click.UsageError(f"-w is for `{session.program} get jobs`.")
+    if cure := instead(f"get {name}", names):
+        raise click.UsageError(cure)
     show_job(session, name)
 
 
@@ -203,7 +214,25 @@ def _labels(item: WorkloadItem, pods: Sequence[PodItem]) -> list[tuple[str, str]
         ("PREEMPTIBLE", workload_tables.preemptible(item)),
         ("ELASTIC", _elastic(item)),
     ]
-    return labels + explained(item)
+    return labels + _limits(item) + explained(item)
+
+
+def _limits(item: WorkloadItem) -> list[tuple[str, str]]:
+    """Main memory and cores, if it asks for some, and whether anything holds it to them."""
+    asked, held = item["podsRequestedResources"], item["limitsEnforced"]
+    found = []
+    memory = asked["cpuMemory"]["request"] if asked["cpuMemory"] else None
+    cores = asked["cpu"]["request"] if asked["cpu"] else None
+    if memory and memory != "0":
+        how = "enforced: a job that needs more is ended" if held else COUNTED
+        found.append(("MEMORY", f"{memory} ({how})"))
+    if cores:
+        how = "its part of the cores when all are busy" if held else COUNTED
+        found.append(("CORES", f"{cores:g} ({how})"))
+    return found
+
+
+COUNTED = "counted, not enforced"
 
 
 def _elastic(item: WorkloadItem) -> str:

@@ -42,9 +42,8 @@ def mapping(text: str, flag: str = "--port") -> Mapping:
 
 @click.command("port-forward", cls=Command, short_help="Forward ports of this machine to a workload.")
 @click.argument("name", shell_complete=workload_names)
-@click.option(
-    "--port", "ports", multiple=True, required=True, metavar="LOCAL:PORT", help="8080:80 (repeatable)."
-)
+@click.argument("pairs", nargs=-1, metavar="[LOCAL:PORT...]")
+@click.option("--port", "ports", multiple=True, metavar="LOCAL:PORT", help="8080:80 (repeatable).")
 @click.option(
     "--address", default="127.0.0.1", metavar="IP", help="Address to listen on (default: 127.0.0.1)."
 )
@@ -60,13 +59,16 @@ def mapping(text: str, flag: str = "--port") -> Mapping:
 def port_forward(
     session: Session,
     name: str,
+    pairs: tuple[str, ...],
     ports: tuple[str, ...],
     address: str,
     pod: str | None,
     pod_running_timeout: int,
 ) -> int:
     """Until Ctrl-C, connections to a port of this machine reach the program in a workload."""
-    wanted = [mapping(text) for text in ports]
+    wanted = [mapping(text) for text in (*ports, *pairs)]
+    if not wanted:
+        raise click.UsageError("Specify a port, for example --port 8080:80.")
     item = session.find(name)
     return forward(session, item["id"], name, wanted, address=address, pod=pod, limit=pod_running_timeout)
 

@@ -47,6 +47,7 @@ class _Verb(NamedTuple):
     done: str
     infinitive: str
     missing: str
+    applies: Callable[[Any], bool] = lambda item: True  # which of --all
 
 
 def _delete(session: Session, item: Any) -> _Said | None:
@@ -69,11 +70,29 @@ _DELETE = _Verb(
     "If the job exists in a different project, use -p <project-name>.",
 )
 _PURGE = _DELETE._replace(act=_remove)
+
+
+def _goes_on(item: Any) -> bool:
+    return str(item["phase"]) not in ("Completed", "Failed")
+
+
+def _is_suspended(item: Any) -> bool:
+    return bool(item["desiredPhase"] == "Stopped")
+
+
 _SUSPEND = _Verb(
-    lambda session, item: session.client.suspend(item), "suspended", "suspend", "{noun} {name} not found"
+    lambda session, item: session.client.suspend(item),
+    "suspended",
+    "suspend",
+    "{noun} {name} not found",
+    _goes_on,
 )
 _RESUME = _Verb(
-    lambda session, item: session.client.resume(item), "resumed", "resume", "{noun} {name} not found"
+    lambda session, item: session.client.resume(item),
+    "resumed",
+    "resume",
+    "{noun} {name} not found",
+    _is_suspended,
 )
 
 
@@ -92,7 +111,8 @@ def cancel(session: Session, names: tuple[str, ...], everything: bool, now: bool
             return _Said(f"{item['name']} is being cancelled.")
         return _Said(f"{item['name']} had already {_ENDED.get(ending(before), ending(before))}.")
 
-    return _each(session, _Verb(act, "", "cancel", "{noun} {name} not found"), names, (), everything)
+    verb = _Verb(act, "", "cancel", "{noun} {name} not found", _goes_on)
+    return _each(session, verb, names, (), everything)
 
 
 _ENDED = {"was cancelled": "been cancelled", "was deleted": "been deleted"}
@@ -113,6 +133,8 @@ def delete(session: Session, names: tuple[str, ...], everything: bool, purge: bo
     """
     if len(names) > 1 and names[0] in ("job", "jobs"):
         names = names[1:]
+    if len(names) > 1 and names[0] in ("pod", "pods"):
+        raise click.UsageError(f"A pod ends with its job. Use `{session.program} cancel NAME`.")
     if purge and not yes and sys.stdin.isatty() and (names or everything):
         what = ", ".join(names) or f"every job of project {session.current_project}"
         session.confirm(f"Remove {what} with all files of its job folder?")
@@ -201,7 +223,10 @@ def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str
     worst = 0
     for name, find in _targets(session, names, ids, everything):
         try:
-            said = verb.act(session, find())
+            item = find()
+            if everything and not verb.applies(item):
+                continue
+            said = verb.act(session, item)
         except NotFound as error:
             missing = verb.missing.format(noun=noun, name=name, project=session.current_project)
             click.echo(missing, err=True)
@@ -209,6 +234,8 @@ def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str
         except PliantError as error:
             if code_of(error) in (4, 8):
                 raise
+            if everything and not verb.applies(session.client.workload(item["id"])):
+                continue  # it ended meanwhile
             click.echo(f"Failed to {verb.infinitive} {noun.lower()} {name}: {error.message}", err=True)
             worst = worst or code_of(error)
         else:

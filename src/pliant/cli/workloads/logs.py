@@ -15,6 +15,7 @@ from pliant.cli.output.amounts import duration, moment
 from pliant.cli.output.formats import project_option
 from pliant.cli.output.plain import LogScreen
 from pliant.cli.session import Session, pass_session
+from pliant.cli.submit.grouped import NoEffect
 from pliant.cli.workloads import merged
 from pliant.cli.workloads.execute import followed
 from pliant.cli.workloads.follow import Excerpt
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 @click.option("--timestamps", is_flag=True, help="Print the time before each line.")
 @click.option("--task", "--pod", "task", metavar="NAME|N|all", help="Log of this task (default: all tasks).")
 @click.option("--prefix/--no-prefix", default=None, help="Print the task's name before each line.")
+@click.option("--all-pods", is_flag=True, help="Same as --task all.")
+@click.option("-c", "--container", metavar="NAME", cls=NoEffect, expose_value=False)
+@click.option("--wait-timeout", metavar="TIME", cls=NoEffect, expose_value=False)
 @click.option("--previous", is_flag=True, help="Log of the attempt before the last.")
 @click.option(
     "--attempt", type=click.IntRange(1), metavar="N", help="Log of this attempt (default: the last)."
@@ -48,6 +52,7 @@ def logs(
     since_time: str | None,
     timestamps: bool,
     task: str | None,
+    all_pods: bool,
     prefix: bool | None,
     previous: bool,
     attempt: int | None,
@@ -57,6 +62,7 @@ def logs(
         raise click.UsageError("--previous and --attempt exclude each other.")
     if since and since_time:
         raise click.UsageError("--since and --since-time exclude each other.")
+    task = "all" if all_pods else task
     ago = round(duration(since, "--since")) if since else None
     if since_time:
         try:

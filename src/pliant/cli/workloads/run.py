@@ -62,6 +62,11 @@ def run(session: Session, ctx: click.Context, **given: Any) -> int:
 
 def wait_for(session: Session, workload_id: str, name: str) -> int:
     """Follow a job that this terminal owns: its keys and signals are about the job."""
+    if sys.stdin.isatty():
+        session.note(
+            f"Ctrl-C twice within {TWICE_WITHIN:g}s cancels {name}. "
+            "If this terminal goes away, it keeps running."
+        )
     follower = Follower(session, workload_id, name)
     with Keys(session, workload_id, name):
         outcome = follower.run()

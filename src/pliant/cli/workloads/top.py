@@ -42,6 +42,7 @@ top = LazyGroup(
             "job": "pliant.cli.workloads.top:job",
             "jobs": "pliant.cli.workloads.top:job",
             "pods": "pliant.cli.workloads.top:job",
+            "pod": "pliant.cli.workloads.top:job",
         }
     },
     name="top",

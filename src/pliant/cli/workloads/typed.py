@@ -83,8 +83,15 @@ workload = LazyGroup(
     help="Workloads of every kind.",
     callback=_about(None, "workload"),
 )
+_SERVICE = {**_VERBS, "submit": "pliant.cli.submit.inference:submit"}
+inference_standard = LazyGroup(
+    {"Commands": _SERVICE},
+    name="standard",
+    help="Inference services, each replica one task.",
+    callback=_about("Inference", "inference", group="inference standard"),
+)
 inference = LazyGroup(
-    {"Commands": {**_VERBS, "submit": "pliant.cli.submit.inference:submit"}},
+    {"Commands": {**_SERVICE, "standard": "pliant.cli.workloads.typed:inference_standard"}},
     name="inference",
     help="Inference services: replicas that are restarted when they end.",
     callback=_about("Inference", "inference"),

@@ -1,15 +1,23 @@
-"""A new workload in two steps: what it is called and whose it is; what it runs and what it asks for."""
+"""A new workload in two steps: what it is called and whose it is; what it runs and what it asks for.
+
+The second step has two forms: Original, of kept environments and compute resources, and Flexible, where all
+is typed.
+"""
 
 from typing import Any
 
 from nicegui import ui
 
 from pliant.console.calls import Refusal
-from pliant.console.forms import Sheet, Tiles
-from pliant.console.frame import Frame, button, tag, words
+from pliant.console.flexible import UNITS, Flexible, compute_of
+from pliant.console.forms import Sheet, Tiles, name_problem
+from pliant.console.frame import Frame, button, page, tag, words
 from pliant.console.texts import gpus
 
-KINDS = {"trainings": "Training", "workspaces": "Workspace"}
+KINDS = {"trainings": "Training", "workspaces": "Workspace", "inferences": "Inference"}
+STANDARD, DISTRIBUTED = "Standard", "Distributed"
+ORIGINAL, FLEXIBLE = "Original", "Flexible"
+FRAMEWORKS = {"PyTorch": "PyTorch", "MPI": "MPI", "TF": "TensorFlow", "XGBoost": "XGBoost", "JAX": "JAX"}
 
 CPU = {"cpuCoreRequest": 0.1, "cpuMemoryRequest": "100M"}
 SHIPPED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -24,7 +32,6 @@ SHIPPED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Compute resources that are there without being made: name -> (line about it, what it asks for)."""
 
-UNITS = {"%": "% (of device)", "MB": "MB", "GB": "GB"}
 COPY = "as before"
 RUNS = ("image", "command", "args", "commandArgv", "argsArgv", "environmentVariables", "workingDir")
 """Fields of a spec that an environment decides."""
@@ -32,20 +39,35 @@ RUNS = ("image", "command", "args", "commandArgv", "argsArgv", "environmentVaria
 
 class Wizard:
     def __init__(self, frame: Frame, plural: str) -> None:
-        self.frame, self.plural, self.kind = frame, plural, KINDS[plural]
+        self.frame, self.base = frame, plural
+        self.kind = KINDS.get(plural, "Training")
         self.copied: dict[str, Any] = {}
         self.kept: dict[str, dict[str, Any]] = {"environment": {}, "compute": {}}
+
+    @property
+    def plural(self) -> str:
+        """The name of its kind in paths."""
+        return "distributed" if self.distributed else self.base
+
+    @property
+    def distributed(self) -> bool:
+        return self.base == "distributed" or (
+            self.base == "trainings" and self.architecture.value == DISTRIBUTED
+        )
 
     async def load(self, copy: str) -> None:
         calls = self.frame.calls
         self.clusters = {it["uuid"]: it["name"] for it in await calls.get("/api/v1/clusters")}
+        await self.frame.rights.learn(calls, "workloads:create", "assets:write")
+        reach = self.frame.rights.where("workloads:create")
         found = await calls.all("/api/v1/org-unit/projects", "projects")
-        self.projects = {it["id"]: it["name"] for it in found}
+        self.parents = {it["id"]: it["parentId"] for it in found}
+        self.projects = {it["id"]: it["name"] for it in found if reach.covers(it["parentId"], it["id"])}
         found = await calls.all("/api/v1/org-unit/departments", "departments")
         self.departments = {it["id"]: it["name"] for it in found}
-        self.templates = await calls.all(f"/api/v1/workload-templates/{self.plural}", "entries")
+        self.templates = await calls.all(f"/api/v1/workload-templates/{self.base}", "entries")
         if copy:
-            self.copied = await calls.get(f"/api/v1/workloads/{self.plural}/{copy}")
+            self.copied = await calls.get(f"/api/v1/workloads/{self.base}/{copy}")
 
     # -- the first step -----------------------------------------------------------------------------
 
@@ -63,6 +85,10 @@ class Wizard:
             words("h2", "Where and under which name").props("id=first")
             self.cluster = self._select("Cluster", self.clusters, next(iter(self.clusters)))
             self.project = self._select("Project", self.projects, chosen)
+            if self.base == "trainings":
+                label = "Workload architecture"
+                self.architecture = ui.select([STANDARD, DISTRIBUTED], label=label, value=STANDARD)
+                self.architecture.props("outlined dense options-dense")
             words("h3", "Template")
             self.template = Tiles("Template", self._nothing)
             kept = [
@@ -72,6 +98,7 @@ class Wizard:
             self.template.offer([("", "Start from scratch", "Choose everything here"), *kept])
             name = f"{self.copied['name']}-copy" if self.copied else ""
             self.name = ui.input(f"{self.kind} name", value=name).props("outlined dense")
+            self.name.on("keydown.enter", self._continue)
             with tag("div").classes("bar"):
                 button("Continue", self._continue, "primary")
 
@@ -84,8 +111,8 @@ class Wizard:
     async def _continue(self) -> None:
         self.name.error = None
         name = (self.name.value or "").strip()
-        if not name:
-            self.name.error = "Enter a name."
+        if wrong := name_problem(name):
+            self.name.error = wrong
             return
         query = [("filterBy", f"name=={name}"), ("filterBy", f"projectId=={self.project.value}")]
         try:
@@ -107,19 +134,18 @@ class Wizard:
 
     async def _draw_second(self, name: str) -> None:
         title = f"{name} in {self.projects[self.project.value]}"
-        words("h2", title)
-        with tag("section").classes("card").props('aria-label="Environment"'):
-            with tag("div").classes("bar"):
-                words("h2", "Environment")
-                tag("div").classes("space")
-                button("+ New environment", self._new_environment)
-            self.environment = Tiles("Environment", self._judge)
-        with tag("section").classes("card").props('aria-label="Compute resource"'):
-            with tag("div").classes("bar"):
-                words("h2", "Compute resource")
-                tag("div").classes("space")
-                button("+ New compute resource", self._new_compute)
-            self.compute = Tiles("Compute resource", self._judge)
+        with tag("div").classes("bar"):
+            words("h2", title)
+            tag("div").classes("space")
+            self.form = ui.toggle([ORIGINAL, FLEXIBLE], value=ORIGINAL, on_change=self._other_form)
+            self.form.props('no-caps unelevated role=group aria-label="Form"')
+        if self.distributed:
+            self._draw_workers()
+        self.flexible = Flexible(self._judge)
+        self.original = tag("div").classes("stack")
+        with self.original:
+            self._draw_tiles()
+        self._other_form()
         with tag("section").classes("card").props('aria-labelledby="verdict"'):
             words("h2", "What the scheduler will do").props("id=verdict")
             self.verdict = tag("div").props("aria-live=polite")
@@ -130,6 +156,33 @@ class Wizard:
             self.environment.value = self.compute.value = COPY
         await self._offer()
         await self._judge()
+
+    def _other_form(self) -> None:
+        self.original.visible = self.form.value == ORIGINAL
+        self.flexible.box.visible = self.form.value == FLEXIBLE
+
+    def _draw_workers(self) -> None:
+        with tag("section").classes("card").props('aria-label="Workers"'), tag("div").classes("fields two"):
+            self.workers = ui.number("Workers", value=2, min=1, on_change=self._judge).props("outlined dense")
+            self.framework = ui.select(FRAMEWORKS, label="Framework", value="PyTorch")
+            self.framework.props("outlined dense options-dense")
+
+    def _draw_tiles(self) -> None:
+        writes = self.frame.may("assets:write")
+        with tag("section").classes("card").props('aria-label="Environment"'):
+            with tag("div").classes("bar"):
+                words("h2", "Environment")
+                tag("div").classes("space")
+                if writes:
+                    button("+ New environment", self._new_environment)
+            self.environment = Tiles("Environment", self._judge)
+        with tag("section").classes("card").props('aria-label="Compute resource"'):
+            with tag("div").classes("bar"):
+                words("h2", "Compute resource")
+                tag("div").classes("space")
+                if writes:
+                    button("+ New compute resource", self._new_compute)
+            self.compute = Tiles("Compute resource", self._judge)
 
     def _back(self) -> None:
         self.second.clear()
@@ -157,10 +210,16 @@ class Wizard:
         """The submission as it stands now."""
         spec = dict(self.copied.get("spec") or {})
         assets: dict[str, str] = {}
-        if self.environment.value != COPY:
+        if self.distributed:
+            spec |= {"numWorkers": int(self.workers.value or 1), "distributedFramework": self.framework.value}
+        if self.form.value == FLEXIBLE:
+            spec |= self.flexible.spec()
+        elif self.environment.value != COPY:
             spec = {key: value for key, value in spec.items() if key not in RUNS}
             assets["environment"] = self.environment.value
-        if self.compute.value in SHIPPED:
+        if self.form.value == FLEXIBLE:
+            pass
+        elif self.compute.value in SHIPPED:
             spec["compute"] = {**CPU, **SHIPPED[self.compute.value][1]}
         elif self.compute.value != COPY:
             spec.pop("compute", None)
@@ -178,7 +237,7 @@ class Wizard:
         """Asks the scheduler, and shows what it would do."""
         self.verdict.clear()
         with self.verdict:
-            if not (self.environment.value and self.compute.value):
+            if not self._complete():
                 words("p", "Choose an environment and a compute resource.").classes("soft")
                 return
             try:
@@ -188,6 +247,9 @@ class Wizard:
                 words("p", str(error)).classes("note bad")
                 return
             self._show(answer.json())
+
+    def _complete(self) -> bool:
+        return self.form.value == FLEXIBLE or bool(self.environment.value and self.compute.value)
 
     def _show(self, found: dict[str, Any]) -> None:
         said = found["reason"]["message"] if found["reason"] else ""
@@ -208,7 +270,7 @@ class Wizard:
             words("p", notice).classes("soft")
 
     async def _create(self) -> None:
-        if not (self.environment.value and self.compute.value):
+        if not self._complete():
             await self._judge()
             return
         path = f"/api/v1/workloads/{self.plural}"
@@ -218,9 +280,17 @@ class Wizard:
     # -- what is kept -------------------------------------------------------------------------------
 
     def _scopes(self) -> dict[str, str]:
-        found = {"tenant:": "Everybody"}
-        found |= {f"department:{key}": f"Department {name}" for key, name in self.departments.items()}
-        return found | {f"project:{key}": f"Project {name}" for key, name in self.projects.items()}
+        """Where the reader may keep something."""
+        reach, found = self.frame.rights.where("assets:write"), dict[str, str]()
+        if reach.covers():
+            found["tenant:"] = "Everybody"
+        for key, name in self.departments.items():
+            if reach.covers(key):
+                found[f"department:{key}"] = f"Department {name}"
+        for key, name in self.projects.items():
+            if reach.covers(self.parents[key], key):
+                found[f"project:{key}"] = f"Project {name}"
+        return found
 
     def _sheet(self, title: str, label: str, kind: str, spec_of: Any) -> Sheet:
         async def send(values: dict[str, Any]) -> Any:
@@ -263,20 +333,6 @@ class Wizard:
             await tiles.choose(made["meta"]["id"])
 
 
-def compute_of(values: dict[str, Any]) -> dict[str, Any]:
-    """What a compute resource asks for, from its form."""
-    spec: dict[str, Any] = {"gpuDevicesRequest": values["devices"] or 0}
-    unit, request, limit = values["unit"], values["request"], values["limit"]
-    if unit == "%" and request and (request != 100 or limit):
-        spec |= {"gpuRequestType": "portion", "gpuPortionRequest": request / 100}
-        spec |= {"gpuPortionLimit": limit / 100} if limit else {}
-    elif unit != "%" and request:
-        spec |= {"gpuRequestType": "memory", "gpuMemoryRequest": f"{request:g}{unit}"}
-        spec |= {"gpuMemoryLimit": f"{limit:g}{unit}"} if limit else {}
-    spec |= {"cpuCoreRequest": values["cpu"]} if values["cpu"] else {}
-    return spec | ({"cpuMemoryRequest": f"{values['memory']:g}M"} if values["memory"] else {})
-
-
 def about(spec: dict[str, Any]) -> str:
     """One line about a compute resource."""
     devices = spec.get("gpuDevicesRequest") or 0
@@ -287,13 +343,16 @@ def about(spec: dict[str, Any]) -> str:
     return f"{devices:g} GPU" if devices else "No GPU"
 
 
-@ui.page("/new/{plural}")
-async def new(plural: str, copy: str = "") -> None:
-    frame = Frame("New workload")
-    with frame.shown("workloads"):
-        if plural not in KINDS:
-            words("h1", "There is no such kind of workload")
-            return
-        wizard = Wizard(frame, plural)
-        if await frame.look(lambda: wizard.load(copy)):
-            wizard.draw()
+@page("/new/{plural}", "New workload", "workloads:create", "workloads")
+async def new(frame: Frame, plural: str, copy: str = "") -> None:
+    if plural not in (*KINDS, "distributed"):
+        words("h1", "There is no such kind of workload")
+        return
+    wizard = Wizard(frame, plural)
+    if not await frame.look(lambda: wizard.load(copy)):
+        return
+    if wizard.projects:
+        wizard.draw()
+    else:
+        words("h1", "New workload")
+        words("p", "There is no project yet in which you may start workloads.").classes("empty")

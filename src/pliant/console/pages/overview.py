@@ -1,58 +1,134 @@
-"""What there is, what is free, and why anything waits."""
+"""What there is, what is free, why anything waits, what was taken from whom, and how it was before."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from nicegui import ui
-
-from pliant.console.frame import Frame, tag, words
-from pliant.console.texts import age, gpus
+from pliant.console.charts import Chart
+from pliant.console.frame import Frame, button, card, heading, page, tag, words
+from pliant.console.texts import age, clock, gpus, hour
 
 LONGEST = 50
 """Entries of the queue that are shown; the rest is counted."""
+
+TAKEN = ("Shrunk", "Preempted", "Reclaimed", "Moved")
+"""Kinds of events by which the scheduler took something."""
+
+DAY = 24 * 3600
+
+
+def tile(label: str, number: str, path: str = "", note: str = "") -> None:
+    """A number with its name; with a path, a link to where it comes from."""
+    with tag("a" if path else "div").classes("tile") as made:
+        if path:
+            made.props(f'href="/console/{path}"')
+        words("div", label).classes("soft")
+        words("div", number).classes("number")
+        if note:
+            words("div", note).classes("soft")
 
 
 class Overview:
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self.shown: Any = None
+        self.taken: Any = None
+        self.first: Any = None
 
     def draw(self) -> None:
-        words("h1", "Overview")
+        with heading("Overview"):
+            pass
+        self.welcome = tag("div")
         self.totals = tag("div").classes("tiles")
-        with tag("section").classes("card").props('aria-labelledby="waits"'):
-            words("h2", "Why is anything waiting").props("id=waits")
-            self.queue = tag("div")
+        if self.frame.may("queue:read"):
+            with card("Why is anything waiting"):
+                self.queue = tag("div")
+        if self.frame.may("reports:read"):
+            with card("Allocated GPUs by project, hour by hour"):
+                self.chart = Chart("Allocated GPUs of each project in the last day", stacked=True)
+        with card("What was shrunk, moved or preempted today"):
+            self.losses = tag("div")
 
     async def refresh(self) -> None:
         calls = self.frame.calls
-        nodes = await calls.all("/api/v1/nodes", "nodes")
+        pools = await calls.all("/api/v1/org-unit/projects", "projects")
+        nodes = await calls.all("/api/v1/nodes", "nodes") if self.frame.may("nodes:read") else []
         phases = await calls.get(
             "/api/v1/workloads/telemetry", [("telemetryType", "WORKLOADS_COUNT"), ("groupBy", "Phase")]
         )
-        waiting = (await calls.get("/api/v1/queue"))["entries"]
+        load = (await calls.get("/api/v1/workloads/load"))["workloads"]
+        waiting = []
+        if self.frame.may("queue:read"):
+            waiting = (await calls.get("/api/v1/queue"))["entries"]
         count = {it["groups"][0]["value"]: it["value"] for it in phases["values"]}
-        cards = [gpu for node in nodes for gpu in node["gpus"]]
-        shown = (cards, count, [{**it, "since": age(it["since"])} for it in waiting])
-        if shown == self.shown:
-            return
-        self.shown = shown
-        self._show(cards, count, waiting)
+        idle = sum(it["gpuPercent"] == 0 for it in load)
+        shown = (pools, nodes, count, idle, [{**it, "since": age(it["since"])} for it in waiting])
+        if shown != self.shown:
+            self.shown = shown
+            self._show_totals(pools, nodes, count, len(waiting), idle)
+            if self.frame.may("queue:read"):
+                self._show_queue(waiting)
+        await self._refresh_taken()
+        if self.frame.may("reports:read"):
+            await self._refresh_hours()
 
-    def _show(
-        self, cards: list[dict[str, Any]], count: dict[str, str], waiting: list[dict[str, Any]]
+    async def _refresh_taken(self) -> None:
+        query = [("kind", kind) for kind in TAKEN] + [("sinceSeconds", str(DAY)), ("limit", "10")]
+        events = (await self.frame.calls.get("/api/v1/decisions", query))["events"]
+        if events == self.taken:
+            return
+        self.taken = events
+        self.losses.clear()
+        with self.losses:
+            if not events:
+                words("p", "Nothing: every workload kept what it had.").classes("empty")
+            with tag("ul"):
+                for it in events:
+                    name = it["involvedObject"]["name"]
+                    with tag("li"):
+                        words("span", f"{clock(it['createdAt'])}, {it['reason'].lower()}: ").classes("soft")
+                        link = words("a", name)
+                        link.props(f'href="/console/workloads/{it["involvedObject"]["uid"]}"')
+                        words("span", f". {it['message']}")
+
+    async def _refresh_hours(self) -> None:
+        told = await self.frame.calls.get("/api/v1/audit/fairness/hours", [("windowSeconds", DAY)])
+        self.chart.show(*by_project(told["hours"]))
+
+    def _show_totals(
+        self, projects: Sequence[Any], nodes: Sequence[Any], count: dict[str, str], waiting: int, idle: int
     ) -> None:
+        cards = [gpu for node in nodes for gpu in node["gpus"]]
         used = sum(gpu["allocated"] for gpu in cards)
+        free = sum(not gpu["allocated"] and not gpu["foreign"] for gpu in cards)
+        ready = sum(node["status"] == "Ready" for node in nodes)
+        own = sum(it["status"]["quotaStatus"]["allocated"]["gpu"] for it in projects)
+        quota = sum(part["gpu"]["deserved"] or 0 for it in projects for part in it["resources"])
         self.totals.clear()
         with self.totals:
-            for label, number, path in (
-                ("Allocated/total GPUs", f"{gpus(used)}/{len(cards)}", "nodes"),
-                ("Running workloads", count.get("Running", "0"), "workloads"),
-                ("Waiting workloads", str(len(waiting)), "workloads"),
-                ("Failed workloads", count.get("Failed", "0"), "workloads"),
-            ):
-                with tag("a").classes("tile").props(f'href="/console/{path}"').style("text-decoration: none"):
-                    words("div", label).classes("soft")
-                    words("div", number).classes("number")
+            if nodes:
+                tile("Ready/total nodes", f"{ready}/{len(nodes)}", "nodes")
+                share = f"{round(100 * used / len(cards))} % allocated" if cards else ""
+                tile("Allocated/total GPUs", f"{gpus(used)}/{len(cards)}", "nodes", share)
+                tile("Free GPUs", str(free), "nodes")
+            else:
+                tile("Allocated/quota GPUs", f"{gpus(own)}/{gpus(quota)}", "projects", "of your projects")
+            tile("Idle workloads with GPUs", str(idle), "workloads", "GPU use of 0 % now")
+            tile("Running workloads", count.get("Running", "0"), "workloads")
+            tile("Waiting workloads", str(waiting), "workloads")
+            tile("Failed workloads", count.get("Failed", "0"), "workloads")
+        own_projects = any(it["name"] != "default" for it in projects)
+        if (first := not own_projects and self.frame.may("projects:create")) != self.first:
+            self.first = first
+            self._show_welcome(first)
+
+    def _show_welcome(self, first: bool) -> None:
+        self.welcome.clear()
+        if first:
+            with self.welcome, card("Nothing is set up yet"):
+                words("p", "Four steps lead from an empty server to a first workload. Each can be skipped.")
+                button("Set up", lambda: self.frame.client.open("/welcome"), "primary")
+
+    def _show_queue(self, waiting: list[dict[str, Any]]) -> None:
         self.queue.clear()
         with self.queue:
             if not waiting:
@@ -67,11 +143,20 @@ class Overview:
                 words("p", f"{len(waiting) - LONGEST} more wait behind these.").classes("soft")
 
 
-@ui.page("/overview")
-async def overview() -> None:
-    frame = Frame("Overview")
-    with frame.shown("overview"):
-        page = Overview(frame)
-        page.draw()
-        await frame.look(page.refresh)
-        frame.follow(page.refresh)
+def by_project(hours: Sequence[Any], part: str = "received") -> tuple[list[str], dict[str, list[float]]]:
+    """Of each project, the GPUs that it had on average in each hour in which a server ran."""
+    names = sorted({it["project"] for one in hours for it in one["projects"] if it[part]})
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for one in hours:
+        amounts = {it["project"]: (it[part], it["seenSeconds"]) for it in one["projects"]}
+        for name in names:
+            amount, seen = amounts.get(name, (0, 0))
+            found[name].append(round(amount * 3600 / seen, 2) if seen else 0)
+    return [hour(one["began"]) for one in hours], found
+
+
+@page("/overview", "Overview", "clusters:read")
+async def overview(frame: Frame) -> None:
+    shown = Overview(frame)
+    shown.draw()
+    await frame.live(shown.refresh)

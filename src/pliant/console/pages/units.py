@@ -1,29 +1,23 @@
-"""Projects and departments: who owns quota, what it is and what is used of it."""
+"""Projects and departments: who owns quota, what it is, what is used of it, and which rules hold there."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from nicegui import ui
-from nicegui.events import GenericEventArguments
+from pliant.console.forms import Sheet, sure
+from pliant.console.frame import Frame, button, heading, page, told
+from pliant.console.tables import Column, Table
+from pliant.console.texts import clock, gpus
 
-from pliant.console.actions import sure
-from pliant.console.forms import Sheet
-from pliant.console.frame import Frame, button, tag, told, words
-from pliant.console.texts import gpus
-
-_BAR = """<q-td :props="props"><div class="meter" role="img" :aria-label="props.row.said">
-  <div class="part" :style="{width: props.row.within + '%'}"></div>
-  <div class="part over" :style="{width: props.row.over + '%'}"></div></div></q-td>"""
-
-_ACTIONS = """<q-td :props="props">
-  <q-btn flat dense no-caps class="plain q-px-sm" :aria-label="'Edit ' + props.row.name"
-    @click="$parent.$emit('edit', props.row.id)">Edit</q-btn>
-  <q-btn flat dense no-caps class="danger q-px-sm q-ml-sm" :aria-label="'Delete ' + props.row.name"
-    @click="$parent.$emit('drop', [props.row.id, props.row.name])">Delete</q-btn>
-</q-td>"""
+RULES = {
+    "trainingJobTimeLimitSeconds": "Trainings end after",
+    "trainingJobMaxIdleDurationSeconds": "Idle trainings end after",
+    "interactiveJobTimeLimitSeconds": "Workspaces end after",
+    "interactiveJobMaxIdleDurationSeconds": "Idle workspaces end after",
+    "interactiveJobPreemptIdleDurationSeconds": "Idle preemptible workspaces end after",
+}
 
 
-def row_of(item: Mapping[str, Any]) -> dict[str, Any]:
+def row_of(item: Mapping[str, Any], actions: str) -> dict[str, Any]:
     """`within` and `over`: percent of the bar's width; the bar is as long as the quota or what is used."""
     quota = sum(it["gpu"]["deserved"] or 0 for it in item["resources"])
     use = item["status"]["quotaStatus"]
@@ -32,15 +26,21 @@ def row_of(item: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "id": item["id"],
         "name": item["name"],
+        "description": item["description"],
         "department": item["departmentName"],
-        "quota": gpus(quota),
-        "used": gpus(used),
-        "fair": gpus(item["fairShareGpus"]),
-        "overQuota": gpus(over),
-        "asked": gpus(asked),
+        "quota": quota,
+        "used": round(used, 2),
+        "fair": round(item["fairShareGpus"], 2),
+        "overQuota": round(over, 2),
+        "asked": round(asked, 2),
+        "pools": ", ".join(it["nodePool"]["name"] for it in item["resources"]),
+        "rank": ", ".join(sorted({it["rank"] for it in item["resources"]})),
+        "limits": sum(1 for value in item["schedulingRules"].values() if value),
+        "created": clock(item["createdAt"]),
         "within": round(100 * (used - over) / longest, 1),
         "over": round(100 * over / longest, 1),
         "said": f"{gpus(used)} GPUs allocated of a quota of {gpus(quota)}, {gpus(over)} over quota",
+        "actions": actions,
     }
 
 
@@ -51,44 +51,67 @@ class Units:
         self.frame, self.what = frame, what
         self.path = f"/api/v1/org-unit/{what}s"
 
-    def draw(self) -> None:
-        with tag("div").classes("bar"):
-            words("h1", self.frame.title)
-            tag("div").classes("space")
-            button(f"+ New {self.what}", self._create, "primary")
-        columns = [("name", self.what.capitalize())]
-        columns += [("department", "Department")] if self.what == "project" else []
-        columns += [("quota", "GPU quota"), ("used", "Allocated GPUs"), ("fair", "Fair share")]
+    async def draw(self) -> None:
+        rights = [f"{self.what}s:{it}" for it in ("update", "delete")]
+        rights += ["projects:quota"] if self.what == "project" else []
+        await self.frame.rights.learn(self.frame.calls, *rights)
+        with heading(self.frame.title):
+            if self.what == "project" and self.frame.may("projects:quota"):
+                button("Edit quotas", lambda: self.frame.client.open("/quotas"))
+            if self.frame.may(f"{self.what}s:create"):
+                button(f"+ New {self.what}", self._create, "primary")
+        columns = [Column("name", self.what.capitalize())]
+        columns += [Column("department", "Department")] if self.what == "project" else []
         columns += [
-            ("overQuota", "Over quota"),
-            ("asked", "Requested"),
-            ("bar", "Quota in use"),
-            ("act", "Actions"),
+            Column("quota", "GPU quota", "gpus"),
+            Column("used", "Allocated GPUs", "gpus"),
+            Column("fair", "Fair share", "gpus"),
+            Column("overQuota", "Over quota", "gpus"),
+            Column("asked", "Requested", "gpus"),
+            Column("bar", "Quota in use", "bar"),
+            Column("description", "Description", hidden=True),
+            Column("pools", "Node pools", hidden=True),
+            Column("rank", "Rank", hidden=True),
+            Column("limits", "Scheduling rules", "number", hidden=True),
+            Column("created", "Creation time", hidden=True),
         ]
-        numbers = {"quota", "used", "fair", "overQuota", "asked", "act"}
-        self.table = ui.table(
-            rows=[],
-            columns=[
-                {"name": key, "label": label, "field": key, "align": "right" if key in numbers else "left"}
-                for key, label in columns
-            ],
-            row_key="id",
-            pagination=50,
-        ).props("flat")
-        self.table.add_slot("body-cell-bar", _BAR)
-        self.table.add_slot("body-cell-act", _ACTIONS)
-        self.table.on("edit", self._edit)
-        self.table.on("drop", self._drop)
+        may = self.frame.may
+        acts = any(may(right) for right in rights) or may("access-rules:read")
+        empty = f"No {self.what}s here. Create one: + New {self.what}"
+        self.table = Table(columns, empty=empty, file=f"{self.what}s", act=self._act if acts else None)
 
     async def refresh(self) -> None:
-        rows = [row_of(it) for it in await self.frame.calls.all(self.path, f"{self.what}s")]
-        if rows != self.table.rows:
-            self.table.rows = rows
+        items = await self.frame.calls.all(self.path, f"{self.what}s")
+        self.table.show([row_of(it, ",".join(self._possible(it))) for it in items])
+
+    def _possible(self, item: Mapping[str, Any]) -> list[str]:
+        """What the reader may do with it."""
+        rights = self.frame.rights
+        place = (item["parentId"], item["id"]) if self.what == "project" else (item["id"], "")
+        found = []
+        if rights.where(f"{self.what}s:update").covers(*place):
+            found += ["Edit", "Rules"] if self.what == "project" else ["Edit"]
+        if self.frame.may("access-rules:read"):
+            found.append("Members")
+        if rights.where(f"{self.what}s:delete").covers(*place):
+            found.append("Delete")
+        return found
+
+    async def _act(self, label: str, row: dict[str, Any]) -> None:
+        if label == "Members":
+            self.frame.client.open(f"/access-rules?scope={row['name']}")
+            return
+        if label == "Delete":
+            await self._drop(row["id"], row["name"])
+            return
+        ask = self._edit if label == "Edit" else self._rules
+        await self.frame.attempt(lambda: ask(row["id"]))
 
     async def _create(self) -> None:
         async def send(values: dict[str, Any]) -> Any:
             body: dict[str, Any] = {
-                "name": values["name"],
+                "name": values["name"].strip(),
+                "description": values["description"],
                 "resources": [quota_of("default", values["deserved"])],
             }
             if values.get("parentId"):
@@ -96,48 +119,88 @@ class Units:
             return (await self.frame.calls.send("POST", self.path, body)).json()
 
         sheet = Sheet(f"New {self.what}", f"Create {self.what}", send)
-        sheet.text("name", f"{self.what.capitalize()} name")
+        sheet.name("name", f"{self.what.capitalize()} name")
         if self.what == "project":
             found = await self.frame.calls.all("/api/v1/org-unit/departments", "departments")
             departments = {it["id"]: it["name"] for it in found}
             default = next(
-                (key for key, name in departments.items() if name == "default"), next(iter(departments))
+                (key for key, name in departments.items() if name == "default"), next(iter(departments), None)
             )
             sheet.choice("parentId", "Department", departments, default)
         sheet.number("deserved", "GPU quota", 0, "GPUs")
+        sheet.text("description", "Description (optional)")
         if (made := await sheet.asked()) is not None:
             told(f"{made['name']} was created.")
             await self.frame.look(self.refresh)
 
-    async def _edit(self, event: GenericEventArguments) -> None:
+    async def _edit(self, identity: str) -> None:
         """Quotas in each node pool; saved only if nothing has changed since they were read."""
-        read = await self.frame.calls.send("GET", f"{self.path}/{event.args}")
+        read = await self.frame.calls.send("GET", f"{self.path}/{identity}")
         item = read.json()
+        ranks = [it["name"] for it in (await self.frame.calls.get("/api/v1/org-unit/ranks"))["ranks"]]
+        quota = self.what == "department" or self.frame.rights.where("projects:quota").covers(
+            item["parentId"], item["id"]
+        )
+        pools = [it["nodePool"]["name"] for it in item["resources"]] if quota else []
 
         async def send(values: dict[str, Any]) -> Any:
-            pools = [it["nodePool"]["name"] for it in item["resources"]]
-            asked = [
-                quota_of(pool, *(values[f"{part} {pool}"] for part in ("deserved", "limit", "weight")))
-                for pool in pools
-            ]
-            change = {"description": values["description"], "resources": asked}
+            change: dict[str, Any] = {"description": values["description"]}
+            if pools:
+                change["resources"] = [
+                    {
+                        **quota_of(
+                            pool, *(values[f"{part} {pool}"] for part in ("deserved", "limit", "weight"))
+                        ),
+                        "rank": values[f"rank {pool}"],
+                    }
+                    for pool in pools
+                ]
             headers = {"If-Match": read.headers["etag"]}
             return await self.frame.calls.send("PATCH", f"{self.path}/{item['id']}", change, headers=headers)
 
         sheet = Sheet(f"Edit {item['name']}", "Save", send)
         sheet.text("description", "Description", item["description"])
-        for row in item["resources"]:
+        for row in item["resources"] if pools else ():
             pool, gpu = row["nodePool"]["name"], row["gpu"]
             where = f" in {pool}" if len(item["resources"]) > 1 else ""
             sheet.number(f"deserved {pool}", f"GPU quota{where}", gpu["deserved"], "GPUs")
             sheet.number(f"limit {pool}", f"Max GPU allocation{where}", gpu["limit"], "GPUs")
             sheet.number(f"weight {pool}", f"Over-quota weight{where}", gpu["overQuotaWeight"])
+            sheet.choice(
+                f"rank {pool}", f"Rank{where}", {it.replace(" ", ""): it for it in ranks}, row["rank"]
+            )
         if await sheet.asked() is not None:
             told(f"{item['name']} was changed.")
             await self.frame.look(self.refresh)
 
-    async def _drop(self, event: GenericEventArguments) -> None:
-        identity, name = event.args
+    async def _rules(self, identity: str) -> None:
+        """Limits in time, and on which nodes its workloads may run."""
+        read = await self.frame.calls.send("GET", f"{self.path}/{identity}")
+        item = read.json()
+
+        async def send(values: dict[str, Any]) -> Any:
+            rules = {key: int(values[key] * 60) if values[key] else None for key in RULES}
+            types = {key: values[key].replace(",", " ").split() for key in ("training", "workspace")}
+            pools = values["pools"].replace(",", " ").split()
+            change = {"schedulingRules": rules, "nodeTypes": types, "defaultNodePools": pools}
+            headers = {"If-Match": read.headers["etag"]}
+            return await self.frame.calls.send("PATCH", f"{self.path}/{item['id']}", change, headers=headers)
+
+        sheet = Sheet(f"Rules of {item['name']}", "Save", send)
+        for key, label in RULES.items():
+            now = item["schedulingRules"][key]
+            sheet.number(key, label, now / 60 if now else None, "minutes")
+        for key, label in (
+            ("training", "Node types of trainings"),
+            ("workspace", "Node types of workspaces"),
+        ):
+            sheet.text(key, label, ", ".join(item["nodeTypes"][key]), hint="run.ai/type labels, with commas")
+        sheet.text("pools", "Node pools in order", ", ".join(item["defaultNodePools"]), hint="empty: all")
+        if await sheet.asked() is not None:
+            told(f"The rules of {item['name']} were changed.")
+            await self.frame.look(self.refresh)
+
+    async def _drop(self, identity: str, name: str) -> None:
         if await sure(f"Delete {name}?", f"A {self.what} with workloads is kept.", "Delete"):
             done = f"{name} was deleted."
             await self.frame.attempt(lambda: self.frame.calls.send("DELETE", f"{self.path}/{identity}"), done)
@@ -152,20 +215,22 @@ def quota_of(pool: str, deserved: Any, limit: Any = None, weight: Any = None) ->
     }
 
 
-@ui.page("/projects")
-async def projects() -> None:
-    await _shown("Projects", "project")
+@page("/projects", "Projects", "projects:read")
+async def projects(frame: Frame) -> None:
+    await _shown(frame, "project")
 
 
-@ui.page("/departments")
-async def departments() -> None:
-    await _shown("Departments", "department")
+@page("/departments", "Departments", "departments:read")
+async def departments(frame: Frame) -> None:
+    await _shown(frame, "department")
 
 
-async def _shown(title: str, what: str) -> None:
-    frame = Frame(title)
-    with frame.shown(f"{what}s"):
-        units = Units(frame, what)
-        units.draw()
-        await frame.look(units.refresh)
+async def _shown(frame: Frame, what: str) -> None:
+    units = Units(frame, what)
+
+    async def begin() -> None:
+        await units.draw()
+        await units.refresh()
+
+    if await frame.look(begin):
         frame.follow(units.refresh)

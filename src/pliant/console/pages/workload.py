@@ -8,12 +8,14 @@ from typing import Any
 
 from nicegui import background_tasks, ui
 
-from pliant.console.actions import act, possible
+from pliant.console.actions import RIGHTS, act, possible
 from pliant.console.calls import Refusal
+from pliant.console.charts import Chart
 from pliant.console.design import tone
-from pliant.console.frame import LONGEST, Frame, button, tag, words
+from pliant.console.frame import LONGEST, Frame, button, card, page, tag, words
 from pliant.console.remedies import can_be_made, offer
-from pliant.console.texts import age, clock, gpus, plain
+from pliant.console.terminal import Terminal
+from pliant.console.texts import age, clock, gpus, plain, size
 
 KEPT = 200_000
 """Characters of a log that a page holds."""
@@ -35,6 +37,8 @@ class Details:
         self.because: dict[str, Any] = {}
         self.started: dict[str, int] = {}  # task -> its newest attempt
         self.other = asyncio.Event()  # another log was chosen
+        self.reads_log = False
+        self.used: list[tuple[str, str]] = []
 
     def draw(self) -> None:
         with tag("div").classes("bar"):
@@ -48,6 +52,9 @@ class Details:
         with tag("section").classes("card").props('aria-labelledby="details"'):
             words("h2", "Details").props("id=details")
             self.facts = tag("dl").classes("facts")
+        with card("Metrics"):
+            self.now = tag("dl").classes("facts")
+            self.progress = Chart("Loss and GPUs at work over steps")
         with tag("section").classes("card").props('aria-labelledby="history"'):
             words("h2", "Event history").props("id=history")
             self.history = ui.table(
@@ -64,7 +71,8 @@ class Details:
                 row_key="id",
                 pagination=10,
             ).props("flat wrap-cells")
-        with tag("section").classes("card").props('aria-labelledby="logs"'):
+        self.logs = tag("section").classes("card").props('aria-labelledby="logs"')
+        with self.logs:
             with tag("div").classes("bar"):
                 words("h2", "Logs").props("id=logs")
                 tag("div").classes("space")
@@ -73,12 +81,16 @@ class Details:
             self.log = (
                 words("pre", NOTHING).classes("log").props('role=log aria-labelledby="logs" tabindex=0')
             )
+        self.shell = tag("section").classes("card").props("aria-label=Terminal")
+        with self.shell:
+            Terminal(self.frame, self.path, lambda: self.task.value)
 
     async def refresh(self) -> None:
         calls = self.frame.calls
         item = await calls.get(self.path)
         why = await calls.get(f"{self.path}/why")
         told = await calls.get(f"{self.path}/events", [("sortOrder", "desc"), ("limit", 200)])
+        await self._show_metrics()
         self._show_tasks(await calls.all(f"{self.path}/pods", "pods", most=500))
         self._show_item(item)
         self._show_why(why)
@@ -99,10 +111,17 @@ class Details:
         self.name.text = item["name"]
         self.chip.text = item["status"]
         self.chip.classes(replace=f"chip {tone(item['status'])}")
-        if possible(item) != (possible(self.item) if self.item else None):
+        rights = self.frame.rights
+        place, own = (item["departmentId"], item["projectId"]), item["submittedBy"] == rights.name
+        self.reads_log = own or rights.where("workloads:logs").covers(*place, mine=own)
+        self.logs.visible = self.reads_log
+        running = item["runningPods"] > 0
+        self.shell.visible = running and (own or rights.where("workloads:exec").covers(*place, mine=own))
+        labels = possible(item, rights)
+        if labels != (possible(self.item, rights) if self.item else None):
             self.buttons.clear()
             with self.buttons:
-                for label in possible(item):
+                for label in labels:
                     look = "danger" if label in ("Cancel", "Delete") else "plain"
                     button(label, partial(self._acted, label), look)
         self.item = item
@@ -114,6 +133,26 @@ class Details:
             for label, value in told:
                 words("dt", label)
                 words("dd", value or "–")
+
+    async def _show_metrics(self) -> None:
+        """What it uses now, and what its job has reported."""
+        load = (await self.frame.calls.get("/api/v1/workloads/load"))["workloads"]
+        own = next((it for it in load if self.path.endswith(it["id"])), None)
+        told = _used(own) if own else [("Now", "It does not run.")]
+        if told != self.used:
+            self.used = told
+            self.now.clear()
+            with self.now:
+                for label, value in told:
+                    words("dt", label)
+                    words("dd", value)
+        points = (await self.frame.calls.get(f"{self.path}/progress"))["points"]
+        series = {
+            "Loss": [it["loss"] or 0 for it in points],
+            "GPUs at work": [it["world"] for it in points],
+            "Goodput": [round(it["goodput"], 3) for it in points],
+        }
+        self.progress.show([str(it["step"]) for it in points], series if points else {})
 
     def _told(self, item: dict[str, Any]) -> list[tuple[str, str]]:
         pods = item["requestedPods"]
@@ -227,6 +266,8 @@ class Details:
     async def _read_log(self) -> None:
         """Until the log of the attempt that was chosen ends; the newest may have a successor."""
         chosen = self.attempt.value
+        while not self.reads_log and not self.frame.client.is_deleted:
+            await asyncio.sleep(LONGEST)
         query = [("follow", True), ("tail", TAIL), ("pod", self.task.value), ("attempt", chosen)]
         while True:
             text = ""
@@ -247,12 +288,30 @@ def _select(label: str, options: dict[Any, str], chosen: Callable[[], None]) -> 
     return field.props("outlined dense options-dense").style("min-width: 110px")
 
 
-@ui.page("/workloads/{identity}")
-async def workload(identity: str) -> None:
-    frame = Frame("Workload")
-    with frame.shown("workloads"):
-        details = Details(frame, identity)
+def _used(load: dict[str, Any]) -> list[tuple[str, str]]:
+    cpu, memory = load["cpuCores"], load["memoryBytes"]
+    percent, gpu_memory = load["gpuPercent"], load["gpuMemoryBytes"]
+    unknown = "not measured here"
+    return [
+        ("GPU use", f"{percent:g} %" if percent is not None else unknown),
+        ("GPU memory", size(gpu_memory) if gpu_memory is not None else unknown),
+        ("Processors", f"{cpu:g} cores" if cpu is not None else unknown),
+        ("Memory", size(memory) if memory is not None else unknown),
+    ]
+
+
+@page("/workloads/{identity}", "Workload", "workloads:read", "workloads")
+async def workload(frame: Frame, identity: str) -> None:
+    details = Details(frame, identity)
+
+    async def begin() -> None:
+        await frame.rights.learn(frame.calls, *RIGHTS, "workloads:logs", "workloads:exec")
+        await frame.calls.get(details.path)  # of what the reader may not see, nothing is drawn
         details.draw()
-        await frame.look(details.refresh)
+        await details.refresh()
+
+    if await frame.look(begin):
         frame.follow(details.refresh)
         details.follow_log()
+    else:
+        words("h1", "Workload")

@@ -7,10 +7,12 @@ from typing import Any
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from pliant.console.actions import act, possible
+from pliant.console.actions import RIGHTS, act, possible
 from pliant.console.design import tone
-from pliant.console.frame import Frame, button, tag, words
+from pliant.console.frame import Frame, button, heading, page, tag
 from pliant.console.pages.new import KINDS
+from pliant.console.rights import Rights
+from pliant.console.tables import ACTIONS, EMPTY, choose_columns
 from pliant.console.texts import age, gpus, spreadsheet
 
 COLUMNS = (
@@ -40,21 +42,14 @@ TYPES = ("Training", "Workspace", "Distributed", "Inference")
 
 _NAME = '<q-td :props="props"><a :href="\'/console/workloads/\' + props.row.id">{{ props.value }}</a></q-td>'
 _STATUS = '<q-td :props="props"><span class="chip" :class="props.row.tone">{{ props.value }}</span></q-td>'
-_ACTIONS = """<q-td :props="props">
-  <q-btn flat dense round icon="more_vert" :aria-label="'Actions for ' + props.row.name">
-    <q-menu auto-close>
-      <q-list :aria-label="'Actions for ' + props.row.name" role="menu">
-        <q-item v-for="label in props.row.actions.split(',')" :key="label" clickable role="menuitem"
-          @click="$parent.$emit('act', [label, props.row.id, props.row.name, props.row.type])">
-          <q-item-section>{{ label }}</q-item-section>
-        </q-item>
-      </q-list>
-    </q-menu>
-  </q-btn>
-</q-td>"""
 
 
-def row_of(item: Mapping[str, Any]) -> dict[str, Any]:
+NEXT = "event => (event.target.nextElementSibling || event.target).focus()"
+BEFORE = "event => (event.target.previousElementSibling || event.target).focus()"
+"""Arrow keys within a menu."""
+
+
+def row_of(item: Mapping[str, Any], rights: Rights) -> dict[str, Any]:
     asked = item["podsRequestedResources"]["gpu"] or {}
     memory = item["podsRequestedResources"]["gpuMemory"] or {}
     request = memory.get("request") or gpus(asked.get("request"))
@@ -75,7 +70,7 @@ def row_of(item: Mapping[str, Any]) -> dict[str, Any]:
         "who": item["submittedBy"],
         "department": item["departmentName"],
         "image": ", ".join(item["images"]),
-        "actions": ",".join(possible(item)),
+        "actions": ",".join(possible(item, rights)),
     }
 
 
@@ -87,6 +82,7 @@ class WorkloadTable:
         self.hidden = set(HIDDEN)
         self.search = ""
         self.filters: dict[str, str | None] = {}
+        self.items: dict[str, Mapping[str, Any]] = {}
 
     def draw(self) -> None:
         with tag("div").classes("bar"):
@@ -97,14 +93,7 @@ class WorkloadTable:
             self._select("Type", "type", TYPES)
             self.projects = self._select("Project", "projectName", ())
             tag("div").classes("space")
-            with button("Columns", icon="view_column"), ui.menu(), tag("div").classes("card") as shown:
-                shown.props('role=group aria-label="Columns"')
-                for key, label, _ in COLUMNS[1:]:
-                    ui.checkbox(
-                        label,
-                        value=key not in self.hidden,
-                        on_change=lambda event, key=key: self._toggled(key, event.value),
-                    ).props("dense").style("display: flex; padding: 4px")
+            choose_columns([(key, label) for key, label, _ in COLUMNS[1:]], self.hidden, self._drawn)
             button("CSV", self._download, icon="download").props('aria-label="Download as CSV"')
         self.table = ui.table(
             rows=[],
@@ -115,9 +104,10 @@ class WorkloadTable:
             'flat binary-state-sort :rows-per-page-options="[10,25,50,100]" title="" '
             'no-data-label="No workloads here. Start one: + New workload"'
         )
+        self.table.add_slot("no-data", EMPTY)
         self.table.add_slot("body-cell-name", _NAME)
         self.table.add_slot("body-cell-status", _STATUS)
-        self.table.add_slot("body-cell-actions", _ACTIONS)
+        self.table.add_slot("body-cell-actions", ACTIONS)
         self.table.on("request", self._requested, ["pagination"])
         self.table.on("act", self._acted)
 
@@ -160,7 +150,8 @@ class WorkloadTable:
         per, number = page["rowsPerPage"], page["page"]
         count = (await calls.get("/api/v1/workloads/count", asked))["count"]
         told = await calls.get("/api/v1/workloads", [*asked, ("offset", per * (number - 1)), ("limit", per)])
-        rows = [row_of(item) for item in told["workloads"]]
+        self.items = {item["id"]: item for item in told["workloads"]}
+        rows = [row_of(item, self.frame.rights) for item in told["workloads"]]
         if rows != self.table.rows:
             self.table.rows = rows
         if count != page.get("rowsNumber"):
@@ -182,39 +173,42 @@ class WorkloadTable:
         self.table.pagination = {**self.table.pagination, **event.args["pagination"]}
         await self.frame.look(self.refresh)
 
-    def _toggled(self, key: str, on: bool) -> None:
-        self.hidden.symmetric_difference_update({key} if on == (key in self.hidden) else ())
+    def _drawn(self) -> None:
         self.table.columns = self._columns()
 
     async def _acted(self, event: GenericEventArguments) -> None:
-        label, identity, name, kind = event.args
-        await act(self.frame, label, identity, name, kind)
+        label, identity = event.args
+        if (item := self.items.get(identity)) is not None:
+            await act(self.frame, label, identity, item["name"], item["type"])
 
     async def _download(self) -> None:
         async def make() -> None:
             items = await self.frame.calls.all("/api/v1/workloads", "workloads", self._asked())
             keys = [(key, label) for key, label, _ in COLUMNS if key not in self.hidden]
-            rows = [[row[key] for key, _ in keys] for row in map(row_of, items)]
+            rows = [[row[key] for key, _ in keys] for row in (row_of(it, self.frame.rights) for it in items)]
             ui.download.content(spreadsheet([label for _, label in keys], rows), "workloads.csv", "text/csv")
 
         await self.frame.look(make)
 
 
-@ui.page("/")
-@ui.page("/workloads")
-async def workloads() -> None:
-    frame = Frame("Workloads")
-    with frame.shown("workloads"):
-        with tag("div").classes("bar"):
-            words("h1", "Workloads")
-            tag("div").classes("space")
+@page("/", "Workloads", "workloads:read", "workloads")
+@page("/workloads", "Workloads", "workloads:read")
+async def workloads(frame: Frame) -> None:
+    with heading("Workloads"):
+        if frame.may("workloads:create"):
             with button("+ New workload", look="primary"), ui.menu().props("auto-close"), tag("div") as kinds:
                 kinds.props('role=menu aria-label="New workload"')
-                for path, kind in KINDS.items():
+                kinds.on("keydown.down.prevent", js_handler=NEXT).on("keydown.up.prevent", js_handler=BEFORE)
+                for at, (path, kind) in enumerate(KINDS.items()):
                     item = ui.menu_item(kind, partial(ui.navigate.to, f"/new/{path}"))
-                    item.props("role=menuitem")
-        table = WorkloadTable(frame)
+                    item.props("role=menuitem" + ("" if at else " data-autofocus"))
+    table = WorkloadTable(frame)
+
+    async def begin() -> None:
+        await frame.rights.learn(frame.calls, *RIGHTS)
         table.draw()
-        await frame.look(table.load_projects)
-        await frame.look(table.refresh)
+        await table.load_projects()
+        await table.refresh()
+
+    if await frame.look(begin):
         frame.follow(table.refresh)

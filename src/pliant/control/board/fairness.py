@@ -6,7 +6,7 @@ newest are kept in the store's settings, in so many slots that the oldest is wri
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 
 from pliant.control.board.view import Board
 from pliant.control.state.draft import Draft
@@ -150,13 +150,22 @@ class Audit:
     def over(self, window: int, now: int) -> dict[str, Sums]:
         """Sums of the last `window` ms, in whole hours and the present one, by project id."""
         found: dict[str, Sums] = {}
-        for hour, sums in list(self.hours.items()):
-            if (hour + 1) * HOUR > now - window:
-                for project, one in list(sums.items()):
-                    found.setdefault(project, Sums()).add(one)
+        for sums in self.by_hour(window, now).values():
+            for project, one in sums.items():
+                found.setdefault(project, Sums()).add(one)
+        return found
+
+    def by_hour(self, window: int, now: int) -> dict[int, dict[str, Sums]]:
+        """The same for each hour (by its number, oldest first) in which a server ran."""
+        found = {
+            hour: {project: replace(one) for project, one in list(sums.items())}
+            for hour, sums in sorted(self.hours.items())
+            if (hour + 1) * HOUR > now - window
+        }
+        present = found.setdefault(now // HOUR, {})  # what was not summed up yet counts there
         for project, rate in list(self._rates.items()):
             if now > self._since:
-                found.setdefault(project, Sums()).add(rate, now - self._since)
+                present.setdefault(project, Sums()).add(rate, now - self._since)
         return found
 
 

@@ -4,12 +4,24 @@ from dataclasses import replace
 
 from pliant.control.state.draft import Draft
 from pliant.control.state.holds import Holds
+from pliant.control.state.imports import Imports
 from pliant.control.state.marks import Marks
 from pliant.control.state.retries import describe_exit, task_ended
 from pliant.control.state.state import State
 from pliant.control.state.transitions import time_limit
+from pliant.control.state.usage import UsageBook
 from pliant.model.event import EventKind
-from pliant.model.fact import AttemptEnded, AttemptResized, AttemptStarted, Fact, NodeLost, NodeSeen
+from pliant.model.fact import (
+    AttemptEnded,
+    AttemptResized,
+    AttemptStarted,
+    Fact,
+    NodeLost,
+    NodeSeen,
+    WorkFound,
+    WorkGone,
+    WorkListed,
+)
 from pliant.model.machine import Placement
 from pliant.model.quantity import format_duration
 from pliant.model.reason import NodeLost as PlaceLost
@@ -23,6 +35,8 @@ class FactBook:
     def __init__(self, state: State) -> None:
         self._state = state
         self._holds = Holds(state)
+        self._usage = UsageBook(state)
+        self.imports = Imports(state)
         self.wake: int | None = None  # ms; when a time limit, a deletion or a begin is next due
         self.leaving: set[str] = set()  # nodes that no engine has any more, while something still lives there
 
@@ -40,6 +54,12 @@ class FactBook:
                 self._started(attempt, at, draft)
             case AttemptEnded(attempt=attempt, exit=end):
                 self._ended(attempt, end, draft)
+            case WorkFound(workload=workload):
+                self.imports.found(workload, draft)
+            case WorkGone(workload=identity):
+                self.imports.gone(identity, draft)
+            case WorkListed(engine=engine, workloads=there):
+                self.imports.listed(engine, there, draft)
             case AttemptResized(attempt=attempt, shares=shares):
                 task = self._present(attempt)
                 if task is not None and task.carries is not None:
@@ -48,6 +68,7 @@ class FactBook:
                     row = self._state.attempts.get(attempt)
                     if row is not None:
                         held = row.held(draft.now)
+                        self._usage.resized(row, draft)
                         row = replace(row, placement=carries, resized=draft.now, held_before=held)
                         self._state.put(draft, row)
                     self._vacated(attempt, task.carries, carries, draft)
@@ -88,6 +109,7 @@ class FactBook:
         workload = self._state.world.workloads.get(attempt.workload)
         row = self._state.attempts.get(attempt)
         if row is not None:
+            self._usage.ended(row, end, draft)
             self._state.put(draft, replace(row, exit=end))
         if task is None or workload is None:
             return
@@ -139,7 +161,11 @@ class FactBook:
         state, world = self._state, self._state.world
         for workload in [world.workloads[identity] for identity in state.expired(draft.now)]:
             state.put(draft, replace(workload, desired=Desired.DELETED))
-            why = f"Deleted {format_duration(workload.ttl or 0)} after its end, as requested at submit."
+            if workload.ttl is None:
+                kept = format_duration(state.settings.keep_finished)
+                why = f"Deleted {kept} after its end, as the setting keep-finished says."
+            else:
+                why = f"Deleted {format_duration(workload.ttl)} after its end, as requested at submit."
             draft.event(workload.id, EventKind.DELETED, why, who="server")
         if state.expiring:
             due.append(state.expiring[0][0])
@@ -159,6 +185,7 @@ class FactBook:
             else:
                 due.append(at)
         self._state.settle(draft)  # what ended just now lets others begin
+        self.imports.look(draft)
         self._holds.look(draft)
         if self._holds.wake is not None:
             due.append(self._holds.wake)

@@ -1,4 +1,4 @@
-"""Dependencies, begin times and turns in an array: when a workload that was held may compete.
+"""Dependencies, begin times, turns and limits: when a workload that was held may compete.
 
 Belongs to the loop's thread. A dependency that was met stays met, and what ended is looked at in the cycle in
 which it ends: nothing depends on how long its row is kept.
@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pliant.control.state.draft import Draft
+from pliant.control.state.limits import Turns
 from pliant.control.state.state import SCHEDULER, State
 from pliant.model.event import EventKind
-from pliant.model.hold import ARRAY_LIMIT, BEGIN_TIME, DEPENDENCY, Dependency, When
+from pliant.model.hold import ARRAY_LIMIT, BEGIN_TIME, DEPENDENCY, USER_LIMIT, Dependency, When
 from pliant.model.workload import Desired, Phase, Workload
 
 
@@ -28,25 +29,30 @@ class Holds:
     def _turn(self, draft: Draft) -> bool:
         """True if something was cancelled, on which others may depend."""
         world, cancelled = self._state.world, False
-        waiting = sorted((world.workloads[it] for it in self._state.waiting), key=lambda row: row.serial)
+        waiting = sorted((world.workloads[it] for it in self._state.waiting), key=_order)
         going = self._going(waiting)
-        begins = []
+        begins: list[int] = []
+        turns = Turns(self._state, draft.now)
         for row in waiting:
             after = tuple(self._seen(one) for one in row.after)
             if row.held == DEPENDENCY and (failed := self._hopeless(row, after)) is not None:
                 self._cancel(row, failed, draft)
                 cancelled = True
                 continue
-            held = hold(replace(row, after=after), draft.now)
+            held = hold(row if after == row.after else replace(row, after=after), draft.now)
             element = row.element
+            limited = None
             if held == ARRAY_LIMIT and element is not None and going[element.array] < element.at_once:
-                going[element.array] += 1
                 held = ""
+            if not held and (limited := turns.over(row)) is not None:
+                held = USER_LIMIT
+            if not held and element is not None and element.at_once:
+                going[element.array] += 1
             if held == BEGIN_TIME and row.begin is not None:
                 begins.append(row.begin)
-            if (held, after) != (row.held, row.after):
-                self._state.put(draft, replace(row, held=held, after=after))
-        self.wake = min(begins, default=None)
+            if (held, after, limited) != (row.held, row.after, row.limited):
+                self._state.put(draft, replace(row, held=held, after=after, limited=limited))
+        self.wake = min([*begins, *([turns.wake] if turns.wake is not None else [])], default=None)
         return cancelled
 
     def _going(self, waiting: Iterable[Workload]) -> Counter[str]:
@@ -92,6 +98,11 @@ class Holds:
         self._state.last_words[row.id] = words
         self._state.put(draft, replace(row, desired=Desired.STOPPED, cancelled_by=SCHEDULER))
         draft.event(row.id, EventKind.CANCELLED, f"Cancelled {row.name}: {words}", who="server")
+
+
+def _order(row: Workload) -> tuple[int, int]:
+    """Who goes first where not all may begin."""
+    return (-row.priority, row.serial)
 
 
 def hold(row: Workload, now: int) -> str:

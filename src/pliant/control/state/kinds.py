@@ -3,7 +3,9 @@
 from pliant.control.ports import Remembered
 from pliant.model.asset import Asset
 from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
+from pliant.model.ledger import Usage
 from pliant.model.machine import Cluster
+from pliant.model.notice import MailServer, Notice, Subscription
 from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
 from pliant.model.workload import Attempt
@@ -23,6 +25,10 @@ STORED_ROWS = RowKinds(
         RowKind(AccessRule, "access_rules", ("id",)),
         RowKind(LoginSession, "login_sessions", ("id",)),
         RowKind(Allowance, "allowances", ("subject", "project")),
+        RowKind(Usage, "usages", ("day", "user", "project", "pool")),
+        RowKind(Subscription, "subscriptions", ("id",)),
+        RowKind(Notice, "notices", ("id",)),
+        RowKind(MailServer, "mail_servers", ("name",)),
         RowKind(Remembered, "remembered", ("key",)),
     )
 )

@@ -195,6 +195,30 @@ SETTINGS = (
         words=("no", "project", "yes"),
     ),
     Setting("keep_deleted", "keep-deleted", "how long files of deleted jobs are kept", Unit.TIME, most=YEAR),
+    Setting(
+        "keep_finished",
+        "keep-finished",
+        "how long jobs that ended are listed before they are deleted",
+        Unit.TIME,
+        most=10 * YEAR,
+        special="for ever",
+    ),
+    Setting(
+        "keep_history",
+        "keep-history",
+        "how long history and deleted jobs are remembered",
+        Unit.TIME,
+        least=3_600_000,
+        most=10 * YEAR,
+    ),
+    Setting(
+        "keep_audit",
+        "keep-audit",
+        "how long the audit is kept",
+        Unit.TIME,
+        least=3_600_000,
+        most=10 * YEAR,
+    ),
 )
 BY_FIELD = {setting.field: setting for setting in SETTINGS}
 

@@ -15,8 +15,9 @@ from pliant.model.asset import Asset
 from pliant.model.event import EventKind
 from pliant.model.hold import PASSING
 from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
-from pliant.model.ledger import Disruptions, PastUse
+from pliant.model.ledger import Disruptions, PastUse, Usage
 from pliant.model.machine import Cluster, Node
+from pliant.model.notice import MailServer, Notice, Subscription
 from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
 from pliant.model.reason import Reason
@@ -30,12 +31,17 @@ SCHEDULER = "scheduler"
 """In `cancelled_by`: nobody asked for it, its dependency can never be met."""
 
 
+UsageKey = tuple[str, str, str, str]
+"""Day, user, project, pool."""
+
+
 class State:
     """Belongs to the loop's thread."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._built_in = settings
+        self._keep_finished = settings.keep_finished  # by which `expires` was made
         self.world = World()
         self.cluster: Cluster | None = None
         self.attempts: dict[AttemptId, Attempt] = {}  # those not known to have ended
@@ -48,6 +54,10 @@ class State:
         self.priorities: dict[str, PriorityClass] = {}  # by name
         self.assets: dict[str, Asset] = {}  # by id
         self.access = AccessBook()
+        self.usages: dict[UsageKey, Usage] = {}
+        self.subscriptions: dict[str, Subscription] = {}  # by id
+        self.notices: dict[str, Notice] = {}  # by id: what is still to be told
+        self.mail_server: MailServer | None = None
         self.marks: dict[str, Marks] = {}  # what people set on nodes, also on those that are away
         self.faults: list[str] = []  # rows that contradict the rest, as far as that has been told
         self.epoch = 0
@@ -79,6 +89,10 @@ class State:
         self.priorities = {row.name: row for row in saved.of(PriorityClass)}
         self.assets = {row.id: row for row in saved.of(Asset)}
         self.access.restore(saved)
+        self.usages = {usage_key(row): row for row in saved.of(Usage)}
+        self.subscriptions = {row.id: row for row in saved.of(Subscription)}
+        self.notices = {row.id: row for row in saved.of(Notice)}
+        self.mail_server = next(iter(saved.of(MailServer)), None)
         self.marks = restored_marks(saved.settings)
         self.serial = max(self.serial, int(saved.settings.get("serial", "0")))
         self.touched = set(self.world.workloads)
@@ -92,15 +106,27 @@ class State:
     def _time(self, row: Workload, *, gone: bool) -> None:
         """Note what time alone will do with a workload."""
         (self.running.add if not gone and row.phase is Phase.RUNNING else self.running.discard)(row.id)
-        at = None if gone else _expiry(row)
+        at = None if gone else self._expiry(row)
         if at is None:
             self.expires.pop(row.id, None)
         elif self.expires.get(row.id) != at:
             self.expires[row.id] = at
             heappush(self.expiring, (at, row.id))
 
+    def _expiry(self, row: Workload) -> int | None:
+        """When (ms) an ended workload is to be deleted."""
+        ttl = row.ttl if row.ttl is not None else self._keep_finished or None
+        if not row.phase.final or ttl is None or row.completed is None or row.desired is Desired.DELETED:
+            return None
+        return row.completed + ttl
+
     def expired(self, now: int) -> list[str]:
         """Ended workloads that are to be deleted now, in the order of their times; each is given once."""
+        if self._keep_finished != self.settings.keep_finished:  # it was set since the last look
+            self._keep_finished = self.settings.keep_finished
+            self.expires, self.expiring = {}, []
+            for row in self.world.workloads.values():
+                self._time(row, gone=False)
         found = []
         while self.expiring:
             at, identity = self.expiring[0]
@@ -162,6 +188,20 @@ class State:
                 self.moved = True
             case User() | Application() | AccessKey() | AccessRule() | LoginSession() | Allowance():
                 self.access.note(row, gone=gone)
+            case Subscription():
+                self.subscriptions.pop(row.id, None)
+                if not gone:
+                    self.subscriptions[row.id] = row
+            case Notice():
+                self.notices.pop(row.id, None)
+                if not gone:
+                    self.notices[row.id] = row
+            case MailServer():
+                self.mail_server = None if gone else row
+            case Usage():
+                self.usages.pop(usage_key(row), None)
+                if not gone:
+                    self.usages[usage_key(row)] = row
             case PastUse() | Disruptions() | Remembered():
                 pass  # no reader is told of it
             case _:  # tenancy and machines, by which all else is looked at
@@ -227,12 +267,9 @@ class State:
         return gone
 
 
+def usage_key(row: Usage) -> UsageKey:
+    return (row.day, row.user, row.project, row.pool)
+
+
 def _waiting(row: Workload) -> bool:
     return row.held in PASSING and not row.phase.final and row.desired is not Desired.DELETED
-
-
-def _expiry(row: Workload) -> int | None:
-    """When (ms) an ended workload is to be deleted."""
-    if not row.phase.final or row.ttl is None or row.completed is None or row.desired is Desired.DELETED:
-        return None
-    return row.completed + row.ttl

@@ -76,7 +76,7 @@ def check(ask: Submission, engine: Engine) -> Checked:
         min_groups=ask.distribution.least_groups if ask.distribution is not None else None,
         ends_with=leader_of(ask),
         source=ask.source,
-        category=ask.category or {Kind.WORKSPACE: "Build", Kind.INFERENCE: "Deploy"}.get(ask.kind, "Train"),
+        category=ask.category or category_of(ask.kind),
         priority_class=word,
         **ask.fields,
     )
@@ -128,3 +128,8 @@ def _unseen(launch: Launch) -> Launch:
 
 def _unseen_by(group: TaskGroup) -> TaskGroup:
     return group if group.launch is None else replace(group, launch=_unseen(group.launch))
+
+
+def category_of(kind: Kind) -> str:
+    """Of what says nothing else."""
+    return {Kind.WORKSPACE: "Build", Kind.INFERENCE: "Deploy"}.get(kind, "Train")

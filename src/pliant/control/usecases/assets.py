@@ -12,6 +12,9 @@ from pliant.control.submit.submission import check_name
 from pliant.model.asset import Asset, AssetKind, Scope
 from pliant.model.event import EventKind
 
+NAMED = frozenset({AssetKind.ENVIRONMENT, AssetKind.COMPUTE, AssetKind.TEMPLATE})
+"""Those that submissions name."""
+
 
 class Assets:
     """The part of the service that keeps them."""
@@ -23,7 +26,7 @@ class Assets:
         """With an id of its own. Raises NameTaken, BadRequest, NotFound."""
 
         def run(draft: Draft) -> Asset:
-            if row.kind is not AssetKind.POLICY:
+            if row.kind in NAMED:
                 check_name(row.name, row.kind.value)
             made = replace(
                 self._placed(row),
@@ -43,7 +46,7 @@ class Assets:
         def run(draft: Draft) -> Asset:
             old = self._known(identity)
             made = replace(old, **change, updated=draft.now)
-            if made.kind is not AssetKind.POLICY:
+            if made.kind in NAMED:
                 check_name(made.name, made.kind.value)
             self._check_alone(made)
             return self._put(draft, made, EventKind.UPDATED, f"{user} changed {_called(made)}.", user)

@@ -204,7 +204,7 @@ class Identities:
 
     def renew_key(self, identity: str, secret: str) -> AccessKey:
         def run(draft: Draft) -> AccessKey:
-            row = self._seen.keys[identity]
+            row = self._key(identity)
             made = replace(row, secret=secret, generation=row.generation + 1)
             draft.put(made)
             return made
@@ -213,14 +213,15 @@ class Identities:
 
     def delete_key(self, identity: str) -> None:
         def run(draft: Draft) -> None:
-            row = self._seen.keys.get(identity)
-            if row is None:
-                raise NotFound(
-                    f"There is no access key {identity[:60]!r}.", "See yours with: pliant key list"
-                )
-            draft.drop(row)
+            draft.drop(self._key(identity))
 
         self._loop.call(run)
+
+    def _key(self, identity: str) -> AccessKey:
+        row = self._seen.keys.get(identity)
+        if row is None:
+            raise NotFound(f"There is no access key {identity[:60]!r}.", "See yours with: pliant key list")
+        return row
 
     # -- sessions -----------------------------------------------------------------------------------
 

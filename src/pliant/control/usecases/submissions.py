@@ -12,6 +12,8 @@ from pliant.control.explain.rehearsal import Rehearsal, rehearse
 from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Remembered
 from pliant.control.state.draft import Draft
+from pliant.control.state.imports import tasks_of
+from pliant.control.state.limits import beginning, check_waiting, parked
 from pliant.control.state.state import State
 from pliant.control.submit.sequence import elements_of, held
 from pliant.control.submit.submission import Accepted, Checked, Submission, check_name
@@ -19,9 +21,10 @@ from pliant.control.submit.workload import apart, check, seal
 from pliant.control.usecases.priorities import valued
 from pliant.control.usecases.tenancy import Tenancy
 from pliant.model.event import EventKind
+from pliant.model.origin import Owner
 from pliant.model.tenancy import Project
 from pliant.model.topology import Topology
-from pliant.model.workload import Desired, Owner, Phase, Task, Workload
+from pliant.model.workload import Desired, Phase, Workload
 from pliant.sched.plan import Plan
 
 Answered = Callable[[Accepted], tuple[int, str]]
@@ -134,7 +137,11 @@ class Submissions(Tenancy):
         for row in rows:
             if row.element is not None and check_name(row.name) in taken:
                 raise NameTaken(f"A workload named {row.name!r} already exists.", "Choose another name.")
-        return [held(row, checked.asked.start, present, now) for row in rows]
+        made = [held(row, checked.asked.start, present, now) for row in rows]
+        check_waiting(made, self._loop.state)
+        if len(made) == 1:
+            return [beginning(made[0], self._loop.state, now)]
+        return [parked(row, self._loop.state) for row in made]
 
     def _taken(self, project: str) -> set[str]:
         """Names of the workloads and arrays of a project."""
@@ -159,12 +166,3 @@ class Submissions(Tenancy):
         while f"{base}-{index}" in taken:
             index += 1
         return check_name(f"{base}-{index}")
-
-
-def tasks_of(workload: Workload) -> list[Task]:
-    """The task rows of a new workload."""
-    return [
-        Task(workload.id, f"{group.name}-{index}", group.name, index)
-        for group in workload.groups
-        for index in range(group.at_once or group.max)
-    ]

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
 import msgspec
 from lightkube import ApiError, Client
 from lightkube.core.dictmixin import DictMixin
 from lightkube.resources.coordination_v1 import Lease
-from lightkube.resources.core_v1 import Namespace, Pod, PodBinding, PodEviction, Secret
+from lightkube.resources.core_v1 import Event, Namespace, Pod, PodBinding, PodEviction, PodStatus, Secret
 from lightkube.types import PatchType
 
 from pliant.control.ports import StaleEpoch
-from pliant.engines.kube.names import CLUSTER, FINALIZER, WORKLOAD
+from pliant.engines.kube.names import ATTEMPT, CLUSTER, FINALIZER, GPUS, WORKLOAD
 from pliant.engines.kube.pods import Seen, seen
+from pliant.model.workload import AttemptId
 
 T = TypeVar("T")
 M = TypeVar("M", bound=DictMixin)
@@ -81,6 +83,59 @@ class Cluster:
                 ) from error
             if status_of(error) != 409:
                 raise
+
+    def claim(self, pod: Seen, attempt: AttemptId, gpus: Sequence[str]) -> Seen | None:
+        """The pod, which somebody else made, as that attempt; None if it has changed or gone meanwhile."""
+        change = {
+            "metadata": {
+                "uid": pod.uid,
+                "resourceVersion": pod.version,
+                "labels": {CLUSTER: self.name, WORKLOAD: attempt.workload},
+                "annotations": {ATTEMPT: str(attempt), GPUS: ",".join(gpus)},
+                "finalizers": [*pod.finalizers, FINALIZER],
+            }
+        }
+        try:
+            return seen(
+                self.client.patch(Pod, pod.name, change, namespace=pod.namespace, patch_type=PatchType.MERGE)
+            )
+        except ApiError as error:
+            if status_of(error) in (404, 409):
+                return None
+            raise
+
+    def explain(self, pod: Seen, reason: str, why: str) -> None:
+        """Say in its conditions why it is not bound."""
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": why}
+        change = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        self._unless_past(
+            lambda: self.client.patch(
+                PodStatus, pod.name, change, namespace=pod.namespace, patch_type=PatchType.STRATEGIC
+            )
+        )
+
+    def warn(self, pod: Seen, reason: str, why: str) -> None:
+        """As `explain`, and as an event."""
+        self.explain(pod, reason, why)
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        event = {
+            "metadata": {"generateName": f"{pod.name[:40].rstrip('-.')}-", "namespace": pod.namespace},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "uid": pod.uid,
+            },
+            "reason": reason,
+            "message": why[:1024],
+            "type": "Warning",
+            "source": {"component": "pliant"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        self._unless_past(lambda: self.client.create(made(Event, event), namespace=pod.namespace))
 
     def look(self, pod: Seen) -> Seen | None:
         """As it is now; None if it, or its name, is gone."""

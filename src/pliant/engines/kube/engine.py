@@ -1,6 +1,5 @@
 """The Kubernetes engine: an attempt is a pod, placement is a binding, the watches say what is so."""
 
-import contextlib
 import logging
 import threading
 import time
@@ -17,12 +16,14 @@ from pliant.control.ports import Folders, Kept, Load, Session, Sink
 from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.kube.cluster import Cluster
 from pliant.engines.kube.connection import Connection, Unreachable
+from pliant.engines.kube.names import FINALIZER, SCHEDULER
 from pliant.engines.kube.nodebook import NodeBook
 from pliant.engines.kube.output import log_of
 from pliant.engines.kube.pods import Seen, seen
 from pliant.engines.kube.runs import Run, Steps
 from pliant.engines.kube.session import KubeSession
 from pliant.engines.kube.variables import SealedSecrets
+from pliant.engines.kube.waiting import WaitingPods
 from pliant.engines.kube.watching import Follower
 from pliant.engines.kube.work import WorkQueue
 from pliant.model.fact import AttemptEnded, AttemptResized, Fact
@@ -54,10 +55,10 @@ class KubeEngine:
         nodes: Mapping[str, str] | None = None,
         project_name: Callable[[str], str] = str,
         clock: Callable[[], int] = wall_clock,
+        scheduler: str = SCHEDULER,
     ) -> None:
-        """The connection is its own from now on. `cluster` is the server's name for what it manages: pods
-        that carry another one are foreign. `nodes` are labels of the nodes that it may use; None: all.
-        """
+        """The connection is its own from now on. `cluster`: the server's name for what it manages; pods with
+        another one are foreign. `scheduler`: by which pods ask for it. `nodes`: labels of those it uses."""
         self._connection, client = connection, connection.client
         self._cluster = Cluster(client, cluster)
         self._secrets = SealedSecrets(self._cluster)
@@ -72,7 +73,10 @@ class KubeEngine:
         self._closed = threading.Event()
         self._pod_watch = Follower(client, Pod, self._pods_listed, self._pod_changed, namespace="*")
         self._node_watch = Follower(client, KubeNode, self._nodes_listed, self._node_changed, labels=nodes)
-        self._steps = Steps(self._cluster, self._secrets, self._report, clock, project_name, self._lock)
+        self._waiting = WaitingPods(self._cluster, self._report, self.name, scheduler)
+        self._steps = Steps(
+            self._cluster, self._secrets, self._report, clock, project_name, self._lock, self._waiting
+        )
         self._queue: WorkQueue | None = None
 
     def _report(self, fact: Fact) -> None:
@@ -105,6 +109,7 @@ class KubeEngine:
         for run in sorted(self._runs.values(), key=lambda run: run.id):
             if run.pod is not None:
                 self._steps.tell(run, run.pod)
+        self._waiting.open()
         self._queue = WorkQueue(self._work, WORKERS)
         for run in self._runs.values():
             self._queue.add(run.id)
@@ -130,6 +135,7 @@ class KubeEngine:
         self._closed.set()
         self._pod_watch.close()
         self._node_watch.close()
+        self._waiting.close()
         if self._queue is not None:
             self._queue.close()
         self._connection.end()
@@ -172,6 +178,9 @@ class KubeEngine:
     def recorded(self, attempt: AttemptId) -> None:
         self._look_at(("recorded", attempt))
 
+    def answer(self, workload: str, why: str, *, taken: bool) -> None:
+        self._waiting.answer(workload, why, taken=taken)
+
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         if not launch.image:
             return BadRequest(
@@ -182,28 +191,18 @@ class KubeEngine:
     # ---- values of variables ----
 
     def seal(self, workload: str, sealed: Sealed) -> None:
-        with self._as_os_error():
-            self._secrets.seal(workload, sealed)
+        self._secrets.seal(workload, sealed)
 
     def sealed(self, workload: str) -> bool:
-        with self._as_os_error():
-            return self._secrets.has(workload)
+        return self._secrets.has(workload)
 
     def retain(self, workloads: Container[str]) -> None:
-        with self._as_os_error():
-            self._secrets.retain(workloads)
+        self._secrets.retain(workloads)
         with self._lock:
             for key, pod in self._pods.items():
                 if self._ours(pod) and pod.attempt is not None and pod.attempt.workload not in workloads:
                     self._forgotten.add(pod.attempt.workload)
                     self._look_at(key)
-
-    @contextlib.contextmanager
-    def _as_os_error(self) -> Iterator[None]:
-        try:
-            yield
-        except HTTPError as error:
-            raise OSError(f"the cluster does not keep environment variables: {error}") from error
 
     # ---- what a task shows ----
 
@@ -313,11 +312,11 @@ class KubeEngine:
                 return None if run is None else self._steps.take(run)
             case ("recorded", AttemptId() as attempt):
                 pod = self._pod(attempt)
-                if pod is not None and pod.deleting:
+                if pod is not None and (pod.deleting or pod.found):
                     self._cluster.release(pod)
             case ("forget", str(workload)):
                 for pod in [pod for pod in list(self._pods.values()) if self._is_of(pod, workload)]:
-                    self._cluster.remove(pod)
+                    (self._cluster.release if pod.found else self._cluster.remove)(pod)
                 self._secrets.forget(workload)
             case (str(namespace), str(name)):
                 pod = self._pods.get((namespace, name))
@@ -338,10 +337,14 @@ class KubeEngine:
         """Ours, and nobody knows of it: it is to end, and to go if it was deleted; others keep logs."""
         if not self._ours(pod) or pod.attempt is None or pod.attempt in self._runs:
             return False
+        if pod.found:  # it is its maker's: it goes when that deletes it
+            return pod.deleting and not pod.lives and FINALIZER in pod.finalizers
         return pod.lives or pod.deleting or pod.attempt.workload in self._forgotten
 
     def _end_stray(self, pod: Seen) -> float | None:
-        if not pod.lives:
+        if pod.found:
+            self._cluster.release(pod)
+        elif not pod.lives:
             self._cluster.remove(pod)
         elif not pod.deleting and not self._cluster.evict(pod, None):
             return 1.0
@@ -350,15 +353,19 @@ class KubeEngine:
     # ---- what the watches tell ----
 
     def _pods_listed(self, pods: Sequence[Pod]) -> None:
-        found = [seen(pod) for pod in pods]
-        there = {(pod.namespace, pod.name) for pod in found}
+        found = [(seen(pod), pod) for pod in pods]
+        there = {(pod.namespace, pod.name) for pod, _ in found}
         for gone in [pod for key, pod in list(self._pods.items()) if key not in there]:
             self._see_pod(gone, there=False)
-        for pod in found:
-            self._see_pod(pod, there=True)
+        self._waiting.retain(there)
+        for each, pod in found:
+            self._see_pod(each, there=True)
+            self._waiting.see(each, pod, there=True)
 
     def _pod_changed(self, there: bool, pod: Pod) -> None:
-        self._see_pod(seen(pod), there=there)
+        found = seen(pod)
+        self._see_pod(found, there=there)
+        self._waiting.see(found, pod, there=there)
 
     def _see_pod(self, pod: Seen, *, there: bool) -> None:
         key = (pod.namespace, pod.name)

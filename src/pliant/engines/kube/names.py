@@ -6,6 +6,10 @@ import re
 from pliant.model.workload import AttemptId
 
 SCHEDULER = "pliant"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+PREFIX = "runai-"
+"""Of the namespace of a project."""
+
 CLUSTER = "pliant/cluster"
 """Label: whose a pod is. Several servers may use one cluster; the pods of the others are foreign to each."""
 
@@ -19,7 +23,7 @@ never was from one that ran and vanished, and an attempt could be started twice.
 
 def namespace_of(project: str) -> str:
     """Of the project of that name."""
-    return "default" if project == "default" else f"runai-{_label(project, 57)}"
+    return "default" if project == "default" else f"{PREFIX}{_label(project, 57)}"
 
 
 def pod_name(cluster: str, attempt: AttemptId, workload: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from httpx2 import HTTPError
 from lightkube import ApiError, Client
 
-from pliant.engines.kube.pods import MAIN, Seen
+from pliant.engines.kube.pods import Seen
 
 PAUSE = 0.25  # seconds between two looks
 QUIET = 4
@@ -28,7 +28,7 @@ def log_of(
         ended, pod = over(), pod_of()
         if pod is not None and pod.node:
             try:
-                lines = client.log(pod.name, namespace=pod.namespace, container=MAIN, **wanted)
+                lines = client.log(pod.name, namespace=pod.namespace, container=pod.main, **wanted)
                 break
             except ApiError as error:
                 if error.status.code not in (400, 404):  # not started yet; gone

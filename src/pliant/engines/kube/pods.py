@@ -8,7 +8,15 @@ from typing import Any
 from lightkube.models.core_v1 import Container, ContainerStatus
 from lightkube.resources.core_v1 import Pod
 
-from pliant.engines.kube.names import ATTEMPT, CLUSTER, FINALIZER, GPUS, SCHEDULER, WORKLOAD, pod_name
+from pliant.engines.kube.names import (
+    ATTEMPT,
+    CLUSTER,
+    FINALIZER,
+    GPUS,
+    MANAGED_BY,
+    WORKLOAD,
+    pod_name,
+)
 from pliant.engines.kube.quantities import bytes_of, count_of, millicores_of
 from pliant.model.order import Start
 from pliant.model.quantity import GPU, Resources
@@ -65,6 +73,10 @@ class Seen:
     end: End | None
     stuck: str  # why it will never run, for people
     finalizers: tuple[str, ...]
+    version: str  # of its row
+    scheduler: str
+    found: bool  # somebody else made it
+    main: str  # name of the container that is the task
 
     @property
     def lives(self) -> bool:
@@ -78,7 +90,9 @@ def seen(pod: Pod) -> Seen:
     labels, notes = metadata.labels or {}, metadata.annotations or {}
     attempt = notes.get(ATTEMPT)
     phase = (status and status.phase) or "Pending"
-    main = _main(status.containerStatuses or [] if status else [])
+    name = MAIN if any(each.name == MAIN for each in spec.containers) else spec.containers[0].name
+    statuses = (status and status.containerStatuses) or []
+    main = next((each for each in statuses if each.name == name), None)
     state = main.state if main is not None else None
     running, waiting = state and state.running, state and state.waiting
     over = phase in ("Succeeded", "Failed")
@@ -96,9 +110,15 @@ def seen(pod: Pod) -> Seen:
         deleting,
         deleting and metadata.deletionGracePeriodSeconds == 0,
         ms_of(running.startedAt) if running else None,
-        _end(main, (status and (status.message or status.reason)) or "") if over else None,
+        _end(_failed(statuses, phase) or main, (status and (status.message or status.reason)) or "")
+        if over
+        else None,
         f"{waiting.reason}: {waiting.message or ''}" if waiting and waiting.reason in STUCK else "",
         tuple(metadata.finalizers or ()),
+        metadata.resourceVersion or "",
+        spec.schedulerName or "",
+        labels.get(MANAGED_BY) != "pliant",
+        name,
     )
 
 
@@ -106,8 +126,10 @@ def ms_of(time: datetime | None) -> int | None:
     return None if time is None else int(time.timestamp() * 1000)
 
 
-def _main(statuses: list[ContainerStatus]) -> ContainerStatus | None:
-    return next((each for each in statuses if each.name == MAIN), None)
+def _failed(statuses: list[ContainerStatus], phase: str) -> ContainerStatus | None:
+    """The container for which a pod has failed."""
+    ended = ((each, each.state and each.state.terminated) for each in statuses if phase == "Failed")
+    return next((each for each, done in ended if done and done.exitCode), None)
 
 
 def _end(main: ContainerStatus | None, message: str) -> End:
@@ -150,7 +172,9 @@ def _resources(amounts: Mapping[str, str]) -> Resources:
     )
 
 
-def manifest(order: Start, cluster: str, namespace: str, project: str, secret: str) -> dict[str, Any]:
+def manifest(
+    order: Start, cluster: str, scheduler: str, namespace: str, project: str, secret: str
+) -> dict[str, Any]:
     """The pod of that start. `secret` holds the values of its environment variables; empty: it has none."""
     workload, place, attempt = order.workload, order.placement, order.attempt
     launch = workload.launch_of(attempt.task)
@@ -181,7 +205,7 @@ def manifest(order: Start, cluster: str, namespace: str, project: str, secret: s
         **({"workingDir": launch.working_dir} if launch.working_dir not in ("", JOB_FOLDER) else {}),
         **({"envFrom": [{"secretRef": {"name": secret}}]} if secret else {}),
     }
-    labels = {"app.kubernetes.io/managed-by": "pliant", CLUSTER: cluster, WORKLOAD: workload.id}
+    labels = {MANAGED_BY: "pliant", CLUSTER: cluster, WORKLOAD: workload.id}
     return {
         "metadata": {
             "name": pod_name(cluster, attempt, workload.name),
@@ -191,7 +215,7 @@ def manifest(order: Start, cluster: str, namespace: str, project: str, secret: s
             "finalizers": [FINALIZER],
         },
         "spec": {
-            "schedulerName": SCHEDULER,
+            "schedulerName": scheduler,
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": seconds(launch.grace),
             "tolerations": [{"operator": "Exists"}],  # whom a taint keeps away is the scheduler's to know

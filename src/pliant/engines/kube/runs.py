@@ -9,6 +9,7 @@ from pliant.engines.kube.cluster import Cluster, Refused
 from pliant.engines.kube.names import namespace_of
 from pliant.engines.kube.pods import End, Seen, manifest, seconds
 from pliant.engines.kube.variables import SealedSecrets
+from pliant.engines.kube.waiting import WaitingPods
 from pliant.model.fact import AttemptEnded, AttemptStarted
 from pliant.model.order import Start
 from pliant.model.quantity import GPU
@@ -22,6 +23,11 @@ BUDGET = 1.0
 
 RECENT = 2000
 """Ms: a time that the cluster tells in whole seconds is `now` if it is no older."""
+
+TRIES = 10
+"""So many looks, PAUSE seconds apart, for the pod of a start that somebody else makes; then it is lost."""
+
+PAUSE = 0.5
 
 NEVER = 126
 """Exit code of what is not worth another attempt."""
@@ -37,6 +43,7 @@ class Run:
     told: bool = False  # that it started
     refused: End | None = None  # why it will never start
     exit: Exit | None = None  # reported
+    tries: int = 0  # looks for a pod that somebody else is to make
     answers: int = 0  # orders that came after the end and have not been answered with it
 
 
@@ -51,8 +58,10 @@ class Steps:
         clock: Callable[[], int],
         project_name: Callable[[str], str],
         lock: threading.RLock,
+        waiting: WaitingPods,
     ) -> None:
         """`lock` is held by whoever sets `Run.pod`."""
+        self._waiting = waiting
         self._cluster, self._secrets, self._sink, self._clock = cluster, secrets, sink, clock
         self._project_name, self._lock = project_name, lock
 
@@ -96,14 +105,25 @@ class Steps:
             self._end(run)
         elif run.order is not None:
             try:
-                made = self._create(run.order)
+                made = self._made(run, run.order)
             except Refused as error:
                 run.refused = End(code=NEVER, error=str(error))
             else:
+                if made is None:
+                    return PAUSE
                 with self._lock:
                     run.pod = run.pod or made  # the watch may know it better by now
             return 0.0
         return None
+
+    def _made(self, run: Run, order: Start) -> Seen | None:
+        """Its pod. None: another look for one that somebody else makes; there is none if it is `gone`."""
+        if order.workload.origin is None:
+            return self._create(order)
+        claimed = self._waiting.claim(order)
+        run.tries += 1
+        run.gone = claimed is None and run.tries >= TRIES
+        return claimed
 
     def _create(self, order: Start) -> Seen:
         if any(share.portion != GPU for share in order.placement.shares):
@@ -112,7 +132,8 @@ class Steps:
         project = self._project_name(workload.project)
         namespace = namespace_of(project)
         secret = self._secrets.bring(workload.id, order.attempt.task.rpartition("-")[0], namespace)
-        pod = self._cluster.create(manifest(order, self._cluster.name, namespace, project, secret))
+        scheduler = self._waiting.scheduler
+        pod = self._cluster.create(manifest(order, self._cluster.name, scheduler, namespace, project, secret))
         if pod.attempt != order.attempt or pod.cluster != self._cluster.name:
             raise Refused(f"another pod has its name: kubectl delete pod --namespace {namespace} {pod.name}")
         return pod

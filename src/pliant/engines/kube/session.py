@@ -8,7 +8,7 @@ from typing import BinaryIO, cast
 from httpx2 import HTTPError
 from lightkube import Client
 
-from pliant.engines.kube.pods import MAIN, Seen
+from pliant.engines.kube.pods import Seen
 
 CANNOT_RUN = 126
 """Exit code of what the cluster did not start, as shells have it."""
@@ -30,7 +30,7 @@ class KubeSession:
             done = self._client.exec(
                 self._pod.name,
                 namespace=self._pod.namespace,
-                container=MAIN,
+                container=self._pod.main,
                 command=self._argv,
                 stdout=stream,
                 stderr=stream,

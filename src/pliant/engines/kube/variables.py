@@ -4,7 +4,10 @@ for each task group that has any. Pods name the latter, so that no pod shows a v
 import base64
 import json
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+
+from httpx2 import HTTPError
 
 from pliant.control.submit.variables import Sealed
 from pliant.engines.kube.cluster import Cluster, Refused
@@ -15,10 +18,21 @@ NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 """Of a variable that a secret can hold."""
 
 
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    try:
+        yield
+    except HTTPError as error:
+        raise OSError(f"the cluster does not keep environment variables: {error}") from error
+
+
 class SealedSecrets:
+    """`seal`, `has` and `retain` raise OSError, all others what the client raises."""
+
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
+    @_as_os_error()
     def seal(self, workload: str, sealed: Sealed) -> None:
         if not sealed:
             self.forget(workload)
@@ -26,6 +40,7 @@ class SealedSecrets:
         launches = {group: dict(variables.given) for group, variables in sealed.items()}
         self._cluster.keep(variables_name(workload), workload, {KEY: json.dumps(launches)})
 
+    @_as_os_error()
     def has(self, workload: str) -> bool:
         return self._cluster.kept(variables_name(workload)) is not None
 
@@ -48,6 +63,7 @@ class SealedSecrets:
         for secret in self._cluster.secrets(workload):
             self._cluster.drop(secret)
 
+    @_as_os_error()
     def retain(self, workloads: Container[str]) -> None:
         for secret in self._cluster.secrets():
             labels = (secret.metadata and secret.metadata.labels) or {}

@@ -185,6 +185,9 @@ class LocalEngine:
     def recorded(self, attempt: AttemptId) -> None:
         """Nothing: what tells its end is kept until its workload is forgotten."""
 
+    def answer(self, workload: str, why: str, *, taken: bool) -> None:
+        """It finds no work: what others start on its machine is theirs."""
+
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         try:
             entry, argv = self._catalogue.resolve(launch)

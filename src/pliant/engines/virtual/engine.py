@@ -59,6 +59,9 @@ class VirtualEngine:
     def recorded(self, attempt: AttemptId) -> None:
         """Nothing: runs are kept until their workload is forgotten."""
 
+    def answer(self, workload: str, why: str, *, taken: bool) -> None:
+        """It finds no work: nobody else knows of it."""
+
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
         return None
 

@@ -26,6 +26,7 @@ from pliant.model.reason.change import (
 from pliant.model.reason.cure import Cure, sentence
 from pliant.model.reason.held import (
     ArrayLimit,
+    Assembling,
     BeginTime,
     ChurnBudget,
     DependencyHold,
@@ -35,6 +36,7 @@ from pliant.model.reason.held import (
     PreemptionDelay,
     Reserved,
     Unsuited,
+    UserLimit,
     hold_of,
 )
 from pliant.model.reason.start import Estimate
@@ -61,6 +63,7 @@ from pliant.model.reason.waiting import (
 
 __all__ = [
     "ArrayLimit",
+    "Assembling",
     "BackOff",
     "BeginTime",
     "BesideOthers",
@@ -106,6 +109,7 @@ __all__ = [
     "Tainted",
     "UnknownProject",
     "Unsuited",
+    "UserLimit",
     "WaitingForGang",
     "WaitingForRelease",
     "hold_of",

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pliant.model.hold import ARRAY_LIMIT, BEGIN_TIME, DEPENDENCY, When
-from pliant.model.quantity import counted, listed, spell_duration, spell_gpus
+from pliant.model.hold import ARRAY_LIMIT, ASSEMBLING, BEGIN_TIME, DEPENDENCY, USER_LIMIT, When
+from pliant.model.quantity import counted, listed, plain, spell_duration, spell_gpus
 from pliant.model.reason.base import Named, Reason, victim
 from pliant.model.workload import Workload
 
@@ -62,6 +62,45 @@ class ArrayLimit(Reason):
         return f"Waiting for its turn: array {self.array} runs {counted(self.at_once, 'element')} at a time."
 
 
+@dataclass(frozen=True, slots=True)
+class UserLimit(Reason):
+    """Its user has as much as an administrator allows one person."""
+
+    code: ClassVar[str] = USER_LIMIT
+    of: str  # gpus: held at once; gpu-hours: within 30 days
+    most: int  # milli-GPUs; milli-GPU-ms
+    in_project: bool  # False: in all projects together
+    asked: int
+    until: int | None = None
+
+    def text(self, now: int) -> str:
+        where = " in this project" if self.in_project else ""
+        if self.of == "gpus":
+            return (
+                f"Needs {spell_gpus(self.asked)}; its user may hold {spell_gpus(self.most)} at a time"
+                f"{where}, those of pending jobs included."
+            )
+        hours = f"{plain(self.most // HOUR)} GPU hours in 30 days"
+        again = f"; the next are there in {spell_duration(self.until - now)}" if self.until else ""
+        return f"Its user has used all of {hours}{where}{again}."
+
+
+HOUR = 3_600_000
+"""Ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembling(Reason):
+    """It was made on the cluster, and not all that it needs to start is there."""
+
+    code: ClassVar[str] = ASSEMBLING
+    origin: str  # kind, namespace and name of what it was made from
+    ready: int  # pods that wait
+
+    def text(self, now: int) -> str:
+        return f"Waiting for more pods of {self.origin}: {counted(self.ready, 'pod')} can start now."
+
+
 def hold_of(row: Workload) -> Reason:
     """Why a workload whose row says that it is held is not started."""
     if row.held == DEPENDENCY:
@@ -73,6 +112,10 @@ def hold_of(row: Workload) -> Reason:
         return BeginTime(row.begin)
     if row.held == ARRAY_LIMIT and row.element is not None:
         return ArrayLimit(row.element.name, row.element.at_once)
+    if row.held == USER_LIMIT and (it := row.limited) is not None:
+        return UserLimit(it.of, it.most, it.in_project, it.asked, it.until)
+    if row.held == ASSEMBLING and row.origin is not None:
+        return Assembling(str(row.origin), sum(count for _, count in row.origin.ready))
     return EnvironmentLost()
 
 

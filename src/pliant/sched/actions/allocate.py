@@ -9,7 +9,7 @@ from pliant.sched.shares.admission import Refusal
 def allocate(cycle: Cycle, reserving: Reserving) -> None:
     world = cycle.world
     hopeless: dict[Equivalence, Refusal | None] = {}  # claims only grow here: what failed once fails again
-    begun = world.version
+    begun, positions = world.version, cycle.positions
     for choice, rows in cycle.waiting().items():
         pool = choice[1]
         asking = rows if world.version == begun else [list(filter(cycle.world.asks, row)) for row in rows]
@@ -17,7 +17,7 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
         while (job := order.pop()) is not None:
             chunk, adding = job
             wid = chunk.workload.id
-            cycle.looked_at((chunk,))
+            positions.setdefault(wid, len(positions) + 1)
             equivalence = cycle.equivalence(chunk, pool)
             if equivalence not in hopeless:
                 before = world.gpu_of(wid) if world.need(wid).holds else 0

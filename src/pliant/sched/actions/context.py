@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import Resources
-from pliant.model.reason import Grown, Placed, Reason
+from pliant.model.reason import Grown, Named, Placed
 from pliant.model.workload import TaskKey, Workload
 from pliant.sched.placement import eligibility, fit
 from pliant.sched.placement.eligibility import Destinations, Equivalence
@@ -78,6 +78,8 @@ class Cycle(Destinations):
         self.pools = eligibility.all_pools(world)
         self._promised: dict[str, int] = {}
         self._unfit: set[tuple[object, ...]] = set()
+        self._series: dict[Equivalence, fit.Series] = {}
+        self._named: dict[str, Named] = {}  # projects, by id
         self.prices: dict[
             Equivalence, PriceCache
         ] = {}  # from the last search for such chunks, if it succeeded
@@ -141,7 +143,24 @@ class Cycle(Destinations):
         world = self.world
         if self.shares.refuse(chunk, pool, adding) is not None:
             return False
-        cls = self.class_for(chunk, pool)
+        equivalence = self.equivalence(chunk, pool)
+        series = self._series.get(equivalence)
+        if series is None and fit.serial(world, chunk):
+            request, cls = chunk.parts[0].request, self.class_for(chunk, pool)
+            shape = (pool, cls.types, chunk.shape)
+            series = self._series[equivalence] = fit.Series(world, cls, request, self.pool(pool), shape)
+        if series is None or chunk.by_memory or world.tasks[chunk.parts[0].task].claims is not None:
+            return self._tried(chunk, pool, adding)
+        if series.shape in self._unfit:
+            return False
+        if not series.place(chunk.parts[0].task):
+            self._unfit.add(series.shape)
+            return False
+        return True
+
+    def _tried(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
+        """The same for what its queues may have, whatever it is."""
+        world, cls = self.world, self.class_for(chunk, pool)
         shape = (pool, cls.types, chunk.shape)
         if not chunk.extends and shape in self._unfit:
             return False
@@ -249,27 +268,24 @@ class Cycle(Destinations):
     def placed(self, chunk: Chunk, pool: str, action: str, before: int, bonus: bool = False) -> None:
         """Record that a chunk got its place."""
         world, workload = self.world, chunk.workload
-        claims = [world.claim_of(part.task) for part in chunk.parts]
-        nodes = sorted({claim.node for claim in claims if claim is not None})
         after = world.gpu_of(workload.id)
-        reason: Reason
+        claims = [claim for part in chunk.parts if (claim := world.claim_of(part.task)) is not None]
+        tasks = tuple([part.task[1] for part in chunk.parts])
+        nodes = sorted({claim.node for claim in claims}) if len(claims) > 1 else [claims[0].node]
+        where = nodes[0] if len(nodes) == 1 else ", ".join(nodes)
         if chunk.step is Step.CORE:
             pool = world.pool_of(nodes[0])  # it may have stayed in another
-            standing = self.shares.standing(pool)[workload.project]
-            quota = standing.deserved.gpu
-            reason = Placed(
-                ", ".join(nodes),
-                after - before,
-                queue_named(world.projects[workload.project]),
-                world.tally(workload.project, pool).gpu,
-                -1 if quota >= INFINITE else quota,
-            )
+            project = self._named.get(workload.project)
+            if project is None:
+                project = self._named[workload.project] = queue_named(world.projects[workload.project])
+            quota = self.shares.standing(pool)[workload.project].deserved.gpu
+            has = world.tally(workload.project, pool).gpu
+            placed = Placed(where, after - before, project, has, -1 if quota >= INFINITE else quota)
+            self.record(Decision(Verb.PLACE, action, workload.id, tasks, before, after, placed))
         else:
             asks = sum(group.request.devices * group.wanted for group in workload.groups)
-            reason = Grown(after - before, ", ".join(nodes), asks * 1000)
-        verb = Verb.PLACE if chunk.step is Step.CORE else Verb.GROW
-        tasks = tuple([part.task[1] for part in chunk.parts])
-        self.record(Decision(verb, action, workload.id, tasks, before, after, reason))
+            grown = Grown(after - before, where, asks * 1000)
+            self.record(Decision(Verb.GROW, action, workload.id, tasks, before, after, grown))
         self.blocked.pop(workload.id, None)
 
     def block(self, choice: PoolChoice, block: Block, alike: Iterable[Chunk]) -> None:

@@ -102,7 +102,7 @@ class Deriver:
                 self._live(self._noted(key), key in changed_now)
             else:
                 self._noted(key)
-        for wid in sorted(starting, key=self._turn):
+        for wid in sorted(starting, key=self._turn) if len(starting) > 1 else starting:
             waiting = starting[wid]
             self._start(wid, waiting)
             for key in waiting:
@@ -204,10 +204,13 @@ class Deriver:
         workload = self._world.workloads.get(wid)
         if workload is None or not workload_open(workload):
             return
+        if len(waiting) == len(workload.groups) == 1 and self._starts_alone(workload, waiting[0]):
+            return
         ready: list[tuple[TaskKey, Task, Placement]] = []
-        mine = set(waiting)
-        for key in self._world.keys_of(wid):
-            claim = self._world.claim_of(key) if key in mine else None
+        keys = self._world.keys_of(wid)
+        mine = set(waiting) if len(waiting) < len(keys) else None  # None: all that it has
+        for key in keys:
+            claim = self._world.claim_of(key) if mine is None or key in mine else None
             if claim is None:
                 continue
             row = self._row(key)
@@ -230,6 +233,26 @@ class Deriver:
         for key, row, claim in ready:
             ordered = self.outcome.rows[key] = row.ordered(claim)
             self.outcome.starts.append(StartIntent(AttemptId(wid, row.name, ordered.attempt), claim, cause))
+
+    def _starts_alone(self, workload: Workload, key: TaskKey) -> bool:
+        """Start the only task of a workload, the most frequent kind, if nothing stands against that."""
+        world = self._world
+        row, claim = world.tasks[key], world.claim_of(key)
+        if (
+            claim is None
+            or row.retry_at is not None
+            or len(world.keys_of(workload.id)) > 1
+            or workload.subgroups
+            or workload.groups[0].min != 1
+            or world.demands(workload.id)
+            or not self._free_now(key, claim)
+        ):
+            return False
+        self._order(claim)
+        ordered = self.outcome.rows[key] = row.ordered(claim)
+        attempt = AttemptId(workload.id, row.name, ordered.attempt)
+        self.outcome.starts.append(StartIntent(attempt, claim, self._cause(workload.id)))
+        return True
 
     def _turn(self, wid: str) -> tuple[int, int, str]:
         """Who starts before whom where not all can yet: places that were given first, then the oldest."""

@@ -118,6 +118,77 @@ def choose(
     return None
 
 
+class Series:
+    """Where equal tasks go, one after the other: what is the same for all of them is worked out once.
+
+    Of tasks to which all nodes of a class are alike but for the room on them: see serial().
+    """
+
+    __slots__ = ("_ask", "_cls", "_pool", "_request", "_world", "shape")
+
+    def __init__(
+        self, world: World, cls: NodeClass, request: Request, pool: NodePool, shape: tuple[object, ...]
+    ) -> None:
+        """`shape`: equal for all that fit the same nodes."""
+        self.shape = shape
+        self._world = world
+        self._cls = cls
+        self._request = request
+        self._pool = pool
+        self._ask = score.ask_for(cls, request, pool, score.Taste(world.rates))
+
+    def place(self, key: TaskKey) -> bool:
+        """Claim a place for the next one; False, and nothing changed, without any."""
+        request, ask = self._request, self._ask
+        first = score.best(self._cls, self._cls.looks, ask)
+        if first is None:
+            return False
+        node: NodeState | None = self._cls.nodes[first[-1]]
+        assert node is not None
+        row = node.row
+        if (
+            ask.whole
+            and ask.devices <= node.idle
+            and (row.max_tasks is None or len(node.tasks) < row.max_tasks)
+            and (ask.cpu <= row.cpu - node.held_cpu or not ask.cpu)
+            and (ask.memory <= row.memory - node.held_memory or not ask.memory)
+        ):  # what is neither claimed nor carried, nobody need be asked about
+            shares = _idle_shares(node, ask.devices)
+            self._world.claim(key, Placement(row.name, shares, ask.cpu, ask.memory))
+            return True
+        if not (_has_cores(node, request) and fits_now(node, request)):
+            node = find(self._cls, request, self._pool, 0, (), ask.taste)
+            if node is None:
+                return False
+        self._world.claim(key, seat(node, request, self._pool))
+        return True
+
+
+def _idle_shares(node: NodeState, count: int) -> tuple[Share, ...]:
+    """The first so many of its devices that nobody claims or carries; there are as many."""
+    found: list[Share] = []
+    for device in node.devices.values():
+        if not (device.held or device.held_memory or device.gpu.foreign):
+            found.append(device.whole())
+            if len(found) == count:
+                break
+    return tuple(found)
+
+
+def serial(world: World, chunk: Chunk) -> bool:
+    """True if all that tells where the chunk goes are its one request and its class of nodes."""
+    part = chunk.parts[0]
+    return not (
+        len(chunk.parts) > 1
+        or part.extends
+        or part.most
+        or world.reserves
+        or world.shunned
+        or world.demands(chunk.workload.id)
+        or constrained(chunk.workload)
+    )
+
+
 def extended(node: NodeState, claim: Placement, request: Request) -> Placement | None:
     """The claim with so many devices of its node more; None if they are not free."""
     devices = fraction.whole_devices(node, request.devices) if node.open else None

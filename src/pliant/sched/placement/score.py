@@ -49,6 +49,20 @@ class Ask(NamedTuple):
     taste: Taste
 
 
+def ask_for(cls: NodeClass, request: Request, pool: NodePool, taste: Taste) -> Ask:
+    """What decides among the nodes of a class for such a request."""
+    return Ask(
+        request.devices,
+        _portion(cls, request),
+        whole(request),
+        request.cpu,
+        request.memory,
+        (pool.gpu_strategy if request.devices else pool.cpu_strategy) is Strategy.SPREAD,
+        pool.device_strategy is Strategy.SPREAD,
+        taste,
+    )
+
+
 def tiers(
     cls: NodeClass, request: Request, pool: NodePool, most: int, taste: Taste
 ) -> Iterator[Iterable[NodeState]]:
@@ -56,17 +70,7 @@ def tiers(
 
     Nodes that can give `most` devices come in the first tier.
     """
-    least = request.devices
-    ask = Ask(
-        least,
-        _portion(cls, request),
-        whole(request),
-        request.cpu,
-        request.memory,
-        (pool.gpu_strategy if least else pool.cpu_strategy) is Strategy.SPREAD,
-        pool.device_strategy is Strategy.SPREAD,
-        taste,
-    )
+    least, ask = request.devices, ask_for(cls, request, pool, taste)
     if most <= least:
         yield _ordered(cls, cls.looks, ask)
         return
@@ -87,8 +91,8 @@ def _joinable(look: Look, portion: int) -> int:
     return len(look.rests) - bisect_left(look.rests, portion) if look.rests else 0
 
 
-def _ordered(cls: NodeClass, looks: Collection[Look], ask: Ask) -> Iterator[NodeState]:
-    """All nodes of these looks that may have room, the best first.
+def best(cls: NodeClass, looks: Iterable[Look], ask: Ask) -> Key | None:
+    """The key of the best node of these looks that may have room; None without any.
 
     The best of each look is remembered until a node of that look changes: who asks for the same after a
     placement compares what is remembered, and looks again only at where the node was and is now.
@@ -96,17 +100,36 @@ def _ordered(cls: NodeClass, looks: Collection[Look], ask: Ask) -> Iterator[Node
     bests = cls.bests_for(ask)
     first: Key | None = None
     for look in looks:
-        if look not in bests:
-            bests[look] = next(_row(cls, look, ask), None)
-        best = bests[look]
-        if best is not None and (first is None or best < first):
-            first = best
+        if look in bests:
+            key = bests[look]
+        else:
+            key = bests[look] = _first(cls, look, ask)
+        if key is not None and (first is None or key < first):
+            first = key
+    return first
+
+
+def _ordered(cls: NodeClass, looks: Collection[Look], ask: Ask) -> Iterator[NodeState]:
+    """All nodes of these looks that may have room, the best first."""
+    first, bests = best(cls, looks, ask), cls.bests_for(ask)
     if first is None:
         return
     yield cls.nodes[first[-1]]
     for key in merge(*[_row(cls, look, ask) for look in looks if bests[look] is not None]):
         if key != first:
             yield cls.nodes[key[-1]]
+
+
+def _first(cls: NodeClass, look: Look, ask: Ask) -> Key | None:
+    """The first of _row(), which is what is asked for most: said without its loops where that is easy."""
+    if ask.devices > look.free and ask.devices > look.free + _joinable(look, ask.portion):
+        return None
+    entries, need = cls.looks[look], ask.memory if look.by_memory else ask.cpu
+    if ask.spread or entries[0][0] < need or entries[0][0] != entries[-1][0]:
+        return next(_row(cls, look, ask), None)
+    rate = ask.taste.rates[look.by_memory]
+    steps = _growth(look, entries[0][0], ask.devices * ask.portion, need, rate) if rate else 0
+    return steps, _rank(look, ask), *entries[0]
 
 
 def _row(cls: NodeClass, look: Look, ask: Ask) -> Iterator[Key]:
@@ -173,12 +196,9 @@ def _runs(
         if low < high:
             yield 0, low, high
         return
-    room, per_step = look.room, STEP * rate
 
     def growth(entry: Entry) -> int:
-        free = entry[0]
-        after = max(0, (room - gpu) * rate - (free - need) * GPU)
-        return (after - max(0, room * rate - free * GPU)) // per_step
+        return _growth(look, entry[0], gpu, need, rate)
 
     if need * GPU <= gpu * rate:
         while low < high:
@@ -192,3 +212,10 @@ def _runs(
             since = bisect_left(entries, -steps, low, high, key=lambda entry: -growth(entry))
             yield steps, since, high
             high = since
+
+
+def _growth(look: Look, free: int, gpu: int, need: int, rate: int) -> int:
+    """By how many steps what is stranded grows on a node with so many cores (or so much memory) free."""
+    before = look.room * rate - free * GPU
+    after = before - gpu * rate + need * GPU
+    return ((after if after > 0 else 0) - (before if before > 0 else 0)) // (STEP * rate)

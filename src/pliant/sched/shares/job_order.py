@@ -58,7 +58,7 @@ class Queue:
         """Its key among its siblings, as the world is now."""
         if self.version != version:
             self.version, self.keys = version, {}
-        adding = self.next()
+        adding = self.jobs[0][3] if self.jobs else self.next()
         found = self.keys.get(adding)
         if found is None:
             found = queue_order(self.key, self.standing, self.tally, adding, self.measure)

@@ -47,10 +47,24 @@ def job_key(chunk: Chunk, aged: Aged | None = None) -> JobKey:
 def queue_order(
     key: str, standing: Standing, tally: Tally, adding: Resources, measure: Measure
 ) -> QueueOrder:
-    """Where a queue stands. Ratios are exact: integers scaled by 2**64, see dominant()."""
+    """Where a queue stands. Its share is the largest of used / reach over the resources, see measure_of().
+
+    Ratios are exact: integers scaled by 2**64. Said without loops: it is asked once for each job and level.
+    """
     gpu, cpu, memory = tally.gpu, tally.cpu, tally.memory
     with_gpu, with_cpu, with_memory = gpu + adding[0], cpu + adding[1], memory + adding[2]
     due, fair, reach = standing.deserved, standing.fair, standing.allocatable
+    (by_gpu, of_gpu), (by_cpu, of_cpu), (by_memory, of_memory) = measure
+    share, other = gpu * by_gpu // of_gpu, cpu * by_cpu // of_cpu
+    if other > share:
+        share = other
+    if (other := memory * by_memory // of_memory) > share:
+        share = other
+    share_with, other = with_gpu * by_gpu // of_gpu, with_cpu * by_cpu // of_cpu
+    if other > share_with:
+        share_with = other
+    if (other := with_memory * by_memory // of_memory) > share_with:
+        share_with = other
     return QueueOrder(
         gpu > fair[0] and cpu > fair[1] and memory > fair[2],
         with_gpu > due[0] or with_cpu > due[1] or with_memory > due[2],
@@ -58,8 +72,8 @@ def queue_order(
         (with_gpu > 0 and not reach[0])
         or (with_cpu > 0 and not reach[1])
         or (with_memory > 0 and not reach[2]),
-        dominant(with_gpu, with_cpu, with_memory, measure),
-        dominant(gpu, cpu, memory, measure),
+        share_with,
+        share,
         reach[0],
         standing.created,
         key,
@@ -67,7 +81,7 @@ def queue_order(
 
 
 def measure_of(reach: Resources, total: Resources) -> Measure:
-    """By what dominant() divides: unlimited counts as the pool, none as a thousandth."""
+    """By what a share is multiplied and divided: unlimited counts as the pool, none as a thousandth."""
     wholes = [all_ if can >= INFINITE else can for can, all_ in zip(reach, total, strict=True)]
     return tuple((1 << 64, whole) if whole > 0 else (GPU << 64, 1) for whole in wholes)
 

@@ -150,11 +150,13 @@ class NodeClass(Listener):
         self._sizes = None
 
     def moved(self, node: NodeState, was: Look, spare: int, idle: int) -> None:
-        self._forget(was, (spare, node.row.name))
-        self._remember(node.look, (node.spare, node.row.name))
-        self._free += node.free - was.free
-        self._less_idle(idle)
-        self._idle[node.idle] = self._idle.get(node.idle, 0) + 1
+        name, look, now = node.row.name, node.look, node.idle
+        self._forget(was, (spare, name))
+        self._remember(look, (node.spare, name))
+        self._free += look.free - was.free
+        if idle != now:
+            self._less_idle(idle)
+            self._idle[now] = self._idle.get(now, 0) + 1
 
     def _less_idle(self, count: int) -> None:
         self._idle[count] -= 1
@@ -162,7 +164,11 @@ class NodeClass(Listener):
             del self._idle[count]
 
     def _remember(self, look: Look, entry: tuple[int, str]) -> None:
-        insort(self._looks.setdefault(look, []), entry)
+        alike = self._looks.get(look)
+        if alike is None:
+            self._looks[look] = [entry]
+        else:
+            insort(alike, entry)
         for bests in self.bests.values():
             bests.pop(look, None)
 

@@ -84,9 +84,9 @@ def extension(request: Request, devices: int) -> Request:
 
 def need_of(world: Holdings, workload: Workload) -> Need:
     """Of background work all that it holds is bonus, and what it lacks is nobody's concern but its own."""
-    need = _asked_for(world, workload)
     if not workload.background:
-        return need
+        return _asked_for(world, workload)
+    need = _asked_for(world, workload)
     claims = [claim for key in world.keys_of(workload.id) if (claim := world.claim_of(key)) is not None]
     gpu = sum(claim.gpu for claim in claims)
     more = need.stretchable or need.chunk is not None
@@ -99,9 +99,8 @@ def next_chunk(world: Holdings, workload: Workload) -> Chunk | None:
 
 
 def _asked_for(world: Holdings, workload: Workload) -> Need:
-    keys = world.keys_of(workload.id)
-    only = workload.groups[0]
-    if len(workload.groups) == len(keys) == only.min == only.max == 1 and not only.elastic:
+    keys, groups = world.keys_of(workload.id), workload.groups
+    if len(keys) == 1 == len(groups) and groups[0].min == 1 == groups[0].max and not groups[0].elastic:
         return _need_of_one(world, workload, keys[0])
     stock = subgroups.Stock(workload.priority)
     idles: dict[str, list[Task]] = {}

@@ -103,7 +103,6 @@ class World(Claims):
     def put(self, row: Row) -> None:
         """Add a row or replace the one of the same identity. Only between cycles. Raises UnknownKind."""
         assert not self._journal, "the world changes only between cycles"
-        kind = WORLD_ROWS.of(row)
         match row:
             case Task():
                 self._put_task(row)
@@ -113,7 +112,7 @@ class World(Claims):
                 self._put_node(row.name, row)
             case Project() | Department():
                 with self._recharged([row.id] if isinstance(row, Project) else self._below(row.id)):
-                    self._slots[kind.slot][row.id] = row
+                    self._slots[WORLD_ROWS.of(row).slot][row.id] = row
                 self._touch_all(row.id)
             case NodePool():
                 if isinstance(known := self.known(row), NodePool) and known.name != row.name:
@@ -121,7 +120,7 @@ class World(Claims):
                 self.pools[row.name] = row
                 self._repool()
             case _:  # nothing is derived from it
-                self._slots[kind.slot][kind.key(row)] = row
+                self._slots[(kind := WORLD_ROWS.of(row)).slot][kind.key(row)] = row
 
     def drop(self, row: Row) -> None:
         """Forget a row; one that is not there is fine. Only between cycles. Raises UnknownKind."""
@@ -147,7 +146,7 @@ class World(Claims):
                 self._slots[kind.slot].pop(kind.key(row), None)
 
     def _put_task(self, row: Task) -> None:
-        key = row.key
+        key = (row.workload, row.name)
         known = self.tasks.get(key)
         if known is not None:
             self._hold(key, known.carries, -1)
@@ -189,7 +188,8 @@ class World(Claims):
         self.workloads[row.id] = row
         self.asked.note(known, row)
         self._of_project.setdefault(row.project, {})[row.id] = None
-        self._charge_workload(row.id, 1)
+        if row.id in self._members:
+            self._charge_workload(row.id, 1)
         if known is None or _rules(known) != _rules(row):
             self._sort_members(row.id)
             self.flaws.pop(row.id, None)
@@ -317,8 +317,8 @@ class World(Claims):
 
     def _sort_members(self, wid: str, last: TaskKey | None = None) -> None:
         """Put the tasks of a workload in order; only `last` may be out of it, at the end."""
-        workload, members = self.workloads.get(wid), self._members.get(wid)
-        if workload is None or members is None or len(members) < 2:
+        members = self._members.get(wid)
+        if members is None or len(members) < 2 or (workload := self.workloads.get(wid)) is None:
             return
         place = {group.name: at for at, group in enumerate(workload.groups)}
 
@@ -331,7 +331,7 @@ class World(Claims):
 
     def _note_adrift(self, key: TaskKey) -> None:
         row = self.tasks[key]
-        if row.claims == row.carries:
+        if row.claims is row.carries or row.claims == row.carries:
             self.adrift.pop(key, None)
         else:
             self.adrift[key] = None
@@ -393,7 +393,7 @@ class World(Claims):
 
 
 def _rules(row: Workload) -> tuple[object, ...]:
-    return row.groups, row.held, row.after
+    return row.groups, row.held, row.after, row.limited
 
 
 def _row_of(held: Row | NodeState) -> Row:

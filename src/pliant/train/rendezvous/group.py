@@ -90,7 +90,11 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch is not read by the
 
 
 class Inside:
-    """One generation's group of Gloo or NCCL, the only reference to it, and the sockets that it lives on."""
+    """One generation's group of Gloo or NCCL, the only reference to it, and the sockets that it lives on.
+
+    A group has threads. A forked process does not have them, and dies of a segmentation fault when the
+    garbage collector ends a group there: so a group is dropped as soon as it is of no use.
+    """
 
     def __init__(self, group: Any, backend: str, sockets: list[socket.socket]) -> None:
         self.group = group
@@ -115,8 +119,8 @@ class Inside:
 
 
 def solo() -> Inside:
-    """A world of one."""
-    return Inside(dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=COLLECTIVE_S)), "gloo", [])
+    """A world of one: there is nobody to talk to, so there is no group."""
+    return Inside(None, "gloo", [])
 
 
 def build(store: MasterStore, rank: int, size: int, host: str, backend: str, over: threading.Event) -> Inside:
@@ -151,17 +155,21 @@ def build(store: MasterStore, rank: int, size: int, host: str, backend: str, ove
 
 def _gloo(store: MasterStore, rank: int, size: int, host: str) -> Inside:
     before = _sockets()
-    options = dist.ProcessGroupGloo._Options()
-    options._timeout = timedelta(seconds=COLLECTIVE_S)
-    options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
-    listening = {name for fd, (name, _, listens) in _sockets().items() if fd not in before and listens}
-    store.set(f"listen/{rank}", " ".join(f"{host}:{port}" for host, port in sorted(listening)))
-    group = dist.ProcessGroupGloo(store, rank, size, options)
     theirs = set()
-    for peer in range(size):
-        for address in store.get(f"listen/{peer}").decode().split():
-            at, _, port = address.rpartition(":")
-            theirs.add((at, int(port)))
+    try:
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = timedelta(seconds=COLLECTIVE_S)
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
+        listening = {name for fd, (name, _, listens) in _sockets().items() if fd not in before and listens}
+        store.set(f"listen/{rank}", " ".join(f"{host}:{port}" for host, port in sorted(listening)))
+        group = dist.ProcessGroupGloo(store, rank, size, options)
+        for peer in range(size):
+            for address in store.get(f"listen/{peer}").decode().split():
+                at, _, port = address.rpartition(":")
+                theirs.add((at, int(port)))
+    except BaseException:
+        options = group = None  # the error's traceback keeps what this frame holds; see Inside
+        raise
     ends = [
         socket.socket(fileno=os.dup(fd))
         for fd, (name, peer_name, listens) in _sockets().items()

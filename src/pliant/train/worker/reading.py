@@ -4,10 +4,12 @@ A resize changes the plan: what was read ahead for the old one is thrown away. A
 micro-batch is computed, so reading ahead neither loses one nor counts one twice.
 """
 
+import atexit
 import ctypes
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -65,6 +67,9 @@ class Reader:
         if place != self._next:
             self._ahead.start(plan, number, plan_of, self._seed)
             self._stream = iter(self._loader)
+            # Asked for later than torch's own end, so done before it, which waits 5 s for each process.
+            atexit.unregister(self.close)
+            atexit.register(self.close)
         found = next(self._stream)
         last = number == len(plan.parts) - 1
         self._next = (plan.step + 1, rank, size, 0) if last else (plan.step, rank, size, number + 1)
@@ -80,6 +85,7 @@ class Reader:
 
     def close(self) -> None:
         """End the reading processes."""
+        atexit.unregister(self.close)
         self._stream, self._loader, self._next = iter(()), None, None
 
 
@@ -123,9 +129,21 @@ def _as_it_is(read: Read) -> Read:
 
 def _die_with_the_trainer(_number: int) -> None:
     """In a reading process. It inherits the trainer's sockets: were it to outlive it, peers and master would
-    not see that the trainer is gone. SIGTERM asks the trainer to leave, and it still needs its batches."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    not see that the trainer is gone. SIGTERM asks the trainer to leave, and it still needs its batches: this
+    process ends by a SIGTERM of the trainer's own only, which multiprocessing sends at the trainer's end."""
     trainer = multiprocessing.parent_process()
-    if trainer is not None and os.getppid() != trainer.pid:  # it died before we asked
+    if trainer is None:
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=_end_when_the_trainer_says, args=(trainer.pid,), daemon=True).start()
+    if multiprocessing.get_start_method(allow_none=True) == "forkserver":
+        return  # the parent is the fork server, which ends with the trainer; no socket was inherited
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != trainer.pid:  # it died before we asked
         os._exit(1)
+
+
+def _end_when_the_trainer_says(trainer: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != trainer:
+        pass
+    os._exit(0)

@@ -1,0 +1,64 @@
+"""Who had which GPU at some time, from the record of cycles: its rows before that time, in order."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class World:
+    """As much of it as a picture needs."""
+
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    projects: dict[str, str] = field(default_factory=dict)  # id -> name
+    workloads: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tasks: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+
+    def put(self, kind: str, row: dict[str, Any], gone: bool) -> None:
+        match kind:
+            case "Node":
+                _kept(self.nodes, row["name"], row, gone)
+            case "Project":
+                _kept(self.projects, row["id"], row["name"], gone)
+            case "Workload":
+                _kept(self.workloads, row["id"], row, gone)
+            case "Task":
+                _kept(self.tasks, (row["workload"], row["name"]), row, gone)
+
+    def held(self) -> Iterator[tuple[str, int, dict[str, Any]]]:
+        """(GPU's UUID, milli-GPUs, workload) of every claim to a GPU."""
+        for task in self.tasks.values():
+            workload = self.workloads.get(task["workload"])
+            for share in (task.get("claims") or {}).get("shares", ()):
+                if workload is not None:
+                    yield share["gpu"], share.get("portion", 1000), workload
+
+    def by_project(self) -> dict[str, float]:
+        """GPUs that each project had claims to."""
+        found: dict[str, int] = {}
+        for _, milli, workload in self.held():
+            name = self.projects.get(workload["project"], workload["project"])
+            found[name] = found.get(name, 0) + milli
+        return {name: milli / 1000 for name, milli in sorted(found.items())}
+
+
+def world_at(record: bytes, at: int) -> World:
+    """As it was at that time (ms): the record begins with a whole world before it."""
+    world = World()
+    for line in record.splitlines():
+        entry = json.loads(line)
+        if entry["now"] > at:
+            break
+        if "base" in entry:
+            world = World()
+        for kind, row, *gone in (*entry.get("base", ()), *entry.get("news", ())):
+            world.put(kind, row, bool(gone and gone[0]))
+    return world
+
+
+def _kept(rows: dict[Any, Any], key: Any, row: Any, gone: bool) -> None:
+    if gone:
+        rows.pop(key, None)
+    else:
+        rows[key] = row

@@ -1,0 +1,136 @@
+"""A table of things as they are now: search, columns, sorting, CSV, and actions in each row."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nicegui import ui
+from nicegui.events import GenericEventArguments
+
+from pliant.console.frame import button, tag
+from pliant.console.texts import spreadsheet
+
+Act = Callable[[str, dict[str, Any]], Awaitable[None]]
+"""What is done: (label of the action, the row)."""
+
+_LINK = '<q-td :props="props"><a v-if="props.row.href" :href="props.row.href">{{ props.value }}</a>'
+_LINK += "<span v-else>{{ props.value }}</span></q-td>"
+_CHIP = '<q-td :props="props"><span class="chip" :class="props.row.tone">{{ props.value }}</span></q-td>'
+_BAR = """<q-td :props="props"><div class="meter" role="img" :aria-label="props.row.said">
+  <div class="part" :style="{width: props.row.within + '%'}"></div>
+  <div class="part over" :style="{width: props.row.over + '%'}"></div></div></q-td>"""
+EMPTY = '<div class="empty full-width">{{ props.message }}</div>'
+_SLOTS = {"link": _LINK, "chip": _CHIP, "bar": _BAR}
+
+ACTIONS = """<q-td :props="props">
+  <q-btn v-if="props.row.actions" flat dense round icon="more_vert"
+    :aria-label="'Actions for ' + props.row.name">
+    <q-menu auto-close>
+      <q-list :aria-label="'Actions for ' + props.row.name" role="menu"
+        @keydown.down.prevent="($event.target.nextElementSibling || $event.target).focus()"
+        @keydown.up.prevent="($event.target.previousElementSibling || $event.target).focus()">
+        <q-item v-for="(label, at) in props.row.actions.split(',')" :key="label" clickable role="menuitem"
+          :data-autofocus="at === 0 ? '' : null"
+          @click="$parent.$emit('act', [label, props.row.id])">
+          <q-item-section>{{ label }}</q-item-section>
+        </q-item>
+      </q-list>
+    </q-menu>
+  </q-btn>
+</q-td>"""
+"""A cell whose row says its actions, separated by commas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`kind`: text, number, gpus (two decimals), link (to the row's href), chip (in the row's tone), bar."""
+
+    key: str
+    label: str
+    kind: str = "text"
+    hidden: bool = False  # until it is asked for
+
+
+class Table:
+    """Rows have an id, a name, and under `actions` what can be done with each, separated by commas."""
+
+    def __init__(
+        self, columns: Sequence[Column], *, empty: str, file: str, act: Act | None = None, search: bool = True
+    ) -> None:
+        self._columns, self._act, self._file = columns, act, file
+        self._hidden = {it.key for it in columns if it.hidden}
+        with tag("div").classes("bar"):
+            if search:
+                field = ui.input("Search").props("outlined dense clearable debounce=200 type=search")
+            tag("div").classes("space")
+            choose_columns([(it.key, it.label) for it in columns[1:]], self._hidden, self._drawn)
+            button("CSV", self._download, icon="download").props('aria-label="Download as CSV"')
+        self._table = ui.table(
+            rows=[], columns=self._told(), row_key="id", pagination={"rowsPerPage": 50, "page": 1}
+        ).props('flat binary-state-sort :rows-per-page-options="[10,25,50,100]"')
+        self._table.props["no-data-label"] = empty
+        self._table.add_slot("no-data", EMPTY)
+        if search:
+            field.bind_value_to(self._table, "filter", forward=lambda text: text or "")
+        for column in columns:
+            if slot := _SLOTS.get(column.kind):
+                self._table.add_slot(f"body-cell-{column.key}", slot)
+        if act is not None:
+            self._table.add_slot("body-cell-actions", ACTIONS)
+            self._table.on("act", self._acted)
+
+    def show(self, rows: list[dict[str, Any]]) -> None:
+        """Sends them to the browser if they are others than those there."""
+        if rows != self._table.rows:
+            self._table.rows = rows
+
+    def _told(self) -> list[dict[str, Any]]:
+        found = [told(it) for it in self._columns if it.key not in self._hidden]
+        if self._act is None:
+            return found
+        return [*found, {"name": "actions", "label": "Actions", "field": "actions", "align": "right"}]
+
+    def _drawn(self) -> None:
+        self._table.columns = self._told()
+
+    async def _acted(self, event: GenericEventArguments) -> None:
+        label, identity = event.args
+        row = next((it for it in self._table.rows if it["id"] == identity), None)
+        if row is not None and self._act is not None:
+            await self._act(label, row)
+
+    def _download(self) -> None:
+        shown = [it for it in self._columns if it.key not in self._hidden and it.kind != "bar"]
+        rows = [[row.get(it.key, "") for it in shown] for row in self._table.rows]
+        ui.download.content(spreadsheet([it.label for it in shown], rows), f"{self._file}.csv", "text/csv")
+
+
+def told(column: Column) -> dict[str, Any]:
+    """As Quasar takes it."""
+    number = column.kind in ("number", "gpus")
+    found: dict[str, Any] = {
+        "name": column.key,
+        "label": column.label,
+        "field": column.key,
+        "sortable": column.kind != "bar",
+        "align": "right" if number else "left",
+    }
+    if column.kind == "gpus":
+        found[":format"] = "value => typeof value === 'number' ? value.toFixed(2) : value"
+    return found
+
+
+def choose_columns(columns: Sequence[tuple[str, str]], hidden: set[str], changed: Callable[[], None]) -> None:
+    """A button with a box for each column; `hidden` is kept as it is ticked."""
+
+    def toggled(key: str, on: bool) -> None:
+        (hidden.discard if on else hidden.add)(key)
+        changed()
+
+    with button("Columns", icon="view_column"), ui.menu(), tag("div").classes("card") as shown:
+        shown.props('role=group aria-label="Columns"')
+        for key, label in columns:
+            box = ui.checkbox(
+                label, value=key not in hidden, on_change=lambda event, key=key: toggled(key, event.value)
+            )
+            box.props("dense").style("display: flex; padding: 4px")

@@ -1,0 +1,168 @@
+"""Workloads that engines found: somebody gave them to an engine itself, and may change them there."""
+
+import re
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import eq
+
+from pliant.control.state.draft import Draft
+from pliant.control.state.state import State
+from pliant.model.event import EventKind
+from pliant.model.hold import ASSEMBLING
+from pliant.model.workload import (
+    PREEMPTIBLE_BELOW,
+    PRIORITIES,
+    Desired,
+    Phase,
+    Task,
+    TaskPhase,
+    Workload,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of work that was found."""
+
+    engine: str
+    workload: str  # id
+    why: str  # it is not taken in, or waits; empty: it is taken in
+    taken: bool  # it is a workload
+
+
+class Imports:
+    """Belongs to the loop's thread."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._refused: dict[str, Workload] = {}  # in the order in which they were found
+        self._answers: list[Answer] = []
+        self._codes: dict[str, str] = {}  # workload -> of the reason that was told last
+
+    def answers(self) -> list[Answer]:
+        """Those since the last call."""
+        told, self._answers = self._answers, []
+        return told
+
+    def found(self, row: Workload, draft: Draft) -> None:
+        known = self._state.world.workloads.get(row.id)
+        if known is None:
+            self._take(row, draft)
+        elif known.desired is not Desired.DELETED:
+            self._follow(known, row, draft)
+
+    def gone(self, identity: str, draft: Draft) -> None:
+        self._refused.pop(identity, None)
+        known = self._state.world.workloads.get(identity)
+        if known is not None and known.origin is not None and known.desired is not Desired.DELETED:
+            self._state.put(draft, replace(known, desired=Desired.DELETED))
+            draft.event(identity, EventKind.DELETED, f"{known.origin} is gone.", who="engine")
+
+    def listed(self, engine: str, there: frozenset[str], draft: Draft) -> None:
+        for row in list(self._state.world.workloads.values()):
+            if row.origin is not None and row.origin.engine == engine and row.id not in there:
+                self.gone(row.id, draft)
+
+    def explain(self, now: int) -> None:
+        """Tell engines why what they found waits, as far as anybody may know it, when that has changed."""
+        state = self._state
+        for identity in sorted(state.touched):
+            row, verdict = state.world.workloads.get(identity), state.verdicts.get(identity)
+            if row is None or row.origin is None or verdict is None:
+                self._codes.pop(identity, None)
+            elif self._codes.get(identity) != verdict.reason.code:
+                self._codes[identity] = verdict.reason.code
+                why = verdict.reason.seen_by(partial(eq, row.project)).text(now)
+                self._answers.append(Answer(row.origin.engine, identity, why, taken=True))
+
+    def look(self, draft: Draft) -> None:
+        """What was refused is tried again when projects have changed; what is incomplete is held."""
+        if self._state.moved and self._refused:
+            waiting, self._refused = self._refused, {}
+            for row in waiting.values():
+                self._take(row, draft)
+        for identity in sorted(self._state.touched):
+            known = self._state.world.workloads.get(identity)
+            if known is not None and known.origin is not None and not known.phase.final:
+                held = ASSEMBLING if self._lacks(known) else ""
+                if held != known.held:
+                    self._state.put(draft, replace(known, held=held))
+
+    def _lacks(self, row: Workload) -> bool:
+        ready, wanted = dict(row.origin.ready if row.origin is not None else ()), dict[str, int]()
+        for task in self._state.world.tasks_of(row.id):
+            wanted[task.group] = wanted.get(task.group, 0) + (task.phase is TaskPhase.WAITING)
+        return any(count > ready.get(group, 0) for group, count in wanted.items())
+
+    def _take(self, row: Workload, draft: Draft) -> None:
+        """Make a workload of it, if its project is there."""
+        assert row.origin is not None
+        state, world = self._state, self._state.world
+        project = next((it for it in world.projects.values() if it.name == row.project), None)
+        if project is None:
+            self._refused[row.id] = row
+            why = (
+                f"Project {row.project} does not exist. Create it with "
+                f"`pliant project create {row.project} --quota 0`, or correct the label pliant/project."
+            )
+            self._answers.append(Answer(row.origin.engine, row.id, why, taken=False))
+            return
+        state.serial += 1
+        own = self._valued(row)
+        made = replace(
+            own,
+            name=self._free_name(row.name, project.id, row.id),
+            project=project.id,
+            phase=Phase.PENDING,
+            phase_since=draft.now,
+            created=draft.now,
+            serial=state.serial,
+        )
+        state.put(draft, made)
+        for task in tasks_of(made):
+            state.put(draft, task)
+        words = f"{row.origin} was found on the cluster and taken into project {project.name}."
+        draft.event(row.id, EventKind.SUBMITTED, words, who="engine")
+        self._answers.append(Answer(row.origin.engine, row.id, "", taken=True))
+
+    def _valued(self, row: Workload) -> Workload:
+        """With the priority that its class has here; another one's is what the cluster says."""
+        known = self._state.priorities.get(row.priority_class)
+        if row.priority_class in PRIORITIES:
+            value = PRIORITIES[row.priority_class]
+            return replace(row, priority=value, preemptible=row.preemptible and value < PREEMPTIBLE_BELOW)
+        return row if known is None else replace(row, priority=known.value)
+
+    def _follow(self, known: Workload, row: Workload, draft: Draft) -> None:
+        """It has changed where it came from: how many pods wait, and how many there are to be."""
+        changed = replace(known, origin=row.origin, groups=row.groups)
+        if changed == known:
+            return
+        self._state.put(draft, changed)
+        tasks = {task.name: task for task in self._state.world.tasks_of(known.id)}
+        wanted = {task.name: task for task in tasks_of(changed)}
+        for name, task in wanted.items():
+            if name not in tasks:
+                self._state.put(draft, task)
+        most = {group.name: group.max for group in changed.groups}
+        for task in tasks.values():
+            if task.index >= most.get(task.group, 0) and task.phase is TaskPhase.WAITING:
+                draft.drop(task)
+                self._state.note(task, gone=True)
+
+    def _free_name(self, wanted: str, project: str, identity: str) -> str:
+        """A name that no other workload of the project has."""
+        rows = self._state.world.workloads.values()
+        taken = {row.name for row in rows if row.project == project and row.desired is not Desired.DELETED}
+        clean = re.sub(r"[^a-z0-9-]+", "-", wanted.lower()).strip("-")[:63].strip("-")
+        name = clean if clean[:1].isalpha() else f"pod-{clean}"[:63].strip("-")
+        return name if name not in taken else f"{name[:54].strip('-')}-{identity[:8]}"
+
+
+def tasks_of(workload: Workload) -> list[Task]:
+    """The task rows of a new workload."""
+    return [
+        Task(workload.id, f"{group.name}-{index}", group.name, index)
+        for group in workload.groups
+        for index in range(group.at_once or group.max)
+    ]

@@ -1,0 +1,169 @@
+"""A pod that somebody else made and that names us as its scheduler: what we read from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lightkube.models.core_v1 import NodeAffinity, NodeSelectorRequirement, PodSpec
+from lightkube.models.core_v1 import Toleration as KubeToleration
+from lightkube.resources.core_v1 import Pod
+
+from pliant.engines.kube.names import PREFIX
+from pliant.engines.kube.pods import Seen, ms_of
+from pliant.model.affinity import Affinity, Effect, Operator, Preference, Term, Toleration
+from pliant.model.quantity import GPU
+from pliant.model.workload import Launch, Request
+
+PROJECT = ("pliant/project", "runai/queue", "kai.scheduler/queue")
+PRIORITY = ("pliant/priority", "priorityClassName")
+PREEMPTIBLE = "pliant/preemptible"
+"""Labels; of several the first that is there counts."""
+
+FRACTION, FRACTION_MEMORY = "gpu-fraction", "gpu-memory"
+"""Annotations that ask for a part of a GPU."""
+
+ROLES = (
+    "jobset.sigs.k8s.io/replicatedjob-name",
+    "training.kubeflow.org/replica-type",
+    "ray.io/node-type",
+)
+"""Labels by which the makers of pods tell their kinds apart; each kind is a task group."""
+
+TASK = "task"
+DEFAULT_PRIORITY = 50
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRef:
+    api: str  # group/version
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    pod: Seen
+    age: tuple[int, int, str]  # sorts the oldest first: second of its creation, version of its row, name
+    owner: OwnerRef | None  # who makes pods like it; None: it stands alone
+    group: str
+    project: str  # by name
+    priority_class: str
+    priority: int
+    preemptible: bool
+    request: Request
+    launch: Launch
+    affinity: Affinity | None
+    tolerations: tuple[Toleration, ...]
+    waits: bool  # it can be bound now
+    wrong: str  # why it cannot be taken in; empty: it can
+
+    @property
+    def source(self) -> str:
+        """Uid of the owner, or its own."""
+        return self.owner.uid if self.owner is not None else self.pod.uid
+
+
+def offer_of(pod: Pod, seen: Seen) -> Offer:
+    """`seen` is that pod."""
+    metadata, spec = pod.metadata, pod.spec
+    assert metadata is not None and spec is not None
+    labels, notes = metadata.labels or {}, metadata.annotations or {}
+    owner = next((it for it in metadata.ownerReferences or [] if it.controller), None)
+    word = _first(labels, PRIORITY) or spec.priorityClassName or ""
+    version = metadata.resourceVersion or ""
+    return Offer(
+        seen,
+        (ms_of(metadata.creationTimestamp) or 0, int(version) if version.isdigit() else 0, seen.name),
+        OwnerRef(owner.apiVersion, owner.kind, owner.name, owner.uid) if owner else None,
+        _first(labels, ROLES).lower() or TASK,
+        _first(labels, PROJECT) or _project_of(seen.namespace),
+        word,
+        int(word) if word.isdigit() else spec.priority or DEFAULT_PRIORITY,
+        labels.get(PREEMPTIBLE, "true") != "false",
+        Request(devices=seen.amount.gpu // GPU, cpu=seen.amount.cpu, memory=seen.amount.memory),
+        Launch(spec.containers[0].image or "", grace=1000 * (spec.terminationGracePeriodSeconds or 30)),
+        _affinity(spec),
+        tuple(map(_toleration, spec.tolerations or ())),
+        not (seen.node or seen.deleting or seen.over or seen.cluster or spec.schedulingGates),
+        _wrong(seen, labels, notes, spec),
+    )
+
+
+def _first(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return next((labels[name] for name in names if labels.get(name)), "")
+
+
+def _project_of(namespace: str) -> str:
+    return namespace.removeprefix(PREFIX) if namespace.startswith(PREFIX) else "default"
+
+
+def _wrong(seen: Seen, labels: Mapping[str, str], notes: Mapping[str, str], spec: PodSpec) -> str:
+    named, own = _first(labels, PROJECT), _project_of(seen.namespace)
+    if named and seen.namespace.startswith(PREFIX) and named != own:
+        return (
+            f"Its label names project {named}, its namespace belongs to project {own}: "
+            "leave the label out, or create the pod in another namespace."
+        )
+    parts = [name for name in (FRACTION, FRACTION_MEMORY) if name in notes]
+    if len(parts) == 2:
+        return (
+            f"Its annotations {FRACTION} and {FRACTION_MEMORY} contradict each other: leave one of them out."
+        )
+    if parts and seen.amount.gpu:
+        return f"It asks for nvidia.com/gpu and, by annotation {parts[0]}, for a part of one: choose one."
+    if parts:
+        return (
+            f"Annotation {parts[0]} asks for a part of a GPU, and a cluster hands out whole ones only: "
+            "remove it and ask for nvidia.com/gpu: 1."
+        )
+    affinity = spec.affinity
+    for what, asked in (
+        ("podAffinity", affinity and affinity.podAffinity),
+        ("podAntiAffinity", affinity and affinity.podAntiAffinity),
+    ):
+        if asked and asked.requiredDuringSchedulingIgnoredDuringExecution:
+            return f"It requires a {what}, by which Pliant does not place: remove it, or prefer it."
+    if any(each.whenUnsatisfiable == "DoNotSchedule" for each in spec.topologySpreadConstraints or ()):
+        return "It requires a topology spread, by which Pliant does not place: say ScheduleAnyway."
+    if spec.resourceClaims:
+        return "It has resource claims, which Pliant does not allocate: ask for nvidia.com/gpu."
+    return ""
+
+
+def _affinity(spec: PodSpec) -> Affinity | None:
+    selector = tuple(
+        Term(key, Operator.IN, (value,)) for key, value in sorted((spec.nodeSelector or {}).items())
+    )
+    asked: NodeAffinity | None = spec.affinity.nodeAffinity if spec.affinity else None
+    required = asked.requiredDuringSchedulingIgnoredDuringExecution if asked else None
+    alternatives = (
+        [selector + _terms(each.matchExpressions, each.matchFields) for each in required.nodeSelectorTerms]
+        if required
+        else [selector]
+    )
+    preferred = tuple(
+        Preference(each.weight, _terms(each.preference.matchExpressions, None))
+        for each in (asked.preferredDuringSchedulingIgnoredDuringExecution or () if asked else ())
+        if each.preference.matchExpressions
+    )
+    found = tuple(terms for terms in alternatives if terms)
+    return Affinity(found, preferred) if found or preferred else None
+
+
+def _terms(
+    labels: list[NodeSelectorRequirement] | None, fields: list[NodeSelectorRequirement] | None
+) -> tuple[Term, ...]:
+    """A field can only be the node's name, which every node has as a label too."""
+    found = [(each.key, each) for each in labels or ()]
+    found += [("kubernetes.io/hostname", each) for each in fields or ()]
+    return tuple(Term(key, Operator(each.operator), tuple(each.values or ())) for key, each in found)
+
+
+def _toleration(each: KubeToleration) -> Toleration:
+    return Toleration(
+        each.key or "",
+        each.value or "",
+        each.operator == "Exists",
+        Effect(each.effect) if each.effect else None,
+        None if each.tolerationSeconds is None else 1000 * each.tolerationSeconds,
+    )

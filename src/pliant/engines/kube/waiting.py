@@ -1,0 +1,263 @@
+"""Pods of others that name us as their scheduler: they become workloads, grouped by who makes them."""
+
+import threading
+from collections.abc import Container, Hashable
+from dataclasses import dataclass, field
+
+from lightkube.resources.core_v1 import Pod
+
+from pliant.control.ports import Sink
+from pliant.engines.kube.cluster import Cluster
+from pliant.engines.kube.offers import Offer, offer_of
+from pliant.engines.kube.origins import Maker, Wanted, is_there, maker_of
+from pliant.engines.kube.pods import Seen
+from pliant.engines.kube.work import WorkQueue
+from pliant.model.fact import WorkFound, WorkGone, WorkListed
+from pliant.model.order import Start
+from pliant.model.origin import Origin
+from pliant.model.workload import Kind, TaskGroup, Workload
+
+AGAIN = 5.0
+"""Seconds between two looks whether the maker of pods of which none is there still is."""
+
+REFUSED = "PliantRefused"
+"""Reason in the condition and the event of a pod that is no workload."""
+
+WAITS = "Unschedulable"
+"""Reason in the condition of one that waits, by which autoscalers know it."""
+
+LISTED = ("listed",)
+Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Source:
+    """All pods with one direct owner, or one that has none."""
+
+    offers: dict[Key, Offer] = field(default_factory=dict)
+    maker: Maker | None = None
+    namespace: str = ""
+
+
+class WaitingPods:
+    """`see`, `claim` and `answer` are for any thread."""
+
+    def __init__(self, cluster: Cluster, report: Sink, engine: str, scheduler: str) -> None:
+        self._cluster, self._report, self._engine = cluster, report, engine
+        self.scheduler = scheduler  # the name by which pods ask for us
+        self._lock = threading.Lock()
+        self._sources: dict[str, Source] = {}  # by uid of the direct owner
+        self._taken: set[Key] = set()  # pods that a start has chosen
+        self._told: dict[str, Workload] = {}  # by id
+        self._said: dict[str, tuple[str, bool]] = {}  # workload -> why it waits, and whether it is taken in
+        self._warned: dict[str, str] = {}  # uid of a pod -> what it was told
+        self._queue: WorkQueue | None = None
+
+    def open(self) -> None:
+        """Tell of all that was seen until now, the oldest first."""
+        queue = WorkQueue(self._work, 1)
+        with self._lock:
+            self._queue = queue
+            ages = {uid: min(map(_age, it.offers.values())) for uid, it in self._sources.items()}
+        for uid in sorted(ages, key=lambda uid: ages[uid]):
+            queue.add(uid)
+        queue.add(LISTED)
+
+    def close(self) -> None:
+        if self._queue is not None:
+            self._queue.close()
+
+    def see(self, seen: Seen, pod: Pod, *, there: bool) -> None:
+        """It was seen, or seen to be gone."""
+        if not seen.found or seen.scheduler != self.scheduler:
+            return
+        offer, key = offer_of(pod, seen), (seen.namespace, seen.name)
+        with self._lock:
+            source = self._sources.setdefault(offer.source, Source(namespace=seen.namespace))
+            if there:
+                source.offers[key] = offer
+            else:
+                source.offers.pop(key, None)
+                self._warned.pop(seen.uid, None)
+            if not there or seen.cluster:
+                self._taken.discard(key)
+        if self._queue is not None:
+            self._queue.add(offer.source)
+
+    def retain(self, there: Container[Key]) -> None:
+        """All pods but these are gone."""
+        with self._lock:
+            shrunk = [uid for uid, it in self._sources.items() if any(key not in there for key in it.offers)]
+            for uid in shrunk:
+                kept = {key: it for key, it in self._sources[uid].offers.items() if key in there}
+                self._sources[uid].offers = kept
+        if (queue := self._queue) is not None:
+            for uid in shrunk:
+                queue.add(uid)
+
+    def claim(self, order: Start) -> Seen | None:
+        """A pod for that start, marked with its attempt; None if none waits."""
+        group = order.attempt.task.rpartition("-")[0]
+        with self._lock:
+            waiting = self._waiting(order.workload.id, group)
+            if not waiting:
+                return None
+            chosen = waiting[0].pod
+            key = (chosen.namespace, chosen.name)
+            self._taken.add(key)
+        claimed = self._cluster.claim(chosen, order.attempt, order.placement.uuids)
+        if claimed is None:
+            with self._lock:
+                self._taken.discard(key)
+        return claimed
+
+    def _waiting(self, workload: str, group: str) -> list[Offer]:
+        """Pods that could be bound now, the oldest first."""
+        found = [
+            offer
+            for source in self._of(workload)
+            for key, offer in source.offers.items()
+            if offer.waits and offer.group == group and key not in self._taken
+        ]
+        return sorted(found, key=_age)
+
+    def _of(self, workload: str) -> list[Source]:
+        return [it for uid, it in self._sources.items() if workload == (it.maker.uid if it.maker else uid)]
+
+    # ---- what is told ----
+
+    def answer(self, workload: str, why: str, *, taken: bool) -> None:
+        with self._lock:
+            self._said[workload] = (why, taken)
+        if why and self._queue is not None:
+            self._queue.add(("said", workload))
+
+    def _work(self, key: Hashable) -> float | None:
+        match key:
+            case ("listed",):
+                with self._lock:
+                    there = frozenset(self._told)
+                self._report(WorkListed(self._engine, there))
+            case ("said", str(workload)):
+                with self._lock:
+                    why, taken = self._said.get(workload, ("", True))
+                    pods = [
+                        it.pod for source in self._of(workload) for it in source.offers.values() if it.waits
+                    ]
+                for pod in pods if why else ():
+                    if taken:
+                        self._cluster.explain(pod, WAITS, why)
+                    else:
+                        self._warn(pod, why)
+            case str(uid):
+                return self._look(uid)
+        return None
+
+    def _look(self, uid: str) -> float | None:
+        with self._lock:
+            source = self._sources.get(uid)
+            offers = sorted(source.offers.values(), key=_age) if source is not None else []
+        if source is None:
+            return None
+        owner = offers[0].owner if offers else None
+        known = source.maker
+        if owner is not None and (known is None or len(offers) > self._expected(known)):
+            source.maker = maker_of(self._cluster.client, source.namespace, owner)
+        if not offers:
+            return self._empty(uid, source)
+        identity = source.maker.uid if source.maker is not None else uid
+        wrong = next((it for it in offers if it.wrong and it.waits), None)
+        if wrong is not None:
+            self._warn(wrong.pod, wrong.wrong)
+            return None
+        with self._lock:
+            found = sorted((it for each in self._of(identity) for it in each.offers.values()), key=_age)
+            row = workload_of(identity, source.maker, found, self._taken, self._engine)
+            news = self._told.get(identity) != row
+            self._told[identity] = row
+        if news:
+            self._report(WorkFound(row))
+        return None
+
+    def _warn(self, pod: Seen, why: str) -> None:
+        if self._warned.get(pod.uid) != why:
+            self._cluster.warn(pod, REFUSED, why)
+            self._warned[pod.uid] = why
+
+    def _expected(self, maker: Maker) -> int:
+        return sum(each.count for each in maker.groups.values())
+
+    def _empty(self, uid: str, source: Source) -> float | None:
+        """No pod of it is there: its maker may be about to make others."""
+        maker = source.maker
+        if maker is not None and is_there(self._cluster.client, source.namespace, maker):
+            return AGAIN
+        identity = maker.uid if maker is not None else uid
+        with self._lock:
+            if source.offers:
+                return 0.0
+            self._sources.pop(uid, None)
+            if self._of(identity):
+                return None
+            self._said.pop(identity, None)
+            told = self._told.pop(identity, None)
+        if told is not None:
+            self._report(WorkGone(identity))
+        return None
+
+
+def _age(offer: Offer) -> tuple[int, int, str]:
+    return offer.age
+
+
+def workload_of(
+    identity: str, maker: Maker | None, offers: list[Offer], taken: set[Key], engine: str
+) -> Workload:
+    """What its pods are together, the oldest of them first; its project is a name."""
+    first = offers[0]
+    by_group: dict[str, list[Offer]] = {}
+    for offer in offers:
+        by_group.setdefault(offer.group, []).append(offer)
+    wanted = dict(maker.groups) if maker is not None else {}
+    groups, ready = [], []
+    for name in sorted(wanted.keys() | by_group.keys()):
+        pods = by_group.get(name, [])
+        ask = wanted.get(name) or Wanted(len(pods))
+        groups.append(_group(name, ask, pods[0] if pods else first))
+        free = [it for it in pods if it.waits and (it.pod.namespace, it.pod.name) not in taken]
+        ready.append((name, len(free)))
+    kind, name = (maker.ref.kind, maker.ref.name) if maker is not None else ("Pod", first.pod.name)
+    alone = maker is None
+    return Workload(
+        identity,
+        name,
+        first.project,
+        Kind.DISTRIBUTED if any(it.together for it in wanted.values()) else Kind.TRAINING,
+        first.launch,
+        tuple(groups),
+        priority=first.priority,
+        preemptible=first.preemptible,
+        backoff_limit=0 if alone else 2**31,
+        backoff_exact=True,
+        priority_class=first.priority_class,
+        affinity=first.affinity,
+        tolerations=first.tolerations,
+        source="Kubernetes",
+        category="Train",
+        origin=Origin(engine, kind, first.pod.namespace, name, tuple(ready)),
+    )
+
+
+def _group(name: str, ask: Wanted, like: Offer) -> TaskGroup:
+    least = ask.count if ask.together or ask.count == 1 else 0
+    return TaskGroup(
+        name,
+        like.request,
+        min=least,
+        wanted=ask.count,
+        max=ask.count,
+        at_once=0 if least else ask.at_once,
+        launch=like.launch,
+        affinity=like.affinity,
+        tolerations=like.tolerations,
+    )

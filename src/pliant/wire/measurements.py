@@ -1,0 +1,42 @@
+"""What was measured over time."""
+
+from typing import NotRequired, TypedDict
+
+
+class MeasuredValue(TypedDict):
+    value: str  # a number
+    timestamp: str  # the end of the time of which it is the mean
+
+
+class MeasuredGroup(TypedDict):
+    key: str
+    value: str
+    name: str
+
+
+class Measurement(TypedDict):
+    """One metric, of one part of what was asked about."""
+
+    type: str
+    labels: dict[str, str]  # gpu: its uuid
+    values: list[MeasuredValue]  # where nothing was measured there is none
+    groups: NotRequired[list[MeasuredGroup]]
+
+
+class HistogramValue(TypedDict):
+    timestamp: str
+    data: dict[str, str]  # how many, by range
+
+
+class Histogram(TypedDict):
+    type: str
+    values: list[HistogramValue]
+
+
+class Measurements(TypedDict):
+    """GET .../metrics. With status 207 if something that was asked for was not measured."""
+
+    measurements: list[Measurement]
+    histogram: list[Histogram]
+    # ours
+    missing: list[str]  # metrics of which there is no value in that time

@@ -1,0 +1,45 @@
+"""Reports: what was allocated and used of GPUs, processors and memory in a time that has passed."""
+
+from typing import Annotated, Literal, Required, TypedDict
+
+from pliant.wire.limits import Length, Name
+from pliant.wire.workload import Page
+
+Grouping = Literal["Nodepool", "Project", "Department", "Cluster"]
+Moment = Annotated[str, Length(64, least=1)]  # RFC 3339
+Filter = Annotated[str, Length(300, least=1)]  # projectName==NAME, departmentName==NAME, clusterId==UUID
+
+
+class ReportRequest(TypedDict, total=False):
+    name: Required[Name]
+    description: Annotated[str, Length(250)]
+    start: Required[Moment]
+    end: Required[Moment]
+    groupBy: Grouping | None  # Cluster if not said
+    filterBy: Annotated[list[Filter], Length(100)]
+
+
+class ReportItem(TypedDict):
+    """An entry of GET /api/v1/org-unit/reports."""
+
+    id: str
+    name: str
+    description: str
+    start: str
+    end: str
+    groupBy: str
+    filterBy: list[str]
+    createdAt: str
+    createdBy: str
+    tenantId: int  # there is one
+    status: Literal["Pending", "Processing", "Ready", "Failed"]
+    statusUpdatedAt: str
+    statusMessage: str
+
+
+class ReportList(Page):
+    reports: list[ReportItem]
+
+
+class ReportsAvailable(TypedDict):
+    isAvailable: bool

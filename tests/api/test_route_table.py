@@ -1,0 +1,134 @@
+"""The route table: each line is called in its order, and its answer has the members that it should have."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from pliant.api.responses.times import stamp
+from tests.api.conftest import Api
+from tests.api.stage import CLUSTER, IMAGE, TOKEN, stage
+
+TABLE = Path(__file__).with_name("route_table.txt")
+MISSING = (404, 405)
+
+
+def lines() -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(TABLE.read_text("utf-8").splitlines(), 1):
+        if line and not line.startswith("#"):
+            yield number, [cell.strip() for cell in line.split("|")]
+
+
+def members(found: Any, path: str) -> list[Any]:
+    """All that a path leads to; raises LookupError if something on it is not there."""
+    head, _, rest = path.partition(".")
+    name, entries = head.removesuffix("[]"), head.endswith("[]")
+    if name:
+        found = found[name]
+    if entries:
+        if not found:
+            raise LookupError(f"{head} is empty")
+        return [it for entry in found for it in (members(entry, rest) if rest else [entry])]
+    return members(found, rest) if rest else [found]
+
+
+def picked(found: Any, path: str) -> str:
+    for part in path.split("."):
+        found = found[int(part) if part.isdigit() else part]
+    return str(found)
+
+
+def filled(text: str, known: dict[str, str]) -> str:
+    for name in sorted(known, key=len, reverse=True):
+        text = text.replace(f"${name}", known[name])
+    return text
+
+
+def wrong(http: TestClient, cells: list[str], known: dict[str, str]) -> str:
+    """What is not as the line says; empty if nothing."""
+    _, call, state, body, *rest = [*cells, "", ""]
+    method, path = filled(call, known).split(" ", 1)
+    sent: dict[str, Any] = {}
+    content = filled(body, known)
+    if state == "missing" and not rest:
+        return "say why it is missing"
+    if state in ("missing", "removed"):
+        answer = http.request(method, path, json={})
+        if state == "missing":
+            return "" if answer.status_code in MISSING else f"it is served: {answer.status_code}"
+        named = body in answer.json()["details"]
+        return "" if answer.status_code == 404 and named else answer.text
+    if content.startswith("form:"):
+        sent = {"content": content[5:], "headers": {"Content-Type": "application/x-www-form-urlencoded"}}
+    elif content[:1] in ("{", "["):
+        sent = {"content": content, "headers": {"Content-Type": "application/json"}}
+    answer = http.request(method, path, **sent)
+    if str(answer.status_code) != state:
+        return f"{answer.status_code}: {answer.text[:300]}"
+    if body in ("html", "csv"):
+        return "" if body in answer.headers["content-type"] else answer.headers["content-type"]
+    if not rest[0]:
+        return ""
+    told = answer.json()
+    for member in rest[0].split():
+        try:
+            members(told, member.removeprefix("-"))
+            if member.startswith("-"):
+                return f"{member[1:]} is there now: take the minus away"
+        except (LookupError, TypeError) as error:
+            if member.startswith("-"):
+                continue
+            return f"{member} is not there: {error}"
+    if rest[1]:
+        name, _, where = rest[1].partition("=")
+        known[name] = picked(told, where)
+    return ""
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    owner = {"Authorization": f"Bearer {TOKEN}"}
+    with stage(tmp_path_factory.mktemp("table")) as made, TestClient(made.app(), headers=owner) as http:
+        yield Api(made, http)
+
+
+def test_every_route_of_the_table(table: Api) -> None:
+    runs = table.submit("runs")["workloadId"]
+    table.running(runs)
+    table.stage.service.series.take()
+    now = table.stage.clock.now()
+    start, end = stamp(now - 60_000), stamp(now + 60_000)
+    known = {
+        "TOKEN": TOKEN,
+        "CLUSTER": CLUSTER,
+        "IMAGE": IMAGE,
+        "RUNS": runs,
+        "START": start,
+        "END": end,
+        "WHEN": f"start={start}&end={end}",
+    }
+    found = {}
+    for number, cells in lines():
+        if said := wrong(table.http, cells, known):
+            found[f"line {number}: {cells[1]}"] = said
+    assert not found, json.dumps(found, indent=1)
+
+
+def test_what_is_missing_is_counted() -> None:
+    """Whoever builds one of these changes its line; whoever takes one away changes this number."""
+    missing = [cells[1] for _, cells in lines() if cells[2] == "missing"]
+    assert len(missing) == 10, missing
+
+
+def test_a_line_that_is_wrong_is_found(table: Api) -> None:
+    for line in (
+        "1 | GET /api/v1/workloads | 201",
+        "1 | GET /api/v1/org-unit/projects | 200 | | projects[].nothing",
+        "1 | GET /api/v1/workloads | missing | it is not there",
+        "1 | GET /api/v1/asset/credentials/password | 200 | | entries[]",
+        "1 | GET /api/v1/apps | removed | /api/v1/nodes",
+    ):
+        assert wrong(table.http, [cell.strip() for cell in line.split("|")], {}) != "", line

@@ -1,0 +1,332 @@
+"""Every page, as somebody sees and uses it: nothing serious for axe, by keyboard alone, live, five tasks."""
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from examples.walkthrough import Stage
+from tests.console.conftest import played, serious, typed, url_of, written
+from tests.console.test_rights import PAGES
+
+pytestmark = pytest.mark.timeout(900)  # a browser on a busy machine
+
+SLEEP = "-i ubuntu -- sleep infinity"
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Two nodes of four GPUs; 50 workloads, of which some run, some wait, and one was shrunk."""
+    commands = (
+        "pliant up --simulate 2x4:16G",
+        "pliant project create team-a --quota 4",
+        "pliant project create team-b --quota 4",
+        "pliant project set team-a",
+        f"pliant submit night -g 2 {SLEEP}",
+        f"pliant submit half -g 0.5 {SLEEP}",
+        f"pliant submit many --array 0-45 -g 4 -p team-b {SLEEP}",
+        f"pliant submit stretch -g 1 --elastic {SLEEP}",
+        "pliant user create alice",
+        "pliant app create nightly",
+    )
+    with played(tmp_path_factory.mktemp("pages"), *commands) as stage:
+        yield stage
+
+
+def go(page: Page, label: str) -> None:
+    page.get_by_role("navigation").get_by_role("link", name=label, exact=True).click()
+    expect(page.get_by_role("heading", name=label, exact=True, level=1)).to_be_visible()
+
+
+SHADED = {"rules": {"color-contrast": {"enabled": False}}}
+"""Behind a dialog what lets clicks through is no background for axe."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_serious_is_wrong_on_any_page(page: Page, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    wrong = {}
+    for path in (*PAGES, "settings", "welcome", "new/trainings"):
+        page.goto(f"/console/{path}")
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        wrong[path] = serious(page)
+    page.goto("/console/workloads")
+    page.get_by_role("link", name="night", exact=True).click()
+    expect(page.get_by_role("region", name="Details")).to_contain_text("ubuntu")
+    wrong["workload"] = serious(page)
+    page.goto("/console/projects")  # a dialog, with an error in it
+    page.get_by_role("button", name="+ New project").click()
+    page.get_by_role("button", name="Create project").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Enter a name.")
+    wrong["dialog"] = serious(page, SHADED)
+    assert {path: found for path, found in wrong.items() if found} == {}
+
+
+def test_a_workload_is_started_found_and_stopped_by_keyboard_alone(page: Page, stage: Stage) -> None:
+    page.set_viewport_size({"width": 1360, "height": 900})
+    keyboard = page.keyboard
+    page.get_by_role("button", name="+ New workload").focus()
+    keyboard.press("Enter")
+    expect(page.get_by_role("menuitem", name="Training")).to_be_focused()
+    tabbed(page, "Training", role="menuitem")
+    keyboard.press("Enter")
+    expect(page.get_by_label("Training name")).to_be_visible()
+    tabbed(page, "Training name")
+    keyboard.type("typed")
+    keyboard.press("Enter")
+    expect(page.get_by_role("button", name="+ New environment")).to_be_visible()
+    tabbed(page, "+ New environment")
+    keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    tabbed(page, "Environment name")
+    keyboard.type("by-keys")
+    tabbed(page, "Image URL")
+    keyboard.type("ubuntu")
+    tabbed(page, "Create environment")
+    keyboard.press("Enter")
+    expect(page.get_by_role("radio", name="by-keys")).to_be_checked()
+    tabbed(page, "small-fraction")
+    keyboard.press("Space")
+    expect(page.get_by_text("It starts now")).to_be_visible()
+    tabbed(page, "Create training")
+    keyboard.press("Enter")
+    expect(page.get_by_role("link", name="typed", exact=True)).to_be_visible()
+    tabbed(page, "Actions for typed")
+    keyboard.press("Enter")
+    expect(page.get_by_role("menuitem").first).to_be_focused()
+    tabbed(page, "Delete", role="menuitem")
+    keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("Delete typed?")
+    tabbed(page, "Delete")
+    keyboard.press("Enter")
+    expect(page.get_by_role("link", name="typed", exact=True)).to_have_count(0)
+    assert "typed" not in typed(stage, "pliant list -o name")
+
+
+NAMED = """() => {
+  const it = document.activeElement
+  const label = it.getAttribute('aria-label') || (it.labels && it.labels[0] && it.labels[0].innerText)
+  return (label || it.innerText || '').trim()
+}"""
+
+
+def tabbed(page: Page, name: str, role: str = "") -> None:
+    """Tab is pressed until that has the focus."""
+    reached = []
+    for _ in range(150):
+        reached.append(page.evaluate(NAMED))
+        if reached[-1].partition("\n")[0] == name:
+            return
+        page.keyboard.press("ArrowDown" if role == "menuitem" else "Tab")
+    raise AssertionError(f"{name!r} is not among {reached}")
+
+
+def test_what_the_command_line_does_is_seen_at_once(page: Page, stage: Stage) -> None:
+    """Counted in the browser, from the moment at which the command has returned; the best of three."""
+    shown = []
+    for number in range(3):
+        typed(stage, f"pliant submit seen-{number} -g 0.1 {SLEEP}")
+        began = time.monotonic()
+        expect(page.get_by_role("link", name=f"seen-{number}", exact=True)).to_be_visible()
+        shown.append(time.monotonic() - began)
+    typed(stage, "pliant delete seen-0 seen-1 seen-2")
+    assert min(shown) < 1.5
+
+
+def test_a_page_is_small_and_asks_no_other_host(page: Page) -> None:
+    page.wait_for_load_state("networkidle")
+    client = page.context.new_cdp_session(page)
+    client.send("Network.enable")
+    client.send("Network.setCacheDisabled", {"cacheDisabled": True})
+    names: dict[str, str] = {}
+    received: list[tuple[int, str]] = []
+    client.on("Network.responseReceived", lambda it: names.update({it["requestId"]: it["response"]["url"]}))
+    client.on(
+        "Network.loadingFinished",
+        lambda it: received.append((it["encodedDataLength"], names.get(it["requestId"], ""))),
+    )
+    for path in ("workloads", "overview"):
+        received.clear()
+        page.goto(f"/console/{path}")
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        page.wait_for_load_state("networkidle")
+        assert 0 < sum(size for size, _ in received) < 1_200_000, "\n".join(
+            f"{size} {url}" for size, url in sorted(received)
+        )
+
+
+def test_a_terminal_into_a_task(page: Page) -> None:
+    page.get_by_role("link", name="night", exact=True).click()
+    shell = page.get_by_role("region", name="Terminal")
+    shell.get_by_role("button", name="Open a terminal").click()
+    expect(shell.get_by_role("textbox")).to_be_focused()
+    page.keyboard.type("echo $((6 * 7))$(hostname | wc -l)\n")
+    expect(shell).to_contain_text("421")
+    page.keyboard.press("Control+F6")
+    expect(shell.get_by_role("button", name="End the terminal")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(shell).to_contain_text("The terminal was ended.")
+
+
+def test_quotas_of_two_projects_by_one_save_that_names_who_came_first(page: Page, stage: Stage) -> None:
+    go(page, "Quotas")
+    page.get_by_label("GPU quota of team-a").fill("3")
+    page.get_by_label("GPU quota of team-b").fill("5")
+    expect(page.get_by_text("8 GPUs promised of 8 GPUs in the pool.")).to_be_visible()
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("region", name="Preview")).to_be_visible()
+    assert re.search(r"team-a \(current\) +\S+ +4", typed(stage, "pliant project list"))
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("row", name="team-b")).to_contain_text("5.00")
+    assert re.search(r"team-a \(current\) +\S+ +3", typed(stage, "pliant project list"))
+
+    go(page, "Quotas")
+    page.get_by_label("GPU quota of team-a").fill("2")
+    typed(stage, "pliant project update team-a --quota 4")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("alert").first).to_contain_text("(412)")
+    assert re.search(r"team-a \(current\) +\S+ +4", typed(stage, "pliant project list"))
+    page.get_by_label("GPU quota of team-b").fill("-1")
+    expect(page.get_by_text("Enter 0 or more.")).to_be_visible()
+    typed(stage, "pliant project update team-b --quota 4")
+
+
+def test_what_if_and_replay(page: Page) -> None:
+    go(page, "What if")
+    page.get_by_role("button", name="+ More nodes").click()
+    page.get_by_role("dialog").get_by_role("button", name="Suppose it").click()
+    expect(page.get_by_text(re.compile("Waiting workloads: 4. before, 4. after."))).to_be_visible()
+    expect(
+        page.get_by_text(re.compile("many-1 .team-b.: starts, 0 GPUs before, 4 GPUs after"))
+    ).to_be_visible()
+    go(page, "Replay")
+    decision = page.get_by_role("region", name="Decision")
+    page.get_by_role("button", name="First").click()
+    expect(decision).to_contain_text("Allocated 2 GPUs on sim-0, within the quota of project team-a.")
+    expect(decision).to_contain_text("By scheduler, reason placed.")
+    expect(page.get_by_role("region", name="GPUs after it")).to_contain_text("By project: team-")
+
+
+def test_an_access_key_is_shown_once_and_logs_in(page: Page, stage: Stage) -> None:
+    page.get_by_role("link", name="root", exact=True).click()
+    page.get_by_role("button", name="+ New access key").click()
+    page.get_by_role("dialog").get_by_role("button", name="Create access key").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Enter the name.")
+    page.get_by_label("Name").fill("laptop")
+    page.get_by_role("dialog").get_by_role("button", name="Create access key").click()
+    secret = page.get_by_label("Secret").inner_text()
+    page.get_by_role("button", name="I have copied it").click()
+    expect(page.get_by_role("cell", name="laptop", exact=True)).to_be_visible()
+    done = stage.run(f"printf %s {secret} > key && pliant --server {url_of(stage)} whoami")
+    assert "root" in done.said
+    assert secret not in page.content()
+    assert "laptop" in typed(stage, "pliant key list")
+
+
+def test_a_policy_and_what_it_would_have_refused(page: Page, stage: Stage) -> None:
+    go(page, "Policies")
+    page.get_by_role("button", name="+ New policy").click()
+    field = page.get_by_label("Policy as JSON")
+    field.fill("{")
+    page.get_by_role("button", name="Create policy").click()
+    expect(page.get_by_role("dialog")).to_contain_text("This is not JSON")
+    field.fill('{"rules": {"compute": {"gpuDevicesRequest": {"max": 3}}}}')
+    page.get_by_role("dialog").get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("dialog")).to_contain_text("It would have refused 46 of")
+    page.get_by_label("Scope").click()
+    page.get_by_role("option", name="Project team-a").click()
+    page.get_by_role("button", name="Create policy").click()
+    expect(page.get_by_role("cell", name="Project team-a", exact=True)).to_be_visible()
+    refused = stage.run(f"pliant submit four -g 4 {SLEEP}")
+    assert refused.code == 6, refused.said
+    page.get_by_role("button", name="Actions for Training policy of project team-a").click()
+    page.get_by_role("menuitem", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("cell", name="Project team-a", exact=True)).to_have_count(0)
+
+
+def test_what_was_changed_by_whom_and_its_export(page: Page, tmp_path: Path) -> None:
+    go(page, "Event history")
+    expect(page.get_by_role("cell", name="alice")).to_be_visible()
+    page.get_by_label("About what").fill("team-a")
+    expect(page.get_by_role("cell", name="alice")).to_have_count(0)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV of all").click()
+    download.value.save_as(tmp_path / "events.csv")
+    assert "team-a" in written(tmp_path / "events.csv") and "alice" not in written(tmp_path / "events.csv")
+
+
+def test_five_tasks_in_five_clicks_each(page: Page, stage: Stage) -> None:
+    """By somebody who reads only the pages: what is clicked is counted in the browser."""
+    page.add_init_script(
+        "addEventListener('click', it => it.isTrusted && sessionStorage.setItem('clicks', "
+        "1 + Number(sessionStorage.getItem('clicks'))), true)"
+    )
+    page.reload()
+
+    def clicks() -> int:
+        return int(page.evaluate("sessionStorage.getItem('clicks') || 0"))
+
+    def begin() -> None:
+        page.goto("/console/workloads")
+        expect(page.get_by_role("row").nth(1)).to_be_visible()
+        page.evaluate("sessionStorage.clear()")
+
+    counted = {}
+    # Your job waits: find out why and get it running.
+    typed(stage, f"pliant delete -p team-b {' '.join(typed(stage, 'pliant list -p team-b -o name').split())}")
+    typed(stage, "pliant project create team-c --quota 0")
+    typed(stage, f"pliant submit mine -p team-c -g 1 --priority build {SLEEP}")
+    begin()
+    page.get_by_role("link", name="mine", exact=True).click()
+    why = page.get_by_role("region", name="Why")
+    why.get_by_role("button", name=re.compile("^Dry run: raise the quota of project team-c")).first.click()
+    expect(page.get_by_role("dialog")).to_contain_text("mine (team-c): starts")
+    page.get_by_role("dialog").get_by_role("button", name="Apply").click()
+    expect(why).to_contain_text("Allocated 1 GPU")
+    counted["get mine running"] = clicks()
+
+    # Give team-b two more GPUs.
+    begin()
+    go(page, "Quotas")
+    field = page.get_by_label("GPU quota of team-b")
+    field.click()
+    field.fill("6")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("row", name="team-b")).to_contain_text("6.00")
+    counted["two more for team-b"] = clicks()
+
+    # Who uses GPU 3?
+    begin()
+    go(page, "Nodes")
+    expect(page.get_by_role("region", name="Node sim-0").get_by_text("GPU 3")).to_be_visible()
+    counted["who uses GPU 3"] = clicks()
+
+    # Drain node 2 without stopping anybody.
+    node = page.get_by_role("region", name="Node sim-1")
+    begin()
+    go(page, "Nodes")
+    node.get_by_role("button", name="Drain").click()
+    expect(page.get_by_role("dialog")).to_contain_text("No job is stopped")
+    page.get_by_role("dialog").get_by_role("button", name="Drain").click()
+    expect(node).to_contain_text("Cordoned")
+    counted["drain node 2"] = clicks()
+    node.get_by_role("button", name="Uncordon").click()
+    expect(node.get_by_role("button", name="Drain")).to_be_visible()
+
+    # What did the night cost project A?
+    begin()
+    go(page, "Reports")
+    expect(page.get_by_role("row", name="team-a").first).to_contain_text(re.compile(r"\d\.\d\d"))
+    counted["cost of the night"] = clicks()
+    assert max(counted.values()) <= 5 and min(counted.values()) >= 1, counted
+    assert counted == {
+        "get mine running": 3,
+        "two more for team-b": 3,
+        "who uses GPU 3": 1,
+        "drain node 2": 3,
+        "cost of the night": 1,
+    }

@@ -1,0 +1,148 @@
+"""Work that an engine found: taken in, followed, held while it is incomplete, and left to who made it."""
+
+from dataclasses import replace
+
+import pytest
+
+from pliant.control.errors import Conflict
+from pliant.control.state.imports import Imports
+from pliant.model.fact import WorkFound, WorkGone, WorkListed
+from pliant.model.origin import Origin
+from pliant.model.reason import Named, Outwaited
+from pliant.model.workload import Desired, Kind, Launch, Phase, Request, TaskGroup, Workload
+from pliant.sched.plan import Verdict
+from tests.control.stage import Stage
+
+JOB = TaskGroup("task", Request(1), min=0, wanted=3, max=3, at_once=2)
+
+
+def work(*, name="train", project="default", ready=2, group=JOB, **more):
+    origin = Origin("virtual", "Job", f"runai-{project}", name, ((group.name, ready),))
+    return Workload(
+        f"uid-{name}", name, project, Kind.TRAINING, Launch("any"), (group,), origin=origin, **more
+    )
+
+
+class Found:
+    """The virtual engine, which notes what it is answered."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.answers, self.reasons = stage, [], []
+        stage.loop.engines["virtual"].answer = self.note
+
+    def note(self, workload, why, *, taken):
+        (self.reasons if taken and why else self.answers).append((workload, why))
+
+    def tell(self, *facts):
+        for fact in facts:
+            self.stage.loop.post(fact)
+        self.stage.run()
+
+
+@pytest.fixture
+def found(stage):
+    return Found(stage)
+
+
+def test_it_competes_as_any_other_and_says_where_it_is_from(stage, found):
+    found.tell(WorkFound(work()))
+    view = stage.view("uid-train")
+    assert found.answers == [("uid-train", "")]
+    assert (view.workload.name, view.project.name, view.workload.phase) == ("train", "default", Phase.RUNNING)
+    assert sum(task.claims is not None for task in view.tasks) == 2
+
+
+def test_nothing_is_given_to_pods_that_are_not_there(stage, found):
+    found.tell(WorkFound(work(ready=1)))
+    view = stage.view("uid-train")
+    assert view.workload.held == "assembling" and view.gpu == 0
+    assert view.reason.text(0) == "Waiting for more pods of Job runai-default/train: 1 pod can start now."
+    found.tell(WorkFound(work(ready=2)))
+    assert not stage.view("uid-train").workload.held
+    assert stage.phase("uid-train") == Phase.RUNNING
+
+
+def test_a_project_that_is_made_later(stage, found):
+    found.tell(WorkFound(work(project="team-x")))
+    assert "uid-train" not in stage.loop.world.workloads
+    assert "Project team-x does not exist. Create it with `pliant project create" in found.answers[0][1]
+    stage.project("team-x", 1)
+    stage.run()
+    assert found.answers[1:] == [("uid-train", "")]
+    assert stage.view("uid-train").project.name == "team-x"
+
+
+def test_its_maker_alone_ends_it(stage, found):
+    found.tell(WorkFound(work()))
+    for change in (stage.service.delete, stage.service.suspend, stage.service.cancel, stage.service.resume):
+        with pytest.raises(Conflict) as refused:
+            change("uid-train", "me")
+        said = "is Job runai-default/train on the cluster and is ended there: kubectl delete --namespace"
+        assert f"{said} runai-default job/train." in str(refused.value)
+    assert stage.loop.world.workloads["uid-train"].desired is Desired.RUNNING
+    found.tell(WorkGone("uid-train"))
+    stage.run(60_000)
+    assert "uid-train" not in stage.loop.world.workloads
+
+
+def test_what_went_while_nobody_looked(stage, found):
+    found.tell(WorkFound(work()), WorkFound(work(name="other", ready=1)))
+    own = stage.submit("own", 1)
+    found.tell(WorkListed("virtual", frozenset({"uid-other"})))
+    stage.run(60_000)
+    assert {"uid-other", own} == set(stage.loop.world.workloads)
+
+
+def test_it_grows_and_shrinks_with_its_maker(stage, found):
+    few = replace(JOB, at_once=0, wanted=1, max=1)
+    found.tell(WorkFound(work(group=few, ready=1)))
+    found.tell(WorkFound(work(group=replace(few, wanted=3, max=3), ready=2)))
+    assert len(stage.loop.world.tasks_of("uid-train")) == 3
+    found.tell(WorkFound(work(group=few, ready=0)))
+    live = [task for task in stage.loop.world.tasks_of("uid-train") if task.phase.live]
+    assert len(stage.loop.world.tasks_of("uid-train")) == len(live)
+
+
+def test_a_name_that_is_taken(stage, found):
+    stage.submit("train", 1)
+    found.tell(WorkFound(work()))
+    assert stage.view("uid-train").workload.name == "train-uid-trai"
+
+
+def test_priorities_are_those_of_here(stage, found):
+    found.tell(
+        WorkFound(work(name="a", priority_class="very-high")),
+        WorkFound(work(name="b", priority_class="theirs", priority=7)),
+    )
+    rows = stage.loop.world.workloads
+    assert (rows["uid-a"].priority, rows["uid-a"].preemptible) == (150, False)
+    assert (rows["uid-b"].priority, rows["uid-b"].preemptible) == (7, True)
+
+
+def test_why_it_waits_is_told_where_it_came_from(stage, found):
+    stage.project("team-x", 2)
+    other = stage.submit("other", 2, project="team-x", preemptible=False)
+    found.tell(WorkFound(work()))
+    code = stage.view("uid-train").reason.code
+    assert stage.phase(other) == Phase.RUNNING and code != "assembling"
+    assert [identity for identity, _ in found.reasons] == ["uid-train"]
+    assert "GPU" in found.reasons[0][1]
+    stage.run(60_000)
+    assert len(found.reasons) == 1, "told again only when it is another reason"
+
+
+@pytest.mark.parametrize(
+    ("project", "shown"), [("own", "secret has priority"), ("9", "another workload has")]
+)
+def test_names_of_other_projects_are_not_told(stage, found, project, shown):
+    """Whoever may read a pod may know its own project alone."""
+    found.tell(WorkFound(work()))
+    state = stage.loop.state
+    own = state.world.workloads["uid-train"].project
+    holder = Named("workload", "other", "secret", own if project == "own" else project, "team-x")
+    state.verdicts["uid-train"] = Verdict("uid-train", Outwaited(holder, 50, 80, 70, 1000), 1)
+    state.touched.add("uid-train")
+    imports = Imports(state)
+    imports.explain(0)
+    (answer,) = imports.answers()
+    assert shown in answer.why

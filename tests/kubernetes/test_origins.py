@@ -1,0 +1,273 @@
+"""Pods that others made and that name us as their scheduler: told, started, taken away, left alone."""
+
+import time
+
+import pytest
+
+from pliant.model.fact import NodeSeen, WorkFound, WorkGone, WorkListed
+from pliant.model.order import Start, Stop
+from pliant.model.workload import Attempt, AttemptId
+from tests.engines.contract import GIB
+from tests.kubernetes.control_plane import until
+from tests.kubernetes.kube_rig import KubeRig
+
+
+@pytest.fixture
+def rig(plane, tmp_path):
+    rig = FoundRig(plane, tmp_path)
+    plane.add_namespace(f"runai-{rig.name}")
+    yield rig
+    rig.clean()
+
+
+class FoundRig(KubeRig):
+    """All facts are kept, those about found work too."""
+
+    def sink(self, fact):
+        self.facts.append(fact)
+
+    def add(self, name, *, gpus=1, image="forever", owner=None, labels=None, notes=None, spec=None, grace=1):
+        amounts = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+        resources = {"requests": {"cpu": "500m", "memory": "1Gi", **amounts}, "limits": amounts}
+        metadata = {"name": name, "labels": labels or {}, "annotations": notes or {}}
+        if owner is not None:
+            metadata["ownerReferences"] = [{**owner, "controller": True}]
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+        body["spec"] = {
+            "schedulerName": self.name,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": grace,
+            "containers": [{"name": "train", "image": image, "resources": resources}],
+            **(spec or {}),
+        }
+        return self.plane.request("POST", self.pods, body)["metadata"]["uid"]
+
+    def add_job(self, name, *, parallelism=1, completions=None, owner=None):
+        metadata = {"name": name}
+        if owner is not None:
+            metadata["ownerReferences"] = [{**owner, "controller": True}]
+        spec = {"parallelism": parallelism, "completions": completions or parallelism, "suspend": False}
+        spec["template"] = {
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "train", "image": "forever"}]}
+        }
+        body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+        jobs = f"/apis/batch/v1/namespaces/runai-{self.name}/jobs"
+        made = self.plane.request("POST", jobs, body)["metadata"]["uid"]
+        return {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": made}
+
+    def found(self):
+        """What was told last of each, in the order in which they were told first."""
+        return {fact.workload.id: fact.workload for fact in list(self.facts) if isinstance(fact, WorkFound)}
+
+    def gone(self):
+        return [fact.workload for fact in list(self.facts) if isinstance(fact, WorkGone)]
+
+    def one(self, ready=1):
+        """The only workload, once so many of its pods can start."""
+
+        def complete():
+            rows = list(self.found().values())
+            return rows and sum(count for _, count in rows[0].origin.ready) == ready and rows
+
+        rows = until(complete, "it is told")
+        assert len(rows) == 1
+        return rows[0]
+
+    def begin(self, row, task="task-0", number=1):
+        attempt = AttemptId(row.id, task, number)
+        self.engine.start(Start(attempt, self.place(0), row, "decision-1", self.epoch))
+        return attempt
+
+    def condition(self, name):
+        pod = self.plane.get(f"{self.pods}/{name}")
+        told = [it for it in pod["status"].get("conditions", ()) if it["type"] == "PodScheduled"]
+        return (told[0]["reason"], told[0]["message"]) if told else None
+
+    def foreign(self):
+        nodes = [fact.node for fact in self.facts if isinstance(fact, NodeSeen)]
+        return sum(gpu.foreign for gpu in nodes[-1].gpus)
+
+    def stop_it(self, attempt):
+        self.engine.stop(Stop(attempt, self.name, 1000, "decision-2", self.epoch))
+
+
+def test_a_bare_pod_is_told_bound_and_ended(rig):
+    rig.open()
+    uid = rig.add("alone", gpus=2, labels={"pliant/priority": "high"})
+    row = rig.one()
+    assert (row.id, row.name, row.project) == (uid, "alone", rig.name)
+    assert str(row.origin) == f"Pod runai-{rig.name}/alone"
+    request = row.groups[0].request
+    assert (request.devices, request.cpu, request.memory) == (2, 500, GIB)
+    assert row.priority_class == "high" and row.backoff_limit == 0
+    attempt = rig.begin(row)
+    until(lambda: rig.started(attempt), "it runs")
+    assert rig.plane.get(f"{rig.pods}/alone")["spec"]["nodeName"] == rig.name
+    rig.stop_it(attempt)
+    assert rig.end(attempt).stopped
+    assert not rig.gone(), "its end is not recorded"
+    rig.engine.recorded(attempt)
+    until(lambda: rig.gone() == [uid], "it is gone for good")
+
+
+def test_pods_that_are_told_at_once_are_told_oldest_first(rig):
+    names = ["zz", "aa", "mm", "bb", "yy", "cc"]
+    uids = [rig.add(name) for name in names]
+    rig.open()
+    until(lambda: any(isinstance(fact, WorkListed) for fact in rig.facts), "all are told")
+    assert list(rig.found()) == uids
+    assert rig.facts[-1] == WorkListed("kube", frozenset(uids))
+
+
+def test_pods_of_a_job_are_one_workload_each_pod_for_itself(rig):
+    rig.open()
+    job = rig.add_job("train", parallelism=2, completions=5)
+    for name in ("train-a", "train-b"):
+        rig.add(name, owner=job)
+    row = rig.one(ready=2)
+    group = row.groups[0]
+    assert (row.id, row.name, row.origin.kind) == (job["uid"], "train", "Job")
+    assert (group.min, group.wanted, group.max, group.at_once) == (0, 5, 5, 2)
+    first = rig.begin(row, "task-0")
+    until(lambda: rig.started(first), "one runs")
+    rig.one(ready=1)
+    rig.stop_it(first)
+    rig.end(first)
+    rig.engine.recorded(first)
+    until(lambda: rig.plane.get(f"{rig.pods}/train-a") is None, "the oldest was taken, and is gone")
+    assert not rig.gone(), "the Job makes another pod"
+    rig.add("train-c", owner=job)
+    row = rig.one(ready=2)
+    again = rig.begin(row, "task-0", 2)
+    until(lambda: rig.started(again), "its successor runs as the next attempt")
+
+
+def test_pods_of_a_jobset_are_a_gang(rig):
+    """Of two kinds of pods, by what the JobSet says."""
+    rig.open()
+    define_jobsets(rig.plane)
+    path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/runai-{rig.name}/jobsets"
+    kinds = [
+        {"name": name, "replicas": replicas, "template": {"spec": {"parallelism": 2}}}
+        for name, replicas in (("leader", 1), ("workers", 2))
+    ]
+    body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "set"}}
+    uid = rig.plane.request("POST", path, {**body, "spec": {"replicatedJobs": kinds}})["metadata"]["uid"]
+    owner = {"apiVersion": body["apiVersion"], "kind": "JobSet", "name": "set", "uid": uid}
+    for index, kind in enumerate(("leader", "workers", "workers")):
+        job = rig.add_job(f"set-{index}", parallelism=2, owner=owner)
+        for pod in range(2):
+            labels = {"jobset.sigs.k8s.io/replicatedjob-name": kind}
+            rig.add(f"set-{index}-{pod}", owner=job, labels=labels)
+    row = rig.one(ready=6)
+    assert (row.id, row.origin.kind) == (uid, "JobSet")
+    assert [(it.name, it.min, it.max) for it in row.groups] == [("leader", 2, 2), ("workers", 4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("notes", "gpus", "said"),
+    [
+        ({"gpu-fraction": "0.5", "gpu-memory": "2000"}, 0, "contradict each other"),
+        ({"gpu-fraction": "0.5"}, 1, "asks for nvidia.com/gpu and"),
+        ({"gpu-fraction": "0.5"}, 0, "hands out whole ones only"),
+    ],
+)
+def test_annotations_that_cannot_be_meant(rig, notes, gpus, said):
+    rig.open()
+    rig.add("odd", gpus=gpus, notes=notes)
+    reason, message = until(lambda: rig.condition("odd"), "it is told why")
+    assert reason == "PliantRefused" and said in message
+    rig.add("good")
+    assert rig.one().name == "good", "everything else goes on"
+    events = rig.plane.request("GET", f"/api/v1/namespaces/runai-{rig.name}/events")["items"]
+    assert [event["message"] for event in events] == [message]
+
+
+def test_a_label_that_contradicts_the_namespace(rig):
+    rig.open()
+    rig.add("odd", labels={"pliant/project": "another"})
+    assert "its namespace belongs to project" in until(lambda: rig.condition("odd"), "it is told why")[1]
+
+
+def test_a_reason_of_the_server_stands_on_the_pod(rig):
+    rig.open()
+    rig.add("waits")
+    row = rig.one()
+    rig.engine.answer(row.id, "Project x does not exist.", taken=False)
+    told = until(lambda: rig.condition("waits"), "it is told why it is refused")
+    assert told == ("PliantRefused", "Project x does not exist.")
+    rig.engine.answer(row.id, "Needs 1 GPU; none is free.", taken=True)
+    until(lambda: rig.condition("waits") == ("Unschedulable", "Needs 1 GPU; none is free."), "why it waits")
+    attempt = rig.begin(row)
+    until(lambda: rig.started(attempt), "a pod that was changed meanwhile is started all the same")
+
+
+def test_nothing_is_free_before_the_containers_are_gone(rig):
+    """A request to end is no end: a peer took it for one, and placed others on GPUs that were in use."""
+    rig.open()
+    rig.add("alone", image="stubborn", grace=300)
+    attempt = rig.begin(rig.one())
+    until(lambda: rig.started(attempt), "it runs")
+    rig.engine.stop(Stop(attempt, rig.name, 300_000, "decision-2", rig.epoch))
+    until(lambda: "deletionTimestamp" in rig.plane.get(f"{rig.pods}/alone")["metadata"], "it is asked to end")
+    rig.add("other")
+    until(lambda: len(rig.found()) == 2, "the engine goes on")
+    assert not rig.ends(attempt) and rig.plane.get(f"{rig.pods}/alone")["status"]["phase"] == "Running"
+    rig.plane.request("DELETE", f"{rig.pods}/alone?gracePeriodSeconds=0")
+    assert rig.end(attempt).stopped
+
+
+def test_what_stood_here_before_is_adopted_and_what_went_is_told(rig):
+    rig.open()
+    uid = rig.add("alone")
+    row = rig.one()
+    attempt = rig.begin(row)
+    rig.known[attempt] = Attempt(attempt, rig.place(0), rig.epoch, "decision-1", 0)
+    until(lambda: rig.started(attempt), "it runs")
+    rig.drop()
+    rig.open()
+    until(lambda: rig.started(attempt), "it is adopted")
+    until(lambda: WorkListed("kube", frozenset({uid})) in rig.facts, "it is listed")
+    rig.drop()
+    rig.plane.request("DELETE", f"{rig.pods}/alone?gracePeriodSeconds=0")
+    rig.open()
+    assert rig.end(attempt).lost
+    rig.engine.recorded(attempt)
+    until(lambda: rig.gone() == [uid], "its maker has deleted it")
+
+
+def test_a_start_whose_pod_has_gone_is_lost(rig):
+    rig.open()
+    rig.add("alone")
+    row = rig.one()
+    rig.plane.request("DELETE", f"{rig.pods}/alone?gracePeriodSeconds=0")
+    until(lambda: rig.gone() == [row.id], "it is gone")
+    begun = time.monotonic()
+    assert rig.end(rig.begin(row)).lost
+    assert time.monotonic() - begun < 30
+
+
+def test_a_pod_that_does_not_name_us_is_never_touched(rig):
+    rig.open()
+    rig.add("theirs", spec={"schedulerName": "another"})
+    rig.add("static", spec={"nodeName": rig.name, "schedulerName": "default-scheduler"}, gpus=3)
+    rig.add("ours")
+    assert rig.one().name == "ours"
+    until(lambda: rig.foreign() == 3, "what another scheduler placed counts as used")
+    for name in ("theirs", "static"):
+        pod = rig.plane.get(f"{rig.pods}/{name}")
+        assert "finalizers" not in pod["metadata"]
+        assert rig.condition(name) is None
+
+
+def define_jobsets(plane):
+    """As much of them as the API server needs to keep them."""
+    group, loose = "jobset.x-k8s.io", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"openAPIV3Schema": loose}
+    versions = [{"name": "v1alpha2", "served": True, "storage": True, "schema": schema}]
+    names = {"kind": "JobSet", "plural": "jobsets", "singular": "jobset", "listKind": "JobSetList"}
+    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": versions}
+    body = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
+    kinds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    plane.request("POST", kinds, {**body, "metadata": {"name": f"jobsets.{group}"}})
+    until(lambda: plane.get(f"/apis/{group}/v1alpha2") is not None, "JobSets are known")
