@@ -52,7 +52,7 @@ def test_prices_are_those_of_the_program(counts):
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_share_goes_where_the_rest_loses_least(known):
-    """320 fits beside 470, the fuller device; once shares are known, what would be left there is of no use."""
+    """320 fits beside 470, the fuller device; once shares are known, the rest there is of no use."""
     world = _world([(1, 0, 0, "A"), (1, 0, 0, "A")])
     for serial, (portion, count) in enumerate(MIX.items() if known else ()):
         waits = replace(_job(100 + serial, Request(1, portion)), desired=Desired.RUNNING)

@@ -99,12 +99,16 @@ def find(
     return None
 
 
+def _taste(world: World, request: Request, spared: frozenset[str] = frozenset()) -> score.Taste:
+    return score.Taste(world.rates, spared, world.worth if request.shared else ())
+
+
 def choose(
     world: World, classes: Sequence[NodeClass], key: TaskKey, request: Request, pool: NodePool, most: int = 0
 ) -> NodeState | None:
     """The best node for a task in the first class that has one, among those that suit it."""
     spared = eligibility.spared(world, key, request, pool.name) if world.reserves else frozenset[str]()
-    taste = score.Taste(world.rates, spared, world.worth if request.shared else ())
+    taste = _taste(world, request, spared)
     if not world.shunned and world.demand(key) is None:  # nothing to choose by
         for cls in classes:
             if (node := find(cls, request, pool, most, (), taste)) is not None:
@@ -135,7 +139,7 @@ class Series:
         self._cls = cls
         self._request = request
         self._pool = pool
-        self._ask = score.ask_for(cls, request, pool, score.Taste(world.rates))
+        self._ask = score.ask_for(cls, request, pool, _taste(world, request))
 
     def place(self, key: TaskKey) -> bool:
         """Claim a place for the next one; False, and nothing changed, without any."""

@@ -1,4 +1,4 @@
-"""What has been asked for so far: cores and memory per GPU, shares, GPUs that only some node types can give."""
+"""What was requested so far: cores and memory per GPU, shares, GPUs that only some node types can give."""
 
 from collections.abc import Mapping
 

@@ -62,7 +62,7 @@ def worth(mix: Mix) -> Worth:
 
 
 class _Program:
-    """Cover all demands by patterns, each of which costs one device: a simplex with the inverse of its basis."""
+    """Cover all demands by patterns, each of which costs one device: the revised simplex method."""
 
     def __init__(self, each: list[int], demands: list[int]) -> None:
         rows = range(len(each))
