@@ -102,7 +102,7 @@ def test_decisions_of_all_workloads_newest_first_page_by_page(api: Api) -> None:
     api.running(first)
     api.running(api.submit("second")["workloadId"])
     api.call("DELETE", f"{WORKLOADS}/{first}", 202)
-    until(lambda: api.get(path, kind="Deleted")["events"] != [])
+    until(lambda: "first is gone." in [it["message"] for it in api.get(path, kind="Deleted")["events"]])
     told = api.get(path, limit=500)
     assert told["next"] is None
     numbers = [int(it["id"]) for it in told["events"]]

@@ -155,7 +155,7 @@ def test_nobody_reaches_for_more_than_they_have(api: Api, stranger: TestClient) 
     conform(RuleList, seen)
     assert {it["scopeId"] for it in seen["accessRules"]} == {department}
     scopes = api.call("GET", "/api/v1/authorization/permitted-scopes?resourceType=users", headers=chief)
-    assert scopes == {"scopes": [{"type": "department", "id": department}]}
+    assert scopes == {"scopes": [{"type": "department", "id": department, "own": False}]}
     conform(RoleItem, api.call("GET", "/api/v2/authorization/roles/2", headers=chief))
 
 

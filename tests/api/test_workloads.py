@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from pliant.control.ports import Kept
+from pliant.engines.virtual.engine import VirtualEngine
+from pliant.model.workload import Desired, Workload
 from pliant.wire.questions import Queue, WhyItem
 from pliant.wire.submission import Submitted
 from pliant.wire.workload import (
@@ -187,6 +190,24 @@ def test_what_is_deleted_is_remembered(api: Api) -> None:
     assert kinds[-1] == "Deleted"
     assert api.get(f"{WORKLOADS}/{identity}/pods")["pods"] == []
     api.call("DELETE", f"{WORKLOADS}/{identity}", 404)
+
+
+def test_where_its_files_are_is_told_also_if_they_move_at_once(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a workload that has ended are in the trash before the answer is written."""
+
+    def leaves(engine: VirtualEngine, workload: Workload) -> Kept | None:
+        there = workload.desired is not Desired.DELETED
+        return Kept(workload.id, workload.name, "default", 0, 5, "/trash/w1") if there else None
+
+    monkeypatch.setattr(VirtualEngine, "leaves", leaves)
+    gone = api.submit("w1")["workloadId"]
+    api.running(gone)
+    told = api.call("DELETE", f"/api/v1/workloads/{gone}", 202)
+    assert (told["kept"]["path"], told["kept"]["bytes"]) == ("/trash/w1", 5)
+    again = api.submit("w2")["workloadId"]
+    assert api.call("DELETE", f"/api/v1/workloads/{again}?purge=true", 202)["kept"] is None
 
 
 def test_many_at_once(api: Api) -> None:

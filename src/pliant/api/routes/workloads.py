@@ -190,8 +190,8 @@ Purge = Annotated[bool, Query(description="Remove its files now instead of keepi
 def delete_workload(identity: str, here: Here, caller: Caller, purge: Purge = False) -> Response:
     """End it; its name is free at once. `kept` says where its files are from then on, and until when."""
     files = here.service.files
-    gone = here.service.delete(identity, caller.user, purge=purge)
-    kept = None if purge else files.of(gone)
+    kept = None if purge else files.of(find(here, identity).workload)  # of one that ended they move at once
+    here.service.delete(identity, caller.user, purge=purge)
     item = kept_item(kept, files.keep) if kept is not None else None
     return answer({"status": "deleting", "kept": item}, 202)
 
