@@ -6,7 +6,6 @@ from pliant.model.affinity import Operator
 from pliant.model.machine import NODE_TYPE
 from pliant.model.quantity import GPU
 from pliant.model.workload import Desired, Workload
-from pliant.sched.world.share_worth import Mix, mix_of
 
 LEADING_BITS = 3
 """To which rates are rounded: they change seldom, so the order of nodes seldom has to be made anew."""
@@ -38,7 +37,7 @@ class Asked:
         self.gpu = self.cpu = self.memory = 0
         self.bound: dict[tuple[str, ...], int] = {}  # node types -> milli-GPUs that only they can give
         self.shares: dict[int, int] = {}  # thousandths of a device -> how many devices are to be shared so
-        self._mix: Mix | None = None  # of the shares; None: they have changed
+        self.shares_changed = False  # since somebody set it back
 
     def note(self, known: Workload | None, row: Workload | None) -> None:
         """A workload is now this; it was that."""
@@ -71,14 +70,7 @@ class Asked:
         self.shares[portion] = self.shares.get(portion, 0) + count
         if not self.shares[portion]:
             del self.shares[portion]
-        self._mix = None
-
-    @property
-    def mix(self) -> Mix:
-        """Which shares are asked for, roughly."""
-        if self._mix is None:
-            self._mix = mix_of(self.shares)
-        return self._mix
+        self.shares_changed = True
 
     @property
     def rates(self) -> Rates:
@@ -103,7 +95,7 @@ class Asked:
         """The same sums, for another world."""
         found = Asked()
         found.gpu, found.cpu, found.memory, found.bound = self.gpu, self.cpu, self.memory, dict(self.bound)
-        found.shares = dict(self.shares)
+        found.shares, found.shares_changed = dict(self.shares), True
         return found
 
     def sums(self) -> tuple[object, ...]:

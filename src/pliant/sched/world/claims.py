@@ -15,7 +15,7 @@ from pliant.sched.world.holdings import Holdings
 from pliant.sched.world.node_affinity import NO_DEMANDS, Demand
 from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.queue_tree import NOTHING, ancestry, department_key, parent_of
-from pliant.sched.world.share_worth import Worth, worth
+from pliant.sched.world.share_worth import Worth, mix_of, worth
 from pliant.sched.world.subgroups import constrained
 from pliant.sched.world.tally import Tally, Use
 
@@ -300,7 +300,8 @@ class Claims(Holdings):
             self.rates = self.asked.rates
             for node in self.nodes.values():
                 node.weigh(*self.rates)
-        self.worth = worth(self.asked.mix)
+        if self.asked.shares_changed:
+            self.worth, self.asked.shares_changed = worth(mix_of(self.asked.shares)), False
         self.reserves = self.asked.reserves(self._type_sizes) if self.asked.bound else {}
 
     def _touch(self, wid: str) -> None:
