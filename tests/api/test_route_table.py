@@ -98,7 +98,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 def test_every_route_of_the_table(table: Api) -> None:
     runs = table.submit("runs")["workloadId"]
     table.running(runs)
-    table.stage.service.series.take()
+    table.stage.service.measure()
     now = table.stage.clock.now()
     start, end = stamp(now - 60_000), stamp(now + 60_000)
     known = {
