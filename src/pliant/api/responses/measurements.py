@@ -1,10 +1,9 @@
 """Samples as means over equal parts of a time."""
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pliant.api.responses.sheet import lines
 from pliant.api.responses.times import stamp
 from pliant.model.sample import Sample
 from pliant.wire.measurements import Histogram, MeasuredGroup, MeasuredValue, Measurement, Measurements
@@ -101,16 +100,14 @@ def _histogram(name: str, means: Mapping[str, Mapping[int, int]]) -> Histogram:
 
 def as_csv(told: Measurements) -> str:
     """One line for each value."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["type", "labels", "timestamp", "value"])
+    rows = [["type", "labels", "timestamp", "value"]]
     for each in told["measurements"]:
         labels = [f"{key}={value}" for key, value in each["labels"].items()]
         labels += [f"{it['key']}={it['name']}" for it in each.get("groups", ())]
         for it in each["values"]:
-            writer.writerow([each["type"], " ".join(labels), it["timestamp"], it["value"]])
+            rows.append([each["type"], " ".join(labels), it["timestamp"], it["value"]])
     for histogram in told["histogram"]:
         for at in histogram["values"]:
             for part, value in at["data"].items():
-                writer.writerow([histogram["type"], f"range={part}", at["timestamp"], value])
-    return text.getvalue()
+                rows.append([histogram["type"], f"range={part}", at["timestamp"], value])
+    return lines(rows)

@@ -9,13 +9,21 @@ from fastapi import Response
 
 def sheet(name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Response:
     """A file of that name."""
+    return attached(name, lines([header, *rows]))
+
+
+def attached(name: str, text: str) -> Response:
+    """Such lines, as a file of that name."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
+    return Response(text, headers=headers, media_type="text/csv")
+
+
+def lines(rows: Iterable[Sequence[object]]) -> str:
+    """The header among them."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")  # a carriage return would be told on a terminal
-    writer.writerow(header)
-    for row in rows:
-        writer.writerow([_safe(value) for value in row])
-    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
-    return Response(text.getvalue(), headers=headers, media_type="text/csv")
+    writer.writerows([_safe(value) for value in row] for row in rows)
+    return text.getvalue()
 
 
 def _safe(value: object) -> object:

@@ -1,7 +1,5 @@
 """Reports: made once from what was measured over time, kept until they are deleted, had as CSV."""
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +16,7 @@ from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.measurements import shown
+from pliant.api.responses.sheet import attached, lines
 from pliant.api.responses.times import instant, stamp
 from pliant.control.board.view import QueueView
 from pliant.control.errors import BadRequest, NotFound
@@ -119,7 +118,7 @@ def create_report(body: Received[ReportRequest], here: Here, caller: Caller) -> 
         raise BadRequest("The end is not after the start.", "Give a start before the end.", field="end")
     by = body.get("groupBy") or "Cluster"
     filters = body.get("filterBy", [])
-    text = as_csv(_lines(here, caller, by, filters, start, end))
+    text = lines(_lines(here, caller, by, filters, start, end))
     kept = {"start": start, "end": end, "groupBy": by, "filterBy": filters, "file": text}
     row = Asset(
         "",
@@ -143,8 +142,7 @@ def report(identity: str, here: Here, caller: Caller) -> Response:
 def file(identity: str, here: Here, caller: Caller) -> Response:
     """The report as CSV."""
     row = _known(here, caller, identity)
-    name = {"Content-Disposition": f'attachment; filename="report-{row.id}.csv"'}
-    return Response(json.loads(row.body)["file"], headers=name, media_type="text/csv")
+    return attached(f"report-{row.id}", json.loads(row.body)["file"])
 
 
 @router.delete(
@@ -184,12 +182,7 @@ def _lines(
         cells = [shown(_hours(samples, metric)) for metric in sums.values()]
         cells += [_mean(samples, metric) for metric in MEANS.values()]
         covered = sum(it.step for it in samples) * 100_000 // (end - start)
-        yield [_safe(name), identity, *cells, shown(min(covered, 100_000))]
-
-
-def _safe(name: str) -> str:
-    """A spreadsheet takes what begins with these for a formula."""
-    return f"'{name}" if name[:1] in tuple("=+-@") else name
+        yield [name, identity, *cells, shown(min(covered, 100_000))]
 
 
 def _wanted(filters: Sequence[str]) -> dict[str, set[str]]:
@@ -252,9 +245,3 @@ def _mean(samples: Sequence[Sample], metric: str) -> str:
     """Empty if it was never measured."""
     found = [it.value for sample in samples for it in sample.numbers if it.name == metric and not it.part]
     return shown(sum(found) // len(found)) if found else ""
-
-
-def as_csv(lines: Iterator[list[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text).writerows(lines)
-    return text.getvalue()

@@ -278,6 +278,8 @@ class Details:
             except Refusal as error:
                 if error.status == 401:
                     return
+                if error.status != 404:  # that there is no log yet is what the page shows already
+                    self.log.text = f"{text}{error}"
             if chosen:
                 return
             await asyncio.sleep(2)
