@@ -152,6 +152,15 @@ def test_the_best_node(nodes, held, asked, node):
     assert world.tasks["w99", "main-0"].claims.node == node
 
 
+def test_what_a_node_lacks_now_counts_and_not_what_it_lacked_when_it_was_empty():
+    """Without memory for its GPUs n0 has cores to give away; empty it had less of these."""
+    world = _world([(4, 16, 40, "A"), (4, 16, 40, "A")])
+    for serial, drawn in enumerate([((1, GPU), 4000, 8), ((0, GPU), 0, 24), ((0, GPU), 4000, 0)]):
+        assert _arrive(world, _job(serial, _request(drawn)))
+        assert world.tasks[f"w{serial}", "main-0"].claims.node == "n0"
+    world.check()
+
+
 def test_a_node_type_is_left_to_those_who_can_use_no_other():
     world = _world([(1, 16, 32, "A"), (2, 16, 32, "B")])
     world.put(replace(_job(50, Request(1), "A"), desired=Desired.RUNNING))  # waits: it has no task yet
