@@ -14,6 +14,7 @@ from pliant.api.context import Here
 from pliant.api.errors import problem
 from pliant.api.guard import OPEN, needs
 from pliant.api.models import Received
+from pliant.api.principal import PASSWORD
 from pliant.api.requests.credentials import credentials
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.times import stamp
@@ -155,7 +156,8 @@ def whoami(caller: Caller, here: Here) -> Response:
     ]
     account = caller.account.name if caller.account is not None else None
     told = {"user": here.authority.address(caller.user), "id": caller.user, "subject": caller.subject}
-    return answer({**told, "account": account, "roles": rules})
+    must_change = caller.only == PASSWORD
+    return answer({**told, "account": account, "roles": rules, "mustChangePassword": must_change})
 
 
 @router.get("/server", dependencies=[needs("server:read")], **answers(200, ServerItem))
