@@ -176,7 +176,7 @@ class Server:
         tls = None if box else self.certificates.context()
         self.url = box.url if box else self.certificates.url(sockets[0].getsockname()[1])
         secret = self.folder.secret("secret").encode()
-        token = secrets.token_urlsafe(32) if box else self.folder.secret("token")  # on a box it opens nothing
+        token = None if box else self.folder.word("token")
         launcher = box.launcher(layout) if box else OwnLauncher(layout, command()[0], LOG_MAX, LOG_KEEP)
         above = max(layout.epoch(), launcher.highest() if isinstance(launcher, BoxLauncher) else 0)
         look, end = partial(strangers, layout, launcher), partial(end_strangers, layout, launcher)
@@ -234,7 +234,8 @@ class Server:
             log.warning(found.notice)
         app: FastAPI = create_app(
             service,
-            token=token,
+            token=token or partial(secrets.token_urlsafe, 32),  # on a box nothing opens it
+            renew=token and token.renew,
             secret=secret,
             server=self._info(found),
             shutdown=self._shutdown,

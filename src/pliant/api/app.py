@@ -54,7 +54,7 @@ __all__ = ["ServerInfo", "create_app"]
 def create_app(
     service: Service,
     *,
-    token: str,
+    token: Callable[[], str],
     secret: bytes,
     server: ServerInfo,
     shutdown: Callable[[bool], None],
@@ -62,13 +62,14 @@ def create_app(
     bundle: Callable[[], bytes],
     scarce: Callable[[bool], bool] = lambda spend: False,
     closing: Callable[[], bool] = lambda: False,
+    renew: Callable[[], None] | None = None,
     box: bool = False,
     least: int = 0,
     submissions: int = 0,
     hosts: frozenset[str] = frozenset(),
     beside: Callable[[ASGIApp], ASGIApp] | None = None,
 ) -> FastAPI:
-    """An ASGI application. Whoever sends `token` may do everything; `secret` signs what is issued.
+    """An ASGI application. Whoever sends what `token()` is may do everything; `secret` signs what is issued.
 
     `box`: accounts of the machine share it, those with a number of at least `least`; then the token counts
     for nothing, and one account may submit `submissions` jobs in a second (0: no limit). `hosts` are names
@@ -77,7 +78,7 @@ def create_app(
     `shutdown(stop_tasks)` returns at once and ends the server soon; `backup(path)` writes the store there;
     `bundle()` is a zip; `scarce(spend)`: the disk is nearly full, and what is kept for that may be spent;
     `closing()` becomes true when the server is about to end: streams then end within
-    a second.
+    a second. `renew()` puts another token in the place of that one; None: there is none to be renewed.
     """
     app = Api(
         title="Pliant",
@@ -99,6 +100,7 @@ def create_app(
         bundle=bundle,
         scarce=scarce,
         closing=closing,
+        renew=renew,
         pace=Pace(submissions),
     )
     errors.install(app)

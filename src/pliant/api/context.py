@@ -52,6 +52,7 @@ class Context:
     bundle: Callable[[], bytes]  # a zip
     scarce: Callable[[bool], bool]  # the disk is nearly full; True: what is kept for that may be spent
     closing: Callable[[], bool]  # the server is about to end, so streams end
+    renew: Callable[[], None] | None  # makes another token of the state folder; None: it has none
     pace: Pace  # of submissions on a box
 
     def renderer(self, caller: Principal, board: Board | None = None) -> Renderer:

@@ -16,7 +16,7 @@ from pliant.api.guard import OPEN, needs
 from pliant.api.models import Received
 from pliant.api.principal import PASSWORD
 from pliant.api.requests.credentials import credentials
-from pliant.api.responses.encoding import answer, answers
+from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.api.signin import sign_in
 from pliant.control.errors import BadRequest, Conflict, Unavailable
@@ -212,6 +212,22 @@ def backup(body: Received[BackupRequest], here: Here) -> Response:
         raise Conflict(f"{target} exists.", "Choose another path, or remove it first.")
     here.backup(target)
     return answer({"path": str(target)})
+
+
+@router.post("/server/token", dependencies=[needs("server:operate")], status_code=204, response_model=None)
+def renew_token(here: Here) -> Response:
+    """Put another token into the state folder. The old one, and what was issued for it, counts no more."""
+    if here.renew is None:
+        raise Conflict(
+            "This server has no token of its own.", "The socket says who asks."
+        )
+    try:
+        here.renew()
+    except OSError as error:
+        raise Unavailable(
+            f"No token could be written: {error.strerror}.", "The old one still counts. Free some space."
+        ) from error
+    return empty()
 
 
 Redact = Annotated[bool, Query(description="Numbers instead of names; no log and no histories.")]

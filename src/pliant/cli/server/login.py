@@ -1,4 +1,4 @@
-"""login, logout, whoami, auth get-token, version."""
+"""login, logout, whoami, auth get-token and rotate-token, version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 KEYS = "/api/v1/access-keys"
 
 auth = LazyGroup(
-    {"Commands": {"get-token": "pliant.cli.server.login:get_token"}},
+    {
+        "Commands": {
+            "get-token": "pliant.cli.server.login:get_token",
+            "rotate-token": "pliant.cli.server.login:rotate_token",
+        }
+    },
     name="auth",
     help="Tokens for the REST API.",
 )
@@ -184,6 +189,17 @@ def get_token(session: Session) -> None:
         raise Unauthorized("Not logged in.", f"`{session.program} login --server URL` first.")
     body = {"grantType": "client_credentials", "clientID": "", "clientSecret": secret}
     click.echo(session.client.token(body))
+
+
+@click.command("rotate-token", cls=Command, short_help="Make the token of the state folder another one.")
+@pass_session
+def rotate_token(session: Session) -> None:
+    """Make the token of the state folder another one, if somebody else may know it.
+
+    The old token and all that was issued for it are refused from then on. Jobs, users and access keys stay.
+    """
+    session.client.call("POST", "/api/v1/server/token")
+    click.echo("The server has a new token. Elsewhere log in again with it: pliant login --server URL")
 
 
 @click.command("version", cls=Command, short_help="Show the versions of this program and of the server.")
