@@ -218,9 +218,7 @@ def backup(body: Received[BackupRequest], here: Here) -> Response:
 def renew_token(here: Here) -> Response:
     """Put another token into the state folder. The old one, and what was issued for it, counts no more."""
     if here.renew is None:
-        raise Conflict(
-            "This server has no token of its own.", "The socket says who asks."
-        )
+        raise Conflict("This server has no token of its own.", "The socket says who asks.")
     try:
         here.renew()
     except OSError as error:
