@@ -227,7 +227,7 @@ class Server:
             renewal.start()
         self.loop.start()
         service = Service(self.loop, engines)
-        service.bootstrap()
+        service.bootstrap(options.pending)
         kept = {"simulate": json.dumps([*specs]), "kubeconfig": kubeconfig, "scheduler": named, UNSEALED: ""}
         self.loop.call(lambda draft: _keep(draft, cluster, kept))
         if found.notice:
@@ -235,7 +235,7 @@ class Server:
         app: FastAPI = create_app(
             service,
             token=token or partial(secrets.token_urlsafe, 32),  # on a box nothing opens it
-            renew=token and token.renew,
+            renew=None if token is None else token.renew,
             secret=secret,
             server=self._info(found),
             shutdown=self._shutdown,
@@ -246,7 +246,7 @@ class Server:
             closing=lambda: self._front.should_exit,
             box=box is not None,
             least=box.least if box else 0,
-            submissions=options.submissions,
+            bounds=options.bounds,
             beside=lambda below: Console(
                 below, app, secret=secret, peer=PEER, news=app.state.context.pulse.listen
             ),

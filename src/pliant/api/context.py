@@ -12,7 +12,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from pliant.api.auth import Authority
-from pliant.api.pace import Pace
+from pliant.api.pace import AtOnce, Bounds, Pace
 from pliant.api.principal import Principal
 from pliant.api.responses.workloads import Renderer
 from pliant.api.streaming.pulse import Pulse
@@ -53,7 +53,9 @@ class Context:
     scarce: Callable[[bool], bool]  # the disk is nearly full; True: what is kept for that may be spent
     closing: Callable[[], bool]  # the server is about to end, so streams end
     renew: Callable[[], None] | None  # makes another token of the state folder; None: it has none
-    pace: Pace  # of submissions on a box
+    bounds: Bounds  # of one account on a box
+    pace: Pace  # of submissions
+    streams: AtOnce
 
     def renderer(self, caller: Principal, board: Board | None = None) -> Renderer:
         """Of the newest board, or of that one, for that reader."""

@@ -33,6 +33,10 @@ class Config:
     simulate: tuple[str, ...] = ()
     connections: int = 64  # of one account at a time; 0: no limit
     submissions: int = 20  # of one account in a second; 0: no limit
+    commands: int = 16  # of one account inside jobs at a time; 0: no limit
+    streams: int = 32  # of one account at a time; 0: no limit
+    tasks: int = 512  # of one workload; 0: no limit
+    pending: int = 1000  # jobs of one account, in a new state folder; 0: no limit
 
 
 KEYS = (
@@ -46,6 +50,10 @@ KEYS = (
     Key("simulate", "Simulated nodes instead of the GPUs of this machine: [1x2, 2x4:16G].", "[]"),
     Key("connections", "Connections that one account may have at a time; 0: no limit.", "64"),
     Key("submissions", "Submissions of one account in a second, 5 times as many at once; 0: no limit.", "20"),
+    Key("commands", "Commands of one account inside jobs at a time (pliant exec); 0: no limit.", "16"),
+    Key("streams", "Logs and changes that one account reads at a time; 0: no limit.", "32"),
+    Key("tasks", "Tasks of one workload; 0: no limit.", "512"),
+    Key("pending", "Pending jobs of one account, set at the first start; later: pliant limit set.", "1000"),
 )
 
 

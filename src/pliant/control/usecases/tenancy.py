@@ -8,11 +8,13 @@ from typing import TypeVar
 
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound, Outdated, Refused
 from pliant.control.state.draft import Draft
+from pliant.control.state.limits import EVERYBODY
 from pliant.control.state.promises import check_promises
 from pliant.control.submit.submission import check_name
 from pliant.control.usecases.machines import Machines
 from pliant.model.asset import Scope
 from pliant.model.event import EventKind
+from pliant.model.identity import Allowance
 from pliant.model.machine import DEFAULT_POOL, NodePool
 from pliant.model.quantity import format_gpus
 from pliant.model.reason.base import amount
@@ -111,8 +113,11 @@ def revision(queue: Queue) -> str:
 class Tenancy(Machines):
     """The part of the service that is about quotas."""
 
-    def bootstrap(self) -> None:
-        """Make sure that the default pool, department and project exist."""
+    def bootstrap(self, waiting: int = 0) -> None:
+        """Make sure that the default pool, department and project exist.
+
+        `waiting`: how many jobs everybody may have waiting where all this is new; 0: no limit.
+        """
 
         def run(draft: Draft) -> None:
             world = self._loop.world
@@ -122,6 +127,8 @@ class Tenancy(Machines):
             if department is None:
                 department = Department(self._next_id(), DEFAULT, created=draft.now, derived=True)
                 draft.put(department)
+                if waiting:
+                    draft.put(Allowance(EVERYBODY, "", waiting=waiting))
             if not any(row.name == DEFAULT for row in world.projects.values()):
                 identity = str(int(self._next_id()) + 1)
                 draft.put(
