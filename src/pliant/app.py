@@ -51,12 +51,13 @@ from pliant.devices.discovery import Elsewhere, Found, find_devices
 from pliant.devices.doctor import examine, table
 from pliant.devices.handout import Handout
 from pliant.devices.place import Place
+from pliant.devices.strays import Strays
 from pliant.engines.kube.make import kube_engine
 from pliant.engines.local.confinement import writable
 from pliant.engines.local.engine import LocalEngine
 from pliant.engines.local.launcher import LOG_KEEP, LOG_MAX, BoxLauncher, OwnLauncher
 from pliant.engines.local.layout import Layout, LayoutError
-from pliant.engines.local.processes import owner_of
+from pliant.engines.local.processes import owner_of, started
 from pliant.engines.local.strangers import end as end_strangers
 from pliant.engines.local.strangers import strangers
 from pliant.engines.local.supervisor import command
@@ -216,6 +217,8 @@ class Server:
         engines = {engine.name: engine}
         ring = Ring(options.state / "replay")
         seal_old(engine, saved)
+        ender = partial(box.end_stray, layout) if box and options.end_strays else None
+        self._strays = Strays(found.processes, owner, started, ender)
         self.loop = Loop(
             store, engines, clock, decider=ChildDecider(), recorder=ring, halt=halts, fatal=self._fatal
         )
@@ -227,9 +230,8 @@ class Server:
             renewal.start()
         self.loop.start()
         service = Service(self.loop, engines)
-        service.bootstrap(options.pending)
         kept = {"simulate": json.dumps([*specs]), "kubeconfig": kubeconfig, "scheduler": named, UNSEALED: ""}
-        self.loop.call(lambda draft: _keep(draft, cluster, kept))
+        service.bootstrap(options.pending, cluster, kept)
         if found.notice:
             log.warning(found.notice)
         app: FastAPI = create_app(
@@ -259,6 +261,7 @@ class Server:
         self._write_record(found)
         keep_house(service, store)
         Sender(service.notices, service.now).start()
+        self._strays.start()
         gc.collect()
         ready()
         gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
@@ -298,6 +301,7 @@ class Server:
             simulated=found.devices.simulated,
             standby=lambda: self.folder.standby().get("url"),
             notice=found.notice,
+            strays=lambda: self._strays.found,
             findings=lambda: findings(self.options.state, found.devices, self.options.box is not None),
         )
 
@@ -353,11 +357,6 @@ class Server:
         words = [sys.executable, "-m", "pliant.app", "serve", "--standby", "--lease", str(self.options.lease)]
         words += ["--state", str(self.options.state), "--host", self.options.host]
         os.execve(words[0], words, environment | {STEPPED_BACK: "1"})
-
-
-def _keep(draft: Draft, cluster: Cluster, settings: dict[str, str]) -> None:
-    draft.put(cluster)
-    draft.settings |= settings
 
 
 def findings(state: Path, devices: Devices, confined: bool = False) -> list[Finding]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pliant.api.pace import NO_BOUNDS, Bounds
 from pliant.control.lease import LEASE
+from pliant.devices.strays import REPORT, STOP
 from pliant.shared import SharedBox
 from pliant.store.errors import StoreError
 from pliant.store.recovery import ADOPT, END, REFUSE
@@ -29,6 +30,7 @@ class Options:
     connections: int = 0  # of one account at a time; 0: no limit
     bounds: Bounds = NO_BOUNDS
     pending: int = 0  # jobs that one account may have waiting, in a new state folder; 0: no limit
+    end_strays: bool = False  # end processes that use GPUs outside of all jobs; else they are only named
     tls: bool | None = None  # None: as the last server of this folder
     given: Sequence[Path] | None = None  # certificate with its chain, and its key; None: our own
 
@@ -56,6 +58,7 @@ class Options:
             connections=given.connections,
             bounds=Bounds(**{field.name: getattr(given, field.name) for field in fields(Bounds)}),
             pending=given.pending,
+            end_strays=given.strays == STOP,
             tls=given.tls,
             given=given.certificate,
         )
@@ -87,6 +90,7 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     serve.add_argument("--connections", type=int, default=0, help="of one account at a time; 0: no limit")
     for name in ("pending", *(field.name for field in fields(Bounds))):
         serve.add_argument(f"--{name}", type=int, default=0, help="of one account; 0: no limit")
+    serve.add_argument("--strays", choices=(REPORT, STOP), default=REPORT)
     serve.add_argument("--warden", type=Path, default=Path("/etc/pliant/warden.conf"))
     look = verbs.add_parser("doctor")
     look.add_argument("--state", type=Path, required=True)

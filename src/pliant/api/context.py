@@ -20,6 +20,7 @@ from pliant.api.streaming.sessions import Sessions
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest
 from pliant.control.fractions import Finding
+from pliant.control.ports import Stray
 from pliant.control.service import Service
 
 
@@ -37,6 +38,7 @@ class ServerInfo:
     role: str = "leader"  # or standby
     standby: Callable[[], str | None] = lambda: None  # URL of the server that stands by
     notice: str = ""  # what it told whoever started it
+    strays: Callable[[], Sequence[Stray]] = tuple  # processes on its GPUs that belong to no task
     findings: Callable[[], Sequence[Finding]] = tuple  # what of shares of GPUs holds here; may take seconds
 
 

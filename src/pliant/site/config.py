@@ -10,6 +10,7 @@ import yaml
 from pliant.site.trusted import Wrong, lines_of, unknown
 
 PLACE = Path("/etc/pliant/config.yaml")
+STRAYS = ("report", "stop")
 LARGEST = 2**16
 """Characters of the file."""
 
@@ -36,6 +37,7 @@ class Config:
     commands: int = 16  # of one account inside jobs at a time; 0: no limit
     streams: int = 32  # of one account at a time; 0: no limit
     tasks: int = 512  # of one workload; 0: no limit
+    strays: str = "report"  # or stop
     pending: int = 1000  # jobs of one account, in a new state folder; 0: no limit
 
 
@@ -53,6 +55,7 @@ KEYS = (
     Key("commands", "Commands of one account inside jobs at a time (pliant exec); 0: no limit.", "16"),
     Key("streams", "Logs and changes that one account reads at a time; 0: no limit.", "32"),
     Key("tasks", "Tasks of one workload; 0: no limit.", "512"),
+    Key("strays", "Processes that use GPUs outside of all jobs: report (they are named) or stop.", "report"),
     Key("pending", "Pending jobs of one account, set at the first start; later: pliant limit set.", "1000"),
 )
 
@@ -105,6 +108,10 @@ def _value(path: Path, name: str, value: object) -> Any:
         if type(value) is int and 0 <= value <= 1_000_000:
             return value
         raise Wrong(f"{path}: {name} is {_told(value)}. Give a whole number from 0 to 1000000.")
+    if kind is str:
+        if value in STRAYS:
+            return value
+        raise Wrong(f"{path}: {name} is {_told(value)}. Give {' or '.join(STRAYS)}.")
     if kind is tuple:
         if isinstance(value, list) and all(isinstance(it, str) for it in value):
             return tuple(value)

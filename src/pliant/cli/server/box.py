@@ -82,7 +82,7 @@ def serve(
     words = [sys.executable, "-m", "pliant.app", "serve", "--box", "--state", state]
     words += ["--socket", os.path.abspath(place or said.socket)]
     words += ["--warden", os.path.abspath(conf or said.warden)]
-    for name in ("connections", "submissions", "commands", "streams", "tasks", "pending"):
+    for name in ("connections", "submissions", "commands", "streams", "tasks", "pending", "strays"):
         words += [f"--{name}", str(getattr(said, name))]
     for spec in simulate or said.simulate:
         words += ["--simulate", spec]
