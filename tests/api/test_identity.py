@@ -98,7 +98,9 @@ def test_a_password_that_somebody_else_knows_is_good_for_setting_another(
     refused = stranger.get("/api/v1/users", headers=bearer(token))
     assert refused.status_code == 403 and "Set your own" in refused.json()["details"]
     short = {"currentPassword": made["tempPassword"], "newPassword": "short"}
-    assert stranger.post("/api/v1/me/password", json=short, headers=bearer(token)).status_code == 400
+    told = stranger.post("/api/v1/me/password", json=short, headers=bearer(token))
+    assert (told.status_code, told.json()["message"]) == (400, "newPassword must have at least 8 characters.")
+    assert who(stranger, token)["mustChangePassword"] is True
 
 
 def test_taking_away_acts_at_once(api: Api, stranger: TestClient) -> None:

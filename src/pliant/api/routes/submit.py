@@ -26,7 +26,7 @@ from pliant.control.audit import unchanged
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import Conflict
 from pliant.control.explain.rehearsal import Rehearsal
-from pliant.control.submit.submission import Accepted, Submission
+from pliant.control.submit.submission import Accepted, Checked, Submission
 from pliant.model.reason import MayRead, Named
 from pliant.model.workload import Kind
 from pliant.wire.questions import Verdict
@@ -114,7 +114,7 @@ def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, k
             f"You are {caller.person} and cannot submit in the name of somebody else.",
             "Leave submittedBy out.",
         )
-    checked = service.check(asked)
+    checked = _checked(here, asked)
 
     def render(accepted: Accepted) -> bytes:
         notices = [*checked.notices, *vain]
@@ -136,13 +136,19 @@ def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, k
     )
 
 
+def _checked(here: Context, asked: Submission) -> Checked:
+    checked = here.service.check(asked)
+    here.bounds.check_tasks(sum(group.max for group in checked.workload.groups))
+    return checked
+
+
 def _submitter(body: AnySubmission, caller: Principal) -> str:
     return (body.get("submittedBy") if caller.owner else "") or caller.person
 
 
 def rehearse(here: Context, body: AnySubmission, kind: Kind, caller: Principal) -> Response:
     asked, vain = _asked(body, kind, here.service.board, caller)
-    checked = here.service.check(asked)
+    checked = _checked(here, asked)
     result = here.service.rehearse(checked, _submitter(body, caller))
     sees = sight(here.service.board, caller)
     return answer(verdict(result, here.service.board, [*checked.notices, *vain], here.service.now(), sees))
