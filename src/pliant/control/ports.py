@@ -201,6 +201,18 @@ class Session(Protocol):
     def kill(self) -> None: ...
 
 
+class Input(Protocol):
+    """What is typed into one running task. Both raise ValueError if it takes no input any more."""
+
+    def send(self, data: bytes, *, stream: int, at: int, end: bool) -> int:
+        """How many bytes were taken, one more for the end; the rest is for the next call.
+
+        `at` counts the bytes that the sender `stream` sent before: what comes a second time counts once.
+        """
+
+    def resize(self, rows: int, columns: int) -> None: ...
+
+
 Sink = Callable[[Fact], None]
 
 
@@ -277,6 +289,9 @@ class Engine(Protocol):
     def exec(
         self, attempt: AttemptId, argv: Sequence[str], *, tty: bool, stdin: bool, rows: int, columns: int
     ) -> Session: ...
+
+    def input(self, attempt: AttemptId) -> Input:
+        """Raises ValueError if nothing can be typed into tasks here."""
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         """What living tasks use of their shares of GPUs, as it was seen last."""

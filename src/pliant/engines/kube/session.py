@@ -9,6 +9,7 @@ from httpx2 import HTTPError
 from lightkube import Client
 
 from pliant.engines.kube.pods import Seen
+from pliant.model.workload import AttemptId
 
 CANNOT_RUN = 126
 """Exit code of what the cluster did not start, as shells have it."""
@@ -67,6 +68,18 @@ class KubeSession:
     def kill(self) -> None:
         """The cluster knows no way to end a command inside a container; it ends with its pod."""
         self._over = True
+
+
+def begin(
+    client: Client, pod: Seen | None, attempt: AttemptId, argv: Sequence[str], *, typed: bool
+) -> KubeSession:
+    """Raises ValueError if the attempt does not run, or if something would be typed into the command."""
+    if pod is None or not pod.lives or pod.since is None:
+        raise ValueError(f"{attempt} is not running: commands run only inside a running task")
+    if typed:
+        there = f"kubectl exec -it --namespace {pod.namespace} {pod.name} -- {' '.join(argv)}"
+        raise ValueError(f"a command that reads what is typed needs kubectl: {there}")
+    return KubeSession(client, pod, argv)
 
 
 class _Stream:

@@ -17,6 +17,7 @@ from pliant.engines.local.confinement import inside
 from pliant.engines.local.environment import Places
 from pliant.engines.local.layout import Folder, Layout, write
 from pliant.engines.local.session import Begun, Child
+from pliant.engines.local.standard_input import reading_end
 from pliant.engines.local.supervisor import spawn
 from pliant.engines.local.warden import Away, Owner, Refused, Verb, Walls, Warden
 from pliant.model.machine import Node, Placement
@@ -235,7 +236,7 @@ class BoxLauncher:
         fds = [said]
         try:
             fds.append(warden.launch(what["argv"], env))
-            fds.append(_standard_input(folder, what["stdin"]))
+            fds.append(reading_end(folder.path, fifo=what["stdin"] and not what["tty"]))
             got = self._gate.ask(
                 Verb.START,
                 self._epoch(),
@@ -385,15 +386,6 @@ def card(gpu: str, folder: Path = CARDS) -> tuple[int, int] | None:
 def _request(order: Start) -> Request:
     name = order.attempt.task.rpartition("-")[0]
     return next(group.request for group in order.workload.groups if group.name == name)
-
-
-def _standard_input(folder: Folder, fifo: bool) -> int:
-    """What the task reads: nothing, or a FIFO that never ends."""
-    if not fifo:
-        return os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    with suppress(FileExistsError):
-        os.mkfifo(folder / "stdin", 0o600)
-    return os.open(folder / "stdin", os.O_RDWR | os.O_CLOEXEC)
 
 
 def _gib(amount: int) -> str:
