@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -214,6 +215,26 @@ def processes(shared: Stage, name: str) -> list[Path]:
     return found
 
 
+def test_a_signal_alone_ends_nothing(shared: Stage) -> None:
+    """To every process of it, also one in a session of its own."""
+    script = (
+        'trap "echo main" USR1; setsid bash -c "trap \\"echo other\\" USR1; echo up; '
+        'while :; do sleep 0.1; done" & echo up; while :; do sleep 0.1; done'
+    )
+    done = shared.run(f"pliant submit hears -- bash -c {shlex.quote(script)}")
+    assert done.code == 0, done.said
+    until(lambda: shared.run("pliant logs hears").out.count("up") == 2, "both listen")
+    assert shared.run("pliant cancel hears --signal USR1").out == "hears got SIGUSR1.\n"
+    until(lambda: {"main", "other"} <= set(shared.run("pliant logs hears").out.split()), "both heard it")
+    assert "Running" in shared.run("pliant list").out
+    assert "sent SIGUSR1 to hears" in shared.run("pliant describe job hears").out
+    assert shared.run("pliant cancel hears --signal NO").code == 2
+    assert shared.run("pliant cancel hears --signal USR1 --now").code == 2
+    assert shared.run("pliant cancel hears --now").code == 0
+    assert shared.run("pliant wait hears").code == 143
+    assert shared.run("pliant cancel hears --signal USR1").code == 5
+
+
 # -- standard input --------------------------------------------------------------------------------
 
 
@@ -245,7 +266,8 @@ def test_a_terminal_of_the_job(shared: Stage) -> None:
     until(lambda: terminal.answers("stty size", "33 111"), "the new size has arrived")
     terminal.type("echo =$((6*7))=\r")
     terminal.reads("=42=")
-    terminal.type("trap 'echo caught' INT\r")
+    terminal.type("trap 'echo caught' INT; echo $((10+1))th\r")
+    terminal.reads("11th")  # what is typed before Ctrl-C and not yet read is lost to it, as on any terminal
     terminal.type("\x03")
     terminal.reads("caught")
     terminal.type("\x04")

@@ -150,7 +150,7 @@ def test_without_a_program(shell: Shell) -> None:
     for flag, cure in (
         ("--jupyter", "No jupyter in the job's PATH. Run: pip install jupyterlab"),
         ("--tensorboard runs", "No tensorboard in the job's PATH. Run: pip install tensorboard"),
-        ("--vscode", "Run: npm install --global code-server"),
+        ("--vscode", "Run: npm install --global --unsafe-perm code-server"),
     ):
         done = shell.type(f"PATH={alone}; pliant submit nb {flag}")
         assert done.code == 2

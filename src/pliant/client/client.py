@@ -196,6 +196,11 @@ class Client(Administration):
         found = self._http.call("POST", f"{_workload(workload_id)}/cancel", query=query, repeatable=True)
         return cast("Outcome", found)
 
+    def signal(self, workload_id: str, number: int) -> int:
+        """Send a signal to all processes of its running tasks; how many tasks there are."""
+        found = self._http.call("POST", f"{_workload(workload_id)}/signal", query=[("number", number)])
+        return int(found["tasks"])
+
     def shared_with(self, workload_id: str) -> list[str]:
         """`project`, `user:NAME`: those who may read its log and files besides its owner."""
         found = self._http.call("GET", f"{_workload(workload_id)}/sharing")

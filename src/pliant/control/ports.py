@@ -290,6 +290,9 @@ class Engine(Protocol):
         self, attempt: AttemptId, argv: Sequence[str], *, tty: bool, stdin: bool, rows: int, columns: int
     ) -> Session: ...
 
+    def signal(self, attempt: AttemptId, number: int) -> None:
+        """To all processes of a running attempt. Raises ValueError or OSError if they did not get it."""
+
     def input(self, attempt: AttemptId) -> Input:
         """Raises ValueError if nothing can be typed into tasks here."""
 

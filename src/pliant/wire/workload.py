@@ -374,6 +374,12 @@ class Resized(TypedDict):
     columns: Screen
 
 
+class Signalled(TypedDict):
+    """Of POST /api/v1/workloads/{id}/signal."""
+
+    tasks: int  # that got it
+
+
 class Taken(TypedDict):
     """Of POST /api/v1/workloads/{id}/input."""
 

@@ -45,7 +45,7 @@ def of_shell(state: str, local: bool) -> list[Check]:
         *_python(),
         _program("jupyter", JUPYTER.programs, "pip install jupyterlab"),
         _program("sshd", ("sshd", "/usr/sbin/sshd"), "install the OpenSSH server"),
-        _program("VS Code", VSCODE.programs, "npm install --global code-server"),
+        _program("VS Code", VSCODE.programs, "npm install --global --unsafe-perm code-server"),
         _program("tensorboard", TENSORBOARD.programs, "pip install tensorboard"),
         _disk("state folder", state),
         _disk("/dev/shm", "/dev/shm"),

@@ -33,7 +33,7 @@ VSCODE = Served(
     "vscode",
     "VS Code",
     ("openvscode-server", "code-server"),
-    "No openvscode-server and no code-server in the job's PATH. Run: npm install --global code-server",
+    "No code-server in the job's PATH. Run: npm install --global --unsafe-perm code-server",
     "PASSWORD",
 )
 TENSORBOARD = Served(

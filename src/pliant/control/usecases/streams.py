@@ -1,12 +1,15 @@
 """Use cases about one running task: its log, its input, commands inside it."""
 
 from collections.abc import Iterator, Sequence
+from signal import Signals
 
 from pliant.control.board.pods import pod_names
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import BadRequest, Conflict, NoInput, NotFound
 from pliant.control.ports import Engine, Input, Session
+from pliant.control.state.draft import Draft
 from pliant.control.usecases.submissions import Submissions
+from pliant.model.event import EventKind
 from pliant.model.workload import Attempt, AttemptId, Desired, Task, TaskPhase
 
 FOLLOW_WAIT = 0.2
@@ -96,6 +99,30 @@ class Streams(Submissions):
             raise BadRequest("No command to run was given.", "Write it after the name of the workload.")
         attempt, engine = self._running(identity, task)
         return engine.exec(attempt, argv, tty=tty, stdin=stdin, rows=rows, columns=columns)
+
+    def signal(self, identity: str, number: int, user: str) -> int:
+        """A signal to all processes of all tasks that run, which changes nothing else; how many tasks."""
+        workload = self.workload(identity).workload
+        rows = {(row.id.task, row.id.number): row for row in self.attempts(identity)}
+        running = [
+            rows[task.name, task.attempt]
+            for task in self.workload(identity).tasks
+            if task.phase is TaskPhase.RUNNING and task.carries is not None
+        ]
+        if not running:
+            raise Conflict(f"{workload.name} does not run now.", "Wait until its status is Running.")
+        for row in running:
+            try:
+                self._engine(row.placement.node).signal(row.id, number)
+            except (OSError, ValueError) as error:
+                raise Conflict(f"{row.id.task} did not get the signal: {error}.") from error
+        name = Signals(number).name
+
+        def note(draft: Draft) -> None:
+            draft.event(identity, EventKind.UPDATED, f"{user} sent {name} to {workload.name}.", who=user)
+
+        self._loop.call(note)
+        return len(running)
 
     def input(self, identity: str, *, task: str = "", number: int = 0) -> Input:
         """What is typed into a running task; with a number into that attempt alone."""

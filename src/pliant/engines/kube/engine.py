@@ -21,7 +21,7 @@ from pliant.engines.kube.nodebook import NodeBook
 from pliant.engines.kube.output import log_of
 from pliant.engines.kube.pods import Seen, seen
 from pliant.engines.kube.runs import Run, Steps
-from pliant.engines.kube.session import begin
+from pliant.engines.kube.session import begin, signal_all
 from pliant.engines.kube.variables import SealedSecrets
 from pliant.engines.kube.waiting import WaitingPods
 from pliant.engines.kube.watching import Follower
@@ -257,6 +257,9 @@ class KubeEngine:
         self, attempt: AttemptId, argv: Sequence[str], *, tty: bool, stdin: bool, rows: int, columns: int
     ) -> Session:
         return begin(self._cluster.client, self._pod(attempt), attempt, argv, typed=tty or stdin)
+
+    def signal(self, attempt: AttemptId, number: int) -> None:
+        signal_all(self._cluster.client, self._pod(attempt), attempt, number)
 
     def input(self, attempt: AttemptId) -> Input:
         raise ValueError("what is typed reaches only jobs of the server's own machine, not pods")

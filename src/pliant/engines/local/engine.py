@@ -34,7 +34,7 @@ from pliant.engines.local.layout import Layout, boot_id, read_json, write_json
 from pliant.engines.local.living import Living
 from pliant.engines.local.resizing import Resizing, Seen
 from pliant.engines.local.session import LocalSession
-from pliant.engines.local.standard_input import TaskInput
+from pliant.engines.local.standard_input import TaskInput, task_input
 from pliant.engines.local.supervisor import command
 from pliant.engines.local.usage import Usage
 from pliant.engines.local.watch import Strands, Watcher
@@ -283,12 +283,11 @@ class LocalEngine:
             self._watcher.add(pidfd, partial(self._session_ended, session, pidfd))
         return session
 
+    def signal(self, attempt: AttemptId, number: int) -> None:
+        self._living.send(attempt, number)
+
     def input(self, attempt: AttemptId) -> TaskInput:
-        folder = self._layout.folder(attempt)
-        order = read_json(folder / "order.json")
-        if order is None or not order["stdin"]:
-            raise ValueError("it was submitted without --stdin")
-        return TaskInput(folder.path)
+        return task_input(self._layout.folder(attempt))
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         return self._fractions.uses()

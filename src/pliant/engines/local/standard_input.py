@@ -6,6 +6,8 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
+from pliant.engines.local.layout import Folder, read_json
+
 FRAME = struct.Struct("<cxHIQ")  # kind, length of the data behind it, stream, bytes sent before it
 DATA_BYTES = 4096 - FRAME.size  # a write of PIPE_BUF bytes is whole or not at all
 
@@ -51,6 +53,14 @@ class TaskInput:
             os.close(fifo)
             raise ValueError("something else was put in the place of its input")
         return fifo
+
+
+def task_input(folder: Folder) -> TaskInput:
+    """Raises ValueError if the attempt reads nothing."""
+    order = read_json(folder / "order.json")
+    if order is None or not order["stdin"]:
+        raise ValueError("it was submitted without --stdin")
+    return TaskInput(folder.path)
 
 
 def reading_end(folder: Path, *, fifo: bool) -> int:

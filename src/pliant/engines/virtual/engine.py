@@ -119,6 +119,10 @@ class VirtualEngine:
         """Always raises ValueError."""
         raise ValueError(f"{attempt} runs in virtual time: no command can run inside it")
 
+    def signal(self, attempt: AttemptId, number: int) -> None:
+        """Always raises ValueError."""
+        raise ValueError("it runs in virtual time and has no processes")
+
     def input(self, attempt: AttemptId) -> Input:
         """Always raises ValueError."""
         raise ValueError("it runs in virtual time and reads nothing")
