@@ -252,7 +252,6 @@ class LocalEngine:
         timestamps: bool = False,
     ) -> Iterator[bytes]:
         folder = self._layout.folder(attempt)
-
         began = False
 
         def ended() -> bool:
