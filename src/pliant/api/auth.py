@@ -22,6 +22,7 @@ from pliant.api.passwords import Tries
 from pliant.api.peer import PEER
 from pliant.api.principal import ALL, PASSWORD, Principal
 from pliant.api.tokens import ACCESS, LIFE, REFRESH, REFRESH_LIFE, Issued, Keys, Signer
+from pliant.api.vault import Vault
 from pliant.control.board.access import Access
 from pliant.control.errors import BadRequest, Refused
 from pliant.control.service import Service
@@ -93,6 +94,7 @@ class Authority:
         """`token()` is that of the state folder now, `secret` signs for attempts; `least`: uid on a box."""
         self._token = token
         self._secret = secret
+        self.vault = Vault(secret)
         # A key of its own: what attempts can have signed must never pass for one of these.
         self.signer = Signer(keys or (lambda: (secret,)))
         self._access = access
@@ -226,7 +228,8 @@ class Authority:
             return self._of_key(key)
         if kind == USER and (user := access.users.get(identity)) is not None:
             session = str(claims.get("sid", ""))
-            if generation != user.generation or session not in access.sessions:
+            known = access.sessions.get(session)
+            if generation != user.generation or known is None or known.expires <= time.time() * 1000:
                 raise gone
             return self._of_user(user, session)
         if kind == APPLICATION and (program := access.applications.get(identity)) is not None:
