@@ -24,7 +24,7 @@ class Contradictions:
     def look(self, draft: Draft) -> None:
         """Note what contradicts the rest now; it is set aside, everything else is scheduled as ever."""
         state = self._state
-        if not state.reshaped and self._looked is not None and draft.now - self._looked < EVERY:
+        if not state.moved and self._looked is not None and draft.now - self._looked < EVERY:
             return
         self._looked = draft.now
         found = list(faults(state.world))

@@ -75,7 +75,7 @@ class State:
         self.news: list[News] = []  # what changed in the world since the last cycle was recorded
         self.rebuilt = True  # the world is another than that which the news since then tell of
         self.moved = True  # tenancy, nodes or the cluster changed since the last publication
-        self.reshaped = True  # of that, tenancy or machines: not what queues are due, which changes often
+        self.reshaped = True  # of that, tenancy or machines: what queues are due changes more often
 
     def rebuild(self, saved: Saved) -> None:
         """Start over from the store's rows."""
