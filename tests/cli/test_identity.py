@@ -114,6 +114,6 @@ def test_names_of_workloads_are_completed(fake, run, monkeypatch, capsys):
 
 
 def test_a_limit_that_does_nothing_yet_says_so(run, fake):
-    said = "Note: --idle-limit is kept and does nothing yet: how busy a GPU is, is not measured yet.\n"
+    said = "Note: --idle-limit is saved but has no effect yet: GPU use is not measured for it.\n"
     assert run("pliant project update team-a --idle-limit 30m").err == said
     assert run("pliant project update team-a --idle-limit none").err == ""

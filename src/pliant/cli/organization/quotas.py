@@ -100,7 +100,7 @@ def body(given: Mapping[str, Any]) -> dict[str, Any]:
     ):
         if flag == "idle_limit" and given[flag] not in (None, "none", "0"):
             click.get_current_context().ensure_object(Session).note(
-                "Note: --idle-limit is kept and does nothing yet: how busy a GPU is, is not measured yet."
+                "Note: --idle-limit is saved but has no effect yet: GPU use is not measured for it."
             )
         if given[flag] is not None:
             rules |= dict.fromkeys(fields, _limit(given[flag], f"--{flag.replace('_', '-')}"))
@@ -187,7 +187,9 @@ def _entry(text: str) -> dict[str, Any]:
                 f"--resources {text}: {key} is given twice; use one --resources for each node pool."
             )
         if not equals or key not in _KEYS.split(", "):
-            raise click.UsageError(f"--resources {text}: {part.strip()!r} is wrong; the words are {_KEYS}.")
+            raise click.UsageError(
+                f"--resources {text}: {part.strip()!r} is invalid; use the fields {_KEYS}."
+            )
         values[key] = value
     values.setdefault("nodepool", "default")
     entry: dict[str, Any] = {"nodePool": {"name": values["nodepool"]}}
