@@ -51,12 +51,13 @@ from pliant.devices.discovery import Elsewhere, Found, find_devices
 from pliant.devices.doctor import examine, table
 from pliant.devices.handout import Handout
 from pliant.devices.place import Place
+from pliant.devices.strays import Strays
 from pliant.engines.kube.make import kube_engine
 from pliant.engines.local.confinement import writable
 from pliant.engines.local.engine import LocalEngine
 from pliant.engines.local.launcher import LOG_KEEP, LOG_MAX, BoxLauncher, OwnLauncher
 from pliant.engines.local.layout import Layout, LayoutError
-from pliant.engines.local.processes import owner_of
+from pliant.engines.local.processes import owner_of, started
 from pliant.engines.local.strangers import end as end_strangers
 from pliant.engines.local.strangers import strangers
 from pliant.engines.local.supervisor import command
@@ -176,7 +177,7 @@ class Server:
         tls = None if box else self.certificates.context()
         self.url = box.url if box else self.certificates.url(sockets[0].getsockname()[1])
         secret = self.folder.secret("secret").encode()
-        token = secrets.token_urlsafe(32) if box else self.folder.secret("token")  # on a box it opens nothing
+        token = None if box else self.folder.word("token")
         launcher = box.launcher(layout) if box else OwnLauncher(layout, command()[0], LOG_MAX, LOG_KEEP)
         above = max(layout.epoch(), launcher.highest() if isinstance(launcher, BoxLauncher) else 0)
         look, end = partial(strangers, layout, launcher), partial(end_strangers, layout, launcher)
@@ -216,6 +217,8 @@ class Server:
         engines = {engine.name: engine}
         ring = Ring(options.state / "replay")
         seal_old(engine, saved)
+        ender = partial(box.end_stray, layout) if box and options.end_strays else None
+        self._strays = Strays(found.processes, owner, started, ender)
         self.loop = Loop(
             store, engines, clock, decider=ChildDecider(), recorder=ring, halt=halts, fatal=self._fatal
         )
@@ -227,14 +230,14 @@ class Server:
             renewal.start()
         self.loop.start()
         service = Service(self.loop, engines)
-        service.bootstrap()
         kept = {"simulate": json.dumps([*specs]), "kubeconfig": kubeconfig, "scheduler": named, UNSEALED: ""}
-        self.loop.call(lambda draft: _keep(draft, cluster, kept))
+        service.bootstrap(options.pending, cluster, kept)
         if found.notice:
             log.warning(found.notice)
         app: FastAPI = create_app(
             service,
-            token=token,
+            token=token or partial(secrets.token_urlsafe, 32),  # on a box nothing opens it
+            renew=None if token is None else token.renew,
             secret=secret,
             server=self._info(found),
             shutdown=self._shutdown,
@@ -245,7 +248,7 @@ class Server:
             closing=lambda: self._front.should_exit,
             box=box is not None,
             least=box.least if box else 0,
-            submissions=options.submissions,
+            bounds=options.bounds,
             beside=lambda below: Console(
                 below, app, secret=secret, peer=PEER, news=app.state.context.pulse.listen
             ),
@@ -258,6 +261,7 @@ class Server:
         self._write_record(found)
         keep_house(service, store)
         Sender(service.notices, service.now).start()
+        self._strays.start()
         gc.collect()
         ready()
         gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
@@ -297,6 +301,7 @@ class Server:
             simulated=found.devices.simulated,
             standby=lambda: self.folder.standby().get("url"),
             notice=found.notice,
+            strays=lambda: self._strays.found,
             findings=lambda: findings(self.options.state, found.devices, self.options.box is not None),
         )
 
@@ -352,11 +357,6 @@ class Server:
         words = [sys.executable, "-m", "pliant.app", "serve", "--standby", "--lease", str(self.options.lease)]
         words += ["--state", str(self.options.state), "--host", self.options.host]
         os.execve(words[0], words, environment | {STEPPED_BACK: "1"})
-
-
-def _keep(draft: Draft, cluster: Cluster, settings: dict[str, str]) -> None:
-    draft.put(cluster)
-    draft.settings |= settings
 
 
 def findings(state: Path, devices: Devices, confined: bool = False) -> list[Finding]:

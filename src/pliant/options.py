@@ -2,10 +2,12 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
+from pliant.api.pace import NO_BOUNDS, Bounds
 from pliant.control.lease import LEASE
+from pliant.devices.strays import REPORT, STOP
 from pliant.shared import SharedBox
 from pliant.store.errors import StoreError
 from pliant.store.recovery import ADOPT, END, REFUSE
@@ -26,7 +28,9 @@ class Options:
     unknown: str = REFUSE  # what to do with tasks that live and are not in the store
     box: SharedBox | None = None  # None: it serves the account that runs it
     connections: int = 0  # of one account at a time; 0: no limit
-    submissions: int = 0  # of one account in a second; 0: no limit
+    bounds: Bounds = NO_BOUNDS
+    pending: int = 0  # jobs that one account may have waiting, in a new state folder; 0: no limit
+    end_strays: bool = False  # end processes that use GPUs outside of all jobs; else they are only named
     tls: bool | None = None  # None: as the last server of this folder
     given: Sequence[Path] | None = None  # certificate with its chain, and its key; None: our own
 
@@ -52,7 +56,9 @@ class Options:
             unknown=given.unknown,
             box=box,
             connections=given.connections,
-            submissions=given.submissions,
+            bounds=Bounds(**{field.name: getattr(given, field.name) for field in fields(Bounds)}),
+            pending=given.pending,
+            end_strays=given.strays == STOP,
             tls=given.tls,
             given=given.certificate,
         )
@@ -82,7 +88,9 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     serve.add_argument("--box", action="store_true", help="accounts of this machine share the server")
     serve.add_argument("--socket", type=Path, default=Path("/run/pliant/pliant.sock"))
     serve.add_argument("--connections", type=int, default=0, help="of one account at a time; 0: no limit")
-    serve.add_argument("--submissions", type=int, default=0, help="of one account in a second; 0: no limit")
+    for name in ("pending", *(field.name for field in fields(Bounds))):
+        serve.add_argument(f"--{name}", type=int, default=0, help="of one account; 0: no limit")
+    serve.add_argument("--strays", choices=(REPORT, STOP), default=REPORT)
     serve.add_argument("--warden", type=Path, default=Path("/etc/pliant/warden.conf"))
     look = verbs.add_parser("doctor")
     look.add_argument("--state", type=Path, required=True)

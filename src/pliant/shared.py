@@ -74,6 +74,10 @@ class SharedBox:
             told={"PLIANT_ETC": str(self.conf.parent)},
         )
 
+    def end_stray(self, layout: Layout, pid: int, start: int, number: int) -> None:
+        """Of somebody who uses a GPU without a job. Raises OSError: the warden looks for itself."""
+        Warden(self.runtime / "sock").end_stray(layout.epoch(), pid, start, number)
+
     def listener(self) -> socket.socket:
         """The socket that a service manager handed over, or one made here. Raises StoreError."""
         if os.environ.get("LISTEN_PID") == str(os.getpid()) and os.environ.get("LISTEN_FDS") == "1":

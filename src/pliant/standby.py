@@ -117,7 +117,7 @@ class Standby:
             )
             app = create_app(
                 Service(follower, {engine.name: engine}),
-                token=self._folder.secret("token"),
+                token=self._folder.word("token"),
                 secret=self._folder.secret("secret").encode(),
                 server=info,
                 shutdown=_elsewhere,

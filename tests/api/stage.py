@@ -21,6 +21,7 @@ from pliant.model.machine import Cluster, Gpu, Node
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.workload import AttemptId, Workload
 from pliant.store import open_store
+from pliant.store.folder import Word
 
 TOKEN = "the-token-of-the-state-folder"
 SECRET = b"thirty-two bytes of a test secret"
@@ -158,6 +159,7 @@ class Stage:
         self,
         closing: Callable[[], bool] = lambda: False,
         backup: Callable[[Path], None] | None = None,
+        token: Word | None = None,
     ) -> FastAPI:
         server = ServerInfo(
             url="http://127.0.0.1:1",
@@ -171,7 +173,8 @@ class Stage:
         return create_app(
             self.service,
             hosts=frozenset({"testserver"}),
-            token=TOKEN,
+            token=token or (lambda: TOKEN),
+            renew=token and token.renew,
             secret=SECRET,
             server=server,
             shutdown=self.asked.append,

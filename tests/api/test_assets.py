@@ -1,9 +1,11 @@
 """Environments, compute resources and templates: kept by scope, and what a submission becomes with them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pliant.api.vault import Vault
 from tests.api.conftest import Api
 from tests.api.stage import IMAGE
 
@@ -99,3 +101,118 @@ def test_assets_live_on_in_the_store(api: Api) -> None:
     made = kept(api, COMPUTE, "one-gpu", {"gpuDevicesRequest": 1})
     api.stage.loop.call(lambda draft: api.stage.loop.state.rebuild(api.stage.store.load()))
     assert api.get(f"{COMPUTE}/{made['meta']['id']}")["spec"] == {"gpuDevicesRequest": 1}
+
+
+PASSWORDS, SECRETS = "/api/v1/asset/credentials/password", "/api/v1/asset/credentials/generic-secret"
+GIT = "/api/v1/asset/datasource/git"
+VALUE = "hunter2-and-more"
+
+
+def test_a_credential_is_sealed_and_reaches_the_job_alone(api: Api, tmp_path: Path) -> None:
+    made = kept(api, PASSWORDS, "robot", {"user": "me", "password": VALUE})
+    assert (made["meta"]["kind"], made["spec"]) == ("password", {"user": "me", "password": None})
+    pairs = [{"key": "token", "value": VALUE}, {"key": "other", "value": "x"}]
+    secret = kept(api, SECRETS, "hub", {"keyValuePairs": pairs}, scope="project", projectId="default")
+    assert secret["spec"]["keyValuePairs"] == [{"key": key, "value": None} for key in ("other", "token")]
+    variables = [
+        {"name": "HUB", "credential": {"assetId": "hub", "key": "token"}},
+        {"name": "ME", "credential": {"assetId": made["meta"]["id"], "key": "user"}},
+        {"name": "TEST_OUTPUT", "value": "plain"},
+    ]
+    job = api.submit("a", None, environmentVariables=variables)
+    shown = {entry["name"]: entry["value"] for entry in job["spec"]["environmentVariables"]}
+    assert shown == dict.fromkeys(("HUB", "ME", "TEST_OUTPUT"), "***")
+    assert job["notices"] == []
+    api.running(job["workloadId"])
+    given = dict(api.stage.machines.sealed[job["workloadId"]][""].given)
+    assert (given["HUB"], given["ME"]) == (VALUE, "me")
+    told = [api.get(path) for path in (PASSWORDS, SECRETS, "/api/v1/audit/log", "/api/v1/events")]
+    assert VALUE not in str(told)
+    on_disk = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"robot" in on_disk
+    assert VALUE.encode() not in on_disk
+
+
+@pytest.mark.parametrize(
+    ("credential", "status", "field"),
+    [
+        ({"assetId": "nothing", "key": "user"}, 404, "spec.environmentVariables[0].credential"),
+        ({"assetId": "robot", "key": "token"}, 400, "spec.environmentVariables[0].credential"),
+        ({"assetId": "foreign", "key": "user"}, 404, "spec.environmentVariables[0].credential"),
+        ({"assetId": "robot"}, 400, "spec.environmentVariables[0].credential.key"),
+    ],
+)
+def test_a_value_that_cannot_be_had(api: Api, credential: Any, status: int, field: str) -> None:
+    api.call("POST", "/api/v1/org-unit/projects", 201, json={"name": "other"})
+    kept(api, PASSWORDS, "robot", {"user": "me", "password": VALUE})
+    kept(api, PASSWORDS, "foreign", {"password": VALUE}, scope="project", projectId="other")
+    spec = {"image": IMAGE, "environmentVariables": [{"name": "A", "credential": credential}]}
+    told = api.call("POST", TRAININGS, status, json={"name": "a", "projectName": "default", "spec": spec})
+    assert told["fields"][0]["field"] == field
+    assert VALUE not in str(told)
+
+
+def test_credentials_of_a_server_with_another_secret_are_set_again(api: Api) -> None:
+    made = kept(api, PASSWORDS, "robot", {"user": "me", "password": VALUE})
+    app: Any = api.http.app
+    app.state.context.authority.vault = Vault(b"the secret of another state folder")
+    spec = {
+        "image": IMAGE,
+        "environmentVariables": [{"name": "A", "credential": {"assetId": "robot", "key": "user"}}],
+    }
+    body = {"name": "a", "projectName": "default", "spec": spec}
+    told = api.call("POST", TRAININGS, 409, json=body)
+    assert "sealed by a server with another secret" in told["message"]
+    again = {"spec": {"user": "me", "password": VALUE}}
+    api.call("PATCH", f"{PASSWORDS}/{made['meta']['id']}", json=again)
+    api.call("POST", TRAININGS, 202, json=body)
+
+
+def test_a_data_source_becomes_a_volume_of_the_job(api: Api) -> None:
+    kept(api, PASSWORDS, "robot", {"user": "me", "password": VALUE})
+    kept(api, GIT, "code", {"repository": "https://example.org/code.git", "credentialId": "robot"})
+    kept(api, "/api/v1/asset/datasource/host-path", "data", {"path": "/srv/data", "mountPath": "in"})
+    kept(api, "/api/v1/asset/datasource/nfs", "far", {"server": "files", "path": "/srv"})
+    body = {
+        "name": "a",
+        "projectName": "default",
+        "assets": {
+            "datasources": [{"id": "code", "kind": "git"}, {"id": "data"}, {"id": "far", "kind": "nfs"}]
+        },
+        "spec": {"image": IMAGE, "storage": {"git": [{"repository": "own", "path": "own", "branch": "b"}]}},
+    }
+    made = api.call("POST", TRAININGS, 202, json=body)
+    assert made["spec"]["storage"] == {
+        "git": [
+            {"repository": "own", "path": "own", "branch": "b"},
+            {"repository": "https://example.org/code.git", "name": "code"},
+        ],
+        "hostPath": [{"path": "/srv/data", "mountPath": "in", "readOnly": True, "name": "data"}],
+        "nfs": [{"path": "/srv", "server": "files", "readOnly": True, "name": "far"}],
+    }
+    given = dict(api.stage.machines.sealed[made["workloadId"]][""].given)
+    assert given == {"VOLUME_1_USER": "me", "VOLUME_1_PASSWORD": VALUE}
+    again = api.call(
+        "POST",
+        TRAININGS,
+        202,
+        json={"name": "b", "projectName": "default", "spec": made["spec"] | {"environmentVariables": []}},
+    )
+    assert again["spec"]["storage"] == made["spec"]["storage"]
+    told = api.call(
+        "POST", TRAININGS, 404, json={**body, "name": "c", "assets": {"datasources": [{"id": "x"}]}}
+    )
+    assert told["fields"][0]["field"] == "assets.datasources[0]"
+
+
+def test_what_of_an_asset_does_nothing_is_said(api: Api) -> None:
+    spec = {"path": "/srv", "mountPropagation": "HostToContainer"}
+    made = kept(api, "/api/v1/asset/datasource/host-path", "data", spec)
+    assert made["notices"] == ["These fields have no effect here: spec.mountPropagation."]
+    body = {
+        "name": "a",
+        "projectName": "default",
+        "spec": {"image": IMAGE, "storage": {"pvc": [{"name": "x"}]}},
+    }
+    made = api.call("POST", TRAININGS, 202, json=body)
+    assert made["notices"] == ["These fields have no effect here: spec.storage.pvc."]

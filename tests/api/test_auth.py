@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -11,6 +12,8 @@ from joserfc.jwk import OctKey
 from pliant.api.auth import LIFE, REFRESH_LIFE, Authority, attempt_token
 from pliant.api.errors import Unauthorized
 from pliant.api.tokens import ACCESS
+from pliant.store.folder import StateFolder
+from pliant.wire.proof import named
 from tests.api.conftest import Api
 from tests.api.stage import SECRET, TOKEN
 
@@ -78,7 +81,7 @@ def test_an_account_without_a_name_has_its_number(monkeypatch: pytest.MonkeyPatc
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
-    assert Authority("token", b"secret").owner == str(os.getuid())
+    assert Authority(lambda: "token", b"secret").owner == str(os.getuid())
 
 
 @pytest.mark.parametrize(
@@ -191,10 +194,17 @@ def test_refused_grants(stranger: TestClient, path: str, sent: dict, status: int
 
 
 def test_tokens_expire_and_cannot_be_forged() -> None:
-    authority = Authority(TOKEN, SECRET)
+    authority = Authority(lambda: TOKEN, SECRET)
     key = authority.signer._key(SECRET)[1]
     now = int(time.time())
-    claims = {"iss": "pliant", "aud": ACCESS, "sub": "vouched:anna", "iat": now, "exp": now + 60}
+    claims = {
+        "iss": "pliant",
+        "aud": ACCESS,
+        "sub": "vouched:anna",
+        "iat": now,
+        "exp": now + 60,
+        "of": named(TOKEN),
+    }
     assert authority.who(f"Bearer {jwt.encode({'alg': 'HS256'}, claims, key)}").user == "anna"
     with pytest.raises(Unauthorized, match="expired"):
         authority.who(f"Bearer {jwt.encode({'alg': 'HS256'}, claims | {'exp': now - 600}, key)}")
@@ -202,16 +212,18 @@ def test_tokens_expire_and_cannot_be_forged() -> None:
         claims | {"iss": "other"},
         claims | {"aud": "other"},
         {k: v for k, v in claims.items() if k != "exp"},
+        {k: v for k, v in claims.items() if k != "of"},
+        claims | {"of": named("the token before")},
     ):
         with pytest.raises(Unauthorized):
             authority.who(f"Bearer {jwt.encode({'alg': 'HS256'}, wrong, key)}")
-    for other in (OctKey.import_key(SECRET), Authority(TOKEN, b"x" * 32).signer._key(b"x" * 32)[1]):
+    for other in (OctKey.import_key(SECRET), Authority(lambda: TOKEN, b"x" * 32).signer._key(b"x" * 32)[1]):
         with pytest.raises(Unauthorized):
             authority.who(f"Bearer {jwt.encode({'alg': 'HS256'}, claims, other)}")
 
 
 def test_an_issued_token_lives_as_long_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    authority = Authority(TOKEN, SECRET)
+    authority = Authority(lambda: TOKEN, SECRET)
     start = int(time.time())
     issued = authority.issue("anna")
     assert issued.life == LIFE == 3600
@@ -232,9 +244,43 @@ def test_an_issued_token_lives_as_long_as_it_says(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_issued_is_good_for_nobody_else() -> None:
-    issued = Authority(TOKEN, SECRET).issue("anna")
+    issued = Authority(lambda: TOKEN, SECRET).issue("anna")
     with pytest.raises(Unauthorized):
-        Authority(TOKEN, b"y" * 32).who(f"Bearer {issued.access}")
+        Authority(lambda: TOKEN, b"y" * 32).who(f"Bearer {issued.access}")
+
+
+def test_another_token_of_the_folder_ends_the_old_one_at_once(api: Api, tmp_path: Path) -> None:
+    """On both servers of a folder: with it ends what was issued for it, and what is of its own stays."""
+    folder = StateFolder(tmp_path / "folder")
+    folder.prepare()
+    app, beside = (api.stage.app(token=folder.word("token")) for _ in range(2))
+    asked = [TestClient(one, raise_server_exceptions=False) for one in (app, beside)]
+    old = (folder.path / "token").read_text().strip()
+    body = {"grantType": "client_credentials", "clientID": "anna", "clientSecret": old}
+    issued = asked[0].post("/api/v1/token", json=body).json()
+    key = asked[0].post("/api/v1/access-keys", json={"name": "kept"}, headers=bearer(old)).json()["token"]
+    mine = api.submit("mine")["workloadId"]
+    task = attempt_token(f"{mine}/task-0/1", SECRET)
+    api.running(mine)
+
+    def statuses(*tokens: str) -> list[int]:
+        return [one.get("/api/v1/whoami", headers=bearer(it)).status_code for it in tokens for one in asked]
+
+    assert statuses(old, issued["accessToken"], key) == [200] * 6
+    assert asked[1].post("/api/v1/server/token", headers=bearer(issued["accessToken"])).status_code == 204
+    assert statuses(old, issued["accessToken"], "", key) == [401] * 6 + [200] * 2
+    again = {"grantType": "refresh_token", "refreshToken": issued["refreshToken"]}
+    for one in asked:
+        assert one.post("/api/v1/token", json=again).status_code == 401
+        assert one.post("/api/v1/token", json=body).status_code == 401
+        path = f"/api/v1/attempts/{mine}/task-0/1/allocation"
+        assert one.get(path, headers=bearer(task)).status_code == 200, "jobs do not notice"
+    new = (folder.path / "token").read_text().strip()
+    assert new != old and statuses(new) == [200] * 2
+    assert (folder.path / "token").stat().st_mode & 0o777 == 0o600
+    (folder.path / "token").unlink()
+    assert statuses(new, "") == [401] * 4, "without a file nothing opens it"
+    assert api.call("POST", "/api/v1/server/token", 409)["reason"] == "conflict"
 
 
 def test_an_attempt_reads_its_own_allocation_acknowledges_reports_and_nothing_else(api: Api) -> None:

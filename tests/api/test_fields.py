@@ -43,6 +43,7 @@ SHAPED = {
     "podAffinity": "placement",
     "podAntiAffinity": "placement",
     "topology": "placement",
+    "storage": "volumes of the launch",
 }
 """Fields that parse_submission turns into something else, and why, where that is not plain."""
 

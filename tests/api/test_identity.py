@@ -1,6 +1,7 @@
 """People, programs and keys over HTTP: what they are told once, what they may, what ends at once."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,6 +90,48 @@ def test_a_user_logs_in_refreshes_and_logs_out(api: Api, stranger: TestClient) -
     who(stranger, third, 401)
 
 
+def test_the_security_settings_hold_for_logins_and_passwords(api: Api, stranger: TestClient) -> None:
+    path = "/api/v1/security/settings"
+    person(api, stranger, "anna@example.org")
+    hour = 3_600_000
+
+    def left() -> float:
+        """Hours until the newest login ends."""
+        rows = api.stage.service.board.access.sessions.values()
+        return (max(rows, key=lambda row: row.created).expires - api.stage.clock.now()) / hour
+
+    before = log_in(stranger, "anna@example.org")
+    assert round(left()) == 30 * 24
+    for key, value in (("session-length", "48h"), ("session-idle", "8h"), ("password-least", "12")):
+        assert api.call("PUT", f"{path}/{key}", json={"value": value})["key"] == key
+    issued = log_in(stranger, "anna@example.org")
+    assert round(left()) == 8
+    refresh = {"grantType": "refresh_token", "refreshToken": before["refreshToken"]}
+    assert stranger.post(TOKEN, json=refresh).status_code == 200
+    ends = {row.expires - api.stage.clock.now() for row in api.stage.service.board.access.sessions.values()}
+    assert {round(end / hour) for end in ends} == {8}, "each refresh counts anew"
+    change = {"currentPassword": WORD, "newPassword": "elevenchars"}
+    told = stranger.post("/api/v1/me/password", json=change, headers=bearer(issued["accessToken"]))
+    assert (told.status_code, told.json()["fields"][0]["field"]) == (400, "newPassword")
+    assert "12 to 255 characters" in told.json()["message"]
+    api.call("PUT", f"{path}/session-length", json={"value": None})
+    for key, value in (("session-idle", "1h"), ("password-least", "7"), ("session-length", "1m")):
+        api.call("PUT", f"{path}/{key}", 400, json={"value": value})
+    api.call("PUT", f"{path}/victims", 404, json={"value": "youngest"})
+    api.call("PUT", f"{path}/session-idle", 400, json={"value": "8h", "until": "noon"})
+    assert [it["value"] for it in api.get(path)["settings"]] == ["720h0m0s", "8h0m0s", "12"]
+
+
+def test_a_login_that_is_over_is_refused_though_its_token_is_not(api: Api, stranger: TestClient) -> None:
+    person(api, stranger, "anna@example.org")
+    token = log_in(stranger, "anna@example.org")["accessToken"]
+    who(stranger, token)
+    row = next(iter(api.stage.service.board.access.sessions.values()))
+    over = replace(row, expires=api.stage.clock.now() - 1)
+    api.stage.loop.call(lambda draft: draft.put(over))
+    who(stranger, token, 401)
+
+
 def test_a_password_that_somebody_else_knows_is_good_for_setting_another(
     api: Api, stranger: TestClient
 ) -> None:
@@ -98,7 +141,9 @@ def test_a_password_that_somebody_else_knows_is_good_for_setting_another(
     refused = stranger.get("/api/v1/users", headers=bearer(token))
     assert refused.status_code == 403 and "Set your own" in refused.json()["details"]
     short = {"currentPassword": made["tempPassword"], "newPassword": "short"}
-    assert stranger.post("/api/v1/me/password", json=short, headers=bearer(token)).status_code == 400
+    told = stranger.post("/api/v1/me/password", json=short, headers=bearer(token))
+    assert (told.status_code, told.json()["message"]) == (400, "newPassword must have at least 8 characters.")
+    assert who(stranger, token)["mustChangePassword"] is True
 
 
 def test_taking_away_acts_at_once(api: Api, stranger: TestClient) -> None:

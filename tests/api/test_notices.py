@@ -84,3 +84,51 @@ def test_the_server_for_mail_is_set_told_and_recorded_without_a_secret(api: Api)
 )
 def test_what_is_no_server_for_mail(quiet: Api, more: dict[str, object]) -> None:
     quiet.call("PUT", SERVER, 400, json={"host": "h", "sender": "p@example.org", **more})
+
+
+EMAIL, SUBSCRIPTIONS = "/api/v1/email", "/api/v1/subscriptions"
+CONFIG = {"smtpHost": "smtp.example.org", "from": "p@example.org"}
+
+
+def test_the_paths_of_the_vendor_are_the_same_rows(api: Api) -> None:
+    api.get(EMAIL, 404)
+    assert api.get(f"{EMAIL}/state") == {"state": "disabled"}
+    told = api.call("POST", EMAIL, json={"config": {**CONFIG, "subject": "Hello", "recipients": ["a@b.c"]}})
+    assert told["notices"] == ["These fields have no effect here: config.recipients, config.subject."]
+    assert api.get(PATH)["mailServer"]["host"] == "smtp.example.org"
+    login = {**CONFIG, "username": "p", "passwordFile": "/etc/x", "smtpPort": 465}
+    api.call("PUT", EMAIL, json={"config": login})
+    assert api.get(PATH)["mailServer"] | {"sender": ""} == {
+        "host": "smtp.example.org", "port": 465, "sender": "", "security": "tls", "login": "p",
+        "passwordFile": "/etc/x",
+    }  # fmt: skip
+    assert api.get(EMAIL)["config"]["authType"] == "auth_login"
+    researcher = program(api, "r", (PRACTITIONER.id, Place()))
+    api.call("GET", EMAIL, 403, headers=researcher)
+    body = {"events": [{"category": "workloads", "types": ["start"]}], "channels": ["me@example.org"]}
+    made = api.call("POST", SUBSCRIPTIONS, 201, json=body, headers=researcher)
+    assert api.call("GET", PATH, headers=researcher)["notifications"][0]["on"] == ["start"]
+    assert api.call("GET", SUBSCRIPTIONS, headers=researcher) == {"subscriptions": [made]}
+    assert api.get(SUBSCRIPTIONS) == {"subscriptions": []}
+    api.call("DELETE", f"{SUBSCRIPTIONS}/{made['id']}", 404)
+    told = api.call("POST", SUBSCRIPTIONS, 400, json={**body, "channels": ["email"]}, headers=researcher)
+    assert told["fields"][0]["field"] == "channels"
+    api.call("DELETE", f"{SUBSCRIPTIONS}/{made['id']}", 204, headers=researcher)
+    api.call("DELETE", EMAIL, 204)
+    api.get(EMAIL, 404)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {**CONFIG, "password": "in a request"},
+        {**CONFIG, "username": "p"},
+        {**CONFIG, "username": "p", "authType": "auth_none"},
+        {**CONFIG, "username": "p", "passwordFile": "/etc/x", "smtpTlsEnabled": False},
+        {**CONFIG, "from": "nobody"},
+        {"smtpHost": "a"},
+    ],
+)
+def test_what_is_no_mail_server(quiet: Api, config: dict[str, object]) -> None:
+    quiet.call("PUT", EMAIL, 400, json={"config": config})
+    quiet.get(EMAIL, 404)

@@ -1,8 +1,11 @@
 """How fast one account may submit."""
 
+import asyncio
+from collections.abc import AsyncIterator
+
 import pytest
 
-from pliant.api.pace import BURST, REMEMBERED, Pace
+from pliant.api.pace import BURST, REMEMBERED, AtOnce, Pace
 from pliant.control.errors import OverLimit
 
 
@@ -35,6 +38,41 @@ def test_a_burst_and_then_so_many_in_a_second() -> None:
     assert taken(pace, "bob", 500) == 10
     clock.now = 3600
     assert taken(pace, "bob", 500) == 20 * BURST, "no more is saved up"
+
+
+def test_so_many_at_a_time_of_one_account() -> None:
+    held = AtOnce(2, "streams", "Close one.")
+    with held.hold("bob"), held.hold("bob"), held.hold("alice"):
+        for refused in (held.check, held.hold("bob").__enter__):
+            with pytest.raises(OverLimit, match="bob has 2 streams"):
+                refused("bob") if refused == held.check else refused()
+    with held.hold("bob", beside=1), pytest.raises(OverLimit):
+        held.check("bob", 1)
+    held.check("bob", 1)
+    with AtOnce(0, "", "").hold("bob", 10**6):
+        pass
+
+
+def test_a_stream_counts_while_it_is_read_and_no_longer() -> None:
+    held, ended = AtOnce(1, "streams", "Close one."), []
+
+    async def source() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"more"
+        finally:
+            ended.append(True)
+
+    async def read() -> None:
+        stream = held.counted("bob", source())
+        assert await anext(stream) == b"more"
+        with pytest.raises(OverLimit):
+            held.check("bob")
+        await stream.aclose()  # type: ignore[attr-defined]
+        held.check("bob")
+        assert ended == [True]
+
+    asyncio.run(read())
 
 
 def test_without_a_limit_and_with_more_accounts_than_are_remembered() -> None:

@@ -90,7 +90,7 @@ def test_a_server_that_is_gone(path: Path, tmp_path: Path) -> None:
 
 
 def test_another_user_is_told_whose_server_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    authority = Authority("token", b"secret")
+    authority = Authority(lambda: "token", b"secret")
     assert asyncio.run(authority.peer(os.geteuid())).owner
     with pytest.raises(Unauthorized, match="This server belongs to user"):
         asyncio.run(authority.peer(os.geteuid() + 1))

@@ -86,6 +86,7 @@ class ServedBox(Box):
         settings = self.base / "config.yaml"
         settings.write_text(
             f"socket: {self.socket}\nwarden: {self.config}\nsimulate: [1x2]\nconnections: 6\nsubmissions: 2\n"
+            "commands: 2\nstreams: 3\ntasks: 5\npending: 50\n"
         )
         settings.chmod(0o644)
         words = ["serve", "--box", "--config", str(settings), *more]

@@ -213,7 +213,7 @@ def house(tmp_path_factory):
             url="http://127.0.0.1:1", version="1", pid=1, started=1, state="/state", epoch=1, simulated=True
         )
         app = create_app(
-            made.service, token=TOKEN, secret=SECRET, server=info, shutdown=made.asked.append,
+            made.service, token=lambda: TOKEN, secret=SECRET, server=info, shutdown=made.asked.append,
             backup=made.store.backup, bundle=lambda: b"PK", box=True, least=1000,
         )  # fmt: skip
         front = Front(app, None, patience=1)

@@ -339,6 +339,56 @@ def test_one_account_has_so_many_connections_and_others_are_served(box):
     until(lambda: box.cli(box.bob, "list").returncode == 0, "closed connections count no more")
 
 
+def test_one_account_has_so_many_commands_inside_jobs_at_a_time(box):
+    def run(owner):
+        body = {"command": ["sleep", "100000"]}
+        mine = box.hers if owner == box.alice else box.his
+        return box.ask(owner.uid, "POST", f"{JOBS}/{mine}/exec", body)
+
+    (_, first), (_, second) = run(box.bob), run(box.bob)
+    status, said = run(box.bob)
+    assert (status, said["reason"]) == (429, "user-limit") and "has 2 commands inside jobs" in said["message"]
+    status, hers = run(box.alice)
+    assert status == 201, "others have their own"
+    assert box.ask(box.bob.uid, "DELETE", f"/api/v1/exec/{first['id']}")[0] == 204
+    status, third = run(box.bob)
+    assert status == 201
+    for owner, one in ((box.bob, second), (box.bob, third), (box.alice, hers)):
+        assert box.ask(owner.uid, "DELETE", f"/api/v1/exec/{one['id']}")[0] == 204
+
+
+def test_one_account_reads_so_many_streams_at_a_time(box):
+    def follow(pipe):
+        links = []
+        for _ in range(4):
+            link = http.client.HTTPConnection("localhost")
+            link.sock = socket.socket(socket.AF_UNIX)
+            link.sock.connect(str(box.socket))
+            link.request("GET", f"{JOBS}/{box.his}/logs?follow=true")
+            answer = link.getresponse()
+            answer.read(1) if answer.status == 200 else None
+            links.append((answer, link))
+        os.write(pipe, json.dumps([answer.status for answer, _ in links]).encode() + b"\0")
+        os.write(pipe, links[-1][0].read())
+        os.write(pipe, b"\0")
+        signal.pause()
+
+    with acting_as(box.entry(box.bob), follow) as child:
+        child.until(b"\0")
+        assert json.loads(child.said.split(b"\0")[0]) == [200, 200, 200, 429]
+        child.until(b"user-limit")
+        assert box.cli(box.alice, "logs", "hers").returncode == 0
+    until(
+        lambda: box.cli(box.bob, "logs", "his").returncode == 0, "streams whose reader is gone count no more"
+    )
+
+
+def test_a_new_box_has_limits_for_everybody_and_for_one_workload(box):
+    assert "50" in box.good(box.root, "limit", "list")
+    done = box.cli(box.bob, "submit-dist", "pytorch", "wide", "--workers", "6", "--dry-run", "--", "id")
+    assert done.returncode == 2 and "A workload has 5 tasks at most here" in done.stderr, done
+
+
 def test_one_account_submits_so_fast_and_others_are_served(box):
     def hurry(pipe):
         link = http.client.HTTPConnection("localhost")

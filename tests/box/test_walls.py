@@ -6,10 +6,11 @@ import re
 import signal
 import subprocess
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
+from pliant.devices.strays import Strays
+from pliant.engines.local.processes import started
 from pliant.engines.local.warden import Verb, Walls, launch
 from pliant.model.workload import AttemptId
 from tests.box.box_rig import PYTHON, Box, group_file, members, trees, until
@@ -224,10 +225,6 @@ def stray(owner, path, script="sleep 100000"):
     )  # fmt: skip
 
 
-def started(pid):
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-
-
 def end_stray(box, pid, *, number=signal.SIGTERM, start=None):
     words = {"attempt": AttemptId("", "", pid), "signal": number}
     return words | {"walls": Walls(processes=started(pid) if start is None else start)}
@@ -245,6 +242,35 @@ def test_strays_are_left_alone_unless_configured(box, strict):
     finally:
         process.kill()
         process.communicate()
+
+
+def test_the_server_sees_a_stray_twice_and_the_warden_ends_it(strict):
+    process, system = stray(strict.bob, "/dev/full"), stray(strict.server, "/dev/zero")
+    process.stdout.read(1)
+    system.stdout.read(1)
+    on = {"GPU-0": {process.pid: 1, system.pid: 2}}
+    gate = strict.warden
+
+    def end(pid, start, number):
+        os.seteuid(strict.server.uid)
+        try:
+            gate.end_stray(strict.epoch, pid, start, number)
+        finally:
+            os.seteuid(0)
+
+    strays = Strays(lambda: on, lambda pid: None, started, end)
+    try:
+        strays.look()
+        strays.look()
+        assert {(one.user, one.uid) for one in strays.found} == {
+            (owner.name, owner.uid) for owner in (strict.bob, strict.server)
+        }
+        assert process.wait(120) == -signal.SIGTERM
+        assert system.poll() is None, "accounts of the system are spared"
+    finally:
+        for one in (process, system):
+            one.kill()
+            one.communicate()
 
 
 def test_who_holds_no_card_and_who_is_the_system_is_no_stray(strict):

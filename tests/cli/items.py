@@ -158,6 +158,7 @@ def node(name: str, *used: float, **changed: Any) -> dict[str, Any]:
                 "releasing": 0.0,
                 "promised": 0.0,
                 "foreign": False,
+                "strays": [],
                 "workloads": ["a2"] if amount else [],
             }
             for index, amount in enumerate(used)

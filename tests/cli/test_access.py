@@ -60,16 +60,20 @@ def test_people_programs_and_rules(real: Stage, run, monkeypatch: pytest.MonkeyP
 def test_a_login_is_a_key_that_ends_with_the_logout(
     real: Stage, run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    password = run("pliant user create anna").out.split()[-1]
+    first = run("pliant user create anna").out.split()[-1]
     run("pliant access-rule create --user anna --role viewer")
     service = real.service
-    user = service.identities.user("anna")
-    service.identities.set_password(user.id, user.password, must_change=False)
+    password = "correct-horse"
+    typed = iter([password, password])
+    monkeypatch.setattr("click.termui.hidden_prompt_func", lambda _: next(typed))
     monkeypatch.delenv("PLIANT_TOKEN")
     server = os.environ["PLIANT_SERVER"]
     monkeypatch.delenv("PLIANT_SERVER")
-    done = run(f"pliant login user -u anna -P {password} --server {server}")
+    done = run(f"pliant login user -u anna -P {first} --server {server}")
     assert done.code == 0 and done.out.startswith("Logged in as anna@"), done
+    assert "An administrator gave you this password. Set your own" in done.err
+    assert next(typed, None) is None
+    assert run(f"pliant login user -u anna -P {first} --server {server}").code == 4, "it is good no more"
     assert [row.owner_name for row in service.board.access.keys.values()] == ["anna"]
     assert "Role: Viewer" in run("pliant whoami").out
     assert run("pliant key create more --only read").code == 0

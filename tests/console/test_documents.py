@@ -153,8 +153,12 @@ def test_002_over_quota_and_fairness(page: Page, stage: Stage) -> None:
     finish(page, "a2", "two-gpus")
 
     begin(page, "team-a", "a2")
-    expect(page.get_by_text("a2 exists in project team-a")).to_be_visible()
+    taken = page.get_by_text("a2 exists in project team-a")
+    expect(taken).to_be_visible()
+    under_error = page.get_by_role("button", name="Continue").bounding_box()
     page.get_by_label("Training name").fill("a1")
+    expect(taken).to_have_count(0)
+    assert page.get_by_role("button", name="Continue").bounding_box() == under_error, "the button moved"
     press(page, "CONTINUE")
     environment(page, "for-a1")
     press(page, "+ NEW COMPUTE RESOURCE")

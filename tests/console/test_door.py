@@ -159,6 +159,36 @@ def test_an_access_key_logs_in_and_what_is_taken_back_is_gone(stage: Stage) -> N
     assert log_in(stage, token).status == 401
 
 
+def test_a_password_that_somebody_gave_is_changed_at_the_door(stage: Stage) -> None:
+    first = typed(stage, "pliant user create anna").split()[-1]
+    typed(stage, "pliant access-rule create --user anna --role viewer")
+    told = log_in(stage, first, name="anna")
+    assert told.status == 200 and "set-cookie" not in told.headers
+    assert "An administrator gave you this password" in told.body and first not in told.body
+    way, home = "/console/password", {"Origin": url_of(stage)}
+    form = {
+        "name": "anna",
+        "secret": first,
+        "new": "correct horse",
+        "again": "correct horse",
+        "next": "projects",
+    }
+    for wrong, status, said in (
+        ({"again": "correct hose"}, 400, "The two new passwords differ"),
+        ({"new": "short", "again": "short"}, 400, "at least 8"),
+        ({"secret": "x" * 16}, 401, "not valid"),
+    ):
+        refused = ask(stage, "POST", way, home, {**form, **wrong})
+        assert (refused.status, said in refused.body) == (status, True), refused
+        assert "set-cookie" not in refused.headers and 'name="again"' in refused.body
+    assert ask(stage, "POST", way, {"Origin": "http://evil.example"}, form).status == 403
+    done = ask(stage, "POST", way, home, form)
+    assert (done.status, done.headers["location"]) == (303, "/console/projects")
+    assert ask(stage, "GET", "/console/projects", cookie(done)).status == 200
+    assert log_in(stage, first, name="anna").status == 401
+    assert log_in(stage, "correct horse", name="anna").status == 303
+
+
 def test_who_has_logged_out_is_out(stage: Stage) -> None:
     told = log_in(stage)
     assert ask(stage, "POST", "/console/logout", {**cookie(told), "Origin": url_of(stage)}).status == 303

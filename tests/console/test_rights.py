@@ -37,6 +37,7 @@ PAGES = {
     "roles": "roles:read",
     "event-history": "audit:read",
     "general-settings": "settings:read",
+    "notifications": "self:read",  # everybody's
 }
 """In the order of the navigation."""
 

@@ -1,5 +1,8 @@
 """The table of workloads and the page of one, as somebody sees and uses them in a browser."""
 
+import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -202,3 +205,11 @@ def test_a_server_that_starts_again_is_found_again(page: Page, stage: Stage) -> 
     typed(stage, f"pliant submit after -g 1 {SLEEP}")
     expect(row(page, "after")).to_contain_text("Running")
     expect(row(page, "before")).to_contain_text("Running")
+
+    os.kill(json.loads(written(stage.state / "server.json"))["pid"], signal.SIGKILL)
+    expect(page.get_by_text("Connection lost")).to_be_visible()
+    typed(stage, "pliant up --simulate 1x2")
+    expect(page.get_by_text("Connection lost")).not_to_be_visible()
+    typed(stage, "pliant delete before")
+    expect(row(page, "before")).to_have_count(0)
+    expect(row(page, "after")).to_contain_text("Running")

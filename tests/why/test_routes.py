@@ -66,7 +66,7 @@ def logged_in(api: Api, user: str) -> dict[str, str]:
 
 def test_the_account_of_the_server_sees_all_names_whichever_way_it_asks(api: Api) -> None:
     identity = waiting(api)
-    account = Authority(TOKEN, b"any").owner
+    account = Authority(lambda: TOKEN, b"any").owner
     for headers in ({}, logged_in(api, account)):
         why = api.call("GET", f"{WORKLOADS}/{identity}/why?full=true", headers=headers)
         assert "busy (project default) ends" in str(why["unblock"])

@@ -12,13 +12,14 @@ from pliant.api.context import Context, ServerInfo
 from pliant.api.description import Api
 from pliant.api.guard import OPEN, check_routes, needs
 from pliant.api.hosts import Hosts
-from pliant.api.pace import Pace
+from pliant.api.pace import NO_BOUNDS, AtOnce, Bounds, Pace
 from pliant.api.responses.encoding import answer
 from pliant.api.routes import (
     access,
     assets,
     audit,
     audit_log,
+    email,
     history,
     identity,
     job,
@@ -32,6 +33,7 @@ from pliant.api.routes import (
     replay,
     reports,
     scheduling,
+    security,
     streams,
     submit,
     telemetry,
@@ -54,7 +56,7 @@ __all__ = ["ServerInfo", "create_app"]
 def create_app(
     service: Service,
     *,
-    token: str,
+    token: Callable[[], str],
     secret: bytes,
     server: ServerInfo,
     shutdown: Callable[[bool], None],
@@ -62,22 +64,23 @@ def create_app(
     bundle: Callable[[], bytes],
     scarce: Callable[[bool], bool] = lambda spend: False,
     closing: Callable[[], bool] = lambda: False,
+    renew: Callable[[], None] | None = None,
     box: bool = False,
     least: int = 0,
-    submissions: int = 0,
+    bounds: Bounds = NO_BOUNDS,
     hosts: frozenset[str] = frozenset(),
     beside: Callable[[ASGIApp], ASGIApp] | None = None,
 ) -> FastAPI:
-    """An ASGI application. Whoever sends `token` may do everything; `secret` signs what is issued.
+    """An ASGI application. Whoever sends what `token()` is may do everything; `secret` signs what is issued.
 
     `box`: accounts of the machine share it, those with a number of at least `least`; then the token counts
-    for nothing, and one account may submit `submissions` jobs in a second (0: no limit). `hosts` are names
+    for nothing. `bounds` are those of one account. `hosts` are names
     under which it may be asked, in lower case, besides `localhost` and any address.
     `beside` is given what answers the API and gives what answers it and more, on the same port.
     `shutdown(stop_tasks)` returns at once and ends the server soon; `backup(path)` writes the store there;
     `bundle()` is a zip; `scarce(spend)`: the disk is nearly full, and what is kept for that may be spent;
     `closing()` becomes true when the server is about to end: streams then end within
-    a second.
+    a second. `renew()` puts another token in the place of that one; None: there is none to be renewed.
     """
     app = Api(
         title="Pliant",
@@ -92,14 +95,17 @@ def create_app(
         service=service,
         authority=authority,
         server=server,
-        sessions=Sessions(service),
+        sessions=Sessions(service, most=bounds.commands),
         pulse=Pulse(service),
         shutdown=shutdown,
         backup=backup,
         bundle=bundle,
         scarce=scarce,
         closing=closing,
-        pace=Pace(submissions),
+        renew=renew,
+        bounds=bounds,
+        pace=Pace(bounds.submissions),
+        streams=AtOnce(bounds.streams, "streams of the server open", "Close one: a log that is followed."),
     )
     errors.install(app)
     app.add_exception_handler(Tried, whatif.tried)
@@ -145,6 +151,8 @@ ROUTERS = (
     audit_log.router,
     usage.router,
     notices.router,
+    email.router,
     identity.router,
+    security.router,
     access.router,
 )

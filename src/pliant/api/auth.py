@@ -22,6 +22,7 @@ from pliant.api.passwords import Tries
 from pliant.api.peer import PEER
 from pliant.api.principal import ALL, PASSWORD, Principal
 from pliant.api.tokens import ACCESS, LIFE, REFRESH, REFRESH_LIFE, Issued, Keys, Signer
+from pliant.api.vault import Vault
 from pliant.control.board.access import Access
 from pliant.control.errors import BadRequest, Refused
 from pliant.control.service import Service
@@ -82,7 +83,7 @@ class Authority:
 
     def __init__(
         self,
-        token: str,
+        token: Callable[[], str],
         secret: bytes,
         *,
         access: Callable[[], Access] = Access,
@@ -90,9 +91,10 @@ class Authority:
         box: bool = False,
         least: int = 0,
     ) -> None:
-        """`token` is that of the state folder, `secret` signs for attempts; `least`: lowest uid on a box."""
-        self._token = token.strip().encode()
+        """`token()` is that of the state folder now, `secret` signs for attempts; `least`: uid on a box."""
+        self._token = token
         self._secret = secret
+        self.vault = Vault(secret)
         # A key of its own: what attempts can have signed must never pass for one of these.
         self.signer = Signer(keys or (lambda: (secret,)))
         self._access = access
@@ -160,15 +162,15 @@ class Authority:
 
     def _token_named(self, name: str) -> str:
         """Raises Unauthorized."""
-        if name == named(self._token.decode()):
-            return self._token.decode()
+        if name == named(token := self._token()):
+            return token
         if name.startswith("attempt:"):
             return attempt_token(name.removeprefix("attempt:"), self._secret)
         return self.signer.completed(name)
 
     def knows(self, token: str) -> bool:
         """True for the token of the state folder, which counts for nothing on a box."""
-        return not self.box and hmac.compare_digest(token.encode(), self._token)
+        return not self.box and hmac.compare_digest(token.encode(), self._token().encode())
 
     def client(self, client: str, secret: str) -> Application | AccessKey:
         """The program or key with that client id, if the secret is its own."""
@@ -185,15 +187,16 @@ class Authority:
         """For whoever has the server's own token and says who they are."""
         if not 0 < len(name) <= 128 or not name.isprintable():
             raise BadRequest(f"{name[:40]!r} cannot be a user's name.", "Use 1 to 128 printable characters.")
-        claims = {"sub": subject_of(VOUCHED, name)}
+        claims = {"sub": subject_of(VOUCHED, name), "of": named(self._token())}
         return Issued(
             self.signer.sign(ACCESS, LIFE, claims), self.signer.sign(REFRESH, REFRESH_LIFE, claims), LIFE
         )
 
     def refresh(self, token: str) -> Issued:
         """Another pair for whoever was vouched for. Raises Unauthorized."""
-        kind, _, name = str(self.signer.read(token, REFRESH)["sub"]).partition(":")
-        if kind != VOUCHED or self.box:
+        claims = self.signer.read(token, REFRESH)
+        kind, _, name = str(claims["sub"]).partition(":")
+        if kind != VOUCHED or self.box or claims.get("of") != named(self._token()):
             raise Unauthorized("The token is not valid.", "Log in again: pliant login")
         return self.issue(name)
 
@@ -212,7 +215,8 @@ class Authority:
         subject = str(claims["sub"])
         kind, _, identity = subject.partition(":")
         access, generation = self._access(), claims.get("gen")
-        if kind == VOUCHED and not self.box:  # only who has the server's token can have had it issued
+        # Only who has the server's token can have had it issued; with that token it ends.
+        if kind == VOUCHED and not self.box and claims.get("of") == named(self._token()):
             if (user := access.user_names.get(identity)) is not None:
                 return self._of_user(user, "")
             owner = identity == self.owner
@@ -224,7 +228,8 @@ class Authority:
             return self._of_key(key)
         if kind == USER and (user := access.users.get(identity)) is not None:
             session = str(claims.get("sid", ""))
-            if generation != user.generation or session not in access.sessions:
+            known = access.sessions.get(session)
+            if generation != user.generation or known is None or known.expires <= time.time() * 1000:
                 raise gone
             return self._of_user(user, session)
         if kind == APPLICATION and (program := access.applications.get(identity)) is not None:

@@ -12,7 +12,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from pliant.api.auth import Authority
-from pliant.api.pace import Pace
+from pliant.api.pace import AtOnce, Bounds, Pace
 from pliant.api.principal import Principal
 from pliant.api.responses.workloads import Renderer
 from pliant.api.streaming.pulse import Pulse
@@ -20,6 +20,7 @@ from pliant.api.streaming.sessions import Sessions
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest
 from pliant.control.fractions import Finding
+from pliant.control.ports import Stray
 from pliant.control.service import Service
 
 
@@ -37,6 +38,7 @@ class ServerInfo:
     role: str = "leader"  # or standby
     standby: Callable[[], str | None] = lambda: None  # URL of the server that stands by
     notice: str = ""  # what it told whoever started it
+    strays: Callable[[], Sequence[Stray]] = tuple  # processes on its GPUs that belong to no task
     findings: Callable[[], Sequence[Finding]] = tuple  # what of shares of GPUs holds here; may take seconds
 
 
@@ -52,7 +54,10 @@ class Context:
     bundle: Callable[[], bytes]  # a zip
     scarce: Callable[[bool], bool]  # the disk is nearly full; True: what is kept for that may be spent
     closing: Callable[[], bool]  # the server is about to end, so streams end
-    pace: Pace  # of submissions on a box
+    renew: Callable[[], None] | None  # makes another token of the state folder; None: it has none
+    bounds: Bounds  # of one account on a box
+    pace: Pace  # of submissions
+    streams: AtOnce
 
     def renderer(self, caller: Principal, board: Board | None = None) -> Renderer:
         """Of the newest board, or of that one, for that reader."""

@@ -173,12 +173,16 @@ _MUST = {
     "greater_than_equal": "must be at least {ge}",
     "less_than": "must be below {lt}",
     "less_than_equal": "must be at most {le}",
-    "string_too_short": "must not be empty",
+    "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
     "string_pattern_mismatch": "contains an invalid character",
     "too_short": "must have at least {min_length} entries",
     "too_long": "must have at most {max_length} entries",
 }
+
+
+_SECRET = re.compile(r"(?i)password|secret|token")
+"""In the name of a field: its value is not repeated."""
 
 
 def _path(location: Sequence[int | str]) -> str:
@@ -204,12 +208,13 @@ def sentence(error: Mapping[str, Any]) -> str:
     where = _where(location)
     if kind == "value_error":
         return f"{where}: {context['error']}"
-    must = _MUST.get(kind)
+    empty = kind == "string_too_short" and context.get("min_length") == 1
+    must = "must not be empty" if empty else _MUST.get(kind)
     if must is None:
         return f"{where}: {error['msg']}."
     shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in context.items()}
     text = f"{where} {must.format(**shown)}"
-    if kind == "missing":
+    if kind == "missing" or _SECRET.search(where):
         return f"{text}."
     given = repr(error.get("input"))
     return f"{text}, not {given if len(given) <= 60 else given[:57] + '...'}."

@@ -1,10 +1,13 @@
-"""How fast one account may submit: a bucket of tokens for each, so that others are served meanwhile."""
+"""What one account may ask of a shared server, so that others are served meanwhile."""
 
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
 
-from pliant.control.errors import OverLimit
+from pliant.control.errors import BadRequest, OverLimit
 
 BURST = 5
 """Seconds' worth of submissions that may come at once."""
@@ -13,8 +16,29 @@ REMEMBERED = 10_000
 """Accounts whose buckets are kept; a full one need not be."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of one account; 0: no limit."""
+
+    submissions: int = 0  # in a second
+    commands: int = 0  # that run inside tasks at a time
+    streams: int = 0  # logs that are read and changes that are followed, at a time
+    tasks: int = 0  # of one workload
+
+    def check_tasks(self, count: int) -> None:
+        """Raises BadRequest."""
+        if self.tasks and count > self.tasks:
+            raise BadRequest(
+                f"A workload has {self.tasks} tasks at most here; this one asks for {count}.",
+                "Ask for fewer, or make several: pliant submit --array",
+            )
+
+
+NO_BOUNDS = Bounds()
+
+
 class Pace:
-    """For any thread."""
+    """How fast one account may submit: a bucket of tokens for each. For any thread."""
 
     def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
         """`rate`: submissions in a second; 0: no limit."""
@@ -44,3 +68,42 @@ class Pace:
                 f"{person} submits faster than {self._rate} jobs in a second.",
                 "Try again in 1 s, or submit many equal jobs at once: pliant submit --array 0-99",
             )
+
+
+class AtOnce:
+    """How many of one thing each account has now. For any thread."""
+
+    def __init__(self, most: int, what: str, cure: str) -> None:
+        self._most, self._what, self._cure = most, what, cure
+        self._guard = threading.Lock()
+        self._held: Counter[str] = Counter()
+
+    def check(self, person: str, beside: int = 0) -> None:
+        """Raise OverLimit if there is room for none; `beside`: what is counted elsewhere."""
+        with self._guard:
+            self._check(person, beside)
+
+    @contextmanager
+    def hold(self, person: str, beside: int = 0) -> Iterator[None]:
+        """One of them. Raises OverLimit."""
+        with self._guard:
+            self._check(person, beside)
+            self._held[person] += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._held[person] -= 1
+                if not self._held[person]:
+                    del self._held[person]
+
+    def _check(self, person: str, beside: int) -> None:
+        if self._most and self._held[person] + beside >= self._most:
+            raise OverLimit(f"{person} has {self._most} {self._what}; there may be no more.", self._cure)
+
+    async def counted(self, person: str, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """That stream, which counts as one while it is read."""
+        with self.hold(person):
+            async with aclosing(stream):  # type: ignore[type-var]
+                async for chunk in stream:
+                    yield chunk

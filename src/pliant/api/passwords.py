@@ -39,9 +39,14 @@ class Slow(Refused):
 STATUS[Slow] = 429
 
 
-def hashed(password: str) -> str:
-    if not LEAST <= len(password) <= MOST:
-        raise BadRequest(f"A password has {LEAST} to {MOST} characters, not {len(password)}.")
+def hashed(password: str, least: int = LEAST) -> str:
+    """`least`: characters, as the security settings say."""
+    if not least <= len(password) <= MOST:
+        raise BadRequest(
+            f"A password has {least} to {MOST} characters, not {len(password)}.",
+            "Choose a longer one." if len(password) < least else "Choose a shorter one.",
+            field="newPassword",
+        )
     return _hasher.hash(password)
 
 
@@ -55,6 +60,7 @@ def fits(password: str, kept: str | None) -> bool:
 
 
 def temporary() -> str:
+    """It must be changed at once, so that the rules for passwords need not hold for it."""
     return secrets.token_urlsafe(12)
 
 

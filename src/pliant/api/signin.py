@@ -63,7 +63,7 @@ def _by_password(here: Context, name: str, password: str, address: str) -> Issue
     user = here.service.board.access.user_names.get(name)
     if not fits(password, user.password if user is not None else None) or user is None or not user.enabled:
         raise Unauthorized("The name or the password is not valid.", "Ask an administrator to reset it.")
-    session = here.service.identities.begin_session(user, address, REFRESH_LIFE * 1000)
+    session = here.service.identities.begin_session(user, address)
     return _of_session(here.authority, user, session.id, 0)
 
 

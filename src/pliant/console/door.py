@@ -5,6 +5,7 @@ import json
 import re
 from html import escape
 from http.cookies import CookieError, SimpleCookie
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -47,6 +48,8 @@ class Door:
                 return page(login_form(going=request.query_params.get("next", "")))
             case "POST", "login":
                 return await self._log_in(request)
+            case "POST", "password":
+                return await self._set_password(request)
             case "POST", "logout":
                 return await self._log_out(request)
             case "POST", "link":
@@ -90,19 +93,46 @@ class Door:
     async def _log_in(self, request: Request) -> Response:
         if not own_origin(request.scope):
             return page(login_form("This form was sent by another site: nothing was done."), 403)
-        form = parse_qs((await request.body()).decode(errors="replace"))
-        name, secret, going = (form.get(it, [""])[0].strip() for it in ("name", "secret", "next"))
+        name, secret, going = await _sent(request, "name", "secret", "next")
+        try:
+            told, who = await self._signed_in(request, name, secret)
+        except Refusal as error:
+            return page(login_form(str(error), name, going), 429 if error.status == 429 else 401)
+        if who["mustChangePassword"]:
+            return page(password_form(name, going))
+        return self._begun(request, told, who, going)
+
+    async def _set_password(self, request: Request) -> Response:
+        """Another password in the place of one that an administrator gave, and the way in with it."""
+        if not own_origin(request.scope):
+            return page(login_form("This form was sent by another site: nothing was done."), 403)
+        name, old, new, again, going = await _sent(request, "name", "secret", "new", "again", "next")
+        if new != again:
+            return page(password_form(name, going, "The two new passwords differ."), 400)
+        try:
+            told, _ = await self._signed_in(request, name, old)
+            calls = Calls(self._api, Reader(told["accessToken"], client=request.scope.get("client")))
+            await calls.send("POST", "/api/v1/me/password", {"currentPassword": old, "newPassword": new})
+            told, who = await self._signed_in(request, name, new)
+        except Refusal as error:
+            said = error.fields.get("newPassword")
+            said = f"The new password is not valid: {said}" if said else str(error)
+            return page(password_form(name, going, said), error.status)
+        return self._begun(request, told, who, going)
+
+    async def _signed_in(self, request: Request, name: str, secret: str) -> tuple[Any, Any]:
+        """The tokens for a name and a password or for a token alone, and whose they are. Raises Refusal."""
         body = {"grantType": "password", "username": name, "password": secret}
         if not name and secret.startswith(KEY):
             client, _, rest = secret.removeprefix(KEY).partition("_")
             body = {"grantType": "client_credentials", "clientID": client, "clientSecret": rest}
         calls = Calls(self._api, reader := Reader(client=request.scope.get("client")))
-        try:
-            told = (await calls.send("POST", "/api/v1/token", body)).json()
-            reader.token = told["accessToken"]
-            who = await calls.get("/api/v1/whoami")
-        except Refusal as error:
-            return page(login_form(str(error), name, going), 429 if error.status == 429 else 401)
+        told = (await calls.send("POST", "/api/v1/token", body)).json()
+        reader.token = told["accessToken"]
+        return told, await calls.get("/api/v1/whoami")
+
+    def _begun(self, request: Request, told: Any, who: Any, going: str) -> Response:
+        """The page that was asked for, and the cookie of a new session."""
         made = self._sessions.begin(
             who["id"], token=told["accessToken"], refresh=told.get("refreshToken") or ""
         )
@@ -178,6 +208,35 @@ def login_form(error: str = "", name: str = "", going: str = "") -> str:
         "On the server's machine <code>pliant console</code> opens this page logged in.</p>"
         "<button>Log in</button></form>"
     )
+
+
+def password_form(name: str, going: str, error: str = "") -> str:
+    """For whoever has a password that somebody else knows too."""
+    told = f'<p class="note bad" role="alert" id="wrong">{escape(error)}</p>' if error else ""
+    fields = (
+        ("secret", "Password that you were given", "current-password"),
+        ("new", "New password", "new-password"),
+        ("again", "New password again", "new-password"),
+    )
+    inputs = "".join(
+        f'<label for="{field}">{label}</label>'
+        f'<input id="{field}" name="{field}" type="password" autocomplete="{kind}" required>'
+        for field, label, kind in fields
+    )
+    return (
+        f'{told}<p role="status">An administrator gave you this password. Set your own, of 8 characters or '
+        'more.</p><form method="post" action="/console/password">'
+        f'<input type="hidden" name="next" value="{escape(going)}">'
+        '<label for="name">User name</label>'
+        f'<input id="name" name="name" autocomplete="username" value="{escape(name)}" readonly>'
+        f"{inputs}<button>Set the password</button></form>"
+    )
+
+
+async def _sent(request: Request, *names: str) -> tuple[str, ...]:
+    """Fields of a form; empty where it has none of that name."""
+    form = parse_qs((await request.body()).decode(errors="replace"))
+    return tuple(form.get(name, [""])[0].strip() for name in names)
 
 
 def page(content: str, status: int = 200, *, going: str = "") -> Response:

@@ -12,6 +12,9 @@ from pliant.console.frame import button, tag, words
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 """As names of projects, workloads and what else becomes part of an address are written."""
 
+ROOM = "bottom-slots"
+"""A field whose error has its place below it from the beginning: what comes and goes moves no button."""
+
 
 class Tiles:
     """One of several, each a tile with a name and a line about it; arrow keys move within it."""
@@ -133,7 +136,7 @@ class Sheet:
 
     def _check(self, key: str, wrong: Callable[[Any], str]) -> None:
         """Said at the field when it is left, and before it is sent."""
-        field = self._fields[key]
+        field = self._fields[key].props(ROOM)
         self._checks[key] = wrong
 
         def look() -> None:

@@ -19,6 +19,9 @@ GAP = 0.7
 LONGEST = 15.0
 """Seconds after which a page looks again though nothing has changed: ages grow."""
 
+PATIENCE = 60.0
+"""Seconds that a page may take on a busy server before its reader gets an error instead."""
+
 PLACES: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     ("", (("Overview", "overview", "clusters:read"),)),
     (
@@ -69,6 +72,7 @@ PLACES: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
         (
             ("Event history", "event-history", "audit:read"),
             ("General settings", "general-settings", "settings:read"),
+            ("Notifications", "notifications", "self:read"),
         ),
     ),
 )
@@ -213,7 +217,7 @@ def page(path: str, title: str, right: str = "", here: str = "") -> Callable[[Dr
         signature = inspect.signature(draw)
         asked = [it for name, it in signature.parameters.items() if name != "frame"]
         opened.__signature__ = signature.replace(parameters=asked)  # type: ignore[attr-defined]
-        ui.page(path)(opened)
+        ui.page(path, response_timeout=PATIENCE)(opened)
         return draw
 
     return registered

@@ -68,6 +68,18 @@ class GpuLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class Stray:
+    """A process on a GPU that belongs to no task."""
+
+    pid: int
+    start: int  # ticks after boot: with the pid it is never used again
+    uid: int
+    user: str  # the name of that account, or its number
+    program: str
+    memory: Mapping[str, int]  # bytes by GPU (uuid)
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """What is used now, where it can be measured."""
 

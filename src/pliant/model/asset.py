@@ -18,6 +18,15 @@ class AssetKind(StrEnum):
     TEMPLATE = "template"
     POLICY = "policy"
     REPORT = "report"
+    PASSWORD = "password"
+    GENERIC_SECRET = "genericSecret"
+    GIT = "git"
+    HOST_PATH = "hostPath"
+    NFS = "nfs"
+
+
+CREDENTIALS = frozenset({AssetKind.PASSWORD, AssetKind.GENERIC_SECRET})
+DATA_SOURCES = frozenset({AssetKind.GIT, AssetKind.HOST_PATH, AssetKind.NFS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +39,7 @@ class Asset:
     name: str
     scope: Scope
     scope_id: str  # id of the department or project; empty: the tenant
-    body: str  # JSON: a spec, the defaults and rules of a policy, or a report
+    body: str  # JSON: a spec, the defaults and rules of a policy, or a report; of a credential sealed values
     description: str = ""
     created: int = 0  # ms since the epoch
     created_by: str = ""

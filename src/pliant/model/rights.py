@@ -112,6 +112,8 @@ TABLE: Mapping[str, str] = {
     "priorities:write": "T-------",
     "settings:read": "AAAAAAAA",
     "settings:update": "T-------",
+    "security-settings:read": "AAAA--AA",
+    "security-settings:update": "T-------",
     "events:read": "TTTT--TT",
     # people and programs
     "users:read": "AA-A----",

@@ -10,6 +10,7 @@ from pliant.model.machine import Placement
 from pliant.model.origin import Origin, Owner
 from pliant.model.quantity import GPU, Resources
 from pliant.model.topology import Within
+from pliant.model.volume import Volume
 
 PREEMPTIBLE_BELOW = 100
 """Unless said otherwise, a Run:ai workload of this priority or above is non-preemptible."""
@@ -134,6 +135,7 @@ class Launch:
     tty: bool = False
     stdin: bool = False
     grace: int = 30_000  # ms between SIGTERM and SIGKILL
+    volumes: tuple[Volume, ...] = ()  # data that is there when it starts
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,9 @@ class Settings:
     keep_finished: int = 0  # how long jobs that ended stay before they are deleted; 0: for ever
     keep_history: int = 2_592_000_000  # how long history, attempts and deleted workloads are remembered
     keep_audit: int = 7_776_000_000
+    session_length: int = 2_592_000_000  # from a login by password until the next one is needed
+    session_idle: int = 0  # an unused login ends so long after its last refresh; 0: with session_length
+    password_least: int = 8  # characters of a password that is set from now on
     past_use: int = 0  # thousandths: how strongly past use lowers the share over quota; 0: not at all
     past_use_window: int = 604_800_000  # how far back past use counts
     past_use_half_life: int = 86_400_000  # use so long ago counts half; 0: all within the window alike

@@ -10,6 +10,7 @@ import yaml
 from pliant.site.trusted import Wrong, lines_of, unknown
 
 PLACE = Path("/etc/pliant/config.yaml")
+STRAYS = ("report", "stop")
 LARGEST = 2**16
 """Characters of the file."""
 
@@ -33,6 +34,11 @@ class Config:
     simulate: tuple[str, ...] = ()
     connections: int = 64  # of one account at a time; 0: no limit
     submissions: int = 20  # of one account in a second; 0: no limit
+    commands: int = 16  # of one account inside jobs at a time; 0: no limit
+    streams: int = 32  # of one account at a time; 0: no limit
+    tasks: int = 512  # of one workload; 0: no limit
+    strays: str = "report"  # or stop
+    pending: int = 1000  # jobs of one account, in a new state folder; 0: no limit
 
 
 KEYS = (
@@ -46,6 +52,11 @@ KEYS = (
     Key("simulate", "Simulated nodes instead of the GPUs of this machine: [1x2, 2x4:16G].", "[]"),
     Key("connections", "Connections that one account may have at a time; 0: no limit.", "64"),
     Key("submissions", "Submissions of one account in a second, 5 times as many at once; 0: no limit.", "20"),
+    Key("commands", "Commands of one account inside jobs at a time (pliant exec); 0: no limit.", "16"),
+    Key("streams", "Logs and changes that one account reads at a time; 0: no limit.", "32"),
+    Key("tasks", "Tasks of one workload; 0: no limit.", "512"),
+    Key("strays", "Processes that use GPUs outside of all jobs: report (they are named) or stop.", "report"),
+    Key("pending", "Pending jobs of one account, set at the first start; later: pliant limit set.", "1000"),
 )
 
 
@@ -97,6 +108,10 @@ def _value(path: Path, name: str, value: object) -> Any:
         if type(value) is int and 0 <= value <= 1_000_000:
             return value
         raise Wrong(f"{path}: {name} is {_told(value)}. Give a whole number from 0 to 1000000.")
+    if kind is str:
+        if value in STRAYS:
+            return value
+        raise Wrong(f"{path}: {name} is {_told(value)}. Give {' or '.join(STRAYS)}.")
     if kind is tuple:
         if isinstance(value, list) and all(isinstance(it, str) for it in value):
             return tuple(value)

@@ -15,7 +15,7 @@ from itertools import cycle
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-FORMAT = 9
+FORMAT = 10
 """Written beside every row; to be raised whenever a stored class gains or loses a field."""
 
 T = TypeVar("T")

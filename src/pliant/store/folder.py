@@ -156,6 +156,11 @@ class StateFolder:
         self.write(name, word + "\n", mode=0o600)
         return word
 
+    def word(self, name: str) -> "Word":
+        """The same as it is at any time: another process may put a new one in its place."""
+        self.secret(name)
+        return Word(self, name)
+
     @property
     def port(self) -> int:
         """The port of the last server; 0 if there was none."""
@@ -198,3 +203,27 @@ class StateFolder:
             file.flush()
             os.fsync(file.fileno())
         os.rename(draft, self.path / name)
+
+
+class Word:
+    """A secret of a state folder. What is put in its place counts with the next question."""
+
+    def __init__(self, folder: StateFolder, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._read: tuple[tuple[int, int, int], str] | None = None  # (what the file was, its text)
+
+    def __call__(self) -> str:
+        """The word now; where its file is gone or empty, one that nobody knows."""
+        path = self._folder.path / self._name
+        try:
+            seen = path.stat()
+            known = (seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns)
+            if self._read is None or self._read[0] != known:
+                self._read = (known, path.read_text().strip())
+        except FileNotFoundError:
+            self._read = None
+        return (self._read and self._read[1]) or secrets.token_urlsafe(32)
+
+    def renew(self) -> None:
+        """Make another one. Raises OSError; the old one counts then."""
+        self._folder.write(self._name, secrets.token_urlsafe(32) + "\n", mode=0o600)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, NotRequired, Required, TypedDict
 
-from pliant.wire.limits import Length
+from pliant.wire.limits import Length, Text
 
 Name = Annotated[str, Length(255, least=2)]
 Password = Annotated[str, Length(255, least=8)]
@@ -257,3 +257,20 @@ class AuditLog(TypedDict):
     total: int
     next: int | None
     audit_logs: list[AuditItem]
+
+
+class SecuritySetting(TypedDict):
+    key: str
+    value: str
+    default: str
+    about: str
+
+
+class SecuritySettingList(TypedDict):
+    settings: list[SecuritySetting]
+
+
+class SecuritySettingChange(TypedDict):
+    """Body of PUT /api/v1/security/settings/{key}."""
+
+    value: Text | None  # as people write it: 8h, 12; null: the built-in value

@@ -2,9 +2,18 @@
 
 from typing import Annotated, Any, Literal, Required, TypedDict
 
-from pliant.wire.limits import Length, Name, Word
+from pliant.wire.limits import Length, Name, Text, Unused, Word
 from pliant.wire.server import ComplianceIssue, PolicyOf
-from pliant.wire.submission import Compute, DistributedSpec, InferenceSpec, Spec, Variable
+from pliant.wire.submission import (
+    Compute,
+    DistributedSpec,
+    GitVolume,
+    HostPathVolume,
+    InferenceSpec,
+    NfsVolume,
+    Spec,
+    Variable,
+)
 from pliant.wire.workload import Page
 
 ScopeWord = Literal["tenant", "system", "department", "project"]
@@ -42,6 +51,51 @@ class ComputeRequest(TypedDict):
     spec: Compute
 
 
+class Password(TypedDict, total=False):
+    """Its values are kept sealed and are never answered."""
+
+    user: Word
+    password: Required[Annotated[str, Length(2**16, least=1)]]
+    existingSecretName: Unused
+
+
+class PasswordRequest(TypedDict):
+    meta: Meta
+    spec: Password
+
+
+class KeyValue(TypedDict):
+    key: Name
+    value: Text
+
+
+class GenericSecret(TypedDict, total=False):
+    """Its values are kept sealed and are never answered."""
+
+    keyValuePairs: Required[Annotated[list[KeyValue], Length(100, least=1)]]
+    existingSecretName: Unused
+
+
+class GenericSecretRequest(TypedDict):
+    meta: Meta
+    spec: GenericSecret
+
+
+class GitRequest(TypedDict):
+    meta: Meta
+    spec: GitVolume
+
+
+class HostPathRequest(TypedDict):
+    meta: Meta
+    spec: HostPathVolume
+
+
+class NfsRequest(TypedDict):
+    meta: Meta
+    spec: NfsVolume
+
+
 class TemplateSpec(DistributedSpec, InferenceSpec, total=False):
     """Of any kind of workloads; what a kind does not know is refused when it is used."""
 
@@ -55,7 +109,38 @@ class AssetChange(TypedDict, total=False):
     """What is named is set; a spec is replaced as a whole."""
 
     meta: dict[str, str | None]
+
+
+class EnvironmentChange(AssetChange, total=False):
+    spec: Environment
+
+
+class ComputeChange(AssetChange, total=False):
+    spec: Compute
+
+
+class TemplateChange(AssetChange, total=False):
     spec: TemplateSpec
+
+
+class PasswordChange(AssetChange, total=False):
+    spec: Password
+
+
+class GenericSecretChange(AssetChange, total=False):
+    spec: GenericSecret
+
+
+class GitChange(AssetChange, total=False):
+    spec: GitVolume
+
+
+class HostPathChange(AssetChange, total=False):
+    spec: HostPathVolume
+
+
+class NfsChange(AssetChange, total=False):
+    spec: NfsVolume
 
 
 class AssetMeta(TypedDict):
@@ -84,6 +169,7 @@ class AssetItem(TypedDict):
     meta: AssetMeta
     spec: dict[str, Any]
     runnable: Runnable | None  # if complyToProject was named
+    notices: list[str]  # to a request that keeps it: what of it has no effect
 
 
 class AssetPage(TypedDict):

@@ -18,6 +18,15 @@ class ClusterItem(TypedDict):
     status: dict[str, str]  # state
 
 
+class StrayItem(TypedDict):
+    """A process that belongs to no task."""
+
+    pid: int
+    user: str
+    program: str
+    memoryBytes: int
+
+
 class GpuItem(TypedDict):
     uuid: str
     index: int
@@ -26,6 +35,7 @@ class GpuItem(TypedDict):
     releasing: float
     promised: float
     foreign: bool
+    strays: list[StrayItem]
     workloads: list[str]
 
 

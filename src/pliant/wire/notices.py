@@ -2,9 +2,12 @@
 
 from typing import Annotated, Literal, Required, TypedDict
 
-from pliant.wire.limits import Length, PortNumber
+from pliant.wire.limits import Length, Name, PortNumber, Unused
 
 EventWord = Literal["start", "end", "failure", "preemption"]
+
+
+Security = Literal["starttls", "tls", "none"]
 
 
 class NotificationRequest(TypedDict, total=False):
@@ -33,7 +36,7 @@ class MailServerRequest(TypedDict, total=False):
     host: Required[Annotated[str, Length(253, least=1, plain=True)]]
     port: PortNumber
     sender: Required[Annotated[str, Length(254, least=3, plain=True)]]
-    security: Literal["starttls", "tls", "none"]
+    security: Security
     login: Annotated[str, Length(254, plain=True)]
     passwordFile: Annotated[str, Length(1000, plain=True)]
 
@@ -55,3 +58,82 @@ class NotificationList(TypedDict):
 
 class Tested(TypedDict):
     sent: int
+
+
+EmailConfig = TypedDict(
+    "EmailConfig",
+    {
+        "smtpHost": Required[Annotated[str, Length(253, least=1, plain=True)]],
+        "smtpPort": PortNumber,  # 587 if not said; 465 is TLS from the start
+        "smtpTlsEnabled": bool,  # true if not said
+        "authType": Literal["auth_login", "auth_plain", "auth_none"],  # of the first two the server chooses
+        "username": Annotated[str, Length(254, plain=True)],
+        "passwordFile": Annotated[str, Length(1000, plain=True)],  # ours: a path on the server's machine
+        "from": Required[Annotated[str, Length(254, least=3, plain=True)]],
+        "fromDisplayName": Unused,
+        "recipients": Unused,
+        "directNotifications": Unused,
+        "subject": Unused,
+    },
+    total=False,
+)
+"""The mail server, by the names that Run:ai has for it. A password is sent in no request."""
+
+
+class EmailRequest(TypedDict):
+    config: EmailConfig
+
+
+EmailTold = TypedDict(
+    "EmailTold",
+    {
+        "smtpHost": str,
+        "smtpPort": int,
+        "smtpTlsEnabled": bool,
+        "authType": str,
+        "username": str,
+        "passwordFile": str,
+        "from": str,
+    },
+)
+
+
+class EmailItem(TypedDict):
+    config: EmailTold
+    notices: list[str]
+
+
+class EmailState(TypedDict):
+    state: Literal["enabled", "disabled"]
+
+
+class EventsOf(TypedDict):
+    category: Literal["workloads"]
+    types: Annotated[list[EventWord], Length(4, least=1)]
+
+
+class EventTypes(TypedDict):
+    category: str
+    types: list[str]
+
+
+class SubscriptionRequest(TypedDict):
+    """Body of POST /api/v1/subscriptions."""
+
+    events: Annotated[list[EventsOf], Length(1, least=1)]
+    channels: Annotated[list[Name], Length(1, least=1)]  # email: to the caller's own name; or a mail address
+
+
+class SubscriptionItem(TypedDict):
+    id: str
+    events: list[EventTypes]
+    channels: list[str]
+    createdAt: str
+
+
+class SubscriptionList(TypedDict):
+    subscriptions: list[SubscriptionItem]
+
+
+class NotificationTypes(TypedDict):
+    notificationTypes: list[EventTypes]

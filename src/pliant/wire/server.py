@@ -111,6 +111,7 @@ class Whoami(TypedDict):
     subject: str  # as access rules name it
     account: str | None  # of the machine, whose processes its jobs are
     roles: list[GivenRole]
+    mustChangePassword: bool  # nothing else is allowed before
 
 
 class VersionItem(TypedDict):

@@ -16,11 +16,18 @@ class Pair(TypedDict, total=False):
     exclude: bool
 
 
-class Variable(Pair, total=False):
-    """Of the environment. Only a plain value can be had: without one it is refused."""
+class CredentialOf(TypedDict, total=False):
+    """A value of a credential that is kept: GET /api/v1/asset/credentials/..."""
 
+    assetId: Required[Name]  # its id, or its name
+    key: Required[Name]  # user or password; of a generic secret the name of one of its values
+
+
+class Variable(Pair, total=False):
+    """Of the environment: a plain value, or one of a credential."""
+
+    credential: CredentialOf
     secret: Unused
-    credential: Unused
     userCredential: Unused
     configMap: Unused
     podFieldRef: Unused
@@ -63,6 +70,54 @@ class UrlItem(TypedDict, total=False):
     authorizationType: Unused
     authorizedUsers: Unused
     authorizedGroups: Unused
+
+
+class GitVolume(TypedDict, total=False):
+    """A repository that is cloned before the task starts."""
+
+    repository: Required[Name]
+    branch: Word
+    revision: Word
+    path: Word  # where; on one machine below the job's folder. Not said: the name of the repository
+    credentialId: Word  # id or name of a password that is kept
+    name: Word
+    exclude: bool
+    passwordSecret: Unused
+    secretKeyOfUser: Unused
+    secretKeyOfPassword: Unused
+    secretRef: Unused
+
+
+class HostPathVolume(TypedDict, total=False):
+    """A folder or file of the node."""
+
+    path: Required[Name]
+    mountPath: Word  # where the task finds it; on one machine below the job's folder, or the same
+    readOnly: bool  # true if not said
+    name: Word
+    exclude: bool
+    mountPropagation: Unused
+
+
+class NfsVolume(TypedDict, total=False):
+    server: Required[Name]
+    path: Required[Name]
+    mountPath: Word
+    readOnly: bool
+    name: Word
+    exclude: bool
+
+
+class Storage(TypedDict, total=False):
+    git: Annotated[list[GitVolume], Length(20)]
+    hostPath: Annotated[list[HostPathVolume], Length(20)]
+    nfs: Annotated[list[NfsVolume], Length(20)]
+    pvc: Unused
+    s3: Unused
+    configMapVolume: Unused
+    secretVolume: Unused
+    emptyDirVolume: Unused
+    dataVolume: Unused
 
 
 class Expression(TypedDict, total=False):
@@ -165,7 +220,7 @@ class Spec(TypedDict, total=False):
     nodeAffinityRequired: NodeAffinity
     tolerations: Annotated[list[Toleration], Length(100)]
     podAffinity: PodAffinity
-    storage: Unused
+    storage: Storage
     security: Unused
     probes: Unused
     relatedUrls: Unused
@@ -260,11 +315,17 @@ class InferenceSpec(Spec, total=False):
     servingConfiguration: Unused
 
 
+class DataChoice(TypedDict, total=False):
+    id: Required[Name]  # or its name
+    kind: Literal["git", "hostPath", "host-path", "nfs"]  # not said: the only one of that id or name
+
+
 class AssetChoice(TypedDict, total=False):
     """Ids or names of what is kept for submissions; what `spec` says itself wins."""
 
     environment: Word
     compute: Word
+    datasources: Annotated[list[DataChoice], Length(20)]
 
 
 class Identity(TypedDict, total=False):

@@ -4,11 +4,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+from pliant.api.requests.volumes import logins
+from pliant.api.vault import Vault
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.submit.policy import Effective, Incompliant, Issue, effective, filled, issues
-from pliant.model.asset import Asset, AssetKind, Scope
+from pliant.model.asset import CREDENTIALS, DATA_SOURCES, Asset, AssetKind, Scope
 from pliant.model.tenancy import Department, Project
+from pliant.model.volume import login_variables
 from pliant.model.workload import Kind
 from pliant.wire import submission as wire
 
@@ -61,6 +64,11 @@ def complete(body: wire.AnySubmission, kind: Kind, board: Board) -> wire.AnySubm
     sent: Mapping[str, Any] = body.get("spec", {})
     for row, field in _named(body, kind, board, project):
         kept = json.loads(row.body)
+        if row.kind in DATA_SOURCES:
+            storage = sent.get("storage") or {}
+            volumes = [*(storage.get(row.kind.value) or ()), {"name": row.name, **kept}]
+            sent = {**sent, "storage": {**storage, row.kind.value: volumes}}
+            continue
         sent = _over(sent, {"compute": kept} if row.kind is AssetKind.COMPUTE else kept, field)
     policy = policy_for(board, project, PLURALS[kind])
     whole = filled(sent, policy)
@@ -89,28 +97,131 @@ def _named(body: wire.AnySubmission, kind: Kind, board: Board, project: Project)
     """The assets first: they win over the template."""
     chosen = body.get("assets", {})
     wanted = [
-        (AssetKind.ENVIRONMENT, "", chosen.get("environment"), "assets.environment"),
-        (AssetKind.COMPUTE, "", chosen.get("compute"), "assets.compute"),
-        (AssetKind.TEMPLATE, PLURALS[kind], body.get("templateId"), "templateId"),
+        (_ENVIRONMENT, "", chosen.get("environment"), "assets.environment"),
+        (_COMPUTE, "", chosen.get("compute"), "assets.compute"),
+        (_TEMPLATE, PLURALS[kind], body.get("templateId"), "templateId"),
     ]
-    found = []
-    for what, workloads, key, field in wanted:
-        if not key:
-            continue
-        known = [
-            row
-            for row in board.assets
-            if row.kind is what and row.workloads == workloads and key in (row.id, row.name)
-        ]
-        row = next((row for row in reversed(known) if concerns(board, project, row)), None)
-        if row is None:
-            raise NotFound(
-                f"There is no {what.value} {key[:60]!r} for {workloads or 'workloads'} of {project.name}.",
-                "See what there is with: GET /api/v1/asset/environment, /asset/compute, /workload-templates/",
+    for at, one in enumerate(chosen.get("datasources", ())):
+        word = "hostPath" if one.get("kind") == "host-path" else one.get("kind")
+        kinds = frozenset({AssetKind(word)}) if word else DATA_SOURCES
+        wanted.append((kinds, "", one["id"], f"assets.datasources[{at}]"))
+    return [
+        (_found(board, project, kinds, workloads, key, field), field)
+        for kinds, workloads, key, field in wanted
+        if key
+    ]
+
+
+_ENVIRONMENT, _COMPUTE, _TEMPLATE = (
+    frozenset({it}) for it in (AssetKind.ENVIRONMENT, AssetKind.COMPUTE, AssetKind.TEMPLATE)
+)
+
+
+def _found(
+    board: Board, project: Project, kinds: frozenset[AssetKind], workloads: str, key: str, field: str
+) -> Asset:
+    """By id or name, for that project. Raises NotFound."""
+    for row in reversed(board.assets):
+        known = row.kind in kinds and row.workloads == workloads and key in (row.id, row.name)
+        if known and concerns(board, project, row):
+            return row
+    what = next(iter(kinds)).value if len(kinds) == 1 else "data source"
+    what = "credential" if kinds == CREDENTIALS else what
+    raise NotFound(
+        f"There is no {what} {key[:60]!r} for {workloads or 'workloads'} of {project.name}.",
+        f"See what there is with: GET {_LISTED.get(what, '/api/v1/asset/datasource/git, /host-path, /nfs')}",
+        field=field,
+    )
+
+
+_LISTED = {
+    "environment": "/api/v1/asset/environment",
+    "compute": "/api/v1/asset/compute",
+    "template": "/api/v1/workload-templates",
+    "credential": "/api/v1/asset/credentials/password, /generic-secret",
+}
+
+# -- values of credentials --------------------------------------------------------------------------
+
+
+def unsealed(body: wire.AnySubmission, board: Board, vault: Vault) -> wire.AnySubmission:
+    """With the values of the credentials that it names: for the engine, which seals them again.
+
+    Raises NotFound, BadRequest, Conflict.
+    """
+    project = project_of(board, body.get("projectId") or body.get("projectName") or "")
+    if project is None:
+        return body
+    whole: dict[str, Any] = dict(body)
+    for name in ("spec", "masterSpec"):
+        if isinstance(whole.get(name), Mapping):
+            above = body.get("spec", {}) if name == "masterSpec" else {}
+            whole[name] = _with_values(whole[name], above, board, project, vault, name)
+    return cast("wire.AnySubmission", whole)
+
+
+def _with_values(
+    spec: Mapping[str, Any],
+    above: Mapping[str, Any],
+    board: Board,
+    project: Project,
+    vault: Vault,
+    at: str,
+) -> dict[str, Any]:
+    """`above`: what holds where `spec` says nothing."""
+    made = dict(spec)
+    volumes = [*logins(made.get("storage", above.get("storage")) or {})]
+    own = made.get("environmentVariables")
+    if own is None:
+        own = above.get("environmentVariables") or () if volumes else ()
+
+    def value(key: str, of: str, field: str, default: str | None = None) -> str:
+        row = _found(board, project, CREDENTIALS, "", of, field)
+        values = vault.opened(json.loads(row.body)["sealed"], row.name)
+        if key not in values and default is None:
+            raise BadRequest(
+                f"The credential {row.name} has no value {key[:60]!r}.",
+                f"It has: {', '.join(sorted(values))}.",
                 field=field,
             )
-        found.append((row, field))
-    return found
+        return values.get(key, default or "")
+
+    variables = []
+    for place, entry in enumerate(own):
+        chosen = entry.get("credential")
+        if chosen is not None and not entry.get("exclude"):
+            field = f"{at}.environmentVariables[{place}].credential"
+            if "value" in entry:
+                raise BadRequest(
+                    f"The environment variable {entry['name'][:60]!r} has a value and a credential.",
+                    "Leave one of them out.",
+                    field=field,
+                )
+            text = value(chosen["key"], chosen["assetId"], field)
+            variables.append({"name": entry["name"], "value": text})
+        else:
+            variables.append(entry)
+    for place, volume in volumes:
+        field = f"{at}.storage.git"
+        user, password = login_variables(place)
+        variables.append({"name": user, "value": value("user", volume["credentialId"], field, "git")})
+        variables.append({"name": password, "value": value("password", volume["credentialId"], field)})
+    if variables:
+        made["environmentVariables"] = variables
+    groups = made.get("taskGroups") or ()
+    if groups:
+        made["taskGroups"] = [
+            {
+                **group,
+                "spec": _with_values(
+                    group["spec"], spec, board, project, vault, f"{at}.taskGroups[{n}].spec"
+                ),
+            }
+            if "spec" in group
+            else group
+            for n, group in enumerate(groups)
+        ]
+    return made
 
 
 def _over(sent: Mapping[str, Any], base: Mapping[str, Any], field: str) -> dict[str, Any]:

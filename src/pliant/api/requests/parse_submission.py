@@ -9,6 +9,7 @@ from typing import Any, cast, get_type_hints
 from pliant.api.models import without_effect
 from pliant.api.requests.fields import OF_LAUNCH, OF_WORKLOAD, taken
 from pliant.api.requests.placement import placing_of
+from pliant.api.requests.volumes import volumes_of
 from pliant.api.responses.spec import MASKED
 from pliant.api.responses.times import instant
 from pliant.control.board.view import Board
@@ -316,6 +317,7 @@ def _launch(spec: wire.Spec) -> Launch:
         image=spec.get("image", ""),
         command=_words(spec.get("commandArgv"), spec.get("command"), "command"),
         args=_words(spec.get("argsArgv"), spec.get("args"), "args"),
+        volumes=volumes_of(spec.get("storage", {})),
         **taken(OF_LAUNCH, spec),
     )
 

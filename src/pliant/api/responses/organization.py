@@ -7,6 +7,7 @@ from pliant.api.responses.amounts import gpus
 from pliant.api.responses.times import stamp
 from pliant.api.responses.workloads import Item
 from pliant.control.board.view import Board, NodeView, PoolUse, QueueView
+from pliant.control.ports import Stray
 from pliant.control.state.accounting import sum_of
 from pliant.model.affinity import Taint
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool
@@ -236,7 +237,7 @@ def node_id(node: Node, board: Board) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"pliant:{uid}/{node.name}"))
 
 
-def node_item(view: NodeView, board: Board, may_read: MayRead) -> NodeItem:
+def node_item(view: NodeView, board: Board, may_read: MayRead, strays: Sequence[Stray] = ()) -> NodeItem:
     """Names of workloads that the reader may not know are left out; that there are some is not."""
     node, cluster = view.node, board.cluster
     uid = cluster.uuid if cluster is not None else ""
@@ -275,6 +276,16 @@ def node_item(view: NodeView, board: Board, may_read: MayRead) -> NodeItem:
                 "releasing": gpus(carried[gpu.uuid].releasing),
                 "promised": gpus(carried[gpu.uuid].promised),
                 "foreign": gpu.foreign,
+                "strays": [
+                    {
+                        "pid": one.pid,
+                        "user": one.user,
+                        "program": one.program,
+                        "memoryBytes": one.memory[gpu.uuid],
+                    }
+                    for one in strays
+                    if gpu.uuid in one.memory
+                ],
                 "workloads": [
                     seen.workload.name if may_read(seen.project.id) else UNNAMED
                     for identity in carried[gpu.uuid].workloads

@@ -5,6 +5,7 @@ from typing import Any
 
 from pliant.api.requests.fields import OF_LAUNCH, OF_WORKLOAD, told
 from pliant.api.requests.placement import placing_told
+from pliant.api.requests.volumes import storage_told
 from pliant.api.responses.amounts import gpus, quantity
 from pliant.api.responses.times import stamp_or_none
 from pliant.model.hold import Element
@@ -92,6 +93,7 @@ def spec_of(workload: Workload) -> Item:
         "backoffLimit": workload.backoff_limit,
         "restartPolicy": "Always" if workload.restart else "Never",
         **told(OF_LAUNCH, launch),
+        "storage": storage_told(launch.volumes),
         **told(OF_WORKLOAD, workload),
         **placing_told(workload),
         "elastic": group.elastic,

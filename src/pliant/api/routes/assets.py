@@ -10,26 +10,39 @@ from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.guard import demand, needs
 from pliant.api.listing import Listing, Window, window
-from pliant.api.models import Received
+from pliant.api.models import Received, without_effect
 from pliant.api.principal import Principal, place_of, unit_place
 from pliant.api.requests.completion import concerns, policy_for, project_of, violations
+from pliant.api.requests.parse_submission import told_of
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
 from pliant.control.submit.policy import filled
-from pliant.model.asset import Asset, AssetKind, Scope
+from pliant.model.asset import CREDENTIALS, DATA_SOURCES, Asset, AssetKind, Scope
 from pliant.model.rights import Place
 from pliant.model.tenancy import Project
 from pliant.wire.assets import (
-    AssetChange,
     AssetItem,
     AssetList,
     AssetMeta,
+    ComputeChange,
     ComputeRequest,
+    EnvironmentChange,
     EnvironmentRequest,
+    GenericSecretChange,
+    GenericSecretRequest,
+    GitChange,
+    GitRequest,
+    HostPathChange,
+    HostPathRequest,
     Meta,
     NameAvailable,
+    NfsChange,
+    NfsRequest,
+    PasswordChange,
+    PasswordRequest,
+    TemplateChange,
     TemplateRequest,
 )
 from pliant.wire.submission import DistributedSpec, InferenceSpec, Spec
@@ -112,9 +125,31 @@ def may_see(caller: Principal, row: Asset, board: Board) -> bool:
     )
 
 
-def _item(row: Asset, board: Board, project: Project | None = None) -> AssetItem:
-    spec = json.loads(row.body)
-    item: AssetItem = {"meta": meta_of(row), "spec": spec, "runnable": None}
+def _sealed(here: Context, kind: AssetKind, spec: Any) -> dict[str, Any]:
+    """What is kept of a credential: the names of its values, and these sealed."""
+    if kind is AssetKind.PASSWORD:
+        values = {"password": spec["password"]} | ({"user": spec["user"]} if "user" in spec else {})
+    else:
+        values = {pair["key"]: pair["value"] for pair in spec["keyValuePairs"]}
+        if len(values) < len(spec["keyValuePairs"]):
+            raise BadRequest("A key is named twice.", "Name each key once.", field="spec.keyValuePairs")
+    return {"user": spec.get("user"), "keys": sorted(values), "sealed": here.authority.vault.sealed(values)}
+
+
+def _spec_told(row: Asset) -> dict[str, Any]:
+    """Of a credential the names of its values only."""
+    kept: dict[str, Any] = json.loads(row.body)
+    match row.kind:
+        case AssetKind.PASSWORD:
+            return {"user": kept["user"], "password": None}
+        case AssetKind.GENERIC_SECRET:
+            return {"keyValuePairs": [{"key": key, "value": None} for key in kept["keys"]]}
+    return kept
+
+
+def _item(row: Asset, board: Board, project: Project | None = None, notices: Sequence[str] = ()) -> AssetItem:
+    spec = _spec_told(row)
+    item: AssetItem = {"meta": meta_of(row), "spec": spec, "runnable": None, "notices": [*notices]}
     if project is not None:
         policy = policy_for(board, project, row.workloads)
         found = [it for it in violations(spec, filled(spec, policy), policy, {}) if it.rule != "required"]
@@ -122,9 +157,11 @@ def _item(row: Asset, board: Board, project: Project | None = None) -> AssetItem
     return item
 
 
-def _routes(path: str, kind: AssetKind, sent: Any, workloads: str = "") -> None:
-    word = workloads or kind.value
-    title = f"template of {workloads}" if workloads else kind.value
+def _routes(path: str, kind: AssetKind, sent: Any, changed: Any, workloads: str = "") -> None:
+    word = workloads or path.rpartition("/")[2].replace("-", "_")
+    title = f"template of {workloads}" if workloads else word.replace("_", " ")
+    kept = get_type_hints(sent, include_extras=True)["spec"]
+    resource = "data-sources" if kind in DATA_SOURCES else "assets"
 
     def rows(here: Context, caller: Principal) -> Sequence[Asset]:
         board = here.service.board
@@ -137,7 +174,12 @@ def _routes(path: str, kind: AssetKind, sent: Any, workloads: str = "") -> None:
                 return row
         raise NotFound(f"There is no {title} {identity[:60]!r}.", f"See them with: GET /api/v1{path}")
 
-    def spec_text(spec: Any) -> str:
+    def in_vain(spec: Any) -> list[str]:
+        return told_of(without_effect(kept, spec, "spec"))
+
+    def spec_text(here: Context, spec: Any) -> str:
+        if kind in CREDENTIALS:
+            return json.dumps(_sealed(here, kind, spec))
         if workloads:
             for name in spec:
                 if name not in get_type_hints(SPECS[workloads]):
@@ -168,20 +210,20 @@ def _routes(path: str, kind: AssetKind, sent: Any, workloads: str = "") -> None:
     def create(body: Any, here: Here, caller: Caller) -> Response:
         meta: Meta = body["meta"]
         scope, scope_id = scope_of(meta)
-        demand(caller, "assets:write", place_at(here.service.board, scope, scope_id))
+        demand(caller, f"{resource}:write", place_at(here.service.board, scope, scope_id))
         description = meta.get("description") or ""
-        text = spec_text(body["spec"])
+        text = spec_text(here, body["spec"])
         row = Asset("", kind, workloads, meta["name"], scope, scope_id, text, description)
         made = here.service.assets.create(row, caller.user)
-        return answer(_item(made, here.service.board), 202)
+        return answer(_item(made, here.service.board, notices=in_vain(body["spec"])), 202)
 
     def read(identity: str, here: Here, caller: Caller) -> Response:
         return answer(_item(known(here, identity, caller), here.service.board))
 
-    def update(identity: str, body: Received[AssetChange], here: Here, caller: Caller) -> Response:
+    def update(identity: str, body: Any, here: Here, caller: Caller) -> Response:
         """What is named is set; its scope stays."""
         row = known(here, identity, caller)
-        demand(caller, "assets:write", place_at(here.service.board, row.scope, row.scope_id))
+        demand(caller, f"{resource}:write", place_at(here.service.board, row.scope, row.scope_id))
         change: dict[str, str] = {}
         for name, value in body.get("meta", {}).items():
             if name not in ("name", "description"):
@@ -190,17 +232,19 @@ def _routes(path: str, kind: AssetKind, sent: Any, workloads: str = "") -> None:
                 )
             change[name] = value or ""
         if "spec" in body:
-            change["body"] = spec_text(body["spec"])
-        return answer(_item(here.service.assets.update(row.id, change, caller.user), here.service.board))
+            change["body"] = spec_text(here, body["spec"])
+        made = here.service.assets.update(row.id, change, caller.user)
+        return answer(_item(made, here.service.board, notices=in_vain(body.get("spec", {}))))
 
     def delete(identity: str, here: Here, caller: Caller) -> Response:
         row = known(here, identity, caller)
-        demand(caller, "assets:write", place_at(here.service.board, row.scope, row.scope_id))
+        demand(caller, f"{resource}:write", place_at(here.service.board, row.scope, row.scope_id))
         here.service.assets.delete(row.id, caller.user)
         return empty()
 
     received: Any = Received
     create.__annotations__["body"] = received[sent]
+    update.__annotations__["body"] = received[changed]
     create.__doc__ = f"Keep a {title} for all, a department or a project."
     each = f"{path}/{{identity}}"
     routes: tuple[tuple[str, str, str, dict[str, Any], Callable[..., Response]], ...] = (
@@ -220,14 +264,24 @@ def _routes(path: str, kind: AssetKind, sent: Any, workloads: str = "") -> None:
         ("delete", each, f"drop_{word}", {"status_code": 204, "response_model": None}, delete),
     )
     for method, at, name, told, handler in routes:
-        right = needs("assets:read" if method == "get" else "assets:write")
+        right = needs(f"{resource}:read" if method == "get" else f"{resource}:write")
         getattr(router, method)(at, name=name, dependencies=[right], **told)(handler)
 
 
-_routes("/asset/environment", AssetKind.ENVIRONMENT, EnvironmentRequest)
-_routes("/asset/compute", AssetKind.COMPUTE, ComputeRequest)
+_routes("/asset/environment", AssetKind.ENVIRONMENT, EnvironmentRequest, EnvironmentChange)
+_routes("/asset/compute", AssetKind.COMPUTE, ComputeRequest, ComputeChange)
+_routes("/asset/datasource/git", AssetKind.GIT, GitRequest, GitChange)
+_routes("/asset/datasource/host-path", AssetKind.HOST_PATH, HostPathRequest, HostPathChange)
+_routes("/asset/datasource/nfs", AssetKind.NFS, NfsRequest, NfsChange)
+_routes("/asset/credentials/password", AssetKind.PASSWORD, PasswordRequest, PasswordChange)
+_routes(
+    "/asset/credentials/generic-secret",
+    AssetKind.GENERIC_SECRET,
+    GenericSecretRequest,
+    GenericSecretChange,
+)
 for _kind in SPECS:
-    _routes(f"/workload-templates/{_kind}", AssetKind.TEMPLATE, TemplateRequest, _kind)
+    _routes(f"/workload-templates/{_kind}", AssetKind.TEMPLATE, TemplateRequest, TemplateChange, _kind)
 
 
 def _templates(here: Context, caller: Principal) -> list[Asset]:

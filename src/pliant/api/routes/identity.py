@@ -145,7 +145,8 @@ def own_password(body: Received[OwnPassword], here: Here, caller: Caller) -> Res
         raise BadRequest("You have no password here.", "You are known by your account on this machine.")
     if not fits(body["currentPassword"], row.password):
         raise Unauthorized("The current password is not valid.", "Ask an administrator to reset it.")
-    here.service.identities.set_password(row.id, hashed(body["newPassword"]), must_change=False)
+    new = hashed(body["newPassword"], here.service.board.settings.password_least)
+    here.service.identities.set_password(row.id, new, must_change=False)
     return empty()
 
 

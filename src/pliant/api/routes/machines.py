@@ -91,7 +91,8 @@ def count_nodes(here: Here, asked: Asked) -> Response:
 def nodes(here: Here, asked: Asked, caller: Caller) -> Response:
     board = here.service.board
     sees = sight(board, caller)
-    return answer(_nodes.page("nodes", board.nodes, asked, lambda view: node_item(view, board, sees)))
+    strays = here.server.strays()
+    return answer(_nodes.page("nodes", board.nodes, asked, lambda view: node_item(view, board, sees, strays)))
 
 
 @router.get("/nodes/{name}", dependencies=[needs("nodes:read")], **answers(200, NodeItem))
@@ -134,7 +135,8 @@ def _taint(entry: TaintItem) -> Taint:
 
 def _node(name: str, here: Context, caller: Principal) -> Response:
     board = here.service.board
-    return answer(node_item(known_node(board, name), board, sight(board, caller)))
+    strays = here.server.strays()
+    return answer(node_item(known_node(board, name), board, sight(board, caller), strays))
 
 
 def known_node(board: Board, name: str) -> NodeView:

@@ -48,6 +48,12 @@ def notifications(here: Here, caller: Caller) -> Response:
 @router.post("/notifications", dependencies=[needs("self:write")], **answers(201, NotificationItem))
 def subscribe(body: Received[NotificationRequest], here: Here, caller: Caller) -> Response:
     """Webhooks, and notices about all users' jobs, are for whoever sets the tenant's settings."""
+    wanted = wanted_of(body, caller)
+    return answer(_item(here.service.notices.subscribe(wanted), 0), 201)
+
+
+def wanted_of(body: NotificationRequest, caller: Principal) -> Subscription:
+    """Raises Forbidden, BadRequest."""
     kind, address = body["kind"], body["address"]
     everybody = bool(body.get("everybody", False))
     if kind == WEBHOOK or everybody:
@@ -62,8 +68,7 @@ def subscribe(body: Received[NotificationRequest], here: Here, caller: Caller) -
         raise BadRequest(f"{address[:60]!r} is no mail address.", field="address")
     on = tuple(word for word in EVENTS if word in body.get("on", [END, FAILURE]))
     user = "" if everybody else caller.person
-    wanted = Subscription("", user, kind, address, on, created_by=caller.user)
-    return answer(_item(here.service.notices.subscribe(wanted), 0), 201)
+    return Subscription("", user, kind, address, on, created_by=caller.user)
 
 
 @router.delete(
@@ -93,6 +98,13 @@ def test(here: Here, caller: Caller) -> Response:
 
 @router.put("/mail-server", dependencies=[needs("settings:update")], **answers(200, MailServerItem))
 def set_mail_server(body: Received[MailServerRequest], here: Here) -> Response:
+    row = mail_server_of(body)
+    here.service.notices.set_mail_server(row)
+    return answer(_server(row))
+
+
+def mail_server_of(body: MailServerRequest) -> MailServer:
+    """Raises BadRequest."""
     security = body.get("security", "starttls")
     login, place = body.get("login", ""), body.get("passwordFile", "")
     if ADDRESS.fullmatch(body["sender"]) is None:
@@ -108,7 +120,7 @@ def set_mail_server(body: Received[MailServerRequest], here: Here) -> Response:
             "A password is not sent without TLS.", "Use security starttls or tls.", field="security"
         )
     ports = {"starttls": 587, "tls": 465, "none": 25}
-    row = MailServer(
+    return MailServer(
         host=body["host"],
         port=body.get("port", ports[security]),
         sender=body["sender"],
@@ -116,8 +128,6 @@ def set_mail_server(body: Received[MailServerRequest], here: Here) -> Response:
         login=login,
         password_file=place,
     )
-    here.service.notices.set_mail_server(row)
-    return answer(_server(row))
 
 
 @router.delete("/mail-server", dependencies=[needs("settings:update")], status_code=204, response_model=None)

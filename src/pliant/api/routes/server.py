@@ -14,8 +14,9 @@ from pliant.api.context import Here
 from pliant.api.errors import problem
 from pliant.api.guard import OPEN, needs
 from pliant.api.models import Received
+from pliant.api.principal import PASSWORD
 from pliant.api.requests.credentials import credentials
-from pliant.api.responses.encoding import answer, answers
+from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.api.signin import sign_in
 from pliant.control.errors import BadRequest, Conflict, Unavailable
@@ -155,7 +156,8 @@ def whoami(caller: Caller, here: Here) -> Response:
     ]
     account = caller.account.name if caller.account is not None else None
     told = {"user": here.authority.address(caller.user), "id": caller.user, "subject": caller.subject}
-    return answer({**told, "account": account, "roles": rules})
+    must_change = caller.only == PASSWORD
+    return answer({**told, "account": account, "roles": rules, "mustChangePassword": must_change})
 
 
 @router.get("/server", dependencies=[needs("server:read")], **answers(200, ServerItem))
@@ -210,6 +212,20 @@ def backup(body: Received[BackupRequest], here: Here) -> Response:
         raise Conflict(f"{target} exists.", "Choose another path, or remove it first.")
     here.backup(target)
     return answer({"path": str(target)})
+
+
+@router.post("/server/token", dependencies=[needs("server:operate")], status_code=204, response_model=None)
+def renew_token(here: Here) -> Response:
+    """Put another token into the state folder. The old one, and what was issued for it, counts no more."""
+    if here.renew is None:
+        raise Conflict("This server has no token of its own.", "The socket says who asks.")
+    try:
+        here.renew()
+    except OSError as error:
+        raise Unavailable(
+            f"No token could be written: {error.strerror}.", "The old one still counts. Free some space."
+        ) from error
+    return empty()
 
 
 Redact = Annotated[bool, Query(description="Numbers instead of names; no log and no histories.")]

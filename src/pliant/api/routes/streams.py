@@ -44,6 +44,7 @@ _NO_BUFFER = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 def logs(
     identity: str,
     here: Here,
+    caller: Caller,
     follow: bool = False,
     tail: Annotated[int | None, Query(ge=0, le=10**9)] = None,
     since: Annotated[int | None, Query(alias="sinceSeconds", ge=0, le=10**9)] = None,
@@ -52,13 +53,15 @@ def logs(
     attempt: Annotated[int, Query(ge=0, le=10**9, description="0: the newest one")] = 0,
 ) -> Response:
     """What a task prints. With `follow` it ends with the workload, or with the attempt that was named."""
+    here.streams.check(caller.person)
     began = None if since is None else here.service.now() - since * 1000
     chunks = here.service.logs(
         identity, task=pod, number=attempt, follow=follow, tail=tail, since=began, timestamps=timestamps
     )
     first = next(chunks, None)  # what cannot be read is refused before the answer begins
     source = feed(_whole(first, chunks) if first is not None else iter(()), "logs", here.closing)
-    return StreamingResponse(source, media_type="text/plain; charset=utf-8", headers=_NO_BUFFER)
+    counted = here.streams.counted(caller.person, source)
+    return StreamingResponse(counted, media_type="text/plain; charset=utf-8", headers=_NO_BUFFER)
 
 
 def _whole(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
@@ -74,22 +77,23 @@ def _whole(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     dependencies=[needs("workloads:exec", workload)],
     **answers(201, ExecStarted),
 )
-def start(identity: str, body: Received[Command], here: Here) -> Response:
+def start(identity: str, body: Received[Command], here: Here, caller: Caller) -> Response:
     """Run a command in the environment of a running task."""
     attempt = _attempt(here.service.workload(identity), body.get("pod", ""))
-    try:
-        session = here.service.exec(
-            identity,
-            body["command"],
-            task=body.get("pod", ""),
-            tty=body.get("tty", False),
-            stdin=body.get("stdin", False),
-            rows=body.get("rows", 24),
-            columns=body.get("columns", 80),
-        )
-    except (OSError, ValueError) as error:
-        raise Conflict(f"The command could not be started: {error}.") from error
-    return answer({"id": here.sessions.add(session, attempt)}, 201)
+    with here.sessions.room(caller.person):
+        try:
+            session = here.service.exec(
+                identity,
+                body["command"],
+                task=body.get("pod", ""),
+                tty=body.get("tty", False),
+                stdin=body.get("stdin", False),
+                rows=body.get("rows", 24),
+                columns=body.get("columns", 80),
+            )
+        except (OSError, ValueError) as error:
+            raise Conflict(f"The command could not be started: {error}.") from error
+        return answer({"id": here.sessions.add(session, attempt, caller.person)}, 201)
 
 
 def _attempt(view: WorkloadView, pod: str) -> AttemptId:
@@ -192,8 +196,9 @@ async def watch(
     Events: `workload` with the whole item; `deleted` with its id; `reset` when what happened since
     Last-Event-ID is not known: forget everything, all workloads follow.
     """
-    changes = Changes(here, project, last, caller)
-    return StreamingResponse(changes.stream(), media_type="text/event-stream", headers=_NO_BUFFER)
+    here.streams.check(caller.person)
+    changes = here.streams.counted(caller.person, Changes(here, project, last, caller).stream())
+    return StreamingResponse(changes, media_type="text/event-stream", headers=_NO_BUFFER)
 
 
 class Changes:

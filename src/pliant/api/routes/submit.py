@@ -17,7 +17,7 @@ from pliant.api.guard import demand_in_project, needs
 from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.redaction import own_too, shown, sight
-from pliant.api.requests.completion import complete
+from pliant.api.requests.completion import complete, unsealed
 from pliant.api.requests.parse_submission import parse_submission
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers, described, encode
@@ -26,7 +26,7 @@ from pliant.control.audit import unchanged
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import Conflict
 from pliant.control.explain.rehearsal import Rehearsal
-from pliant.control.submit.submission import Accepted, Submission
+from pliant.control.submit.submission import Accepted, Checked, Submission
 from pliant.model.reason import MayRead, Named
 from pliant.model.workload import Kind
 from pliant.wire.questions import Verdict
@@ -89,12 +89,14 @@ def accept(here: Context, body: AnySubmission, kind: Kind, caller: Principal, ke
     return Response(before.body, before.status, media_type="application/json")
 
 
-def _asked(body: AnySubmission, kind: Kind, board: Board, caller: Principal) -> tuple[Submission, list[str]]:
+def _asked(here: Context, body: AnySubmission, kind: Kind, caller: Principal) -> tuple[Submission, list[str]]:
     """What is asked for, by somebody who may: policies are told to nobody else."""
+    board = here.service.board
     demand_in_project(
         caller, "workloads:create", body.get("projectId") or body.get("projectName") or "", board
     )
-    asked, vain = parse_submission(complete(body, kind, board), kind, board)
+    whole = unsealed(complete(body, kind, board), board, here.authority.vault)
+    asked, vain = parse_submission(whole, kind, board)
     if caller.box and caller.account is not None:  # nothing on the machine holds parts of a GPU between users
         asked = replace(asked, card_owner=str(caller.account.uid))
     return asked, vain
@@ -102,7 +104,7 @@ def _asked(body: AnySubmission, kind: Kind, board: Board, caller: Principal) -> 
 
 def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, key: str, mark: str) -> bytes:
     service = here.service
-    asked, vain = _asked(body, kind, service.board, caller)
+    asked, vain = _asked(here, body, kind, caller)
     owner = caller.as_owner()
     if owner is None:
         raise NoAccount(
@@ -114,7 +116,7 @@ def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, k
             f"You are {caller.person} and cannot submit in the name of somebody else.",
             "Leave submittedBy out.",
         )
-    checked = service.check(asked)
+    checked = _checked(here, asked)
 
     def render(accepted: Accepted) -> bytes:
         notices = [*checked.notices, *vain]
@@ -136,13 +138,19 @@ def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, k
     )
 
 
+def _checked(here: Context, asked: Submission) -> Checked:
+    checked = here.service.check(asked)
+    here.bounds.check_tasks(sum(group.max for group in checked.workload.groups))
+    return checked
+
+
 def _submitter(body: AnySubmission, caller: Principal) -> str:
     return (body.get("submittedBy") if caller.owner else "") or caller.person
 
 
 def rehearse(here: Context, body: AnySubmission, kind: Kind, caller: Principal) -> Response:
-    asked, vain = _asked(body, kind, here.service.board, caller)
-    checked = here.service.check(asked)
+    asked, vain = _asked(here, body, kind, caller)
+    checked = _checked(here, asked)
     result = here.service.rehearse(checked, _submitter(body, caller))
     sees = sight(here.service.board, caller)
     return answer(verdict(result, here.service.board, [*checked.notices, *vain], here.service.now(), sees))

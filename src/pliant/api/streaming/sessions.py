@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from pliant.api.pace import AtOnce
 from pliant.control.errors import Conflict, NotFound
 from pliant.control.ports import Session
 from pliant.control.service import Service
@@ -23,11 +24,12 @@ SWEEP_EVERY = 5.0
 class Open:
     """One command and who looks at it."""
 
-    __slots__ = ("attempt", "readers", "seen", "session")
+    __slots__ = ("attempt", "person", "readers", "seen", "session")
 
-    def __init__(self, session: Session, attempt: AttemptId, now: float) -> None:
+    def __init__(self, session: Session, attempt: AttemptId, now: float, person: str) -> None:
         self.session = session
         self.attempt = attempt
+        self.person = person  # who started it
         self.seen = now  # seconds of the sessions' clock; last request about it
         self.readers = 0  # 0 or 1 streams of its output
 
@@ -36,8 +38,14 @@ class Sessions:
     """Safe from any thread."""
 
     def __init__(
-        self, service: Service, clock: Callable[[], float] = time.monotonic, sweep_every: float = SWEEP_EVERY
+        self,
+        service: Service,
+        clock: Callable[[], float] = time.monotonic,
+        sweep_every: float = SWEEP_EVERY,
+        most: int = 0,
     ) -> None:
+        """`most`: commands of one person at a time; 0: no limit."""
+        self._starting = AtOnce(most, "commands inside jobs", "End one of them first.")
         self._service = service
         self._clock = clock
         self._sweep_every = sweep_every
@@ -45,11 +53,24 @@ class Sessions:
         self._open: dict[str, Open] = {}
         self._sweeper: threading.Thread | None = None
 
-    def add(self, session: Session, attempt: AttemptId) -> str:
+    @contextmanager
+    def room(self, person: str) -> Iterator[None]:
+        """Room for one more command of that person, while it is started. Raises OverLimit."""
+        with self._guard:
+            entries = [entry for entry in self._open.values() if entry.person == person]
+            running = sum(entry.session.exit_code() is None for entry in entries)
+            held = self._starting.hold(person, running)
+            held.__enter__()
+        try:
+            yield
+        finally:
+            held.__exit__(None, None, None)
+
+    def add(self, session: Session, attempt: AttemptId, person: str = "") -> str:
         """Its id."""
         identity = secrets.token_hex(16)
         with self._guard:
-            self._open[identity] = Open(session, attempt, self._clock())
+            self._open[identity] = Open(session, attempt, self._clock(), person)
             if self._sweeper is None:
                 self._sweeper = threading.Thread(target=self._run, name="pliant-exec-sweep", daemon=True)
                 self._sweeper.start()

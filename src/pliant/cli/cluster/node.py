@@ -194,11 +194,18 @@ def gpu_table(entry: Any, memory: Mapping[str, int], *, headers: bool = True) ->
             show_gpus(gpu["allocated"]),
             show_bytes(gpu["memoryBytes"]),
             show_bytes(memory[gpu["uuid"]]) if gpu["uuid"] in memory else "",
-            ", ".join(gpu.get("workloads") or []) or ("used by others" if gpu.get("foreign") else ""),
+            ", ".join([*(gpu.get("workloads") or []), *_others(gpu)]),
         ]
         for gpu in entry["gpus"]
     ]
     return table(("GPU", "ALLOCATED", "MEMORY", "USED", "WORKLOADS"), rows, headers=headers)
+
+
+def _others(gpu: Any) -> Sequence[str]:
+    """Who uses it without a job."""
+    if named := gpu.get("strays"):
+        return [f"{one['user']} without a job ({one['program']}, pid {one['pid']})" for one in named]
+    return ["used by others"] if gpu.get("foreign") and not gpu.get("workloads") else []
 
 
 @click.command("cordon", cls=Command)

@@ -79,7 +79,8 @@ def serve(
     words = [sys.executable, "-m", "pliant.app", "serve", "--box", "--state", state]
     words += ["--socket", os.path.abspath(place or said.socket)]
     words += ["--warden", os.path.abspath(conf or said.warden)]
-    words += ["--connections", str(said.connections), "--submissions", str(said.submissions)]
+    for name in ("connections", "submissions", "commands", "streams", "tasks", "pending", "strays"):
+        words += [f"--{name}", str(getattr(said, name))]
     for spec in simulate or said.simulate:
         words += ["--simulate", spec]
     if unknown:

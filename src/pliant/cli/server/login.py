@@ -1,4 +1,4 @@
-"""login, logout, whoami, auth get-token, version."""
+"""login, logout, whoami, auth get-token and rotate-token, version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 KEYS = "/api/v1/access-keys"
 
 auth = LazyGroup(
-    {"Commands": {"get-token": "pliant.cli.server.login:get_token"}},
+    {
+        "Commands": {
+            "get-token": "pliant.cli.server.login:get_token",
+            "rotate-token": "pliant.cli.server.login:rotate_token",
+        }
+    },
     name="auth",
     help="Get access tokens for the REST API.",
 )
@@ -68,9 +73,7 @@ def login(
     if how == "user" or user:
         name = user or click.prompt("User", err=True)
         word = password or click.prompt("Password", hide_input=True, err=True)
-        token = _key_of(
-            session, url, _tokens(session, url, {"grantType": "password", "username": name, "password": word})
-        )
+        token = _key_of(session, url, _by_password(session, url, name, word))
     elif how in ("app", "application") or client_id:
         name = client_id or click.prompt("Client id", err=True)
         word = secret or click.prompt("Client secret", hide_input=True, err=True)
@@ -106,6 +109,18 @@ def _keep_authority(session: Session, url: str, ca: str) -> None:
 def _tokens(session: Session, url: str, credentials: Mapping[str, str]) -> Mapping[str, Any]:
     with _client(session, url, None) as client:
         return client.tokens(credentials)
+
+
+def _by_password(session: Session, url: str, name: str, word: str) -> Mapping[str, Any]:
+    """Tokens for a name and a password; one that an administrator gave is changed first."""
+    issued = _tokens(session, url, {"grantType": "password", "username": name, "password": word})
+    with _client(session, url, str(issued["accessToken"])) as client:
+        if not client.whoami().get("mustChangePassword"):
+            return issued
+        session.note("An administrator gave you this password. Set your own, of 8 characters or more.")
+        new = click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
+        client.call("POST", "/api/v1/me/password", body={"currentPassword": word, "newPassword": new})
+    return _tokens(session, url, {"grantType": "password", "username": name, "password": new})
 
 
 def _key_of(session: Session, url: str, issued: Mapping[str, Any]) -> str:
@@ -177,6 +192,17 @@ def get_token(session: Session) -> None:
         raise Unauthorized("Not logged in.", f"`{session.program} login --server URL` first.")
     body = {"grantType": "client_credentials", "clientID": "", "clientSecret": secret}
     click.echo(session.client.token(body))
+
+
+@click.command("rotate-token", cls=Command, short_help="Make the token of the state folder another one.")
+@pass_session
+def rotate_token(session: Session) -> None:
+    """Make the token of the state folder another one, if somebody else may know it.
+
+    The old token and all that was issued for it are refused from then on. Jobs, users and access keys stay.
+    """
+    session.client.call("POST", "/api/v1/server/token")
+    click.echo("The server has a new token. Elsewhere log in again with it: pliant login --server URL")
 
 
 @click.command("version", cls=Command, short_help="Show the versions of this program and of the server.")

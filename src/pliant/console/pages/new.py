@@ -10,7 +10,7 @@ from nicegui import ui
 
 from pliant.console.calls import Refusal
 from pliant.console.flexible import UNITS, Flexible, compute_of
-from pliant.console.forms import Sheet, Tiles, name_problem
+from pliant.console.forms import ROOM, Sheet, Tiles, name_problem
 from pliant.console.frame import Frame, button, page, tag, words
 from pliant.console.texts import gpus
 
@@ -97,7 +97,7 @@ class Wizard:
             self.template.value = ""
             self.template.offer([("", "Start from scratch", "Choose everything here"), *kept])
             name = f"{self.copied['name']}-copy" if self.copied else ""
-            self.name = ui.input(f"{self.kind} name", value=name).props("outlined dense")
+            self.name = ui.input(f"{self.kind} name", value=name).props(f"outlined dense {ROOM}")
             self.name.on("keydown.enter", self._continue)
             with tag("div").classes("bar"):
                 button("Continue", self._continue, "primary")

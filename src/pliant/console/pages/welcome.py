@@ -5,7 +5,7 @@ from typing import Any
 from nicegui import ui
 
 from pliant.console.calls import Refusal
-from pliant.console.forms import name_problem, number_problem
+from pliant.console.forms import ROOM, name_problem, number_problem
 from pliant.console.frame import Frame, button, card, heading, page, tag, told, words
 
 STEPS = ("Machines", "A project", "People", "A first workload")
@@ -58,8 +58,8 @@ class Welcome:
 
     async def _project(self) -> None:
         words("p", "A project is a team with a quota: GPUs that are its own whenever it needs them.")
-        name = ui.input("Project name", value="team-a").props("outlined dense")
-        quota = ui.number("GPU quota", value=1, min=0).props("outlined dense suffix=GPUs")
+        name = ui.input("Project name", value="team-a").props(f"outlined dense {ROOM}")
+        quota = ui.number("GPU quota", value=1, min=0).props(f"outlined dense {ROOM} suffix=GPUs")
 
         async def make() -> None:
             name.error, quota.error = name_problem(name.value) or None, number_problem(quota.value) or None

@@ -219,7 +219,26 @@ SETTINGS = (
         least=3_600_000,
         most=10 * YEAR,
     ),
+    Setting(
+        "session_length",
+        "session-length",
+        "how long a login by password lasts",
+        Unit.TIME,
+        least=3_600_000,
+        most=YEAR,
+    ),
+    Setting(
+        "session_idle",
+        "session-idle",
+        "how long a login lasts that is not used",
+        Unit.TIME,
+        most=YEAR,
+        special="off",
+    ),
+    Setting("password_least", "password-least", "fewest characters of a new password", Unit.COUNT, 8, 64),
 )
+SECURITY = frozenset({"session_length", "session_idle", "password_least"})
+"""Fields of those that are about logins."""
 BY_FIELD = {setting.field: setting for setting in SETTINGS}
 
 KEY = "scheduling"
@@ -264,6 +283,11 @@ def changed(settings: Settings, change: Mapping[str, int | str | None]) -> Setti
             f"past-use-half-life {format_duration(made.past_use_half_life)} is longer than"
             f" past-use-window {format_duration(made.past_use_window)}.",
             "Make the window longer or the half-life shorter.",
+        )
+    if 0 < made.session_idle < 2 * 3_600_000:
+        raise BadRequest(
+            "session-idle is below 2h: a login that is used is noted once an hour.",
+            "Give 2h or more, or off.",
         )
     for most, least in (("retry_max", "retry_base"), ("grow_wait_max", "grow_every")):
         if getattr(made, most) < getattr(made, least):

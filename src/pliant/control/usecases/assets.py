@@ -9,10 +9,10 @@ from pliant.control.errors import NameTaken, NotFound
 from pliant.control.loop import Loop
 from pliant.control.state.draft import Draft
 from pliant.control.submit.submission import check_name
-from pliant.model.asset import Asset, AssetKind, Scope
+from pliant.model.asset import CREDENTIALS, DATA_SOURCES, Asset, AssetKind, Scope
 from pliant.model.event import EventKind
 
-NAMED = frozenset({AssetKind.ENVIRONMENT, AssetKind.COMPUTE, AssetKind.TEMPLATE})
+NAMED = frozenset({AssetKind.ENVIRONMENT, AssetKind.COMPUTE, AssetKind.TEMPLATE}) | CREDENTIALS | DATA_SOURCES
 """Those that submissions name."""
 
 

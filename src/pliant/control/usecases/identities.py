@@ -225,15 +225,16 @@ class Identities:
 
     # -- sessions -----------------------------------------------------------------------------------
 
-    def begin_session(self, user: User, source: str, life: int) -> LoginSession:
-        """`life` in ms. Sessions that are over go."""
+    def begin_session(self, user: User, source: str) -> LoginSession:
+        """For as long as the settings say. Sessions that are over go."""
 
         def run(draft: Draft) -> LoginSession:
             for old in self._seen.sessions.values():
                 if old.expires <= draft.now:
                     draft.drop(old)
             subject = subject_of(USER, user.id)
-            row = LoginSession(str(uuid.uuid4()), subject, 0, draft.now, draft.now + life, source)
+            until = self._session_end(draft.now, draft.now)
+            row = LoginSession(str(uuid.uuid4()), subject, 0, draft.now, until, source)
             draft.put(row)
             draft.put(replace(self._seen.users.get(user.id, user), last_login=draft.now))
             return row
@@ -250,11 +251,16 @@ class Identities:
             if row.uses != uses:
                 draft.drop(row)
                 return None
-            made = replace(row, uses=uses + 1)
+            made = replace(row, uses=uses + 1, expires=self._session_end(row.created, draft.now))
             draft.put(made)
             return made
 
         return self._loop.call(run)
+
+    def _session_end(self, begun: int, used: int) -> int:
+        settings = self._loop.state.settings
+        whole = begun + settings.session_length
+        return min(whole, used + settings.session_idle) if settings.session_idle else whole
 
     def end_session(self, identity: str) -> None:
         def run(draft: Draft) -> None:

@@ -1,19 +1,21 @@
 """Use cases about who owns quota: departments and projects."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound, Outdated, Refused
 from pliant.control.state.draft import Draft
+from pliant.control.state.limits import EVERYBODY
 from pliant.control.state.promises import check_promises
 from pliant.control.submit.submission import check_name
 from pliant.control.usecases.machines import Machines
 from pliant.model.asset import Scope
 from pliant.model.event import EventKind
-from pliant.model.machine import DEFAULT_POOL, NodePool
+from pliant.model.identity import Allowance
+from pliant.model.machine import DEFAULT_POOL, Cluster, NodePool
 from pliant.model.quantity import format_gpus
 from pliant.model.reason.base import amount
 from pliant.model.tenancy import (
@@ -111,17 +113,26 @@ def revision(queue: Queue) -> str:
 class Tenancy(Machines):
     """The part of the service that is about quotas."""
 
-    def bootstrap(self) -> None:
-        """Make sure that the default pool, department and project exist."""
+    def bootstrap(
+        self, waiting: int = 0, cluster: Cluster | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Make sure that the default pool, department and project exist, and keep what else is told.
+        `waiting`: how many jobs everybody may have waiting where all this is new; 0: no limit.
+        """
 
         def run(draft: Draft) -> None:
             world = self._loop.world
+            if cluster is not None:
+                draft.put(cluster)
+            draft.settings |= settings or {}
             if DEFAULT_POOL not in world.pools:
                 draft.put(NodePool("1", DEFAULT_POOL))
             department = next((row for row in world.departments.values() if row.name == DEFAULT), None)
             if department is None:
                 department = Department(self._next_id(), DEFAULT, created=draft.now, derived=True)
                 draft.put(department)
+                if waiting:
+                    draft.put(Allowance(EVERYBODY, "", waiting=waiting))
             if not any(row.name == DEFAULT for row in world.projects.values()):
                 identity = str(int(self._next_id()) + 1)
                 draft.put(

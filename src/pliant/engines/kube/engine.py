@@ -19,7 +19,7 @@ from pliant.engines.kube.connection import Connection, Unreachable
 from pliant.engines.kube.names import FINALIZER, SCHEDULER
 from pliant.engines.kube.nodebook import NodeBook
 from pliant.engines.kube.output import log_of
-from pliant.engines.kube.pods import Seen, seen
+from pliant.engines.kube.pods import Seen, refusal, seen
 from pliant.engines.kube.runs import Run, Steps
 from pliant.engines.kube.session import KubeSession
 from pliant.engines.kube.variables import SealedSecrets
@@ -182,11 +182,7 @@ class KubeEngine:
         self._waiting.answer(workload, why, taken=taken)
 
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
-        if not launch.image:
-            return BadRequest(
-                "On a cluster a workload needs an image: it runs in a container.", "Add --image IMAGE."
-            )
-        return None
+        return refusal(launch)
 
     # ---- values of variables ----
 

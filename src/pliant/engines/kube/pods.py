@@ -8,6 +8,7 @@ from typing import Any
 from lightkube.models.core_v1 import Container, ContainerStatus
 from lightkube.resources.core_v1 import Pod
 
+from pliant.control.errors import BadRequest
 from pliant.engines.kube.names import (
     ATTEMPT,
     CLUSTER,
@@ -18,9 +19,10 @@ from pliant.engines.kube.names import (
     pod_name,
 )
 from pliant.engines.kube.quantities import bytes_of, count_of, millicores_of
+from pliant.engines.kube.volumes import mounts, refused, volumes
 from pliant.model.order import Start
 from pliant.model.quantity import GPU, Resources
-from pliant.model.workload import JOB_FOLDER, AttemptId
+from pliant.model.workload import JOB_FOLDER, AttemptId, Launch
 
 GPU_RESOURCE = "nvidia.com/gpu"
 MAIN = "main"
@@ -172,6 +174,15 @@ def _resources(amounts: Mapping[str, str]) -> Resources:
     )
 
 
+def refusal(launch: Launch) -> BadRequest | None:
+    """Why no pod could ever run that; None if one could."""
+    if not launch.image:
+        return BadRequest(
+            "On a cluster a workload needs an image: it runs in a container.", "Add --image IMAGE."
+        )
+    return refused(launch.volumes)
+
+
 def manifest(
     order: Start, cluster: str, scheduler: str, namespace: str, project: str, secret: str
 ) -> dict[str, Any]:
@@ -204,6 +215,7 @@ def manifest(
         **({"args": list(launch.args)} if launch.args else {}),
         **({"workingDir": launch.working_dir} if launch.working_dir not in ("", JOB_FOLDER) else {}),
         **({"envFrom": [{"secretRef": {"name": secret}}]} if secret else {}),
+        **mounts(launch.volumes),
     }
     labels = {MANAGED_BY: "pliant", CLUSTER: cluster, WORKLOAD: workload.id}
     return {
@@ -220,6 +232,7 @@ def manifest(
             "terminationGracePeriodSeconds": seconds(launch.grace),
             "tolerations": [{"operator": "Exists"}],  # whom a taint keeps away is the scheduler's to know
             "containers": [container],
+            **volumes(launch.volumes),
         },
     }
 

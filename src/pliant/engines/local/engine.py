@@ -15,7 +15,7 @@ from pliant.control.errors import BadRequest
 from pliant.control.fractions import Fractions, TaskUse, Unheld
 from pliant.control.ports import Devices, Folders, GpuLoad, Halt, Kept, Load, Sink
 from pliant.control.submit.variables import Sealed, Variables
-from pliant.engines.local import log_times, logs
+from pliant.engines.local import log_times, logs, volumes
 from pliant.engines.local.attempts import Attempts, Means
 from pliant.engines.local.commands import problem
 from pliant.engines.local.confinement import writable
@@ -189,6 +189,8 @@ class LocalEngine:
         """It finds no work: what others start on its machine is theirs."""
 
     def refuse(self, launch: Launch, variables: Variables) -> BadRequest | None:
+        if (refusal := volumes.refusal(launch.volumes, here=not self._launcher.boxed)) is not None:
+            return refusal
         try:
             entry, argv = self._catalogue.resolve(launch)
             cwd = working_dir(launch, entry, self._layout.state)
@@ -225,7 +227,8 @@ class LocalEngine:
         return working_dir(launch, entry, self._layout.state) == seen.path
 
     def notice(self, launch: Launch) -> str | None:
-        return self._catalogue.notice(launch)
+        notices = (self._catalogue.notice(launch), volumes.notice(launch.volumes))
+        return " ".join(filter(None, notices)) or None
 
     def allocation(self, attempt: AttemptId, document: Mapping[str, object]) -> None:
         """Raises OSError if it cannot be written; the job then goes on with the document it has."""

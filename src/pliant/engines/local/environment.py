@@ -16,6 +16,7 @@ from pliant.control.submit.variables import Variables
 from pliant.engines.local import distributed
 from pliant.engines.local.images.catalogue import Catalogue, Entry
 from pliant.engines.local.layout import Layout, boot_id
+from pliant.engines.local.volumes import prepared
 from pliant.model.order import Start
 from pliant.model.quantity import GPU, format_gpus
 from pliant.model.workload import JOB_FOLDER, Launch, SeenFolder, Workload
@@ -168,7 +169,8 @@ def document(
     for this server's account.
     """
     launch = order.workload.launch_of(order.attempt.task)
-    entry, argv = catalogue.resolve(launch)
+    entry, words = catalogue.resolve(launch)
+    argv = prepared(words, launch.volumes, places.job)
     cwd = working_dir(launch, entry, places.job)
     if not home:  # else only the user may be able to see it, and the task goes there as the user
         check_folder(launch, cwd)

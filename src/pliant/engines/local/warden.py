@@ -165,6 +165,12 @@ class Warden:
         finally:
             os.close(fd)
 
+    def end_stray(self, epoch: int, pid: int, start: int, number: int) -> None:
+        """Signal a process that holds a card and belongs to no task."""
+        self.ask(
+            Verb.STRAY, epoch, attempt=AttemptId("", "", pid), walls=Walls(processes=start), signal=number
+        )
+
     def list(self, epoch: int) -> list[Group]:
         """Every group of a job. Looking needs no epoch that leads."""
         fd = os.memfd_create("list", os.MFD_CLOEXEC)

@@ -1,0 +1,35 @@
+"""Values of credentials: sealed before they are stored, opened only for the job that brings them along."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from joserfc import jwe
+from joserfc.errors import JoseError
+from joserfc.jwk import OctKey
+
+from pliant.control.errors import Conflict
+
+
+class Vault:
+    """Seals with a key that is made of the secret of the state folder, which no backup and no bundle has."""
+
+    def __init__(self, secret: bytes) -> None:
+        digest = hashlib.sha256(b"pliant credentials\0" + secret).digest()
+        self._key = OctKey.import_key(digest)
+
+    def sealed(self, values: Mapping[str, str]) -> str:
+        text = json.dumps(values, sort_keys=True)
+        return jwe.encrypt_compact({"alg": "dir", "enc": "A256GCM"}, text.encode(), self._key)
+
+    def opened(self, text: str, name: str) -> dict[str, str]:
+        """The values of the credential of that name. Raises Conflict."""
+        try:
+            found = jwe.decrypt_compact(text, self._key).plaintext
+        except (JoseError, ValueError) as error:
+            raise Conflict(
+                f"The values of the credential {name} were sealed by a server with another secret.",
+                "Set them again: PATCH the credential with its whole spec.",
+            ) from error
+        values: dict[str, str] = json.loads(found or b"{}")
+        return values

@@ -1,0 +1,23 @@
+"""Data that a task finds when it starts. How that comes about is for the engine."""
+
+from dataclasses import dataclass
+
+GIT, HOST_PATH, NFS = "git", "hostPath", "nfs"
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    kind: str  # git | hostPath | nfs
+    source: str  # address of the repository, or a path: on the node, or of the NFS server
+    target: str = ""  # where the task finds it; empty: where the engine puts it
+    server: str = ""  # of NFS
+    read_only: bool = False
+    branch: str = ""  # of a repository; empty: its own default
+    revision: str = ""  # of a repository; empty: the newest of the branch
+    login: bool = False  # user and password are in the variables `login_variables` of its place in the list
+    name: str = ""
+
+
+def login_variables(place: int) -> tuple[str, str]:
+    """(user, password): names of the variables that bring the login of the volume at that place."""
+    return f"VOLUME_{place}_USER", f"VOLUME_{place}_PASSWORD"
