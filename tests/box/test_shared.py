@@ -239,7 +239,7 @@ def test_a_task_has_the_session_of_its_account_not_the_terminals(box):
 def test_describe_and_doctor_say_that_the_kernel_holds_a_job_to_its_memory(box):
     box.good(box.alice, "submit", "sized", "--memory", "64M", "--cpu", "0.5", *SLEEP)
     told = box.good(box.alice, "describe", "job", "sized")
-    assert "MEMORY: 64M (enforced: a job that needs more is ended)" in told
+    assert "MEMORY: 64M (enforced: a job that exceeds it is killed)" in told
     assert "CORES: 0.5 (its part of the cores when all are busy)" in told
     found = box.ask(box.alice.uid, "GET", "/api/v1/server/doctor")[1]["findings"]
     assert next(one["holds"] for one in found if one["what"] == "main memory and cores") is True

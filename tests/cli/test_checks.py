@@ -115,5 +115,5 @@ def test_of_a_job(fake, run, tmp_path: Path, shell: Path) -> None:
     fake.workloads[0] |= {"phase": "Running", "status": "Running"}
     assert run("pliant doctor --job t -p team-a").code == 0
     fake.workloads[0]["command"] = "pythn train.py"
-    assert "pythn is not found, or is no program" in run("pliant doctor --job t -p team-a").out
+    assert "pythn is not found or not executable" in run("pliant doctor --job t -p team-a").out
     assert run("pliant doctor --job nowhere -p team-a").code == 3

@@ -352,7 +352,7 @@ def test_v2_delete_asks_on_a_terminal(run, fake, monkeypatch):
     refused = run("pliant training delete t1 -p team-a")
     assert refused.code == 1
     assert refused.err.startswith("Delete t1? [y/N]: ")
-    assert refused.err.endswith("Error: The answer was no: nothing was changed.\n")
+    assert refused.err.endswith("Error: Cancelled: nothing was changed.\n")
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
     assert run("pliant training delete t1 -p team-a").code == 0
     assert [request.path for request in fake.requests if request.method == "DELETE"] == [

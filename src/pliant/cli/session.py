@@ -82,7 +82,7 @@ class Session:
     def confirm(self, question: str) -> None:
         """Ask on the terminal; raise if the answer is no."""
         if not click.confirm(question, err=True):
-            raise PliantError("The answer was no: nothing was changed.")
+            raise PliantError("Cancelled: nothing was changed.")
 
     @property
     def asked_kind(self) -> str | None:

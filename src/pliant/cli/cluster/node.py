@@ -222,7 +222,7 @@ def cordon(session: Session, names: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, required=True)
 @pass_session
 def uncordon(session: Session, names: tuple[str, ...]) -> None:
-    """Let nodes take workloads again."""
+    """Make nodes schedulable again."""
     for name in names:
         session.client.cordon(name, on=False)
         click.echo(f"Node {name} uncordoned.")

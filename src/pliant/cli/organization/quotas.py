@@ -185,7 +185,9 @@ def _entry(text: str) -> dict[str, Any]:
                 f"--resources {text}: {key} is given twice; use one --resources for each node pool."
             )
         if not equals or key not in _KEYS.split(", "):
-            raise click.UsageError(f"--resources {text}: {part.strip()!r} is wrong; the words are {_KEYS}.")
+            raise click.UsageError(
+                f"--resources {text}: {part.strip()!r} is invalid; use the fields {_KEYS}."
+            )
         values[key] = value
     values.setdefault("nodepool", "default")
     entry: dict[str, Any] = {"nodePool": {"name": values["nodepool"]}}

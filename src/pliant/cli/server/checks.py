@@ -78,7 +78,7 @@ def _command(words: Sequence[str], folder: str) -> Check:
     """The program in this shell's PATH, and the script that it is given."""
     program = os.path.join(folder, words[0]) if "/" in words[0] else shutil.which(words[0])
     if program is None or not os.access(program, os.X_OK):
-        return Check("command", "fail", f"{words[0]} is not found, or is no program")
+        return Check("command", "fail", f"{words[0]} is not found or not executable")
     script = next((word for word in words[1:] if word.endswith((".py", ".sh"))), None)
     if script is not None and not os.path.exists(os.path.join(folder, script)):
         return Check("command", "fail", f"{script} does not exist in {folder}")

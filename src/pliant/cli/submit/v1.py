@@ -52,7 +52,7 @@ OPTIONS = (
     click.option("--job-name-prefix", metavar="PREFIX", help="Generate PREFIX-0, PREFIX-1, ..."),
     click.option("-i", "--image", metavar="IMAGE", help="Image to run."),
     click.option("-g", "--gpu", metavar="N", help="GPUs: 1, 2, ... or a fraction of one, e.g. 0.5."),
-    click.option("--gpu-memory", metavar="AMOUNT", help="A fraction of a GPU by its memory: 5G, 500M, 5Gi."),
+    click.option("--gpu-memory", metavar="AMOUNT", help="Memory of one GPU to share, e.g. 5G, 500M, 5Gi."),
     click.option("--cpu", metavar="CORES", help="CPU cores: 2, 0.5, 500m."),
     click.option("--memory", metavar="AMOUNT", help="Main memory: 4G, 4Gi."),
     Option(
@@ -67,15 +67,20 @@ OPTIONS = (
         help="Environment variable; K alone takes its value from this shell.",
     ),
     click.option(
-        "--command", multiple=True, metavar="WORD", help="With `--`: the words after it are the command."
+        "--command",
+        multiple=True,
+        metavar="WORD",
+        help="With `--`, the words after it replace the image's command.",
     ),
     click.option("--command-follows", is_flag=True, hidden=True),
-    click.option("--args", multiple=True, metavar="WORD", help="Argument; without `--` only."),
+    click.option(
+        "--args", multiple=True, metavar="WORD", help="Argument of the command (older form, without `--`)."
+    ),
     click.option(
         "-s",
         "--service-type",
         type=click.Choice(["portforward", "loadbalancer", "nodeport", "ingress"]),
-        help="How the ports are reached.",
+        help="Type of access to the ports.",
     ),
     click.option(
         "--port",

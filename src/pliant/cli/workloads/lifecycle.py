@@ -206,7 +206,7 @@ def typed_delete(
     """Delete workloads; asks on a terminal unless -y is given."""
     if not yes and (names or ids or everything):
         if not sys.stdin.isatty():
-            raise click.UsageError("Without a terminal to ask on, delete needs -y.")
+            raise click.UsageError("delete needs -y when there is no terminal to confirm on.")
         what = ", ".join([*names, *ids]) or f"every {session.noun} of project {session.current_project}"
         session.confirm(f"Delete {what}?")
     return _each(session, _PURGE if purge else _DELETE, names, ids, everything)
@@ -219,7 +219,7 @@ def typed_delete(
 @project_option
 @pass_session
 def suspend(session: Session, names: tuple[str, ...], everything: bool, ids: tuple[str, ...]) -> int:
-    """Stop jobs and give their GPUs back; `resume` goes on with them."""
+    """Stop jobs and free their GPUs; `resume` continues them."""
     return _each(session, _SUSPEND, names, ids, everything)
 
 

@@ -101,7 +101,7 @@ def list_command(
     watch: bool,
     columns: str | None,
 ) -> None:
-    """List jobs (the default), projects, nodes or clusters; of NAMES only, if any are given."""
+    """List jobs (default), projects, nodes or clusters; with NAMES, only these."""
     bare = click.get_current_context().get_parameter_source("what") is not ParameterSource.COMMANDLINE
     form = ALL if everywhere and bare else CLASSIC
     if what not in _WHAT:

@@ -18,7 +18,7 @@ from pliant.client.errors import Conflict, NotFound
 @project_option
 @pass_session
 def url_command(session: Session, name: str) -> None:
-    """Print the URLs of a running job; of a notebook with its token, which only its owner can read."""
+    """Print the URLs of a running job; the URL of a notebook has its token, which only its owner can read."""
     item = session.find(name)
     if not item["urls"]:
         if item["runningPods"]:
