@@ -11,7 +11,7 @@ from pliant.control.explain.dry import DryLoop, Trial, consequences
 from pliant.control.explain.questions import Questions, Supposed
 from pliant.control.fractions import TaskUse
 from pliant.control.loop import Loop
-from pliant.control.ports import Engine, Load, Remembered
+from pliant.control.ports import Engine, Load
 from pliant.control.state.draft import Draft
 from pliant.control.state.limits import beginning
 from pliant.control.usecases.assets import Assets
@@ -97,10 +97,6 @@ class Service(Streams, Tuning):
     def ended(self) -> Sequence[Workload]:
         """Deleted workloads that are still remembered, newest first."""
         return self._loop.store.ended()
-
-    def remembered(self, key: str) -> Remembered | None:
-        """The answer once given to this `Idempotency-Key`."""
-        return self._loop.store.remembered(key)
 
     def now(self) -> int:
         """Ms since the epoch, by the server's own clock."""
