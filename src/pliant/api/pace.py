@@ -65,7 +65,7 @@ class Pace:
                 self._left.pop(next(iter(self._left)))
         if refused:
             raise OverLimit(
-                f"{person} submits faster than {self._rate} jobs in a second.",
+                f"{person} submits more than {self._rate} jobs per second.",
                 "Try again in 1 s, or submit many equal jobs at once: pliant submit --array 0-99",
             )
 

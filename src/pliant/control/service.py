@@ -65,7 +65,7 @@ class Service(Submissions, Tuning):
         """The workload with that id."""
         view = self.board.workloads.get(identity)
         if view is None:
-            raise NotFound(f"There is no workload {identity!r}.", "List them to see which there are.")
+            raise NotFound(f"There is no workload {identity!r}.", "List them first.")
         return view
 
     @property
@@ -144,7 +144,7 @@ class Service(Submissions, Tuning):
             workload = self._own(identity)
             if workload.phase.final:
                 raise Conflict(
-                    f"{workload.name} is over ({workload.phase.value}).", "There is nothing to suspend."
+                    f"{workload.name} has ended ({workload.phase.value}).", "There is nothing to suspend."
                 )
             if workload.desired is Desired.RUNNING:
                 draft.put(replace(workload, desired=Desired.STOPPED))
@@ -153,7 +153,7 @@ class Service(Submissions, Tuning):
         self._loop.call(run)
 
     def share(self, identity: str, others: Sequence[str], user: str) -> Workload:
-        """Let `project`, or `user:NAME`, read its log and files, and nobody else besides its owner."""
+        """Let `project`, or `user:NAME`, read its log and files besides its owner."""
         for other in others:
             kind, _, name = other.partition(":")
             if other != "project" and (kind != "user" or not name.isprintable() or not name or " " in name):
@@ -199,7 +199,7 @@ class Service(Submissions, Tuning):
         if workload is None:
             workload = next((row for row in self.ended() if row.id == identity), None)
         if workload is None:
-            raise NotFound(f"There is no workload {identity!r}.", "List them to see which there are.")
+            raise NotFound(f"There is no workload {identity!r}.", "List them first.")
         return outcome_of(workload, self.attempts(identity), self.now())
 
     def past(
@@ -231,7 +231,8 @@ class Service(Submissions, Tuning):
             workload = self._own(identity)
             if workload.phase.final or workload.cancelled_by:
                 raise Conflict(
-                    f"{workload.name} is over ({workload.phase.value}).", "Submit it again under a new name."
+                    f"{workload.name} has ended ({workload.phase.value}).",
+                    "Submit it again under a new name.",
                 )
             if workload.desired is Desired.STOPPED:
                 again = replace(workload, desired=Desired.RUNNING, running_ms=0)
@@ -275,7 +276,7 @@ class Service(Submissions, Tuning):
             place = f"--namespace {origin.namespace} {origin.kind.lower()}/{origin.name}"
             raise Conflict(
                 f"{workload.name} is {origin} on the cluster and is ended there: kubectl delete {place}.",
-                "Pliant changes nothing that others made.",
+                "Pliant does not change objects that it did not create.",
             )
         return workload
 
@@ -309,7 +310,7 @@ class Service(Submissions, Tuning):
         ]
         if not found:
             raise Conflict(
-                f"{chosen.name} has not been started yet.", "Its log begins with its first attempt."
+                f"{chosen.name} has not been started yet.", "Its log starts with its first attempt."
             )
         engine, attempt = self._engine(found[0].placement.node), found[0].id
         if timestamps and not engine.timed(attempt):
@@ -354,7 +355,7 @@ class Service(Submissions, Tuning):
         chosen = self._task(identity, task, running=True)
         if chosen.phase is not TaskPhase.RUNNING or chosen.carries is None:
             raise Conflict(
-                f"{self.workload(identity).workload.name} does not run now.",
+                f"{self.workload(identity).workload.name} is not running.",
                 "Wait until its status is Running.",
             )
         attempt = next(
