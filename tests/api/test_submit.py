@@ -310,8 +310,8 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
         (
             {"compute": {"gpuDevicesRequest": 1.5}},
             snapshot(
-                "400 1.5 GPUs cannot be requested: only whole GPUs or a fraction of one. Ask for a whole "
-                "number, or for less than 1."
+                "400 1.5 GPUs cannot be requested: only whole GPUs or a fraction of one. Use a whole "
+                "number, or less than 1."
             ),
         ),
         (
@@ -336,8 +336,8 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
         (
             {"compute": {"gpuMemoryRequest": "9" * 30 + "E"}},
             snapshot(
-                "400 spec.compute.gpuMemoryRequest: 999999999999999999999999999999E is more than any "
-                "machine has."
+                "400 spec.compute.gpuMemoryRequest: 999999999999999999999999999999E is larger than any "
+                "machine."
             ),
         ),
         (
@@ -358,8 +358,7 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
         (
             {"parallelism": 3, "completions": 2},
             snapshot(
-                "400 3 of 2 runs cannot be under way at once. State completions, or a parallelism that "
-                "is not above it."
+                "400 A parallelism of 3 is above 2 completions. Set completions, or a lower parallelism."
             ),
         ),
         (
