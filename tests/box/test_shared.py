@@ -408,7 +408,7 @@ def test_one_account_submits_so_fast_and_others_are_served(box):
     with acting_as(box.entry(box.bob), hurry) as child:
         child.until(b"\0")
         ((status, again, said),) = json.loads(child.said.rstrip(b"\0"))
-    assert (status, again) == (429, "1") and "faster than 2 jobs in a second" in said
+    assert (status, again) == (429, "1") and "more than 2 jobs per second" in said
     body = {"name": "slow", "projectId": "default", "spec": {"command": "id"}}
     assert box.ask(box.alice.uid, "POST", f"{JOBS}/trainings?dryRun=true", body)[0] == 200
 

@@ -97,7 +97,7 @@ class Session:
 
     @property
     def named_project(self) -> str | None:
-        """The project that was asked for: -p, the environment, `project set`. None if nobody said."""
+        """The project that was asked for: -p, the environment, `project set`. None if not given."""
         said = self.project or os.environ.get("PLIANT_PROJECT")
         return said or self.config.project(self.endpoint.key)
 

@@ -207,7 +207,7 @@ class Client(Administration):
         return cast("Sharing", found)["sharedWith"]
 
     def share(self, workload_id: str, others: Sequence[str]) -> list[str]:
-        """Let these read its log and files, and nobody else."""
+        """Let only these read its log and files."""
         body = {"sharedWith": list(others)}
         found = self._http.call("PUT", f"{_workload(workload_id)}/sharing", body=body, repeatable=True)
         return cast("Sharing", found)["sharedWith"]

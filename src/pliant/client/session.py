@@ -49,7 +49,7 @@ class Exec:
         try:
             self._input.call("POST", f"{self._path}/input", body=data)
         except PliantError:
-            self._input.close()  # nobody reads it any more: there is nothing further to send
+            self._input.close()  # its reader is gone: there is nothing more to send
             raise
 
     def close_input(self) -> None:

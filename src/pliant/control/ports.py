@@ -295,7 +295,7 @@ class Engine(Protocol):
     ) -> Iterator[bytes]:
         """Log output; with `follow` yields b'' while waiting and ends when the attempt has ended.
 
-        With `timestamps` the time of its arrival stands before each line, or `-` where nobody noted it.
+        With `timestamps` the time of its arrival stands before each line, or `-` where it was not recorded.
         """
 
     def exec(

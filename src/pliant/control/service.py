@@ -121,7 +121,7 @@ class Service(Streams, Tuning):
             workload = self._own(identity)
             if workload.phase.final:
                 raise Conflict(
-                    f"{workload.name} is over ({workload.phase.value}).", "There is nothing to suspend."
+                    f"{workload.name} has ended ({workload.phase.value}).", "There is nothing to suspend."
                 )
             if workload.desired is Desired.RUNNING:
                 draft.put(replace(workload, desired=Desired.STOPPED))
@@ -130,7 +130,7 @@ class Service(Streams, Tuning):
         self._loop.call(run)
 
     def share(self, identity: str, others: Sequence[str], user: str) -> Workload:
-        """Let `project`, or `user:NAME`, read its log and files, and nobody else besides its owner."""
+        """Let `project`, or `user:NAME`, read its log and files besides its owner."""
         for other in others:
             kind, _, name = other.partition(":")
             if other != "project" and (kind != "user" or not name.isprintable() or not name or " " in name):
@@ -176,7 +176,7 @@ class Service(Streams, Tuning):
         if workload is None:
             workload = next((row for row in self.ended() if row.id == identity), None)
         if workload is None:
-            raise NotFound(f"There is no workload {identity!r}.", "List them to see which there are.")
+            raise NotFound(f"There is no workload {identity!r}.", "List them first.")
         return outcome_of(workload, self.attempts(identity), self.now())
 
     def past(
@@ -208,7 +208,8 @@ class Service(Streams, Tuning):
             workload = self._own(identity)
             if workload.phase.final or workload.cancelled_by:
                 raise Conflict(
-                    f"{workload.name} is over ({workload.phase.value}).", "Submit it again under a new name."
+                    f"{workload.name} has ended ({workload.phase.value}).",
+                    "Submit it again under a new name.",
                 )
             if workload.desired is Desired.STOPPED:
                 again = replace(workload, desired=Desired.RUNNING, running_ms=0)
@@ -252,7 +253,7 @@ class Service(Streams, Tuning):
             place = f"--namespace {origin.namespace} {origin.kind.lower()}/{origin.name}"
             raise Conflict(
                 f"{workload.name} is {origin} on the cluster and is ended there: kubectl delete {place}.",
-                "Pliant changes nothing that others made.",
+                "Pliant does not change objects that it did not create.",
             )
         return workload
 

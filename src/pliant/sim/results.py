@@ -93,7 +93,7 @@ def read_result(path: Path) -> dict[str, Any]:
     """Of a folder of results, or its result.json. Raises TraceError."""
     file = path / RESULT if path.is_dir() else path
     if path.is_dir() and not file.exists() and (path / UNFINISHED).exists():
-        raise TraceError(f"{path}: this run was interrupted: run it again with --out {path}, and it goes on")
+        raise TraceError(f"{path}: this run was interrupted: to continue it, run it again with --out {path}")
     try:
         found = json.loads(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:

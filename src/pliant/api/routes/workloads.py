@@ -46,7 +46,7 @@ from pliant.wire.workload import (
 router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])
 
 Asked = Annotated[Window, Depends(window)]
-Deleted = Annotated[bool, Query(description="Those that were deleted, as long as they are remembered.")]
+Deleted = Annotated[bool, Query(description="Include deleted workloads within the retention.")]
 
 
 def _listing(now: int) -> Listing[WorkloadView]:
@@ -252,7 +252,7 @@ def sharing(identity: str, here: Here) -> Response:
 
 @router.put("/{identity}/sharing", dependencies=[needs("workloads:share", workload)], **answers(200, Sharing))
 def share(identity: str, body: Received[Sharing], here: Here, caller: Caller) -> Response:
-    """`project`: those who may read its project; `user:NAME`: one of them; nothing: nobody any more."""
+    """`project`: those who may read its project; `user:NAME`: one of them; nothing: no one else."""
     if not caller.box:
         raise Conflict(
             "Logs and files are shared by a role in the project here.", "See: pliant access-rule create"

@@ -50,7 +50,7 @@ def gpu_used(entry: Any) -> float:
 
 
 def gpu_free(entry: Any) -> float:
-    """GPUs nobody uses: neither we nor processes of others."""
+    """GPUs that neither our tasks nor processes of others use."""
     return float(sum(1.0 - gpu["allocated"] for gpu in entry.get("gpus") or [] if not gpu.get("foreign")))
 
 

@@ -223,7 +223,7 @@ def allocated(unit: Mapping[str, Any]) -> float:
 
 
 def past_hours(unit: Mapping[str, Any]) -> str:
-    """GPU hours that it used of late, older ones counting less, over all pools."""
+    """GPU hours that it used recently, older ones counting less, over all pools."""
     pools: Sequence[Mapping[str, Any]] = (unit.get("status") or {}).get("nodePoolQuotaStatuses") or []
     hours = sum(pool.get("pastUseGpuHours") or 0.0 for pool in pools)
     return f"{hours:.2f}h" if hours else "-"

@@ -197,7 +197,7 @@ def get_token(session: Session) -> None:
 @click.command("rotate-token", cls=Command, short_help="Make the token of the state folder another one.")
 @pass_session
 def rotate_token(session: Session) -> None:
-    """Make the token of the state folder another one, if somebody else may know it.
+    """Make the token of the state folder another one, if others may know it.
 
     The old token and all that was issued for it are refused from then on. Jobs, users and access keys stay.
     """

@@ -62,7 +62,7 @@ def restore(session: Session, file: str, yes: bool) -> None:
             said = f"{are} that the backup does not know and would be stopped."
             if not sys.stdin.isatty():
                 raise Conflict(said, "Use `restore --yes` to continue.")
-            session.confirm(f"{said} Go on?")
+            session.confirm(f"{said} Continue?")
         session.client.shutdown(stop_tasks=False)
         if not daemon.wait_gone(int(record["pid"]), 180.0):
             raise PliantError(f"The server (pid {record['pid']}) does not end.")

@@ -101,7 +101,7 @@ def _rerun(path: str, cycle: int | None, when: int | None, core: str | None) -> 
 
 
 def _root(core: str) -> str:
-    """The folder (or wheel) in which the package of that version lies."""
+    """The folder (or wheel) with the package of that version."""
     for place in (core, os.path.join(core, "src")):
         tree = os.path.isfile(os.path.join(place, "pliant", "sched", "cycle.py"))
         if tree or (place.endswith(".whl") and os.path.isfile(place)):

@@ -228,7 +228,7 @@ def _tells_workers(session: Session) -> bool:
 def _draw(
     session: Session, present: dict[str, WorkloadItem], text: Callable[[Sequence[WorkloadItem]], str]
 ) -> None:
-    """The whole list anew: in place on a terminal, one under the other elsewhere."""
+    """The whole list again: in place on a terminal, one under the other elsewhere."""
     listed = tables.ordered(list(present.values()))
     terminal = sys.stdout.isatty()
     if terminal:

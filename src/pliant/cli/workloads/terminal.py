@@ -54,7 +54,7 @@ def _send_input(command: Exec) -> None:
             command.send(data)
         command.close_input()
     except (PliantError, OSError) as error:
-        # The command may have ended first; then nobody misses the rest of the input.
+        # The command may have ended first; the rest of the input is then not needed.
         if not isinstance(error, PliantError) or error.status not in (404, 409):
             sys.stderr.buffer.write(f"Input is no longer sent: {error}\r\n".encode())
 

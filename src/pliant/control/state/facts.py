@@ -77,7 +77,7 @@ class FactBook:
         gone = [gpu for gpu in before.uuids if gpu not in after.uuids]
         self._state.vacated.update((attempt, gpu) for gpu in gone)
         if gone:
-            said = f"{attempt.task} has left {len(gone)} of {len(before.shares)} GPUs and goes on."
+            said = f"{attempt.task} has left {len(gone)} of {len(before.shares)} GPUs and continues."
             draft.event(attempt.workload, EventKind.RESIZED, said, who="engine", attempt=str(attempt))
 
     def _present(self, attempt: AttemptId) -> Task | None:

@@ -28,7 +28,7 @@ from pliant.sched.world.rows import of_world
 from pliant.sched.world.state import World
 
 SCHEDULER = "scheduler"
-"""In `cancelled_by`: nobody asked for it, its dependency can never be met."""
+"""In `cancelled_by`: no user asked for it: its dependency can never be met."""
 
 
 UsageKey = tuple[str, str, str, str]

@@ -342,7 +342,7 @@ def _gang(cycle: Cycle, key: TaskKey) -> Reason:
     ]
     row = cycle.world.tasks[key]
     if not away and row.retry_at is not None and row.retry_at > cycle.now:
-        return BackOff(row.name, row.retry_at, row.failures)  # it waits for nobody
+        return BackOff(row.name, row.retry_at, row.failures)  # it does not wait for other work
     return WaitingForGang(row.name, tuple(away))
 
 
