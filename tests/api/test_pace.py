@@ -39,7 +39,7 @@ def test_a_burst_and_then_so_many_in_a_second() -> None:
     pace = pace_of(20, clock)
     assert taken(pace, "bob", 500) == 20 * BURST
     assert taken(pace, "alice", 1) == 1, "others have their own"
-    with pytest.raises(OverLimit, match="bob submits faster than 20 jobs in a second"):
+    with pytest.raises(OverLimit, match="bob submits more than 20 jobs per second"):
         pace.take("bob")
     clock.now = 0.5
     assert taken(pace, "bob", 500) == 10

@@ -72,7 +72,7 @@ def create_app(
     hosts: frozenset[str] = frozenset(),
     beside: Callable[[ASGIApp], ASGIApp] | None = None,
 ) -> FastAPI:
-    """An ASGI application. Whoever sends what `token()` is may do everything; `secret` signs what is issued.
+    """An ASGI application. A caller with the token `token()` may do all; `secret` signs what is issued.
 
     `box`: accounts of the machine share it, those with a number of at least `least`; then the token counts
     for nothing. `bounds` are those of one account. `hosts` are names
@@ -86,7 +86,7 @@ def create_app(
     app = Api(
         title="Pliant",
         version=server.version,
-        description="Shares GPUs between teams. Paths and fields are Run:ai's where it has them.",
+        description="Shares GPUs between teams. Paths and fields follow Run:ai's API.",
         openapi_url=None,  # below: made in a thread, it takes a while
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 MAIL, WEBHOOK = "mail", "webhook"
 
-START, END, FAILURE, PREEMPTION = "start", "end", "failure", "preemption"
-EVENTS = (START, END, FAILURE, PREEMPTION)
+START, END, FAILURE, PREEMPTION, IDLE = "start", "end", "failure", "preemption", "idle"
+EVENTS = (START, END, FAILURE, PREEMPTION, IDLE)
 """What somebody may be told of."""
 
 TEST = "test"
-"""Told to whoever asks for a test."""
+"""Told to anyone who asks for a test."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,9 @@ def quota_options(function: _Function) -> _Function:
                 "--training-limit", metavar="TIME", help="Maximum runtime of a training; none: no limit."
             ),
             click.option(
-                "--idle-limit", metavar="TIME", help="Maximum time with idle GPUs, e.g. 30m; none: no limit."
+                "--idle-limit",
+                metavar="TIME",
+                help="Suspend a job after its GPUs were idle for this time, e.g. 30m.",
             ),
         )
     ):
@@ -98,10 +100,6 @@ def body(given: Mapping[str, Any]) -> dict[str, Any]:
             ),
         ),
     ):
-        if flag == "idle_limit" and given[flag] not in (None, "none", "0"):
-            click.get_current_context().ensure_object(Session).note(
-                "Note: --idle-limit is kept and does nothing yet: how busy a GPU is, is not measured yet."
-            )
         if given[flag] is not None:
             rules |= dict.fromkeys(fields, _limit(given[flag], f"--{flag.replace('_', '-')}"))
     if rules:
@@ -187,7 +185,9 @@ def _entry(text: str) -> dict[str, Any]:
                 f"--resources {text}: {key} is given twice; use one --resources for each node pool."
             )
         if not equals or key not in _KEYS.split(", "):
-            raise click.UsageError(f"--resources {text}: {part.strip()!r} is wrong; the words are {_KEYS}.")
+            raise click.UsageError(
+                f"--resources {text}: {part.strip()!r} is invalid; use the fields {_KEYS}."
+            )
         values[key] = value
     values.setdefault("nodepool", "default")
     entry: dict[str, Any] = {"nodePool": {"name": values["nodepool"]}}
@@ -223,7 +223,7 @@ def allocated(unit: Mapping[str, Any]) -> float:
 
 
 def past_hours(unit: Mapping[str, Any]) -> str:
-    """GPU hours that it used of late, older ones counting less, over all pools."""
+    """GPU hours that it used recently, older ones counting less, over all pools."""
     pools: Sequence[Mapping[str, Any]] = (unit.get("status") or {}).get("nodePoolQuotaStatuses") or []
     hours = sum(pool.get("pastUseGpuHours") or 0.0 for pool in pools)
     return f"{hours:.2f}h" if hours else "-"

@@ -8,7 +8,7 @@ import uuid
 from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
 from pliant.model.event import Event, EventKind
-from pliant.model.notice import END, FAILURE, PREEMPTION, START, Notice, Subscription
+from pliant.model.notice import END, FAILURE, IDLE, PREEMPTION, START, Notice, Subscription
 from pliant.model.workload import Workload
 
 MOST = 10_000
@@ -20,9 +20,10 @@ _EVENTS = {
     EventKind.FAILED: FAILURE,
     EventKind.RECLAIMED: PREEMPTION,
     EventKind.PREEMPTED: PREEMPTION,
+    EventKind.IDLE: IDLE,
 }
 
-TAKEN = "GPUs of the job were taken for other work. What was stopped starts again by itself."
+TAKEN = "Other work took GPUs from the job. Stopped tasks restart automatically."
 """Of a preemption: the reason itself may name what its reader may not know."""
 
 

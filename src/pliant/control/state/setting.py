@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 
 from pliant.control.errors import BadRequest
-from pliant.model.quantity import GPU, format_duration, format_gpus, parse_duration, parse_gpus
+from pliant.model.quantity import GPU, format_duration, parse_duration, parse_gpus, spell_gpus
 from pliant.sched.settings import Settings
 
 
@@ -42,7 +42,7 @@ class Setting:
             case Unit.TIME:
                 return format_duration(value) if value % 1000 == 0 else f"{value}ms"
             case Unit.GPUS:
-                return f"{format_gpus(value)} GPUs"
+                return spell_gpus(value)
             case Unit.FACTOR:
                 return f"{value // GPU}.{value % GPU:03d}"
             case _:
