@@ -27,7 +27,7 @@ TAKEN = "Other work took GPUs from the job. Stopped tasks restart automatically.
 """Of a preemption: the reason itself may name what its reader may not know."""
 
 
-FAILED = "The job failed. Why is told to whoever may read it: pliant describe job."
+FAILED = "The job failed. Its owner sees the reason with: pliant describe job."
 """Of a failure, to somebody else than its owner: the reason may name its command."""
 
 
