@@ -16,7 +16,7 @@ from pliant.model.workload import Desired
 from tests.control.stage import Stage
 from tests.house.seeds import seed_or
 
-SESSIONS, MINUTES = 1000, 360
+SESSIONS, MINUTES = 1000, 240
 WARNED = 30  # minutes without work
 
 
