@@ -347,7 +347,7 @@ class Server:
         if self._shared and isinstance(error, StaleEpoch):
             log.error("%s: this server steps back", error)
             self._step_back()
-        sys.stderr.write(f"pliant: {error!r}: this server ends; its jobs go on running\n")
+        sys.stderr.write(f"pliant: {error!r}: this server ends; its jobs keep running\n")
         sys.stderr.flush()
         os._exit(TAKEN_OVER if isinstance(error, StaleEpoch) else FAILED)
 

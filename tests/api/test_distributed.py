@@ -124,7 +124,7 @@ def test_bounds_are_shown(api: Api) -> None:
 @pytest.mark.parametrize(
     ("spec", "top", "said"),
     [
-        ({"numWorkers": 0}, {}, "0 is no number of workers"),
+        ({"numWorkers": 0}, {}, "Invalid number of workers 0"),
         ({"numWorkers": 2, "minReplicas": 3}, {}, "got 3, 2, 2"),
         ({"distributedFramework": "MPI", "maxReplicas": 3}, {}, "of MPI cannot vary"),
         ({"distributedFramework": "Spark"}, {}, "distributedFramework"),

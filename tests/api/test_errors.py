@@ -70,7 +70,7 @@ def said(found: Problem) -> str:
         ({"spec": "x"}, snapshot("400 bad-request: spec must be an object, not 'x'.")),
         (
             {"name": ["a"], "spec": {"image": 1, "nodeType": []}},
-            snapshot("400 bad-request: name must be text, not ['a']. 1 more of its fields are wrong too."),
+            snapshot("400 bad-request: name must be text, not ['a']. 1 more fields are invalid."),
         ),
     ],
 )

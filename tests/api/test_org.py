@@ -124,7 +124,7 @@ def test_departments_hold_departments(api: Api) -> None:
     path = f"{UNITS}/departments/research"
     assert "departments belong to it: vision" in api.call("DELETE", path, 409)["message"]
     loop = api.call("PATCH", path, 409, json={"parentId": below["id"]})
-    assert loop["message"] == "Department research cannot be below vision: that is below it."
+    assert loop["message"] == "Department research cannot be below vision, which is below it."
     assert api.call("PATCH", path, 409, json={"departmentName": "research"})["status"] == 409
     up = api.call("PATCH", f"{UNITS}/departments/vision", json={"departmentName": ""})
     assert (up["parentId"], up["departmentName"]) == ("", "")
@@ -213,7 +213,7 @@ def test_a_quota_below_what_cannot_be_stopped(api: Api) -> None:
         (
             {"name": "p", "resources": [{"gpu": {"deserved": 0.0001}}]},
             400,
-            "resources: gpu.deserved is 0.0001, which is finer than can be counted.",
+            "resources: gpu.deserved is 0.0001, which has too many decimals.",
         ),
     ],
 )

@@ -54,7 +54,7 @@ def test_settings_are_read_set_and_audited(api: Api) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({}, "Nothing is named."),
+        ({}, "No settings were given."),
         ({"stale-grase": "5m"}, "There is no scheduling setting 'stale-grase'."),
         ({"stale-grace": "soon"}, "stale-grace cannot be 'soon'."),
         ({"victims": "oldest"}, "victims cannot be 'oldest'."),

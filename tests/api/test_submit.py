@@ -209,6 +209,7 @@ def test_all_fields_arrive(api: Api) -> None:
             "tolerations": [],
             "podAntiAffinity": None,
             "topology": None,
+            "storage": None,
             "staleGraceSeconds": None,
             "preemptionDelaySeconds": 0.0,
             "maxRuntimeSeconds": None,
@@ -310,8 +311,8 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
         (
             {"compute": {"gpuDevicesRequest": 1.5}},
             snapshot(
-                "400 1.5 GPUs cannot be had: only whole GPUs or a fraction of one. Ask for a whole "
-                "number, or for less than 1."
+                "400 1.5 GPUs cannot be requested: only whole GPUs or a fraction of one. Use a whole "
+                "number, or less than 1."
             ),
         ),
         (
@@ -320,11 +321,11 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
         ),
         (
             {"compute": {"gpuPortionRequest": 1.2}},
-            snapshot("400 1.2 is no portion of a GPU. Give a number above 0 and up to 1."),
+            snapshot("400 1.2 is not a portion of a GPU. Give a number above 0 and up to 1."),
         ),
         (
             {"compute": {"gpuMemoryRequest": "50M"}},
-            snapshot("400 50M of GPU memory is too little to run anything. Ask for at least 100M."),
+            snapshot("400 50M of GPU memory is too little to run anything. Request at least 100M."),
         ),
         (
             {"compute": {"gpuMemoryRequest": "lots"}},
@@ -336,13 +337,13 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
         (
             {"compute": {"gpuMemoryRequest": "9" * 30 + "E"}},
             snapshot(
-                "400 spec.compute.gpuMemoryRequest: 999999999999999999999999999999E is more than any "
-                "machine has."
+                "400 spec.compute.gpuMemoryRequest: 999999999999999999999999999999E is larger than any "
+                "machine."
             ),
         ),
         (
             {"compute": {"gpuMemoryRequest": "5G", "gpuPortionRequest": 0.5}},
-            snapshot("400 A portion and an amount of GPU memory were both asked for. Choose one of them."),
+            snapshot("400 A portion and an amount of GPU memory are both requested. Choose one of them."),
         ),
         (
             {"compute": {"gpuMemoryRequest": "5G", "gpuDevicesRequest": 2}},
@@ -358,8 +359,7 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
         (
             {"parallelism": 3, "completions": 2},
             snapshot(
-                "400 3 of 2 runs cannot be under way at once. State completions, or a parallelism that "
-                "is not above it."
+                "400 A parallelism of 3 is above 2 completions. Set completions, or a lower parallelism."
             ),
         ),
         (
@@ -410,7 +410,7 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
             snapshot(
                 "400 There is no priority 'urgent'. Choose one of very-low, low, train, medium-low, "
                 "interactive-preemptible, medium, medium-high, build, inference, high, very-high; "
-                "or make it: pliant priorityclass create NAME --value N."
+                "or create it: pliant priorityclass create NAME --value N."
             ),
         ),
         (
@@ -419,9 +419,7 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
         ),
         (
             {"elastic": True, "compute": {"gpuPortionRequest": 0.5}},
-            snapshot(
-                "400 A fraction of a GPU cannot be elastic. Ask for whole GPUs, or leave out --elastic."
-            ),
+            snapshot("400 A fraction of a GPU cannot be elastic. Request whole GPUs, or omit --elastic."),
         ),
     ],
 )

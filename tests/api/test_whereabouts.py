@@ -109,12 +109,12 @@ def test_a_job_goes_to_nodes_that_it_may_use_only(api: Api) -> None:
         (
             {"nodeAffinityRequired": {"nodeSelectorTerms": [{}]}},
             400,
-            "A node affinity without expressions says nothing.",
+            "The node affinity has no expressions.",
         ),
         (
             {"nodeAffinityPreferred": [{"weight": 0, "matchExpressions": [expression("a", "Exists")]}]},
             400,
-            "0 is no weight of a preference.",
+            "Invalid preference weight 0.",
         ),
         *(
             ({"nodeAffinityPreferred": [{"weight": 1, "matchExpressions": [wrong]}]}, 400, message)
@@ -149,13 +149,13 @@ def test_a_job_goes_to_nodes_that_it_may_use_only(api: Api) -> None:
             "spec.podAffinity and spec.topology exclude each other.",
         ),
         ({"topology": {"name": "moon", "requiredPlacement": "zone"}}, 404, "There is no topology 'moon'."),
-        ({"topology": {"name": "moon"}}, 400, "Topology moon is named, but none of its levels."),
+        ({"topology": {"name": "moon"}}, 400, "Topology moon is given without a level."),
         (
             {"topology": {"requiredPlacement": "zone", "preferredPlacement": "rack"}},
             400,
             "No topology has the levels zone and rack.",
         ),
-        ({"maxRuntimeSeconds": 0.5}, 400, "The longest run time is below a second."),
+        ({"maxRuntimeSeconds": 0.5}, 400, "The maximum runtime is below 1 s."),
     ],
 )
 def test_refused(quiet: Api, spec: Any, status: int, message: str) -> None:
@@ -233,7 +233,7 @@ def test_groups_and_their_levels(api: Api) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"minGroups": 1}, "spec.subGroups and spec.minGroups are about taskGroups."),
+        ({"minGroups": 1}, "spec.subGroups and spec.minGroups need taskGroups."),
         (
             {"taskGroups": [{"name": "a"}], "numWorkers": 2},
             "spec.taskGroups excludes numWorkers and masterSpec.",
@@ -247,10 +247,10 @@ def test_groups_and_their_levels(api: Api) -> None:
             "spec.subGroups[0]: there is no field 'min' here;"
             " the fields are name, parent, minGroups, topology.",
         ),
-        ({"taskGroups": [{"name": "a", "parent": "x"}]}, "a belongs to 'x', which is no level."),
+        ({"taskGroups": [{"name": "a", "parent": "x"}]}, "a belongs to 'x', which is not a level."),
         (
             {"taskGroups": [{"name": "a"}], "minGroups": 1, "preemptibility": "semi-preemptible"},
-            "A job with levels of groups cannot be semi-preemptible: it has no one minimum to guarantee.",
+            "A job with levels of groups cannot be semi-preemptible: it has no single minimum to guarantee.",
         ),
     ],
 )

@@ -37,7 +37,7 @@ def test_people_programs_and_rules(real: Stage, run, monkeypatch: pytest.MonkeyP
     assert first.startswith("User anna created. First password, shown once: ")
     assert run("pliant user create anna").code == 5
     made = run("pliant access-rule create --user anna --role researcher --in-project default").out
-    assert made.startswith("anna is AI practitioner in project default. Rule: ")
+    assert made.startswith("anna has the role AI practitioner in project default. Rule: ")
     rule = made.split()[-1]
     assert "AI practitioner" in run("pliant access-rule list").out
     assert run("pliant access-rule create --role viewer").code == 2

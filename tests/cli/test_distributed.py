@@ -101,7 +101,7 @@ def test_what_is_sent(words, spec, top, run, fake):
     [
         ("training pytorch submit d -i I --workers 0", "--workers"),
         ("training tf submit d -i I --min-replicas 1", "No such option"),
-        ("training pytorch submit d -i I --no-master --master-args x", "exclude each other"),
+        ("training pytorch submit d -i I --no-master --master-args x", "--no-master excludes"),
         ('training pytorch submit d -i I --master-command "it\'s"', "--master-command: No closing quotation"),
         ("submit-dist spark d -i I", "Unknown command 'spark'"),
     ],

@@ -182,7 +182,7 @@ def test_other_verbs(elasticdl: Elasticdl, fake: Fake, model: Path, verb: str, m
         ),
         (
             "--job_name=j --worker_pod_priority=0.5",
-            "--worker_pod_priority 0.5: all workers have one priority",
+            "--worker_pod_priority 0.5: all workers have the same priority",
         ),
         ("--job_name=j --codec_type=json", "--codec_type json: one of bytes, tf_example."),
         ("", "--job_name must be set."),
@@ -213,9 +213,9 @@ def test_what_cannot_be(elasticdl: Elasticdl, fake: Fake, model: Path, line: str
     ("flags", "said"),
     [
         ("", "--model_file must be set (or --model_zoo and --model_def)."),
-        ("--model_file=no.py", "--model_file: there is no file "),
-        ("--model_file=/", "--model_file: / is not a file; name one file of Python."),
-        ("--model_zoo=/ --model_def=a.b", "--model_def: there is no file /a/b.py."),
+        ("--model_file=no.py", "--model_file: file "),
+        ("--model_file=/", "--model_file: / is not a file; specify one Python file."),
+        ("--model_zoo=/ --model_def=a.b", "--model_def: file /a/b.py does not exist."),
         ("--model_file=a.py --model_def=a", "--model_file and --model_def exclude each other."),
     ],
 )
@@ -240,7 +240,7 @@ def test_a_job_of_that_name_is_there(elasticdl: Elasticdl, fake: Fake, model: Pa
     assert done.code == 5
     assert done.err.splitlines() == [
         "Error: A workload named 'j' already exists in project default.",
-        "Choose another --job_name, or delete that one first: pliant delete j -p default",
+        "Choose another --job_name, or delete the existing job first: pliant delete j -p default",
     ]
 
 
@@ -309,4 +309,4 @@ def test_wait_shows_the_first_traceback(elasticdl: Elasticdl, fake: Fake, model:
 
 def test_wait_for_what_is_deleted(elasticdl: Elasticdl, fake: Fake, model: Path) -> None:
     done = wait(elasticdl, fake, model, change(job(), "deleted"))
-    assert (done.code, done.err) == (1, "Error: Job j was deleted before it was over.\n")
+    assert (done.code, done.err) == (1, "Error: Job j was deleted before it ended.\n")

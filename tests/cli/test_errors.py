@@ -56,7 +56,7 @@ USAGE = [
     ),
     (f"training submit t {IMAGE} -c", "-c, --command: write the command after `--`"),
     (f"training submit t {IMAGE} --type workspace", "--type workspace contradicts `training submit`."),
-    ("training delete t", "Without a terminal to ask on, delete needs -y."),
+    ("training delete t", "delete needs -y when there is no terminal to confirm on."),
     ("delete", "Specify job names or --all."),
     ("suspend a1 --all", "Specify job names or --all."),
     ("logs a1 --since 5s --since-time 2026-01-01T00:00:00Z", "--since and --since-time exclude each other."),
@@ -67,7 +67,7 @@ USAGE = [
     ("project create a --quota 2 --limit 1", "--limit 1 is below --quota 2."),
     (
         "project create a --resources nodepool=x,gpus=1",
-        "'gpus=1' is wrong; the words are nodepool, gpu-deserved",
+        "'gpus=1' is invalid; use the fields nodepool, gpu-deserved",
     ),
     (
         "project create a --quota 1 --resources nodepool=default,gpu-deserved=1",
@@ -75,7 +75,7 @@ USAGE = [
     ),
     ("project create a --interactive-limit 0.2s", "--interactive-limit 0.2s: at least one second."),
     ("project update a", "Specify what to change, for example --quota 3."),
-    ("nodepool create h100", "--label K=V is missing: the label of the pool's nodes."),
+    ("nodepool create h100", "Specify --label K=V, the label of the pool's nodes."),
     ("nodepool create h100 --label gpu", "--label gpu: expected NAME=VALUE."),
     ("training", ""),
     ("frobnicate", "Unknown command 'frobnicate'."),
@@ -124,7 +124,7 @@ def test_an_unknown_project_is_named_with_those_that_there_are(run, fake):
     assert run("pliant project set nobody") == (
         3,
         "",
-        "Error: Project nobody does not exist.\n`pliant list project` shows which there are.\n",
+        "Error: Project nobody does not exist.\n`pliant list project` shows the projects.\n",
     )
 
 

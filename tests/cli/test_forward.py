@@ -210,7 +210,7 @@ def test_a_port_that_is_taken(run, fake):
         port = other.getsockname()[1]
         result = run(f"pliant training port-forward n1 -p team-a --port {port}:1")
     assert result.code == 125
-    assert f"Nothing can listen at 127.0.0.1:{port}" in result.err
+    assert f"Cannot listen on 127.0.0.1:{port}" in result.err
 
 
 def test_what_does_not_run(run, fake):
@@ -218,7 +218,7 @@ def test_what_does_not_run(run, fake):
     result = run("pliant training port-forward n1 -p team-a --port 80 --pod-running-timeout 1")
     assert result.code == 7
     assert result.err == (
-        "Waiting for pod to start running...\nn1 still does not run: 1 GPU is free, 2 are needed\n"
+        "Waiting for pod to start running...\nn1 is not running yet: 1 GPU is free, 2 are needed\n"
     )
     fake.workloads = [workload("n2", phase="Completed", status="Succeeded", runningPods=0)]
     result = run("pliant training port-forward n2 -p team-a --port 80")

@@ -168,13 +168,13 @@ WRONG = [
     ("project update a --resources nodepool=x,preempt-min-runtime=-1", "preempt-min-runtime -1: not a time"),
     ("nodepool update default --gpu-placement heap", "Invalid value for '--gpu-placement'"),
     ("topology create room", "Missing option '--levels'"),
-    ("node label node-1 gpu", "'gpu': expected KEY=VALUE, or KEY- to take the label away."),
+    ("node label node-1 gpu", "'gpu': expected KEY=VALUE, or KEY- to remove the label."),
     ("node label node-1", "Missing argument"),
     ("node taint node-1 gpu", "'gpu': expected KEY[=VALUE]:EFFECT"),
     ("node taint node-1 gpu:Shun", "EFFECT is NoSchedule, PreferNoSchedule, NoExecute."),
     ("node taint node-1 gpu=x:NoSchedule-", "'gpu=x:NoSchedule-': expected KEY[=VALUE]:EFFECT"),
     ("cluster settings stale-grace", "settings stale-grace: expected NAME=VALUE."),
-    ("cluster settings ageing=1h ageing=2h", "one of them is named twice."),
+    ("cluster settings ageing=1h ageing=2h", "A setting is given twice."),
 ]
 
 
@@ -207,8 +207,8 @@ INTERACTIVE LIMIT: -
 TRAINING LIMIT: -
 
 Node pools:
-POOL     QUOTA  LIMIT  WEIGHT  RANK        ALLOCATED  NON-PREEMPTIBLE  REQUESTED  FAIR SHARE  PAST USE        SAFE FROM OTHERS  SAFE FROM PRIORITY
-default  2.00   -      -       Medium Low  3.00       3.00             3.00       2.50        12.35h (40.2%)  2m0s              -\
+POOL     QUOTA  LIMIT  WEIGHT  RANK        ALLOCATED  NON-PREEMPTIBLE  REQUESTED  FAIR SHARE  PAST USE        RECLAIM MIN RUNTIME  PREEMPT MIN RUNTIME
+default  2.00   -      -       Medium Low  3.00       3.00             3.00       2.50        12.35h (40.2%)  2m0s                 -\
 """)
 
 

@@ -84,10 +84,10 @@ def test_a_node_each(run, fake):
 
 
 WRONG = [
-    ("--node-affinity 'a b'", "--node-affinity a b: 'a b' is none of KEY=VALUE, KEY!=VALUE"),
-    ("--node-affinity ''", "'' is none of KEY=VALUE"),
-    ("--node-affinity a=b,,c", "'' is none of KEY=VALUE"),
-    ("--toleration spot", "--toleration spot: 'spot' is wrong; the words are operator, key, value"),
+    ("--node-affinity 'a b'", "--node-affinity a b: 'a b' is not valid: use KEY=VALUE, KEY!=VALUE"),
+    ("--node-affinity ''", "'' is not valid: use KEY=VALUE"),
+    ("--node-affinity a=b,,c", "'' is not valid: use KEY=VALUE"),
+    ("--toleration spot", "--toleration spot: 'spot' is invalid; use the fields operator, key, value"),
     ("--toleration key=a,seconds=soon", "seconds is a whole number."),
     ("--max-runtime long", "--max-runtime long: not a time"),
 ]

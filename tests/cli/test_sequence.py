@@ -43,7 +43,7 @@ def test_what_is_sent(fake, run):
         ("--dependency afterok:", "a name is missing"),
         ("--dependency afterok:a,afterok:b?afterok:c", "not both"),
         ("--dependency singleton", "use --array INDEXES%1"),
-        ("--dependency afterok:a?afterok:b --after c", "do not go with a '?'"),
+        ("--dependency afterok:a?afterok:b --after c", "exclude a '?'"),
         ("--singleton", "--singleton needs --job-name-prefix PREFIX"),
         ("--begin yesterday", "not a time"),
         ("--begin 25:00", "not a time of day"),

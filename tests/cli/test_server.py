@@ -70,10 +70,10 @@ def test_how_the_server_speaks_tls():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--cert c.pem", "--cert and --key belong together."),
-        ("--key c.key", "--cert and --key belong together."),
-        ("--no-tls --cert c.pem --key c.key", "--cert is for TLS, which --no-tls turns off."),
-        ("--standby --tls", "--standby takes its settings from the server that leads."),
+        ("--cert c.pem", "--cert and --key must be given together."),
+        ("--key c.key", "--cert and --key must be given together."),
+        ("--no-tls --cert c.pem --key c.key", "--cert and --no-tls exclude each other."),
+        ("--standby --tls", "--standby takes its settings from the leading server: omit the other options."),
     ],
 )
 def test_options_of_tls_that_do_not_go_together(run, mode, state, options, words):
@@ -219,7 +219,7 @@ def test_a_state_folder_that_cannot_be(run, tmp_path):
     assert run(f"pliant up --state {tmp_path}/file/x") == (
         1,
         "",
-        f"Error: Cannot make the state folder {tmp_path}/file/x: Not a directory.\n"
+        f"Error: Cannot create the state folder {tmp_path}/file/x: Not a directory.\n"
         "Choose another with --state DIR.\n",
     )
 

@@ -225,7 +225,7 @@ def test_attach_gives_up_with_its_own_exit_code(run, fake):
 def test_attach_says_that_no_tty_has_no_effect(run, fake):
     fake.workloads = [pending("n1")]
     result = run("pliant attach n1 -p team-a --no-tty --pod-running-timeout 1")
-    assert result.err.startswith("Note: --no-tty has no effect: attach never uses a terminal.\n")
+    assert result.err.startswith("Note: --no-tty has no effect: attach uses no terminal without --tty.\n")
 
 
 UNITS = [
@@ -352,7 +352,7 @@ def test_v2_delete_asks_on_a_terminal(run, fake, monkeypatch):
     refused = run("pliant training delete t1 -p team-a")
     assert refused.code == 1
     assert refused.err.startswith("Delete t1? [y/N]: ")
-    assert refused.err.endswith("Error: The answer was no: nothing was changed.\n")
+    assert refused.err.endswith("Error: Cancelled: nothing was changed.\n")
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
     assert run("pliant training delete t1 -p team-a").code == 0
     assert [request.path for request in fake.requests if request.method == "DELETE"] == [

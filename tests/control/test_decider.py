@@ -227,7 +227,7 @@ def test_one_without_memory_says_so_and_the_next_one_has_some(decider: ChildDeci
     resource.prlimit(pid, resource.RLIMIT_AS, (used + 2**21, used + 2**21))
     decider.ask(first(20_000, 2))
     assert answer(decider) == Decided(2, None)
-    assert "had too little memory" in decider.trouble
+    assert "ran out of memory" in decider.trouble
     decider.ask(first(20_000, 3))
     assert answer(decider).plan is not None
     assert decider.trouble == ""

@@ -69,7 +69,7 @@ def test_bounds_and_masters(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("distribution", "said"),
     [
-        ({"workers": 0}, "0 is no number of workers"),
+        ({"workers": 0}, "Invalid number of workers 0"),
         ({"workers": 2, "least": 3}, "got 3, 2, 2"),
         ({"workers": 2, "least": 0}, "got 0, 2, 2"),
         ({"workers": 2, "most": 1}, "at most 1"),
@@ -227,7 +227,7 @@ def test_one_run_is_a_plain_workload(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"runs": 2, "at_once": 3}, "3 of 2 runs cannot be under way at once"),
+        ({"runs": 2, "at_once": 3}, "A parallelism of 3 is above 2 completions"),
         ({"at_once": 3}, "3 of 1 runs"),
         ({"runs": 0}, "Invalid number of runs 0, 1 at once"),
         ({"runs": 2, "elastic": True}, "An elastic workload has one run"),

@@ -132,7 +132,7 @@ def test_want_of_memory_is_no_reason_to_try_again_whatever_the_tries(cluster: St
 
 
 def test_without_workers_it_cannot_be(cluster: Stage) -> None:
-    with pytest.raises(BadRequest, match="0 is no number of workers"):
+    with pytest.raises(BadRequest, match="Invalid number of workers 0"):
         submit(cluster, "job", 0, "low-priority")
 
 

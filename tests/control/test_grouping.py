@@ -100,7 +100,7 @@ def test_groups_have_numbers_priorities_and_places_of_their_own(stage: Stage) ->
     [
         ({"groups": (*pair("one"), *pair("one")), "levels": REPLICAS}, "encoder-one is named twice."),
         ({"groups": (GroupAsk("Big", each()),)}, "'Big' cannot be the name of a group."),
-        ({"groups": pair("one")}, "encoder-one belongs to 'one', which is no level."),
+        ({"groups": pair("one")}, "encoder-one belongs to 'one', which is not a level."),
         ({"groups": pair("one"), "levels": REPLICAS}, "Nothing belongs to level two."),
         (
             {"groups": pair("one"), "levels": (SubGroup("one", "x"), SubGroup("x", "one"))},

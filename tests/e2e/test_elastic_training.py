@@ -141,7 +141,7 @@ def test_a_job_shrinks_for_others_and_grows_back_while_it_runs(ready: Stage) -> 
 
     said = typed(stage, "pliant describe job wide")
     assert "STATE: training" in said and f"of {steps} (" in said and told in said
-    assert "[Resized] task-0 has left 1 of 2 GPUs and goes on." in said
+    assert "[Resized] task-0 has left 1 of 2 GPUs and continues." in said
     hurry(stage, wide)
     until(lambda: item(stage, "wide")["phase"] == "Completed", "it ends", PATIENCE)
     with client(stage) as api:

@@ -1,13 +1,26 @@
-"""The blocks of README.md, pasted into a shell at once, in a fresh home, give what they promise."""
+"""The blocks of README.md and of getting started, pasted at once into a terminal in a fresh home, give
+what they promise. Typed slowly, getting started is played by test_walkthroughs."""
 
+import contextlib
+import fcntl
+import os
 import re
+import select
+import struct
+import subprocess
+import termios
+import time
 from pathlib import Path
 
 import pytest
 
 from examples.walkthrough import Stage
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+GETTING_STARTED = ROOT / "docs" / "guide" / "getting-started.md"
+CODE = "[exit code "
+LIMIT = 240.0
 TRAIN = (
     "import sys\nprint('epochs', sys.argv[2] if sys.argv[1:] else 1)\nopen('best.pt', 'w').write('weights')\n"
 )
@@ -17,6 +30,44 @@ def blocks(title: str) -> list[str]:
     """The shell blocks of a section."""
     text = README.read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     return re.findall(r"```sh\n(.*?)```", text, re.S)
+
+
+def paste(stage: Stage, text: str) -> str:
+    """What an interactive shell shows when it gets all lines at once, as the terminal of a user gives them: a
+    command that reads its input takes the lines that follow. Asserts that each command ended with 0."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 220, 0, 0))
+    shell = subprocess.Popen(
+        ["bash", "--norc", "--noprofile", "-i"],
+        cwd=stage.where,
+        env={**stage.env, "PS1": "$ ", "PROMPT_COMMAND": f'echo "{CODE}$?]"', "TERM": "dumb"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    pasted, shown, end = f"{text.rstrip()}\nexit 0\n".encode(), b"", time.monotonic() + LIMIT
+    try:
+        while time.monotonic() < end:
+            can_read, can_write, _ = select.select([ours], [ours] if pasted else [], [], 1)
+            if can_write:
+                pasted = pasted[os.write(ours, pasted[:1000]) :]
+            if can_read:
+                with contextlib.suppress(OSError):  # EIO: the shell has ended
+                    if data := os.read(ours, 65536):
+                        shown += data
+                        continue
+                break
+        code = shell.wait(max(0.0, end - time.monotonic()))
+    finally:
+        shell.kill()
+        os.close(ours)
+    said = shown.decode("utf-8", "replace").replace("\r", "")
+    codes = re.findall(rf"^{re.escape(CODE)}(\d+)]$", said, re.M)
+    assert code == 0 and set(codes) == {"0"}, said
+    assert len(codes) > len([line for line in text.splitlines() if line.strip()]), said
+    return said
 
 
 @pytest.fixture
@@ -29,19 +80,34 @@ def project(stage: Stage) -> Path:
 def test_your_own_script(stage: Stage, project: Path) -> None:
     [block] = blocks("Your own script")
     typed = block.replace("pliant up ", "pliant up --simulate 1x2 ")  # whatever GPUs this machine has
-    done = stage.run(f"set -e\n{typed}\npliant delete night")
-    assert done.code == 0, done.said
-    assert re.search(r"^epochs 1$", done.out, re.M), "run shows what the script prints"
-    assert re.search(r"^epochs 100$", done.out, re.M), "logs -f shows what the script prints"
-    assert len(re.findall(r"^ ?\d+ +\S+ +Succeeded ", done.out, re.M)) == 2, done.out
+    shown = paste(stage, f"{typed}\npliant delete night")
+    assert re.search(r"^epochs 1$", shown, re.M), "run shows what the script prints"
+    assert re.search(r"^epochs 100$", shown, re.M), "logs -f shows what the script prints"
+    assert len(re.findall(r"^ ?\d+ +\S+ +Succeeded ", shown, re.M)) == 2, shown
     assert (project / "best.pt").exists(), "results stay"
 
 
 def test_sharing(stage: Stage) -> None:
     [block] = blocks("Sharing")
-    done = stage.run(f"set -e\n{block}")
-    assert done.code == 0, done.said
-    first, second = done.out.split("Showing jobs for project team-a\n")[1:]
+    first, second = paste(stage, block).split("Showing jobs for project team-a\n")[1:]
     assert re.search(r"^elastic1 .* 2\.00 \(1\.00\)", first, re.M), first
     assert re.search(r"^elastic1 .* 1\.00 \(1\.00\)", second, re.M), second
     assert re.search(r"^filler1 +Running", second, re.M), second
+
+
+def test_getting_started(stage: Stage) -> None:
+    page = GETTING_STARTED.read_text("utf-8")
+    typed = "\n".join(
+        re.findall(r"^\$ (.*)$", "".join(re.findall(r"```console\n(.*?)```", page, re.S)), re.M)
+    )
+    shown = paste(stage, typed)
+    assert re.search(r"^hello from a script$", shown, re.M), shown
+    assert "again succeeded" in shown
+    assert re.search(r"^digits +Training +Pending +default .*0\.00", shown, re.M), shown
+    assert re.search(r"^a1 +Training +Running +team-a .*1\.00", shown, re.M), shown
+    assert "Needs 2 GPUs" in shown.partition("$ pliant why digits -p default")[2]
+
+
+def test_no_shell_block_is_left_out() -> None:
+    """Each block of README.md that is to be typed into a shell is pasted above."""
+    assert README.read_text("utf-8").count("```sh\n") == len(blocks("Your own script") + blocks("Sharing"))

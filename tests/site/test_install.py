@@ -179,4 +179,4 @@ def test_every_finding_has_a_text_and_the_command_tells_them(root, run):
 def test_the_command_installs_below_a_root(root, run):
     done = run(f"pliant box install --root {root}")
     assert done.code == 0 and f"Done: write {root}/etc/systemd/system/pliant.service" in done.out
-    assert run(f"pliant box install --root {root}").out == "Nothing to do: all of it is installed.\n"
+    assert run(f"pliant box install --root {root}").out == "Nothing to do: everything is installed.\n"

@@ -40,7 +40,7 @@ def test_what_it_says_and_what_it_leaves_out(conf):
     [
         ("min-uit 1000\n", "line 3: there is no key 'min-uit'. Did you mean min-uid?"),
         ("quark 1\n", "line 3: there is no key 'quark'. There are: server-user, "),
-        ("min-uid many\n", "line 3: min-uid 'many' is no number above 0."),
+        ("min-uid many\n", "line 3: min-uid 'many' is not a number above 0."),
         ("min-uid\n", "line 3: min-uid has no value."),
         ("work here\n", "line 3: work 'here' is no absolute path."),
         ("\nserver-user bob\n", "line 4: server-user is there twice. Leave one of the lines out."),

@@ -518,5 +518,5 @@ def test_the_runner_knows_each_flag_that_the_client_passes_on() -> None:
     values = {"codec": "tf_example", "count": "3", "least0": "0"}
     passed = [f"--{flag.key}={values.get(flag.kind, 'some')}" for flag in FLAGS if flag.passed]
     parse_flags(["--model_file=model.py", *passed])
-    symbols = {flag.key for flag in FLAGS if flag.about == f"Name that the model file has for {flag.key}."}
+    symbols = {flag.key for flag in FLAGS if flag.about == f"Name of {flag.key} in the model file."}
     assert symbols == set(SYMBOLS)

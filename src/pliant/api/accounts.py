@@ -38,7 +38,7 @@ class Accounts:
         self._known: dict[int, tuple[float, Known]] = {}
 
     async def of(self, uid: int) -> Known:
-        """Raises Unauthorized for a number that stands for nobody."""
+        """Raises Unauthorized for a number without an account."""
         at, known = self._known.get(uid, (0.0, None))
         if known is not None and time.monotonic() - at < FRESH:
             return known
@@ -46,7 +46,7 @@ class Accounts:
             known = await asyncio.wait_for(run_in_threadpool(look_up, uid), LONGEST)
         except TimeoutError as error:
             raise Unavailable(
-                f"The name service did not say in {LONGEST:g} s who user {uid} is.",
+                f"The name service did not resolve user {uid} within {LONGEST:g} s.",
                 f"Try: getent passwd {uid}",
             ) from error
         if known is None or uid == NOBODY or 0 < uid < self._least:

@@ -13,6 +13,7 @@ from pliant.api.description import Api
 from pliant.api.guard import OPEN, check_routes, needs
 from pliant.api.hosts import Hosts
 from pliant.api.pace import NO_BOUNDS, AtOnce, Bounds, Pace
+from pliant.api.repeats import Repeats
 from pliant.api.responses.encoding import answer
 from pliant.api.routes import (
     access,
@@ -71,7 +72,7 @@ def create_app(
     hosts: frozenset[str] = frozenset(),
     beside: Callable[[ASGIApp], ASGIApp] | None = None,
 ) -> FastAPI:
-    """An ASGI application. Whoever sends what `token()` is may do everything; `secret` signs what is issued.
+    """An ASGI application. A caller with the token `token()` may do all; `secret` signs what is issued.
 
     `box`: accounts of the machine share it, those with a number of at least `least`; then the token counts
     for nothing. `bounds` are those of one account. `hosts` are names
@@ -85,7 +86,7 @@ def create_app(
     app = Api(
         title="Pliant",
         version=server.version,
-        description="Shares GPUs between teams. Paths and fields are Run:ai's where it has them.",
+        description="Shares GPUs between teams. Paths and fields follow Run:ai's API.",
         openapi_url=None,  # below: made in a thread, it takes a while
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
@@ -104,7 +105,11 @@ def create_app(
         closing=closing,
         renew=renew,
         bounds=bounds,
-        pace=Pace(bounds.submissions),
+        pace=Pace(
+            lambda: bounds.submissions,
+            "submits faster than {rate} jobs in a second",
+            "Try again in 1 s, or submit many equal jobs at once: pliant submit --array 0-99",
+        ),
         streams=AtOnce(bounds.streams, "streams of the server open", "Close one: a log that is followed."),
     )
     errors.install(app)
@@ -116,6 +121,7 @@ def create_app(
     app.get("/openapi.json", include_in_schema=False, dependencies=everybody)(lambda: answer(app.openapi()))
     app.get("/api/docs", include_in_schema=False, dependencies=[needs(OPEN)])(app.reference)
     check_routes(app.routes)
+    app.add_middleware(Repeats, service=service, vault=authority.vault)
     app.add_middleware(Gate, authority=authority, service=service)
     app.add_middleware(Trouble, service=service)
     if beside is not None:

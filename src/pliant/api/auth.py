@@ -1,4 +1,4 @@
-"""Who asks: an account of this machine at the other end of the socket, or whoever has a token."""
+"""Who asks: an account of this machine at the other end of the socket, or anyone who has a token."""
 
 import getpass
 import hashlib
@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pliant.api.accounts import Accounts, Known, local
 from pliant.api.errors import Forbidden, Unauthorized, refusal
 from pliant.api.journal import journalled
+from pliant.api.pace import Pace
 from pliant.api.passwords import Tries
 from pliant.api.peer import PEER
 from pliant.api.principal import ALL, PASSWORD, Principal
@@ -41,7 +42,7 @@ from pliant.model.rights import Grant
 from pliant.wire.proof import LEAST, MOST, PATH, key_of, named, proof
 
 VOUCHED = "vouched"
-"""Type of a subject for which whoever has the token of the state folder has spoken."""
+"""Type of a subject for which anyone who has the token of the state folder has spoken."""
 
 KEY = "plk_"
 """An access key as a token: this, its client id, `_`, its secret."""
@@ -112,7 +113,8 @@ class Authority:
             raise Unauthorized("No token was sent.", "Send the header: Authorization: Bearer <token>")
         if scheme.lower() != "bearer":
             raise Unauthorized(
-                f"{scheme[:20]!r} is not a way to log in.", "Use: Authorization: Bearer <token>"
+                f"{scheme[:20]!r} is not a supported authorization scheme.",
+                "Use: Authorization: Bearer <token>",
             )
         if self.knows(token):
             return self._owner()
@@ -184,7 +186,7 @@ class Authority:
         return row
 
     def issue(self, name: str) -> Issued:
-        """For whoever has the server's own token and says who they are."""
+        """For anyone who has the server's own token and says who they are."""
         if not 0 < len(name) <= 128 or not name.isprintable():
             raise BadRequest(f"{name[:40]!r} cannot be a user's name.", "Use 1 to 128 printable characters.")
         claims = {"sub": subject_of(VOUCHED, name), "of": named(self._token())}
@@ -193,7 +195,7 @@ class Authority:
         )
 
     def refresh(self, token: str) -> Issued:
-        """Another pair for whoever was vouched for. Raises Unauthorized."""
+        """Another pair for anyone who was vouched for. Raises Unauthorized."""
         claims = self.signer.read(token, REFRESH)
         kind, _, name = str(claims["sub"]).partition(":")
         if kind != VOUCHED or self.box or claims.get("of") != named(self._token()):
@@ -211,7 +213,7 @@ class Authority:
         return Principal(self.owner, subject, ALL, account=self._here, owner=True, admin=True)
 
     def _of_claims(self, claims: Mapping[str, Any]) -> Principal:
-        gone = Unauthorized("The token is not valid any more.", "Log in again: pliant login")
+        gone = Unauthorized("The token is no longer valid.", "Log in again: pliant login")
         subject = str(claims["sub"])
         kind, _, identity = subject.partition(":")
         access, generation = self._access(), claims.get("gen")
@@ -256,19 +258,23 @@ class Authority:
         kind, _, identity = key.owner.partition(":")
         if key.expires is not None and key.expires <= time.time() * 1000:
             raise Unauthorized(
-                f"The access key {key.name} has expired.", "Make another: pliant key create NAME"
+                f"The access key {key.name} has expired.", "Create another: pliant key create NAME"
             )
         if kind == USER:
             user = access.users.get(identity)
             if user is None:
-                raise Unauthorized("The owner of the access key is gone.", "Make a key of your own.")
+                raise Unauthorized(
+                    "The owner of the access key was deleted.", "Create your own key: pliant key create NAME"
+                )
             principal = self._of_user(user, key.id)
         elif kind == UNIX and not self.box and identity == self.owner:
             principal = self._owner()
         elif kind == UNIX and self.box and (known := local(identity)) is not None:
             principal = self._of_account(known)
         else:
-            raise Unauthorized("The owner of the access key is gone.", "Make a key of your own.")
+            raise Unauthorized(
+                "The owner of the access key was deleted.", "Create your own key: pliant key create NAME"
+            )
         return replace(principal, via=key.id, only=principal.only or key.only, owner=False)
 
     def _bound(self, name: str, subject: str, account: Account | None, via: str) -> Principal:
@@ -301,6 +307,11 @@ class Gate:
         self._app = app
         self._service = service
         self._authority = authority
+        self._pace = Pace(
+            lambda: service.board.settings.request_rate,
+            "sends more than {rate} requests in a second",
+            "Try again in 1 s. An administrator sets the rate: pliant cluster settings request-rate=N",
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._open(scope):
@@ -315,6 +326,8 @@ class Gate:
             else:
                 principal = await self._authority.peer(peer)
             _check_reach(principal, scope["method"], scope["path"])
+            if not (principal.owner or principal.attempt):
+                self._pace.take(principal.person)
         except Refused as error:
             await refusal(error)(scope, receive, send)
             return
@@ -345,7 +358,7 @@ def _check_reach(principal: Principal, method: str, path: str) -> None:
     if principal.attempt and (method, path) not in {(verb, f"{own}/{what}") for verb, what in OF_ATTEMPTS}:
         raise Forbidden(
             "The token of an attempt may only read its own allocation, acknowledge it and report.",
-            f"Under {own}/ are the routes for it.",
+            f"Use the routes under {own}/.",
         )
 
 

@@ -25,7 +25,7 @@ AUTHORITY_DAYS, SERVER_DAYS = 3650, 820
 """How long the two certificates last that are made here; programs refuse servers' own that last longer."""
 
 RENEW_DAYS = 90
-"""A server's certificate with fewer days left is made anew when the server starts."""
+"""A server's certificate with fewer days left is renewed when the server starts."""
 
 Name = x509.DNSName | x509.IPAddress
 
@@ -81,8 +81,7 @@ class Certificates:
         elif wanted is False or not (wanted or self.on):
             if not ipaddress.ip_address(self.host).is_loopback:
                 raise CertificateError(
-                    f"A server that listens on {self.host} is open to the network: "
-                    "add --tls, or leave --host out."
+                    f"A server that listens on {self.host} is open to the network: add --tls, or omit --host."
                 )
             self._forget()
             return
@@ -295,7 +294,7 @@ def _served(chain: Path, key: Path) -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
 
     def asked() -> str:
-        raise CertificateError(f"The key {key} is protected by a passphrase: give one that is not.")
+        raise CertificateError(f"The key {key} is protected by a passphrase: use a key without one.")
 
     try:
         key.read_bytes()

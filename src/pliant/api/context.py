@@ -37,7 +37,7 @@ class ServerInfo:
     simulated: bool
     role: str = "leader"  # or standby
     standby: Callable[[], str | None] = lambda: None  # URL of the server that stands by
-    notice: str = ""  # what it told whoever started it
+    notice: str = ""  # what it told the command that started it
     strays: Callable[[], Sequence[Stray]] = tuple  # processes on its GPUs that belong to no task
     findings: Callable[[], Sequence[Finding]] = tuple  # what of shares of GPUs holds here; may take seconds
 

@@ -12,6 +12,7 @@ from pliant.api import errors
 from pliant.api.context import DRY_RUN, rehearsed
 from pliant.api.guard import flat
 from pliant.api.models import answer_type
+from pliant.api.repeats import BY_THEMSELVES, takes_key
 from pliant.api.responses.encoding import ANSWERED, SCHEMA
 from pliant.api.responses.reference import reference_page
 from pliant.wire.questions import DryRunDone
@@ -24,7 +25,16 @@ _DRY_RUN = {
     "in": "query",
     "required": False,
     "schema": {"type": "boolean", "default": False},
-    "description": "Change nothing, and say what the scheduler would do then.",
+    "description": "Change nothing; return what the scheduler would do.",
+}
+
+
+_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "maxLength": 255, "pattern": r"^[\x21-\x7e]+$"},
+    "description": "The same key of the same caller gives the same answer again.",
 }
 
 
@@ -54,6 +64,13 @@ class Api(FastAPI):
             for method, operation in item.items():
                 answers = operation["responses"]
                 answers.pop("422", None)
+                if (
+                    method == "post"
+                    and "security" in operation
+                    and path not in BY_THEMSELVES
+                    and takes_key(path)
+                ):
+                    operation.setdefault("parameters", []).append(_KEY)
                 if (path, method) in tried:
                     _tell_of_dry_runs(operation)
                 for status, meaning in refusals(path, method, operation):
@@ -77,7 +94,7 @@ def _tell_of_dry_runs(operation: Described) -> None:
     if "200" in answers:
         shown = {"anyOf": [answers["200"]["content"]["application/json"]["schema"], shown]}
     answers["200"] = {
-        "description": "With dryRun=true what would become of it",
+        "description": "With dryRun=true, what would happen to it",
         "content": {"application/json": {"schema": shown}},
     }
 
@@ -85,15 +102,15 @@ def _tell_of_dry_runs(operation: Described) -> None:
 def refusals(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(status, meaning) of what an operation may answer instead."""
     writes = method != "get"
-    yield "400", "It cannot be read, or asks for what cannot be; `fields` says where"
+    yield "400", "The request is invalid; `fields` names the fields"
     if "security" in operation or path.endswith(("/token", "/proof")):
         yield "401", "No token, or one that is not valid"
-        yield "403", "The caller may not, or a quota does not allow it"
-        yield "404", "Something that it names does not exist"
-        yield "409", "The name is taken, or the thing is not in a state that allows it"
+        yield "403", "A permission is missing, or a quota does not allow it"
+        yield "404", "An object named in the request does not exist"
+        yield "409", "The name exists, or the object's state does not allow it"
     if writes:
-        yield "412", "If-Match: it was changed meanwhile"
+        yield "412", "If-Match failed: the object was changed meanwhile"
         yield "413", "The body is too large"
-    yield "429", "Too many requests; Retry-After says when to come again"
-    yield "500", "A mistake of the server, which its log names"
-    yield "503", "The server cannot do it now"
+    yield "429", "Too many requests; Retry-After says when to try again"
+    yield "500", "Internal error; the server log has the details"
+    yield "503", "Temporarily unavailable"

@@ -223,7 +223,7 @@ def sentence(error: Mapping[str, Any]) -> str:
 def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
-    more = f"{len(found) - 1} more of its fields are wrong too." if len(found) > 1 else ""
+    more = f"{len(found) - 1} more fields are invalid." if len(found) > 1 else ""
     told: list[FieldProblem] = [
         {"field": path, "message": sentence(each)}
         for each in found[:MOST_TOLD]
@@ -294,7 +294,7 @@ def _slow(request: Request, error: Exception) -> Response:
     return problem(
         503,
         "The scheduler did not answer in time.",
-        "It may still happen: look first.",
+        "It may still be carried out: check before you try again.",
         "timeout",
     )
 
@@ -349,9 +349,9 @@ class Guard:
         except Exception:  # the last place where anything can be answered
             log.exception("%s %s failed", scope["method"], scope["path"])
             if not began:
-                failed = problem(500, "The server made a mistake.", "Its log says more: pliant debug bundle")
+                failed = problem(500, "Internal server error.", "Collect the log: pliant debug bundle")
                 await failed(scope, receive, guarded)
             return
         if taken > MOST_BODY:
-            large = problem(413, f"The body is larger than {MOST_BODY >> 20} MiB.", "Send less at once.")
+            large = problem(413, f"The body is larger than {MOST_BODY >> 20} MiB.", "Send a smaller body.")
             await large(scope, receive, guarded)

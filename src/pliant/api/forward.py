@@ -22,7 +22,7 @@ HANDED_ON = ("/api/v1/exec/", "/api/v1/attempts/", "/api/v1/server/")
 """Paths of what only the leader has, or what concerns it: whatever the method."""
 
 OWN = ("/api/v1/token", "/api/v2/token")
-"""Paths that need nobody else, whatever the method."""
+"""Paths that this server answers itself, with any method."""
 
 ALWAYS = ("/healthz", "/readyz", "/version")
 """Paths that ask for this process."""
@@ -89,7 +89,9 @@ class Forward:
             body += message.get("body", b"")
             more = message.get("more_body", False)
             if len(body) > MOST_BODY:
-                large = problem(413, f"The body is larger than {MOST_BODY >> 20} MiB.", "Send less at once.")
+                large = problem(
+                    413, f"The body is larger than {MOST_BODY >> 20} MiB.", "Send a smaller body."
+                )
                 await large(scope, receive, send)
                 return
         began = False

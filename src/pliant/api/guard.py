@@ -53,7 +53,7 @@ Find = Callable[[Request, Context, Principal], Awaitable[Target]]
 
 
 class Needs:
-    """The dependency of a route: refuses whoever lacks a right."""
+    """The dependency of a route: refuses anyone who lacks a right."""
 
     def __init__(self, right: str, find: Find | None, writes: bool | None) -> None:
         if right not in (OPEN, ATTEMPT):
@@ -69,9 +69,7 @@ class Needs:
         caller: Principal = request.state.principal
         if self.right == ATTEMPT:
             if not caller.attempt:
-                raise Forbidden(
-                    "Only the job itself asks and reports here.", "Its token is in $PLIANT_TOKEN_FILE."
-                )
+                raise Forbidden("This route is for the job itself.", "Its token is in $PLIANT_TOKEN_FILE.")
             return
         if self.writes:
             frees = self.right in FREEING
@@ -104,13 +102,13 @@ def check(caller: Principal, right: str, target: Target) -> None:
 
 def refuse(caller: Principal, right: str, place: Place | None = None) -> NoReturn:
     if caller.only == PASSWORD:
-        raise Forbidden("Your password was given by somebody else.", "Set your own: pliant user password")
+        raise Forbidden("Your password was set by an administrator.", "Set your own: pliant user password")
     it = permission(right)
     where = "" if place is None else f" in this {place.kind}"
     bound = f" The access key is bound to {caller.only}." if caller.only else ""
     raise Forbidden(
         f"You may not {it.action} {it.resource}{where}: permission {right} is missing.{bound}",
-        "An administrator gives it with: pliant access-rule create",
+        "An administrator grants it with: pliant access-rule create",
     )
 
 

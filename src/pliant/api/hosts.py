@@ -29,7 +29,7 @@ class Hosts:
                         return
                     answer = problem(
                         403,
-                        "This server is not asked under that name.",
+                        "This server does not answer under that host name.",
                         "Use its address, such as http://127.0.0.1:PORT, or the name of its machine.",
                         "foreign-host",
                     )

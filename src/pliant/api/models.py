@@ -111,7 +111,7 @@ def _made(hint: Any, model: Callable[[type], Any]) -> Any:
 
 def _bounded(bound: Range | Length | NoEffect, kind: Any) -> Any:
     if isinstance(bound, NoEffect):
-        return Field(description="Taken, and without effect here: the answer says so.")
+        return Field(description="Accepted without effect; the response says so.")
     if isinstance(bound, Range):
         return Field(ge=bound.least, le=bound.most)
     if kind is not str:

@@ -86,7 +86,7 @@ class Tries:
         with self._guard:
             left = self._wrong.get((name, address), (0, 0.0))[1] - self._clock()
         if left > 0:
-            raise Slow(f"Too many wrong tries for {name[:40]!r}.", f"Try again in {int(left) + 1} s.")
+            raise Slow(f"Too many failed logins for {name[:40]!r}.", f"Try again in {int(left) + 1} s.")
 
     def wrong(self, name: str, address: str) -> Unauthorized:
         """Count it; what to answer."""

@@ -100,7 +100,7 @@ class PeerProtocol(H11Protocol):
         body = json.dumps(
             {
                 "code": 429,
-                "message": f"You have {self.most} connections to the server; one user may not have more.",
+                "message": f"You have {self.most} connections to the server; the maximum for one user.",
                 "details": "Close one first, such as a command that follows a log.",
                 "reason": "user-limit",
             }

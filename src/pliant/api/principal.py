@@ -61,7 +61,7 @@ class Principal:
 
     @property
     def all_seeing(self) -> bool:
-        """True for whoever may read all of the tenant."""
+        """True for anyone who may read all of the tenant."""
         return any(grant.scope == TENANT for grant in self.grants)
 
     def owns(self, workload: Workload) -> bool:

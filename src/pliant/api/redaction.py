@@ -9,7 +9,7 @@ WORKLOAD, PROJECT = "a workload", "another project"
 
 
 def sight(board: Board, caller: Principal) -> MayRead:
-    """Whoever may read the work of a project is told its names, and where they have submitted something.
+    """Anyone who may read the work of a project is told its names, and where they have submitted something.
 
     Of somebody for whom the owner of the state folder has spoken only the latter counts.
     """
@@ -26,7 +26,7 @@ def sight(board: Board, caller: Principal) -> MayRead:
 
 
 def own_too(may_read: MayRead, project: str) -> MayRead:
-    """Whoever may read of a workload at all is told the names of its own project."""
+    """Anyone who may read of a workload at all is told the names of its own project."""
     return lambda other: other == project or may_read(other)
 
 

@@ -82,7 +82,7 @@ def _refreshed(here: Context, token: str) -> Issued:
     claims = here.authority.signer.read(token, REFRESH)
     if "sid" not in claims:
         return here.authority.refresh(token)
-    gone = Unauthorized("The token is not valid any more.", "Log in again: pliant login")
+    gone = Unauthorized("The token is no longer valid.", "Log in again: pliant login")
     user = here.service.board.access.users.get(str(claims["sub"]).partition(":")[2])
     if user is None or not user.enabled or claims.get("gen") != user.generation:
         raise gone

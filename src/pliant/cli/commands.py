@@ -133,7 +133,7 @@ cli = LazyGroup(
             default=None,
             expose_value=False,
             callback=remember,
-            help="Print no notes.",
+            help="Do not print notes.",
         ),
         click.Option(
             ["--debug"],

@@ -26,7 +26,7 @@ def workload_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return [CompletionItem(item["name"]) for item in items if item["name"].startswith(incomplete)]
 
 
-@click.command("completion", cls=Command, short_help="Print the completion script of a shell.")
+@click.command("completion", cls=Command, short_help="Print the completion script for a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @pass_session
 def completion(session: Session, shell: str) -> None:

@@ -82,7 +82,7 @@ class Session:
     def confirm(self, question: str) -> None:
         """Ask on the terminal; raise if the answer is no."""
         if not click.confirm(question, err=True):
-            raise PliantError("The answer was no: nothing was changed.")
+            raise PliantError("Cancelled: nothing was changed.")
 
     @property
     def asked_kind(self) -> str | None:
@@ -97,7 +97,7 @@ class Session:
 
     @property
     def named_project(self) -> str | None:
-        """The project that was asked for: -p, the environment, `project set`. None if nobody said."""
+        """The project that was asked for: -p, the environment, `project set`. None if not given."""
         said = self.project or os.environ.get("PLIANT_PROJECT")
         return said or self.config.project(self.endpoint.key)
 

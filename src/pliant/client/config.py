@@ -63,7 +63,7 @@ class Config:
         _write(self._credentials, tokens)
 
     def authority(self, url: str) -> str | None:
-        """File of the certificates by which that server is known; None: nobody named one."""
+        """File of the certificates by which that server is known; None: none was given."""
         path = self._authority_path(url)
         return path if os.path.exists(path) else None
 

@@ -211,7 +211,7 @@ def login_form(error: str = "", name: str = "", going: str = "") -> str:
 
 
 def password_form(name: str, going: str, error: str = "") -> str:
-    """For whoever has a password that somebody else knows too."""
+    """For anyone who has a password that somebody else knows too."""
     told = f'<p class="note bad" role="alert" id="wrong">{escape(error)}</p>' if error else ""
     fields = (
         ("secret", "Password that you were given", "current-password"),

@@ -76,7 +76,7 @@ class Sessions:
         self._known.pop(session.id, None)
 
     def calls(self, session: Session, client: tuple[str, int] | None) -> Calls:
-        """Calls of the API in the name of whoever has that session."""
+        """Calls of the API in the name of the user of that session."""
 
         async def renew() -> bool:
             return await self._renewed(session, reader)

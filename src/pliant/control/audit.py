@@ -1,6 +1,6 @@
 """Every write by somebody is recorded with what it changes, in the same transaction.
 
-Whoever takes a request in sets `TRAIL`; what that request has the loop do is then recorded by itself.
+Anyone who takes a request in sets `TRAIL`; what that request has the loop do is then recorded by itself.
 """
 
 import json

@@ -78,7 +78,9 @@ class Follower(Loop):
         """Facts are the leader's."""
 
     def submit(self, run: Callable[[Draft], T]) -> "Future[T]":
-        raise Unavailable("This is the standby server; it changes nothing.", "Ask the server that leads.")
+        raise Unavailable(
+            "This is the standby server; it accepts no changes.", "Send it to the leading server."
+        )
 
     def look(self, run: Callable[[State], T], timeout: float = 60) -> T:
         with self._turn:
@@ -88,7 +90,9 @@ class Follower(Loop):
         since = self._lost_since
         if since is None:
             return ""
-        return f"The database has not answered for {time.monotonic() - since:.0f} s: what is shown is as old."
+        return (
+            f"The database has not answered for {time.monotonic() - since:.0f} s: the data shown is that old."
+        )
 
     def _follow(self) -> None:
         while not self._closing:

@@ -120,7 +120,7 @@ class Renewal:
             except Exception as error:  # noqa: BLE001 - whatever it is, the next one may succeed
                 if not self._failed:
                     log.error("the lease could not be renewed: %s", error)
-                self._failed = f"The database does not answer: {error}. Running tasks go on."
+                self._failed = f"The database does not answer: {error}. Running tasks continue."
             else:
                 self._failed = ""
             self._waiting = -1

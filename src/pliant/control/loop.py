@@ -354,7 +354,7 @@ class Loop:
         """Go back to what the disk says, keep the facts, refuse the requests."""
         log.error("could not record a cycle: %s", error)
         lost = isinstance(error, StoreLost)
-        hint = "Look whether it was done before you ask again." if lost else "Nothing was changed."
+        hint = "Check whether it was done before you try again." if lost else "Nothing was changed."
         for answer, _ in answers:
             answer.set_exception(Unavailable(f"It could not be recorded: {error}.", hint))
         self._kept = facts

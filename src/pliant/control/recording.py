@@ -42,7 +42,7 @@ class Recorder(Protocol):
 
     @property
     def due(self) -> bool:
-        """True if the next cycle shall bring the whole world."""
+        """True if the next cycle should bring the whole world."""
 
     def take(self, cycled: Cycled) -> None: ...
 

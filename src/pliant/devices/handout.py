@@ -318,7 +318,7 @@ class Handout:
         return found
 
     def _end_holders(self, attempt: AttemptId, path: Path) -> None:
-        """A share is free once nobody maps its ledger; whoever does belongs to the task that ended."""
+        """A share is free once no process maps its ledger; a process that maps it is of the ended task."""
         waited = threading.Event()
         for _ in range(int(LEFT_SECONDS / 0.1)):
             try:

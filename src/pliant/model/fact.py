@@ -52,7 +52,7 @@ class WorkFound:
 
 @dataclass(frozen=True, slots=True)
 class WorkGone:
-    """Nothing of that work is left where it was given: whoever gave it has deleted it."""
+    """Nothing of that work is left where it was given: its owner has deleted it."""
 
     workload: str  # id
 

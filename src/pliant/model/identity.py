@@ -100,7 +100,7 @@ class LoginSession:
 class Allowance:
     """What one person may have in one project, or in all of them together; None: no limit."""
 
-    subject: str  # name of the person, as their jobs tell it; empty: whoever has none by name
+    subject: str  # name of the person, as their jobs tell it; empty: every person without a limit by name
     project: str  # id; empty: in all together
     running: int | None = None  # milli-GPUs at once
     waiting: int | None = None  # workloads that wait

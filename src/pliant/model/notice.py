@@ -9,7 +9,7 @@ EVENTS = (START, END, FAILURE, PREEMPTION, IDLE)
 """What somebody may be told of."""
 
 TEST = "test"
-"""Told to whoever asks for a test."""
+"""Told to anyone who asks for a test."""
 
 
 @dataclass(frozen=True, slots=True)

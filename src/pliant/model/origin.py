@@ -14,7 +14,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a workload comes from that was not submitted here: whoever made that object may change it."""
+    """Where a workload comes from that was not submitted here: its maker alone may change it."""
 
     engine: str
     kind: str  # of the object, e.g. Job

@@ -64,7 +64,7 @@ ROLES = (SYSTEM, DEPARTMENT, PROJECT, EDITOR, PRACTITIONER, DATA, DEPARTMENT_VIE
 """In the order of the table's columns."""
 
 VIEWERS = frozenset({DEPARTMENT_VIEWER.id, VIEWER.id})
-"""Roles that whoever may write access rules may give, at or below the scope of the own rule."""
+"""Roles that anyone who may write access rules may give, at or below the scope of the own rule."""
 
 TABLE: Mapping[str, str] = {
     # work                    1234 5678

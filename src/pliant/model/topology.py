@@ -13,8 +13,8 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """How close together work shall lie. Levels are label keys of the topology; empty: none."""
+    """How close together work should be placed. Levels are label keys of the topology; empty: none."""
 
     topology: str  # its name; empty: that of the node pool
-    required: str = ""  # all of it lies in one domain of this level, or waits
+    required: str = ""  # all of it is placed in one domain of this level, or waits
     preferred: str = ""  # in one domain of this level if it can be, then in the next wider

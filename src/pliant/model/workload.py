@@ -213,7 +213,7 @@ class Workload:
     within: Within | None = None  # how close together all of its tasks lie
     ttl: int | None = None  # ms after its end until it is deleted
     stale_grace: int | None = None  # ms a broken gang keeps its remains; -1: for ever; None: as set for all
-    preemption_delay: int = 0  # ms after it began to wait for which it takes from nobody but bonus
+    preemption_delay: int = 0  # ms after it began to wait for which it takes nothing but bonus
     affinity: Affinity | None = None  # None: any node
     tolerations: tuple[Toleration, ...] = ()
     apart: str = ""  # label key: no two of all its tasks on nodes of equal value; empty: anywhere
@@ -359,7 +359,7 @@ class Exit:
     code: int | None = None
     signal: int | None = None
     stopped: bool = False  # after our stop signal: neither success nor failure, whatever the code
-    lost: bool = False  # nothing of it lives and nobody saw it end
+    lost: bool = False  # it has no process left and no recorded exit
     error: str = ""  # why it could not be started, for people
     oom: bool = False  # the kernel killed it for want of memory
     max_rss: int = 0  # bytes of main memory that its largest process had; 0: not known

@@ -52,7 +52,7 @@ class StopIntent(NamedTuple):
 
 
 class ResizeIntent(NamedTuple):
-    """A task that can change live shall come to this placement."""
+    """A task that can change live should come to this placement."""
 
     attempt: AttemptId
     placement: Placement

@@ -43,7 +43,7 @@ def read(path: Path) -> WardenConf:
         if key in FOLDERS and not value.startswith("/"):
             raise Wrong(f"{where}: {key} {value!r} is no absolute path.")
         if key == "min-uid" and not (value.isascii() and value.isdecimal() and int(value)):
-            raise Wrong(f"{where}: min-uid {value!r} is no number above 0.")
+            raise Wrong(f"{where}: min-uid {value!r} is not a number above 0.")
         if key in ONCE:
             said[key] = value
     for key in NEEDED:

@@ -1,6 +1,6 @@
 """The server's own part of the state folder: layout version, lock, token, and where it can be reached.
 
-The folder is private to its owner (mode 0700). Whoever holds the lock is the server; a server that is taken
+The folder is private to its owner (mode 0700). The holder of the lock is the server; a server that is taken
 over keeps its lock on a file that no longer has a name, and learns from the store's epoch that it is over.
 """
 

@@ -84,7 +84,7 @@ KINDS: Mapping[type, Kind[Any]] = {kind.row: _kind(kind) for kind in STORED_ROWS
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A batch in the form of rows: encoded before the write lock is taken, so that a bad one harms nobody."""
+    """A batch in the form of rows: encoded before the write lock is taken, so a bad one affects no others."""
 
     puts: Sequence[tuple[Kind[Any], list[Values]]]
     drops: Sequence[tuple[Kind[Any], list[Values]]]

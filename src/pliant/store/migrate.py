@@ -40,7 +40,7 @@ def upgrade(link: Link, keep: Callable[[str], None]) -> None:
         found = version(connection, link.name)
         if found is None:
             _make(connection)
-        elif found != schema.HEAD:  # nobody else did it in between
+        elif found != schema.HEAD:  # no other process did it in between
             change(connection, link.name)
 
 

@@ -1,7 +1,7 @@
 """Decides recorded cycles again: `python -m pliant.store.rerun FILE`. With PYTHONPATH another core decides.
 
 Run as a file (`python -P .../rerun.py`), it takes `pliant.model` and `pliant.sched` from wherever they are
-found, be it another version; how rows are read it always takes from the folder in which it lies.
+found, be it another version; how rows are read it always takes from the folder in which it is.
 """
 
 import argparse

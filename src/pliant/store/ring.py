@@ -122,7 +122,7 @@ class Ring:
             raise NotFound("No cycle has been recorded yet.")
         what = f"Cycle {cycle}" if cycle is not None else "That time"
         raise NotFound(
-            f"{what} is not in the record (any more).",
+            f"{what} is not in the record, or no longer.",
             f"It holds cycle {held.first[1]} to {held.last[1]}; {held.size} of at most {held.most} bytes.",
         )
 
@@ -150,7 +150,7 @@ class Ring:
             try:
                 with self._lock:
                     self._write(cycled)
-            except Exception as error:  # noqa: BLE001 - a record that cannot be written harms nobody else
+            except Exception as error:  # noqa: BLE001 - a record that cannot be written does not affect others
                 log.warning("a cycle could not be recorded: %s", error)
                 self.due = True
             self.spent += time.thread_time_ns() - began

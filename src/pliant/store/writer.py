@@ -99,7 +99,7 @@ class Writer:
         with self._queue_lock:
             self._queue.append(mine)
         with self._lock:
-            if not mine.done:  # else whoever held the lock before has written it along
+            if not mine.done:  # otherwise the previous holder of the lock wrote it
                 with self._queue_lock:
                     together, self._queue = self._queue, []
                 self._write(together)

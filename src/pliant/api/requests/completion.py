@@ -235,7 +235,7 @@ def _over(sent: Mapping[str, Any], base: Mapping[str, Any], field: str) -> dict[
             made[name] = value
     if {"gpuMemoryRequest", "gpuPortionRequest"} <= made.keys() and "gpuRequestType" in made:
         raise BadRequest(
-            "Both a portion and an amount of GPU memory would be asked for.",
+            "Both a portion and an amount of GPU memory would be requested.",
             "Leave out the one that the template or asset does not have.",
             field=field,
         )

@@ -146,7 +146,7 @@ def _bytes(compute: wire.Compute, field: str) -> int | None:
         raise BadRequest(f"spec.compute.{field}: {error}.", field=f"spec.compute.{field}") from error
     if amount >= 2**62:
         raise BadRequest(
-            f"spec.compute.{field}: {value} is more than any machine has.", field=f"spec.compute.{field}"
+            f"spec.compute.{field}: {value} is larger than any machine.", field=f"spec.compute.{field}"
         )
     return amount
 
@@ -158,7 +158,7 @@ def _distribution(body: wire.Distributed) -> Distribution:
         return _groups(body)
     if spec.get("subGroups") or "minGroups" in spec:
         raise BadRequest(
-            "spec.subGroups and spec.minGroups are about taskGroups.",
+            "spec.subGroups and spec.minGroups need taskGroups.",
             "Name spec.taskGroups.",
             field="spec.subGroups",
         )

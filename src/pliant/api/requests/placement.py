@@ -61,7 +61,7 @@ def _apart(asked: wire.PodAffinity | None) -> str:
     if asked.get("type") == "Preferred":
         raise BadRequest(
             "spec.podAntiAffinity cannot be Preferred.",
-            "Say Required, or leave podAntiAffinity out.",
+            "Use Required, or omit podAntiAffinity.",
             field="spec.podAntiAffinity.type",
         )
     return asked.get("key") or HOST

@@ -55,7 +55,7 @@ def logins(storage: Any) -> Iterator[tuple[int, Any]]:
 
 
 def storage_told(volumes: Sequence[Volume]) -> dict[str, Any] | None:
-    """Without the credential of a repository: whoever asks again names it again."""
+    """Without the credential of a repository: to submit it again, name it again."""
     told: dict[str, Any] = {}
     for volume in volumes:
         if volume.kind == GIT:

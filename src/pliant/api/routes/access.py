@@ -69,7 +69,7 @@ def own_rules(here: Here, caller: Caller) -> Response:
     "/v1/authorization/access-rules", dependencies=[needs("access-rules:write")], **answers(201, RuleItem)
 )
 def create_rule(body: Received[RuleRequest], here: Here, caller: Caller) -> Response:
-    """Nobody gives more than they have."""
+    """A role is given only by a caller who has all of its permissions."""
     return answer(_rule(_create(body, here, caller), here.service.board), 201)
 
 
@@ -84,8 +84,9 @@ def _create(body: RuleRequest, here: Context, caller: Principal) -> AccessRule:
     scope = _scope(board, body["scopeType"], body.get("scopeId", ""))
     if not may_grant(caller.grants, Grant(role.id, scope), caller.box):
         raise Forbidden(
-            f"You may not give the role {role.name} in this {scope.kind}: it may do more than you there.",
-            "Ask somebody who may do all of that.",
+            f"You may not give the role {role.name} in this {scope.kind}: it has permissions that you "
+            "lack there.",
+            "Ask somebody who has these permissions.",
         )
     subject, uid = _subject(here, body["subjectType"], body["subjectId"])
     return here.service.identities.create_rule(subject, role.id, scope, caller.user, uid)
@@ -195,7 +196,9 @@ def _known(identity: str, here: Context, caller: Principal) -> AccessRule:
 def _deletable(identity: str, here: Context, caller: Principal) -> AccessRule:
     row = _known(identity, here, caller)
     if not may_grant(caller.grants, row.grant, caller.box):
-        raise Forbidden("This access rule gives more than you have.", "Ask somebody who may do all of that.")
+        raise Forbidden(
+            "This access rule grants permissions that you lack.", "Ask somebody who has these permissions."
+        )
     return row
 
 

@@ -113,7 +113,7 @@ def place_at(board: Board, scope: Scope, key: str) -> Place:
 
 
 def may_see(caller: Principal, row: Asset, board: Board) -> bool:
-    """The tenant's are for everybody, those of a department for whoever sees one of its projects."""
+    """The tenant's are for everybody, those of a department for anyone who sees one of its projects."""
     if row.scope is Scope.TENANT:
         return True
     if caller.may("assets:read", place_at(board, row.scope, row.scope_id)):

@@ -84,7 +84,7 @@ def subscribe_by_events(body: Received[SubscriptionRequest], here: Here, caller:
     address = caller.person if channel == "email" else channel
     if ADDRESS.fullmatch(address) is None:
         raise BadRequest(
-            f"{address[:60]!r} is no mail address.", "Name the address as the channel.", field="channels"
+            f"{address[:60]!r} is not a mail address.", "Name the address as the channel.", field="channels"
         )
     wanted = wanted_of({"kind": "mail", "address": address, "on": body["events"][0]["types"]}, caller)
     return answer(_told(here.service.notices.subscribe(wanted)), 201)

@@ -47,7 +47,7 @@ DAY = 24 * 3600 * 1000
 
 
 def _account(caller: Principal, name: str) -> Account | None:
-    """'' is none. Whoever binds an account says as whom jobs run. Raises Forbidden, BadRequest."""
+    """'' is none. Anyone who binds an account says as whom jobs run. Raises Forbidden, BadRequest."""
     if not name:
         return None
     demand(caller, "users:bind", TENANT)
@@ -64,8 +64,8 @@ def _outranks(here: Context, caller: Principal, subject: str) -> None:
     for grant in here.service.board.access.grants([subject]):
         if not may_grant(caller.grants, grant, caller.box):
             raise Forbidden(
-                f"{here.service.board.access.subject_name(subject)} may do more than you.",
-                "Ask somebody who may do all of that.",
+                f"{here.service.board.access.subject_name(subject)} has permissions that you lack.",
+                "Ask somebody who has these permissions.",
             )
 
 
@@ -287,10 +287,10 @@ def own_keys(here: Here, caller: Caller) -> Response:
 def create_key(body: Received[KeyRequest], here: Here, caller: Caller) -> Response:
     """It acts with your rights as they are at the time, or with less. The secret is shown this once."""
     if caller.only or caller.vouched or not caller.subject:
-        raise Forbidden("This caller cannot make access keys.", "Log in by yourself: pliant login")
+        raise Forbidden("This caller cannot create access keys.", "Log in by yourself: pliant login")
     days = body.get("days")
     if days is not None and not 1 <= days <= 3650:
-        raise BadRequest(f"A key cannot live for {days} days.", "Give 1 to 3650.", field="days")
+        raise BadRequest(f"Invalid lifetime of {days} days.", "Give 1 to 3650.", field="days")
     client, secret = client_and_secret()
     expires = here.service.now() + days * DAY if days is not None else None
     row = here.service.identities.create_key(

@@ -69,7 +69,7 @@ class Asked:
 
 
 async def _asked(
-    start: Annotated[datetime, Query(description="From then on.")],
+    start: Annotated[datetime, Query(description="Start of the period.")],
     end: Annotated[datetime, Query(description="Until then.")],
     samples: Annotated[
         int,
@@ -77,7 +77,7 @@ async def _asked(
             alias="numberOfSamples",
             ge=0,
             le=1000,
-            description="Into how many equal parts the time is cut: each has one mean.",
+            description="Number of equal parts of the period; each has one mean.",
         ),
     ] = 20,
     accept: Annotated[str, Header(max_length=1000)] = "",
@@ -166,7 +166,7 @@ def _groups(here: Context, caller: Caller, by: str, pool: str) -> list[tuple[str
         return [(f"pool:{row.name}", row.id, row.name) for row in rows]
     if pool:
         raise BadRequest(
-            "nodepoolName cannot be had in groups of projects.", "Leave it out.", field="nodepoolName"
+            "nodepoolName cannot be used in groups of projects.", "Leave it out.", field="nodepoolName"
         )
     what: Literal["project", "department"] = "project" if by == "Project" else "department"
     views = board.projects if what == "project" else board.departments

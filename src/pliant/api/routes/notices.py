@@ -31,7 +31,7 @@ ADDRESS = re.compile(r"[^@\s,;<>\"()\[\]\\]+@[A-Za-z0-9.-]+")
 
 @router.get("/notifications", dependencies=[needs("self:read")], **answers(200, NotificationList))
 def notifications(here: Here, caller: Caller) -> Response:
-    """The caller's own; whoever sets the tenant's settings sees all, and the server for mail."""
+    """The caller's own; anyone who sets the tenant's settings sees all, and the server for mail."""
     notices, all_of_them = here.service.notices, _administers(caller)
     waiting = Counter(row.subscription for row in notices.pending())
     rows = [row for row in notices.subscriptions() if all_of_them or row.user == caller.person]
@@ -47,7 +47,7 @@ def notifications(here: Here, caller: Caller) -> Response:
 
 @router.post("/notifications", dependencies=[needs("self:write")], **answers(201, NotificationItem))
 def subscribe(body: Received[NotificationRequest], here: Here, caller: Caller) -> Response:
-    """Webhooks, and notices about all users' jobs, are for whoever sets the tenant's settings."""
+    """Webhooks, and notices about all users' jobs, are for anyone who sets the tenant's settings."""
     wanted = wanted_of(body, caller)
     return answer(_item(here.service.notices.subscribe(wanted), 0), 201)
 
@@ -65,7 +65,7 @@ def wanted_of(body: NotificationRequest, caller: Principal) -> Subscription:
             field="address",
         )
     if kind == MAIL and ADDRESS.fullmatch(address) is None:
-        raise BadRequest(f"{address[:60]!r} is no mail address.", field="address")
+        raise BadRequest(f"{address[:60]!r} is not a mail address.", field="address")
     on = tuple(word for word in EVENTS if word in body.get("on", [END, FAILURE]))
     user = "" if everybody else caller.person
     return Subscription("", user, kind, address, on, created_by=caller.user)
@@ -78,7 +78,7 @@ def wanted_of(body: NotificationRequest, caller: Principal) -> Subscription:
     response_model=None,
 )
 def unsubscribe(identity: str, here: Here, caller: Caller) -> Response:
-    """Of others' only whoever sets the tenant's settings may."""
+    """Of others' only anyone who sets the tenant's settings may."""
     rows = {row.id: row for row in here.service.notices.subscriptions()}
     row = rows.get(identity)
     if row is None or (row.user != caller.person and not _administers(caller)):
@@ -92,7 +92,7 @@ def test(here: Here, caller: Caller) -> Response:
     """Send a message to each of the caller's addresses."""
     rows = [row.id for row in here.service.notices.subscriptions() if row.user == caller.person]
     if not rows:
-        raise Conflict("No address of yours is told anything.", "Add one: pliant notify add ADDRESS")
+        raise Conflict("You have no notifications.", "Add one: pliant notify add ADDRESS")
     return answer({"sent": here.service.notices.test(rows, caller.user)}, 202)
 
 
@@ -108,7 +108,7 @@ def mail_server_of(body: MailServerRequest) -> MailServer:
     security = body.get("security", "starttls")
     login, place = body.get("login", ""), body.get("passwordFile", "")
     if ADDRESS.fullmatch(body["sender"]) is None:
-        raise BadRequest(f"{body['sender'][:60]!r} is no mail address.", field="sender")
+        raise BadRequest(f"{body['sender'][:60]!r} is not a mail address.", field="sender")
     if bool(login) != bool(place) or (place and not place.startswith("/")):
         raise BadRequest(
             "A login needs a file with its password, and the file a login.",

@@ -69,7 +69,7 @@ def change_of(body: UnitRequest, before: TimeLimits, here: Context) -> QueueChan
         )
     if (namespace := body.get("requestedNamespace")) and namespace != f"runai-{body.get('name')}":
         raise BadRequest(
-            f"The namespace {namespace[:60]!r} cannot be had.",
+            f"The namespace {namespace[:60]!r} cannot be chosen.",
             "A project's namespace is runai- and its name: leave requestedNamespace out.",
             field="requestedNamespace",
         )
@@ -125,7 +125,7 @@ def _rank(entry: QuotaRequest) -> int | None:
     if len(said) > 1:
         raise BadRequest(
             f"resources: rank is {entry['rank']} and priority is {entry['priority']}.",
-            "They are two names of one thing: send rank only.",
+            "Both set the rank: send rank only.",
             field="resources.rank",
         )
     return next(iter(said), None)
@@ -151,7 +151,7 @@ def _bound(value: float, unit: int, where: str) -> int:
     exact = Decimal(repr(value)) * unit
     if exact != exact.to_integral_value():
         raise BadRequest(
-            f"resources: {where} is {value!r}, which is finer than can be counted.",
+            f"resources: {where} is {value!r}, which has too many decimals.",
             field=f"resources.{where}",
         )
     return int(exact)

@@ -37,7 +37,7 @@ router = APIRouter(prefix="/api", tags=["policies"])
 Scoped = Annotated[ScopeWord | None, Query(description="Whose it is.")]
 Key = Annotated[str, Query(alias="projectId", max_length=200)]
 DepartmentKey = Annotated[str, Query(alias="departmentId", max_length=200)]
-ValidateOnly = Annotated[bool, Query(alias="validateOnly", description="Check it, and keep nothing.")]
+ValidateOnly = Annotated[bool, Query(alias="validateOnly", description="Validate only; save nothing.")]
 
 
 def _checked(kind: str, body: PolicyBody) -> str:

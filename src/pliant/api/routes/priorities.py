@@ -141,7 +141,9 @@ def _row(body: PriorityClassRequest) -> PriorityClass:
     if "name" not in body or "value" not in body:
         lacks = "value" if "name" in body else "name"
         raise BadRequest(
-            f"A priority class needs a {lacks}.", "Send name and value; more is first.", field=lacks
+            f"A priority class needs a {lacks}.",
+            "Send name and value; a higher value is scheduled first.",
+            field=lacks,
         )
     return PriorityClass(body["name"], body["value"], body.get("description", ""))
 

@@ -160,7 +160,7 @@ def _moment(body: Mapping[str, Any], field: str) -> int:
         return instant(body[field])
     except (ValueError, OverflowError):
         raise BadRequest(
-            f"{field} {body[field][:40]!r} is no time.", "Write it as 2026-01-31T12:00:00Z.", field=field
+            f"{field} {body[field][:40]!r} is not a time.", "Write it as 2026-01-31T12:00:00Z.", field=field
         ) from None
 
 

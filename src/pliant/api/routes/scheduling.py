@@ -41,7 +41,7 @@ def settings(here: Here) -> Response:
 def tune(body: Annotated[dict[str, Typed], Body()], here: Here, caller: Caller) -> Response:
     """Set what is named: {"stale-grace": "5m"}; a number is seconds, GPUs or a count, null the default."""
     if not body:
-        raise BadRequest("Nothing is named.", 'Send names and values, as in {"stale-grace": "5m"}.')
+        raise BadRequest("No settings were given.", 'Send names and values, as in {"stale-grace": "5m"}.')
     typed = {name: None if value is None else _text(name, value) for name, value in body.items()}
     here.service.tune(read(typed), caller.user)
     return answer(_settings(here.service.board))
@@ -89,7 +89,7 @@ def events(here: Here, caller: Caller, asked: Asked, subject: Subject = CLUSTER)
 
 
 def _check_subject(caller: Principal, subject: str, board: Board) -> None:
-    """A project's or department's history is for whoever may see it; all else is the tenant's."""
+    """A project's or department's history is for anyone who may see it; all else is the tenant's."""
     kind, _, identity = subject.partition("/")
     views = {"project": board.projects, "department": board.departments}.get(kind, {})
     if identity in views and caller.may(f"{kind}s:read", unit_place(views[identity].queue)):

@@ -78,6 +78,7 @@ def accept(here: Context, body: AnySubmission, kind: Kind, caller: Principal, ke
     """Submit it, or give the answer again that this key was given before."""
     if not key:
         return Response(_submit(here, body, kind, caller, "", ""), 202, media_type="application/json")
+    key = f"{caller.subject} {key}"  # another's key is another key
     mark = fingerprint(kind, body)
     with _turns.of(key):
         before = here.service.remembered(key)
@@ -113,7 +114,7 @@ def _submit(here: Context, body: AnySubmission, kind: Kind, caller: Principal, k
         )
     if caller.box and body.get("submittedBy") not in (None, "", caller.person):
         raise Forbidden(
-            f"You are {caller.person} and cannot submit in the name of somebody else.",
+            f"You are {caller.person} and cannot submit in the name of another user.",
             "Leave submittedBy out.",
         )
     checked = _checked(here, asked)
@@ -211,7 +212,7 @@ def _posting(kind: Kind, sent: Any, about: str) -> Callable[..., Response]:
     return post
 
 
-_ONE = "Answers 202 once the workload is on disk. The same Idempotency-Key makes the same workload."
+_ONE = "Answers 202 once the workload is on disk. A repeated Idempotency-Key returns the same workload."
 _SEVERAL = "The same for several tasks that work together: all of its core start at once, or none."
 _SERVICE = "The same for a service of equal replicas. There is no autoscaling yet."
 _creates = needs("workloads:create")

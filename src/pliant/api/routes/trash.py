@@ -39,7 +39,7 @@ def kept_files(here: Here, caller: Caller, asked: Annotated[Window, Depends(wind
 
 
 def _sees(here: Context, caller: Principal, kept: Kept) -> bool:
-    """Of a workload that is not remembered, only whoever may read all of the tenant."""
+    """Of a workload that is not remembered, only anyone who may read all of the tenant."""
     if caller.admin:
         return True
     row, board = known_workload(here, kept.workload), here.service.board

@@ -56,7 +56,7 @@ def usage(
     today = datetime.fromtimestamp(now / 1000, UTC).date()
     first, last = _day(since, today.replace(day=1), "from"), _day(until, today, "to")
     if last < first:
-        raise BadRequest(f"to={last} is before from={first}.", "Exchange the two.", field="to")
+        raise BadRequest(f"to={last} is before from={first}.", "Swap the two.", field="to")
     keys = [word.strip() for word in by.split(",") if word.strip()]
     for key in keys:
         if key not in KEYS:
@@ -121,7 +121,7 @@ def _day(text: str, default: date, field: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise BadRequest(f"{text[:40]!r} is no day.", "Write it as in 2026-11-24.", field=field) from None
+        raise BadRequest(f"{text[:40]!r} is not a day.", "Write it as in 2026-11-24.", field=field) from None
 
 
 def _ms(day: date) -> int:

@@ -30,7 +30,9 @@ AHEAD = 100
 """Of those that are before a workload `why` names so many; the rest it counts."""
 
 
-Full = Annotated[bool, Query(description="Look for all that would let it start, however long it takes.")]
+Full = Annotated[
+    bool, Query(description="Search for every change that would let it start, without a time limit.")
+]
 
 
 @router.get(

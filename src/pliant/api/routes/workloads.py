@@ -38,6 +38,7 @@ from pliant.wire.workload import (
     ProgressHistory,
     RecordList,
     Sharing,
+    Signalled,
     WorkloadItem,
     WorkloadList,
 )
@@ -45,7 +46,7 @@ from pliant.wire.workload import (
 router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])
 
 Asked = Annotated[Window, Depends(window)]
-Deleted = Annotated[bool, Query(description="Those that were deleted, as long as they are remembered.")]
+Deleted = Annotated[bool, Query(description="Include deleted workloads within the retention.")]
 
 
 def _listing(now: int) -> Listing[WorkloadView]:
@@ -210,6 +211,18 @@ def cancel_workload(identity: str, here: Here, caller: Caller, now: Now = False)
     return answer(outcome_item(before))
 
 
+Number = Annotated[int, Query(ge=1, le=31, description="10: SIGUSR1, 12: SIGUSR2, 2: SIGINT")]
+
+
+@router.post(
+    "/{identity}/signal", dependencies=[needs("workloads:update", workload)], **answers(200, Signalled)
+)
+def signal_workload(identity: str, here: Here, caller: Caller, number: Number) -> Response:
+    """A signal to all processes of its running tasks. What it ends is not ended by request, but failed."""
+    find(here, identity)
+    return answer({"tasks": here.service.signal(identity, number, caller.user)})
+
+
 @router.get("/{identity}/outcome", dependencies=[needs("workloads:read", workload)], **answers(200, Outcome))
 def outcome(identity: str, here: Here) -> Response:
     """How it ended; `exitCode` is null until it has."""
@@ -239,7 +252,7 @@ def sharing(identity: str, here: Here) -> Response:
 
 @router.put("/{identity}/sharing", dependencies=[needs("workloads:share", workload)], **answers(200, Sharing))
 def share(identity: str, body: Received[Sharing], here: Here, caller: Caller) -> Response:
-    """`project`: those who may read its project; `user:NAME`: one of them; nothing: nobody any more."""
+    """`project`: those who may read its project; `user:NAME`: one of them; nothing: no one else."""
     if not caller.box:
         raise Conflict(
             "Logs and files are shared by a role in the project here.", "See: pliant access-rule create"

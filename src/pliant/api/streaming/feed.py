@@ -70,7 +70,7 @@ def _wait(put: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> No
         put.close()
         return
     while not wait([done], BEAT).done:
-        if loop.is_closed():  # between two of its rounds: nobody will do it any more
+        if loop.is_closed():  # between two of its rounds: it will not run any more
             put.close()
             return
     done.result()

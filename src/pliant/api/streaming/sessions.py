@@ -98,7 +98,7 @@ class Sessions:
         with self._guard:
             entry = self._open.get(identity)
             if entry is not None and entry.readers:
-                raise Conflict("Somebody else reads the output of this command already.")
+                raise Conflict("Another client reads the output of this command already.")
 
     @contextmanager
     def reading(self, identity: str) -> Iterator[Session]:
@@ -107,7 +107,7 @@ class Sessions:
         with self._guard:
             entry = self._open[identity]
             if entry.readers:
-                raise Conflict("Somebody else reads the output of this command already.")
+                raise Conflict("Another client reads the output of this command already.")
             entry.readers = 1
         try:
             yield session
@@ -124,7 +124,7 @@ class Sessions:
             self._open.pop(identity, None)
 
     def sweep(self) -> int:
-        """End and forget what nobody needs any more; how many are left."""
+        """End and forget commands that are no longer needed; how many are left."""
         now = self._clock()
         with self._guard:
             entries = list(self._open.items())

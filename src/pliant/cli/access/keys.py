@@ -22,7 +22,7 @@ key = LazyGroup(
         }
     },
     name="key",
-    help="Access keys: your programs act with your rights.",
+    help="Create, list and revoke access keys for programs that act with your rights.",
 )
 
 
@@ -55,11 +55,15 @@ def list_keys(session: Session) -> None:
 @click.option(
     "--days", type=click.IntRange(1, 3650), metavar="N", help="Days until it expires (default: never)."
 )
-@click.option("--only", type=click.Choice(["read", "submit"]), help="Less than all of your rights.")
+@click.option(
+    "--only",
+    type=click.Choice(["read", "submit"]),
+    help="Restrict the key to reading or to submitting (default: all of your rights).",
+)
 @output_options
 @pass_session
 def create(session: Session, name: str, days: int | None, only: str | None) -> None:
-    """Create an access key and print it; it is shown once."""
+    """Create an access key and print it once."""
     body = {"name": name, **({"days": days} if days else {}), **({"only": only} if only else {})}
     made = session.client.call("POST", KEYS, body=body)
     if not structured(session, made):
@@ -71,7 +75,7 @@ def create(session: Session, name: str, days: int | None, only: str | None) -> N
 @click.argument("names", nargs=-1, required=True)
 @pass_session
 def revoke(session: Session, names: tuple[str, ...]) -> None:
-    """Revoke access keys; the next request with one is refused."""
+    """Revoke access keys, effective with the next request."""
     for name in names:
         session.client.call("DELETE", f"{KEYS}/{segment(name)}")
         click.echo(f"Access key {name} revoked.")

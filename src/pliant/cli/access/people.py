@@ -30,7 +30,7 @@ user = LazyGroup(
         }
     },
     name="user",
-    help="People who log in with a password.",
+    help="Create, list and disable users who log in with a password.",
 )
 app = LazyGroup(
     {
@@ -45,7 +45,7 @@ app = LazyGroup(
         }
     },
     name="app",
-    help="Programs with a client id and a secret (service accounts).",
+    help="Create, list and disable applications: programs with a client id and a secret.",
 )
 
 
@@ -112,7 +112,7 @@ def enable_user(session: Session, name: str) -> None:
 @click.argument("name")
 @pass_session
 def disable_user(session: Session, name: str) -> None:
-    """End all sessions of a user; jobs run on."""
+    """Disable a user and end all sessions; running jobs continue."""
     session.client.call("PATCH", f"{USERS}/{segment(name)}", body={"enabled": False})
     click.echo(f"User {name} disabled.")
 
@@ -140,7 +140,7 @@ def password(session: Session) -> None:
 @click.argument("names", nargs=-1, required=True)
 @pass_session
 def delete_user(session: Session, names: tuple[str, ...]) -> None:
-    """Delete users with their access rules and keys; their jobs run on."""
+    """Delete users with their access rules and keys; their running jobs continue."""
     for name in names:
         session.client.call("DELETE", f"{USERS}/{segment(name)}")
         click.echo(f"User {name} deleted.")
@@ -191,7 +191,7 @@ def enable_app(session: Session, name: str) -> None:
 @click.argument("name")
 @pass_session
 def disable_app(session: Session, name: str) -> None:
-    """Refuse an application and its tokens; jobs run on."""
+    """Disable an application and its tokens; running jobs continue."""
     session.client.call("PATCH", f"{APPS}/{segment(name)}", body={"enabled": False})
     click.echo(f"Application {name} disabled.")
 
@@ -200,7 +200,7 @@ def disable_app(session: Session, name: str) -> None:
 @click.argument("name")
 @pass_session
 def renew_app(session: Session, name: str) -> None:
-    """Print a new secret; the old one is not valid any more."""
+    """Print a new secret and invalidate the old one."""
     made = session.client.call("POST", f"{APPS}/{segment(name)}/secret")
     click.echo(f"Client secret of {name}, shown once: {made['clientSecret']}")
 
@@ -209,7 +209,7 @@ def renew_app(session: Session, name: str) -> None:
 @click.argument("names", nargs=-1, required=True)
 @pass_session
 def delete_app(session: Session, names: tuple[str, ...]) -> None:
-    """Delete applications with their access rules; their jobs run on."""
+    """Delete applications with their access rules; their running jobs continue."""
     for name in names:
         session.client.call("DELETE", f"{APPS}/{segment(name)}")
         click.echo(f"Application {name} deleted.")

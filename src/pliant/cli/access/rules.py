@@ -23,7 +23,7 @@ access_rule = LazyGroup(
         }
     },
     name="access-rule",
-    help="Who has which role in which project, in which department, or everywhere.",
+    help="List, create and delete access rules: who has which role, and where.",
 )
 
 
@@ -54,7 +54,7 @@ def list_rules(session: Session) -> None:
 @click.option("--app", "application", metavar="NAME", help="An application.")
 @click.option("--account", metavar="NAME", help="An account of the server's machine.")
 @click.option("--group", metavar="NAME", help="A group of the server's machine.")
-@click.option("--role", required=True, metavar="ROLE", help="As `access-rule roles` lists them.")
+@click.option("--role", required=True, metavar="ROLE", help="Role to grant; `access-rule roles` lists them.")
 @click.option("--department", metavar="NAME", help="Only in this department.")
 @click.option("--in-project", "inside", metavar="NAME", help="Only in this project.")
 @output_options
@@ -69,13 +69,13 @@ def create(
     department: str | None,
     inside: str | None,
 ) -> None:
-    """Give a role; without a scope it holds everywhere."""
+    """Grant a role; without --department or --in-project it applies everywhere."""
     options = (("user", user), ("app", application), ("unix", account), ("unix-group", group))
     named = [(kind, name) for kind, name in options if name is not None]
     if len(named) != 1:
-        raise click.UsageError("Name one of --user, --app, --account and --group.")
+        raise click.UsageError("Specify one of --user, --app, --account and --group.")
     if department is not None and inside is not None:
-        raise click.UsageError("Name --department or --in-project, not both.")
+        raise click.UsageError("Specify --department or --in-project, not both.")
     scope = "project" if inside is not None else "department" if department is not None else "tenant"
     body = {
         "subjectType": named[0][0],
@@ -87,14 +87,14 @@ def create(
     made = session.client.call("POST", RULES, body=body)
     if not structured(session, made):
         where = f"in {made['scopeType']} {made['scopeName']}" if made["scopeId"] else "everywhere"
-        click.echo(f"{made['subjectName']} is {made['roleName']} {where}. Rule: {made['id']}")
+        click.echo(f"{made['subjectName']} has the role {made['roleName']} {where}. Rule: {made['id']}")
 
 
 @click.command("delete", cls=Command)
 @click.argument("rules", nargs=-1, required=True, metavar="ID...")
 @pass_session
 def delete(session: Session, rules: tuple[str, ...]) -> None:
-    """Take a role away; the next request is refused."""
+    """Revoke access rules, effective with the next request."""
     for rule in rules:
         session.client.call("DELETE", f"{RULES}/{segment(rule)}")
         click.echo(f"Access rule {rule} deleted.")

@@ -100,6 +100,4 @@ def choose(session: Session, name: str) -> None:
             session.config.set_cluster(session.endpoint.key, entry["uuid"])
             click.echo(f"Set current cluster to {entry['name']}")
             return
-    raise NotFound(
-        f"Cluster {name} does not exist", f"`{session.program} cluster list` shows which there are."
-    )
+    raise NotFound(f"Cluster {name} does not exist", f"`{session.program} cluster list` shows the clusters.")

@@ -20,7 +20,7 @@ EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 @output_options
 @pass_session
 def label(session: Session, name: str, labels: tuple[str, ...]) -> None:
-    """Set labels of a node: gpu=h100; a minus takes one away: gpu-."""
+    """Set labels of a node: gpu=h100. A trailing minus removes a label: gpu-."""
     change = dict(_label(text) for text in labels)
     if not structured(session, session.client.update_node(name, {"labels": change})):
         click.echo(f"Node {name} labeled.")
@@ -32,7 +32,7 @@ def _label(text: str) -> tuple[str, str | None]:
         return key, value
     if len(text) > 1 and text.endswith("-"):
         return text[:-1], None
-    raise click.UsageError(f"{text!r}: expected KEY=VALUE, or KEY- to take the label away.")
+    raise click.UsageError(f"{text!r}: expected KEY=VALUE, or KEY- to remove the label.")
 
 
 @click.command("taint", cls=Command)
@@ -44,7 +44,8 @@ def taint(session: Session, name: str, taints: tuple[str, ...]) -> None:
     """Taint a node against jobs that do not tolerate it: maintenance=soon:NoSchedule.
 
     EFFECT is NoSchedule (no new jobs), PreferNoSchedule (only if no other node is free) or NoExecute (evicts
-    running jobs too). A minus removes a taint: maintenance:NoSchedule-, or maintenance- for every effect.
+    running jobs too). A trailing minus removes a taint: maintenance:NoSchedule-, or maintenance- for every
+    effect.
     """
     entries = [entry for text in taints for entry in _taint(session, name, text)]
     if not structured(session, session.client.update_node(name, {"taints": entries})):
@@ -61,8 +62,8 @@ def _taint(session: Session, name: str, text: str) -> list[dict[str, Any]]:
     key, equals, value = mark.partition("=")
     if not key or (colon and effect not in EFFECTS) or not (colon or gone) or (gone and equals):
         raise click.UsageError(
-            f"{text!r}: expected KEY[=VALUE]:EFFECT, or KEY[:EFFECT]- to take the taint away;"
-            f" EFFECT is {', '.join(EFFECTS)}."
+            f"{text!r}: expected KEY[=VALUE]:EFFECT, or KEY[:EFFECT]- to remove the taint; EFFECT is "
+            f"{', '.join(EFFECTS)}."
         )
     if not gone:
         return [{"key": key, "value": value, "effect": effect}]

@@ -50,7 +50,7 @@ def gpu_used(entry: Any) -> float:
 
 
 def gpu_free(entry: Any) -> float:
-    """GPUs nobody uses: neither we nor processes of others."""
+    """GPUs that neither our tasks nor processes of others use."""
     return float(sum(1.0 - gpu["allocated"] for gpu in entry.get("gpus") or [] if not gpu.get("foreign")))
 
 
@@ -222,7 +222,7 @@ def cordon(session: Session, names: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, required=True)
 @pass_session
 def uncordon(session: Session, names: tuple[str, ...]) -> None:
-    """Let nodes take workloads again."""
+    """Make nodes schedulable again."""
     for name in names:
         session.client.cordon(name, on=False)
         click.echo(f"Node {name} uncordoned.")

@@ -23,7 +23,7 @@ nodepool = LazyGroup(
         }
     },
     name="nodepool",
-    help="List, show, create and delete node pools: nodes with a label, own quotas and placement.",
+    help="List, show, create and delete node pools: labelled nodes with their own quotas and placement.",
 )
 
 
@@ -108,7 +108,7 @@ def _body(given: dict[str, Any]) -> dict[str, Any]:
 def create(session: Session, name: str, **given: Any) -> None:
     """Create a node pool."""
     if not given["label"]:
-        raise click.UsageError("--label K=V is missing: the label of the pool's nodes.")
+        raise click.UsageError("Specify --label K=V, the label of the pool's nodes.")
     pool = session.client.create_node_pool({"name": name, **_body(given)})
     if not structured(session, pool):
         click.echo(f"Node pool {pool['name']} created.")

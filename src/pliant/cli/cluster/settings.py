@@ -26,7 +26,7 @@ def settings(session: Session, changes: tuple[str, ...]) -> None:
         pairs = [pair(text, "settings") for text in changes]
         body = dict(pairs)
         if len(body) < len(pairs):
-            raise click.UsageError("settings: one of them is named twice.")
+            raise click.UsageError("A setting is given twice.")
         made = session.client.set_settings(
             {name: None if value == "default" else value for name, value in body.items()}
         )

@@ -74,7 +74,7 @@ def create(session: Session, name: str, levels: tuple[str, ...]) -> None:
 @output_options
 @pass_session
 def update(session: Session, name: str, levels: tuple[str, ...]) -> None:
-    """Give a topology other levels."""
+    """Replace the levels of a topology."""
     made = session.client.update_topology(name, {"levels": _levels(levels)})
     if not structured(session, made):
         click.echo(f"Topology {name} updated.")

@@ -32,33 +32,35 @@ def _job(names: str, about: str, metavar: str = "TEXT") -> Flag:
 
 
 FLAGS = (
-    _job("job_name", "Its name: unique in the project.", "NAME"),
-    _job("model_file", "The model file.", "FILE"),
-    _job("model_zoo", "Folder that --model_def is looked for in.", "DIR"),
-    _job("model_def", "The model file as MODULE.SYMBOL inside of --model_zoo.", "NAME"),
-    _task("train_data_dir training_data training_data_dir", "Records to train on.", "data", "DIR|digits:N"),
+    _job("job_name", "Name of the job, unique in the project.", "NAME"),
+    _job("model_file", "Model file.", "FILE"),
+    _job("model_zoo", "Folder in which --model_def is searched.", "DIR"),
+    _job("model_def", "Model file, as MODULE.SYMBOL inside --model_zoo.", "NAME"),
+    _task("train_data_dir training_data training_data_dir", "Training records.", "data", "DIR|digits:N"),
     _task(
         "validation_data_dir validation_data evaluation_data_dir evaluation_data",
-        "Records to evaluate on.",
+        "Evaluation records.",
         "data",
         "DIR|digits:N",
     ),
-    _task("prediction_data_dir prediction_data", "Records to predict from.", "data", "DIR|digits:N"),
-    _task("num_epochs num_epoch", "Passes over the data.", "count"),
-    _task("minibatch_size", "Records of one gradient.", "count"),
-    _task("records_per_task record_per_task", "Records that a worker leases at once.", "count"),
-    Flag(("num_minibatches_per_task",), "The same in minibatches.", "count", metavar="N"),
+    _task("prediction_data_dir prediction_data", "Records for the prediction.", "data", "DIR|digits:N"),
+    _task("num_epochs num_epoch", "Number of passes over the data.", "count"),
+    _task("minibatch_size", "Records per gradient.", "count"),
+    _task("records_per_task record_per_task", "Records per lease of a worker.", "count"),
+    Flag(
+        ("num_minibatches_per_task",), "Records per lease of a worker, in minibatches.", "count", metavar="N"
+    ),
     _task("num_workers num_worker", "Number of workers (default: 1).", "count"),
-    _task("grads_to_wait", "Gradients of one update.", "count"),
-    _task("codec_type", "How records are written: bytes or tf_example.", "codec", "CODEC"),
+    _task("grads_to_wait", "Gradients per update.", "count"),
+    _task("codec_type", "Record format: bytes or tf_example.", "codec", "CODEC"),
     _task("evaluation_steps", "Updates between two evaluations; 0: none.", "least0"),
     _task("checkpoint_steps", "Updates between two checkpoints; 0: none.", "least0"),
     _task("checkpoint_dir", "Folder of the checkpoints.", "path", "DIR"),
-    _task("keep_checkpoint_max", "Checkpoints that are kept.", "count"),
-    _task("output", "Where the result is written.", "path", "PATH"),
-    _task("seed", "Of the order of records and the first weights.", "least0"),
+    _task("keep_checkpoint_max", "Number of checkpoints to keep.", "count"),
+    _task("output", "Folder for the result.", "path", "PATH"),
+    _task("seed", "Random seed of the record order and the initial weights.", "least0"),
     *(
-        _task(symbol, f"Name that the model file has for {symbol}.", metavar="NAME")
+        _task(symbol, f"Name of {symbol} in the model file.", metavar="NAME")
         for symbol in (
             "model",
             "feature_columns",

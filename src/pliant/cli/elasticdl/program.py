@@ -49,7 +49,7 @@ class Verbs(click.Group):
 
 cli = Verbs(
     name="elasticdl",
-    help="Train, evaluate or predict with a model file, by a master and workers that come and go.",
+    help="Train, evaluate or predict with a model file, on a master and elastic workers.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 
@@ -112,7 +112,7 @@ def request(verb: str, said: Mapping[str, str]) -> Distributed:
     passed = {flag.key: _checked(flag, said[flag.key]) for flag in FLAGS if flag.passed and flag.key in said}
     passed |= _model(said) | _shard(said)
     if _NEEDS[verb] not in passed:
-        raise click.UsageError(f"--{_NEEDS[verb]} must be set: what to {verb} on, DIR or digits:N.")
+        raise click.UsageError(f"--{_NEEDS[verb]} must be set: the records to {verb} on, DIR or digits:N.")
     if verb != TRAIN:
         passed |= _weights(passed, said)
     if verb == PREDICT and "output" not in passed:
@@ -147,7 +147,7 @@ def _class(flag: str, text: str) -> str:
     """A priority class; ElasticDL's last clients also took a part of the workers."""
     if "." in text and text.replace(".", "").isdecimal():
         raise click.UsageError(
-            f"--{flag} {text}: all workers have one priority here; name a class, or a number."
+            f"--{flag} {text}: all workers have the same priority; use a priority class or a number."
         )
     return text
 
@@ -178,8 +178,8 @@ def _data(named: str, text: str) -> str:
     path = Path(text).expanduser().absolute()
     if not path.exists():
         raise click.UsageError(
-            f"{named} {text}: there is no {path}. `make data` in the example writes records;"
-            " digits:60000 names bundled ones."
+            f"{named} {text}: there is no {path}. `make data` in the example writes records; "
+            "digits:60000 uses the bundled ones."
         )
     return str(path)
 
@@ -202,9 +202,9 @@ def _model(said: Mapping[str, str]) -> dict[str, str]:
     else:
         raise click.UsageError("--model_file must be set (or --model_zoo and --model_def).")
     if not path.exists():
-        raise click.UsageError(f"{flag}: there is no file {path.absolute()}.")
+        raise click.UsageError(f"{flag}: file {path.absolute()} does not exist.")
     if not path.is_file():
-        raise click.UsageError(f"{flag}: {path.absolute()} is not a file; name one file of Python.")
+        raise click.UsageError(f"{flag}: {path.absolute()} is not a file; specify one Python file.")
     return {"model_file": str(path.absolute()), **found}
 
 
@@ -270,7 +270,7 @@ def _send(session: Session, body: Distributed, *, wait: bool, dry_run: bool) -> 
         if error.reason != "name-exists":
             raise
         cure = f"pliant delete {body['name']} -p {session.current_project}"
-        advice = f"Choose another --job_name, or delete that one first: {cure}"
+        advice = f"Choose another --job_name, or delete the existing job first: {cure}"
         raise Conflict(error.message, advice, status=error.status, reason=error.reason) from error
     if answer is None:
         return None

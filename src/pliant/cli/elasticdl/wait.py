@@ -45,7 +45,7 @@ def follow(session: Session, workload_id: str, name: str) -> int:
 
 
 def _gone(name: str) -> PliantError:
-    return PliantError(f"Job {name} was deleted before it was over.")
+    return PliantError(f"Job {name} was deleted before it ended.")
 
 
 def _line(item: WorkloadItem) -> str:

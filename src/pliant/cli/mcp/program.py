@@ -22,28 +22,30 @@ _CONFIRM = "Without `confirm`: only what it would do, what it costs, and the cod
 """What is added to the description of each tool that changes something."""
 
 
-@click.command("mcp", cls=Command, short_help="Answer an agent's questions (Model Context Protocol).")
-@click.option("--writes", is_flag=True, help="Offer the tools that change something too.")
+@click.command("mcp", cls=Command, short_help="Serve an agent over the Model Context Protocol (MCP).")
+@click.option("--writes", is_flag=True, help="Also offer the tools that make changes.")
 @click.option(
     "--max-changes",
     type=click.IntRange(min=0),
     default=10,
     show_default=True,
-    help="Changes, in all, with --writes.",
+    help="Maximum number of changes, with --writes.",
 )
 @click.option(
     "--max-gpus",
     type=click.FloatRange(min=0),
     default=8.0,
     show_default=True,
-    help="GPUs that all changes together may ask for or take from running jobs, with --writes.",
+    help="Maximum number of GPUs that all changes together may request or take from running jobs, with "
+    "--writes.",
 )
 @pass_session
 def mcp(session: Session, writes: bool, max_changes: int, max_gpus: float) -> None:
     """Serve an agent over standard input and output with the tools of the Model Context Protocol.
 
-    The agent has your rights. Without --writes it only reads. With it, each change is shown before it is
-    made, and all changes together stay within the budget. Install it with: pip install 'pliant[mcp]'.
+    The agent has your rights. Without --writes the agent can only read. With --writes each change is shown
+    before it is made, and all changes together stay within the budget. Install it with: pip install
+    'pliant[mcp]'.
     """
     try:
         from mcp.server.mcpserver import MCPServer

@@ -220,7 +220,7 @@ class Reading:
         )
 
     def fairness(self, hours: int = 24) -> str:
-        """GPU-hours that projects were entitled to, got, borrowed and lent of late, and Jain's index."""
+        """GPU-hours that projects were recently entitled to, got, borrowed and lent, and Jain's index."""
         found = self._client.call(
             "GET", "/api/v1/audit/fairness", query=[("windowSeconds", max(1, hours) * 3600)]
         )

@@ -38,7 +38,7 @@ class Writing:
     def __init__(self, client: Client, budget: Budget) -> None:
         self._client = client
         self._budget = budget
-        self._key = secrets.token_bytes(16)  # of the codes: whoever confirms has seen the rehearsal
+        self._key = secrets.token_bytes(16)  # of the codes: a valid code proves that the rehearsal was shown
 
     @property
     def tools(self) -> Sequence[Callable[..., str]]:

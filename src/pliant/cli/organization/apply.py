@@ -40,10 +40,10 @@ _FIELDS = (
 @output_options
 @pass_session
 def apply(session: Session, files: tuple[str, ...]) -> None:
-    """Make the priority classes that files of YAML describe (kind: PriorityClass): all of them, or none."""
+    """Create or change priority classes (kind: PriorityClass) from YAML files: all of them, or none."""
     asked = [row for file in files for row in read(file, _text(file))]
     if not asked:
-        raise click.UsageError(f"{', '.join(files)}: no object is described there.")
+        raise click.UsageError(f"{', '.join(files)}: no objects found.")
     done = session.client.call("PUT", CLASSES, body={"priorityClasses": asked})["applied"]
     if session.output == "name":
         click.echo("\n".join(f"priorityclass.scheduling.k8s.io/{entry['name']}" for entry in done))
@@ -120,7 +120,10 @@ def _class(where: str, file: str, document: Any, lines: Mapping[str, int]) -> di
     if not isinstance(value, int) or isinstance(value, bool):
         raise wrong("value", f"value is {value!r}; expected a whole number such as 1000.")
     if document.get("globalDefault") not in (None, False):
-        raise wrong("globalDefault", "globalDefault: what names no class has its kind's own priority here.")
+        raise wrong(
+            "globalDefault",
+            "globalDefault is not supported: a workload without a class has the priority of its kind.",
+        )
     if document.get("preemptionPolicy") not in (None, "PreemptLowerPriority"):
         raise wrong("preemptionPolicy", "preemptionPolicy: only PreemptLowerPriority is possible.")
     return {"name": name, "value": value, "description": str(document.get("description") or "")}

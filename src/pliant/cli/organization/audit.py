@@ -21,12 +21,12 @@ audit = LazyGroup(
         }
     },
     name="audit",
-    help="Report fairness over a period, and who changed what.",
+    help="Report fairness over a period; list who changed what.",
 )
 
 
 @click.command("fairness", cls=Command)
-@click.option("--window", default="24h", metavar="TIME", help="How far back: 30m, 24h, 7d.")
+@click.option("--window", default="24h", metavar="TIME", help="Period to report, e.g. 30m, 24h, 7d.")
 @output_options
 @pass_session
 def fairness(session: Session, window: str) -> None:
@@ -57,17 +57,25 @@ def fairness(session: Session, window: str) -> None:
 
 
 @click.command("log", cls=Command)
-@click.option("--user", metavar="NAME", help="Only what this user did.")
-@click.option("--entity", metavar="TEXT", help="Only what is about this name or kind.")
-@click.option("--since", metavar="TIME", help="How far back: 30m, 24h, 7d (default: all that is kept).")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, metavar="N", help="Records (default: 50).")
+@click.option("--user", metavar="NAME", help="Only changes by this user.")
+@click.option("--entity", metavar="TEXT", help="Only changes of objects with this name or kind.")
+@click.option(
+    "--since", metavar="TIME", help="Period to report, e.g. 30m, 24h, 7d (default: all that is kept)."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=50,
+    metavar="N",
+    help="Maximum number of records (default: 50).",
+)
 @click.option("--export", type=click.Choice(["csv", "json"]), help="Print all records, oldest first.")
 @output_options
 @pass_session
 def log(
     session: Session, user: str | None, entity: str | None, since: str | None, limit: int, export: str | None
 ) -> None:
-    """Show who changed what, newest first, and what was refused."""
+    """List changes and refused requests, the newest first."""
     began = int((time.time() - duration(since, "--since")) * 1000) if since is not None else None
     query: list[tuple[str, str | int | bool | None]] = [("user", user), ("entity", entity), ("start", began)]
     if export is not None:

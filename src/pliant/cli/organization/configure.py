@@ -15,7 +15,7 @@ config = LazyGroup(
         }
     },
     name="config",
-    help="Choose the project or the cluster to work in; check the settings of a shared server.",
+    help="Set the default project or cluster; check the settings of a shared server.",
 )
 
 
@@ -23,7 +23,7 @@ config = LazyGroup(
 @click.argument("name")
 @pass_session
 def project(session: Session, name: str) -> None:
-    """Make a project the one that commands work in."""
+    """Set the default project for later commands."""
     from pliant.cli.organization.project import choose
 
     choose(session, name)
@@ -33,7 +33,7 @@ def project(session: Session, name: str) -> None:
 @click.argument("name")
 @pass_session
 def cluster(session: Session, name: str) -> None:
-    """Choose a cluster."""
+    """Set the default cluster for later commands."""
     from pliant.cli.cluster.cluster import choose
 
     choose(session, name)
@@ -44,7 +44,7 @@ def cluster(session: Session, name: str) -> None:
 @output_options
 @pass_session
 def check(session: Session, file: str) -> None:
-    """Check the settings of a shared server, and show those that hold. Returns 1 if one is wrong."""
+    """Check the settings of a shared server, and show the effective ones. Returns 1 if one is invalid."""
     import os
     from pathlib import Path
 

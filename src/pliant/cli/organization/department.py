@@ -53,7 +53,7 @@ def list_departments(session: Session) -> None:
 
 
 def _parent_option(function: Any) -> Any:
-    return click.option("--parent", metavar="NAME", help="Parent department; none: at the top.")(function)
+    return click.option("--parent", metavar="NAME", help="Parent department; none: top level.")(function)
 
 
 def _body(given: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ notify = LazyGroup(
         }
     },
     name="notify",
-    help="Get mail when your jobs start, end, fail or lose their GPUs.",
+    help="Get mail when your jobs start, end, fail or lose GPUs.",
 )
 
 
@@ -41,20 +41,20 @@ notify = LazyGroup(
     default="end,failure",
     show_default=True,
     metavar="EVENTS",
-    help=f"Of {', '.join(EVENTS)}, separated by commas.",
+    help=f"Events, separated by commas: {', '.join(EVENTS)}.",
 )
 @click.option(
     "--url-file",
     metavar="FILE",
-    help="POST to the address in this file on the server's machine instead (administrators).",
+    help="Instead of mail, POST to the URL in this file on the server's machine (administrators).",
 )
-@click.option("--everybody", is_flag=True, help="About all users' jobs (administrators).")
+@click.option("--everybody", is_flag=True, help="Jobs of all users (administrators).")
 @output_options
 @pass_session
 def add(session: Session, address: str | None, words: str, url_file: str | None, everybody: bool) -> None:
-    """Send a message to ADDRESS when a job of yours ends or fails."""  # fmt: skip
+    """Send a message to ADDRESS when one of your jobs ends or fails."""  # fmt: skip
     if (address is None) is (url_file is None):
-        raise click.UsageError("Name a mail address, or --url-file.")
+        raise click.UsageError("Specify a mail address or --url-file.")
     on = [word.strip() for word in words.split(",") if word.strip()]
     for word in on or [words]:
         if word not in EVENTS:
@@ -65,8 +65,8 @@ def add(session: Session, address: str | None, words: str, url_file: str | None,
     made: Any = session.client.call("POST", PATH, body=body | {"everybody": everybody})
     if structured(session, made):
         return
-    whose = "any user's job" if everybody else "a job of yours"
-    click.echo(f"{made['address']} is told about {', '.join(made['on'])} of {whose}. Id: {made['id']}")
+    whose = "all jobs" if everybody else "your jobs"
+    click.echo(f"Notification of {made['address']} on {', '.join(made['on'])} of {whose}. Id: {made['id']}")
     if made["kind"] == "mail" and not session.client.call("GET", PATH)["mail"]:
         session.note("No mail server is set yet: an administrator sets it with `pliant notify server`.")
 
@@ -75,7 +75,7 @@ def add(session: Session, address: str | None, words: str, url_file: str | None,
 @output_options
 @pass_session
 def list_notifications(session: Session) -> None:
-    """List who is told what, and the mail server."""
+    """List notifications and the mail server."""
     found: Any = session.client.call("GET", PATH)
     if structured(session, found):
         return
@@ -83,8 +83,8 @@ def list_notifications(session: Session) -> None:
         [one["id"], one["address"], one["user"] or "everybody", ",".join(one["on"]), str(one["pending"])]
         for one in found["notifications"]
     ]
-    header = ("ID", "ADDRESS", "JOBS OF", "EVENTS", "NOT SENT YET")
-    click.echo(table(header, rows, headers=session.headers) if rows else "No address is told anything.")
+    header = ("ID", "ADDRESS", "JOBS OF", "EVENTS", "UNSENT")
+    click.echo(table(header, rows, headers=session.headers) if rows else "No notifications.")
     if it := found["mailServer"]:
         click.echo(f"\nMail server: {it['host']}:{it['port']} ({it['security']}), from {it['sender']}")
     elif not found["mail"]:
@@ -95,7 +95,7 @@ def list_notifications(session: Session) -> None:
 @click.argument("identities", nargs=-1, required=True, metavar="ID...")
 @pass_session
 def remove(session: Session, identities: tuple[str, ...]) -> None:
-    """Tell an address nothing more."""
+    """Remove notifications."""
     for identity in identities:
         session.client.call("DELETE", f"{PATH}/{segment(identity)}")
         click.echo(f"Notification {identity} removed.")
@@ -106,22 +106,22 @@ def remove(session: Session, identities: tuple[str, ...]) -> None:
 def test(session: Session) -> None:
     """Send a message to each of your addresses."""
     sent = session.client.call("POST", f"{PATH}/test", body={})["sent"]
-    click.echo(f"{counted(sent, 'message')} will be sent. `pliant notify list` shows what is not sent yet.")
+    click.echo(f"{counted(sent, 'message')} will be sent. `pliant notify list` shows unsent messages.")
 
 
 @click.command("server", cls=Command)
-@click.option("--smtp", metavar="HOST[:PORT]", help="The mail server; the port follows from --security.")
-@click.option("--from", "sender", metavar="ADDRESS", help="Who the messages are from.")
+@click.option("--smtp", metavar="HOST[:PORT]", help="Mail server (default port: that of --security).")
+@click.option("--from", "sender", metavar="ADDRESS", help="Sender address of the messages.")
 @click.option(
     "--security",
     type=click.Choice(["starttls", "tls", "none"]),
     default="starttls",
     show_default=True,
-    help="How the connection is protected.",
+    help="Encryption of the connection.",
 )
-@click.option("--login", metavar="NAME", help="Log in by this name.")
-@click.option("--password-file", metavar="FILE", help="Its password is in this file on the server's machine.")
-@click.option("--remove", "gone", is_flag=True, help="Send no mail any more.")
+@click.option("--login", metavar="NAME", help="User name at the mail server.")
+@click.option("--password-file", metavar="FILE", help="File with the password, on the server's machine.")
+@click.option("--remove", "gone", is_flag=True, help="Stop sending mail.")
 @pass_session
 def server(
     session: Session,
@@ -132,19 +132,19 @@ def server(
     password_file: str | None,
     gone: bool,
 ) -> None:
-    """Set the server by which mail is sent (administrators)."""  # fmt: skip
+    """Set the mail server (administrators)."""  # fmt: skip
     if gone:
         session.client.call("DELETE", SERVER)
-        click.echo("No mail is sent any more.")
+        click.echo("Mail is switched off.")
         return
     if smtp is None or sender is None:
-        raise click.UsageError("Name --smtp and --from, or --remove.")
+        raise click.UsageError("Specify --smtp and --from, or --remove.")
     host, colon, port = smtp.rpartition(":") if ":" in smtp else (smtp, "", "")
     if colon and not (port.isascii() and port.isdecimal()):
-        raise click.UsageError(f"--smtp {smtp}: the port is no number.")
+        raise click.UsageError(f"--smtp {smtp}: the port is not a number.")
     body: dict[str, Any] = {"host": host, "sender": sender, "security": security}
     body |= {"port": int(port)} if port else {}
     body |= {"login": login} if login else {}
     body |= {"passwordFile": os.path.abspath(password_file)} if password_file else {}
     made: Any = session.client.call("PUT", SERVER, body=body)
-    click.echo(f"Mail is sent by {made['host']}:{made['port']}. Try it: pliant notify test")
+    click.echo(f"Mail is sent by {made['host']}:{made['port']}. Test it: pliant notify test")

@@ -30,7 +30,7 @@ priorityclass = LazyGroup(
 @output_options
 @pass_session
 def list_classes(session: Session) -> None:
-    """List the names of priorities, the highest first."""
+    """List priority classes, the highest first."""
     born = {row["name"]: row["createdAt"] for row in session.client.call("GET", CLASSES)["priorityClasses"]}
     found = session.client.call("GET", "/api/v1/workload-priorities")["priorities"]
     found.sort(key=lambda row: (-row["value"], row["name"]))
@@ -59,7 +59,7 @@ def list_classes(session: Session) -> None:
 @output_options
 @pass_session
 def create(session: Session, name: str, value: int, description: str | None) -> None:
-    """Create a priority class. Work keeps the value that a class had when it was submitted."""
+    """Create a priority class. A workload keeps the value that its class had when it was submitted."""
     body = {"name": name, "value": value, "description": description or ""}
     made = session.client.call("POST", CLASSES, body=body)
     if not structured(session, made):
@@ -68,10 +68,10 @@ def create(session: Session, name: str, value: int, description: str | None) -> 
 
 @click.command("delete", cls=Command)
 @click.argument("names", nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Accepted; work that names a class keeps its value.")
+@click.option("-y", "--yes", is_flag=True, help="Accepted; workloads of the class keep its value.")
 @pass_session
 def delete(session: Session, names: tuple[str, ...], yes: bool) -> None:
-    """Delete priority classes; work that names one keeps its value."""
+    """Delete priority classes; their workloads keep the value."""
     for name in names:
         session.client.call("DELETE", f"{CLASSES}/{segment(name)}")
         click.echo(f"Priority class {name} deleted.")

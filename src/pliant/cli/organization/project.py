@@ -109,7 +109,7 @@ def _wide(unit: Any) -> list[str]:
 @click.argument("name")
 @pass_session
 def set_project(session: Session, name: str) -> None:
-    """Make a project the one that commands work in."""
+    """Set the default project for later commands."""
     choose(session, name)
 
 
@@ -118,7 +118,7 @@ def choose(session: Session, name: str) -> None:
         unit = session.client.project(name)
     except NotFound:
         raise NotFound(
-            f"Project {name} does not exist.", f"`{session.program} list project` shows which there are."
+            f"Project {name} does not exist.", f"`{session.program} list project` shows the projects."
         ) from None
     session.config.set_project(session.endpoint.key, unit["name"])
     click.echo(f"Project {unit['name']} has been set as default project")
@@ -130,7 +130,7 @@ def _own_options(function: Any) -> Any:
         click.option(
             "--default-node-pools",
             metavar="A,B",
-            help="Node pools for workloads that name none, in the order to try.",
+            help="Default node pools of its workloads, in the order to try.",
         ),
         click.option("--interactive-node-types", metavar="A,B", help="Node types that workspaces may use."),
         click.option("--training-node-types", metavar="A,B", help="Node types that trainings may use."),

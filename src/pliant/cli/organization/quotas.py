@@ -64,7 +64,7 @@ def quota_options(function: _Function) -> _Function:
             click.option(
                 "--idle-limit",
                 metavar="TIME",
-                help="Suspend a job whose GPUs are idle for this time, e.g. 30m.",
+                help="Suspend a job after its GPUs were idle for this time, e.g. 30m.",
             ),
         )
     ):
@@ -185,7 +185,9 @@ def _entry(text: str) -> dict[str, Any]:
                 f"--resources {text}: {key} is given twice; use one --resources for each node pool."
             )
         if not equals or key not in _KEYS.split(", "):
-            raise click.UsageError(f"--resources {text}: {part.strip()!r} is wrong; the words are {_KEYS}.")
+            raise click.UsageError(
+                f"--resources {text}: {part.strip()!r} is invalid; use the fields {_KEYS}."
+            )
         values[key] = value
     values.setdefault("nodepool", "default")
     entry: dict[str, Any] = {"nodePool": {"name": values["nodepool"]}}
@@ -221,7 +223,7 @@ def allocated(unit: Mapping[str, Any]) -> float:
 
 
 def past_hours(unit: Mapping[str, Any]) -> str:
-    """GPU hours that it used of late, older ones counting less, over all pools."""
+    """GPU hours that it used recently, older ones counting less, over all pools."""
     pools: Sequence[Mapping[str, Any]] = (unit.get("status") or {}).get("nodePoolQuotaStatuses") or []
     hours = sum(pool.get("pastUseGpuHours") or 0.0 for pool in pools)
     return f"{hours:.2f}h" if hours else "-"

@@ -25,14 +25,16 @@ limit = LazyGroup(
         }
     },
     name="limit",
-    help="What one person may have: GPUs at a time, pending jobs, GPU hours in 30 days.",
+    help="Set limits per user: GPUs, pending jobs, GPU hours in 30 days.",
 )
 
 
 @click.command("report", cls=Command)
-@click.option("--from", "since", metavar="DAY", help="First day, as in 2026-11-01 (default: of this month).")
-@click.option("--to", "until", metavar="DAY", help="Last day (default: today). Days are those of UTC.")
-@click.option("--month", metavar="MONTH", help="A whole month, as in 2026-11.")
+@click.option(
+    "--from", "since", metavar="DAY", help="First day, e.g. 2026-11-01 (default: the first of this month)."
+)
+@click.option("--to", "until", metavar="DAY", help="Last day (default: today). Days are in UTC.")
+@click.option("--month", metavar="MONTH", help="A whole month, e.g. 2026-11.")
 @click.option(
     "--by",
     default="user,project",
@@ -46,10 +48,10 @@ limit = LazyGroup(
 def report(
     session: Session, since: str | None, until: str | None, month: str | None, by: str, as_csv: bool
 ) -> None:
-    """Report the GPU hours that jobs held, and used as far as the driver tells."""
+    """Report allocated GPU hours, and used GPU hours where the driver measures them."""
     if month is not None:
         if since is not None or until is not None:
-            raise click.UsageError("Name --month, or --from and --to.")
+            raise click.UsageError("Specify --month, or --from and --to.")
         since, until = _month(month)
     keys = [word.strip() for word in by.split(",")]
     for key in keys:
@@ -103,7 +105,7 @@ def _month(text: str) -> tuple[str, str]:
 @output_options
 @pass_session
 def list_limits(session: Session) -> None:
-    """List the limits with what is used of each; of those for everybody with what you use."""
+    """List limits and how much of each is used; for limits of every user, your own use."""
     found: Any = session.client.call("GET", LIMITS)["limits"]
     if structured(session, found):
         return
@@ -126,10 +128,15 @@ def _used(has: float | None, most: float | None) -> str:
 
 
 _WHOSE = (
-    click.option("--user", metavar="NAME", help="Of this user: as SUBMITTED BY shows."),
-    click.option("--everybody", is_flag=True, help="Of each user who has no limit by name."),
     click.option(
-        "--in-project", "inside", metavar="NAME", help="Only in this project (default: in all together)."
+        "--user", metavar="NAME", help="Limit for this user, by the name that the column SUBMITTED BY shows."
+    ),
+    click.option("--everybody", is_flag=True, help="Limit for every user who has no limit of their own."),
+    click.option(
+        "--in-project",
+        "inside",
+        metavar="NAME",
+        help="Limit within this project (default: over all projects).",
     ),
 )
 
@@ -138,9 +145,9 @@ _WHOSE = (
 @_WHOSE[0]
 @_WHOSE[1]
 @_WHOSE[2]
-@click.option("--gpus", metavar="N", help="GPUs at a time, those of pending jobs included.")
-@click.option("--pending", type=click.IntRange(0, 10**6), metavar="N", help="Pending jobs.")
-@click.option("--gpu-hours", metavar="N", help="GPU hours within 30 days.")
+@click.option("--gpus", metavar="N", help="Maximum GPUs at a time, pending jobs included.")
+@click.option("--pending", type=click.IntRange(0, 10**6), metavar="N", help="Maximum number of pending jobs.")
+@click.option("--gpu-hours", metavar="N", help="Maximum GPU hours within 30 days.")
 @pass_session
 def set_limit(
     session: Session,
@@ -151,7 +158,7 @@ def set_limit(
     pending: int | None,
     gpu_hours: str | None,
 ) -> None:
-    """Set what one person may have; replaces what was set there. Running jobs go on."""
+    """Set the limits of a user; they replace earlier ones. Running jobs continue."""
     body = {
         "user": _whose(user, everybody),
         "projectName": inside or "",
@@ -160,7 +167,7 @@ def set_limit(
         "gpuHours": None if gpu_hours is None else whole(number(gpu_hours, "--gpu-hours", "100")),
     }
     if gpus is None and pending is None and gpu_hours is None:
-        raise click.UsageError("Name a limit: --gpus, --pending or --gpu-hours.")
+        raise click.UsageError("Specify a limit: --gpus, --pending or --gpu-hours.")
     session.client.call("PUT", LIMITS, body={key: value for key, value in body.items() if value is not None})
     click.echo(f"Limit of {user or 'everybody'} set.")
 
@@ -171,7 +178,7 @@ def set_limit(
 @_WHOSE[2]
 @pass_session
 def remove_limit(session: Session, user: str | None, everybody: bool, inside: str | None) -> None:
-    """Take a limit away."""
+    """Remove a limit."""
     query: list[tuple[str, str | int | bool | None]] = [
         ("user", _whose(user, everybody)),
         ("projectName", inside),
@@ -182,5 +189,5 @@ def remove_limit(session: Session, user: str | None, everybody: bool, inside: st
 
 def _whose(user: str | None, everybody: bool) -> str:
     if (user is not None) is everybody or user == "":
-        raise click.UsageError("Name --user or --everybody.")
+        raise click.UsageError("Specify --user or --everybody.")
     return user or ""

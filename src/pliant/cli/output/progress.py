@@ -14,7 +14,7 @@ WIDTH = 20
 
 
 def share(said: Progress) -> float | None:
-    """What is done of all steps, 0 to 1; None where nobody knows how many there will be."""
+    """What is done of all steps, 0 to 1; None where the total is unknown."""
     return min(said["step"] / said["stepsTotal"], 1.0) if said["stepsTotal"] else None
 
 

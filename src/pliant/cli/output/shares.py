@@ -34,7 +34,7 @@ def shares_table(shares: Sequence[GpuShare], *, headers: bool = True) -> str:
 
 
 def used(item: WorkloadItem) -> str:
-    """GPU memory that a workload uses; empty where nobody counts."""
+    """GPU memory that a workload uses; empty where it is not counted."""
     shares = item.get("gpuShares") or []
     return show_bytes(sum(share["usedBytes"] for share in shares)) if shares else ""
 

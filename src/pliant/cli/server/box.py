@@ -27,24 +27,22 @@ box = LazyGroup(
         }
     },
     name="box",
-    help="Make this machine one that several Unix accounts share.",
+    help="Set up this machine for several Unix accounts.",
 )
 
 
-@click.command("serve", cls=Command, short_help="Run the server that accounts of this machine share.")
-@click.option("--box", is_flag=True, help="Serve all accounts; tasks run as who submitted them.")
+@click.command("serve", cls=Command, short_help="Run the server that all accounts of this machine share.")
+@click.option("--box", is_flag=True, help="Serve all accounts; each task runs as its submitter.")
 @click.option(
     "--config",
     "told",
     metavar="FILE",
     default="/etc/pliant/config.yaml",
     show_default=True,
-    help="Settings; the options below go before what it says.",
+    help="Settings file; the options below override it.",
 )
-@click.option("--socket", "place", metavar="PATH", help="Where accounts reach it.")
-@click.option(
-    "--warden", "conf", metavar="FILE", help="The configuration of the warden, which starts the tasks."
-)
+@click.option("--socket", "place", metavar="PATH", help="Unix socket on which it listens.")
+@click.option("--warden", "conf", metavar="FILE", help="Configuration of the warden, which starts the tasks.")
 @click.option(
     "--simulate", multiple=True, metavar="SPEC", help="Simulated nodes: 1x2, 2x4:16G, ... (repeatable)."
 )
@@ -64,10 +62,9 @@ def serve(
     simulate: tuple[str, ...],
     unknown: str | None,
 ) -> None:
-    """Run the shared server until it is told to stop, for service managers.
-
-    It runs as an account of its own without rights. /etc/pliant/config.yaml says where it keeps its state
-    (/var/lib/pliant). Who connects to the socket is known by account, so no token is needed.
+    """Run the shared server in the foreground, for service managers. It runs as its own unprivileged account
+    and keeps its state in /var/lib/pliant unless /etc/pliant/config.yaml sets another folder. The socket
+    identifies callers by their account, so no token is needed.
     """
     if not box:
         raise click.UsageError("`serve` is for a shared machine: add --box. For yourself: pliant up")
@@ -93,19 +90,15 @@ def serve(
 
 
 @click.command("install", cls=Command)
-@click.option(
-    "--check", is_flag=True, help="Change nothing: show what the machine has and what would be done."
-)
-@click.option(
-    "--root", metavar="DIR", help="Write the files below DIR, as packages need it; make no account."
-)
-@click.option("--no-start", is_flag=True, help="Start nothing: only write.")
+@click.option("--check", is_flag=True, help="Change nothing; show what is installed and what would be done.")
+@click.option("--root", metavar="DIR", help="Write the files below DIR, for packaging; create no account.")
+@click.option("--no-start", is_flag=True, help="Do not start the server.")
 @output_options
 @pass_session
 def install(session: Session, check: bool, root: str | None, no_start: bool) -> int:
-    """Make the account, folders, programs, configuration and units of a shared server.
+    """Create the account, folders, programs, configuration and units of a shared server.
 
-    Files in /etc/pliant stay as they are. Run it again after an upgrade: it changes what is different.
+    Existing files in /etc/pliant are not changed. Run it again after an upgrade to update the rest.
     """
     from pliant.site.install import Installation, starts
     from pliant.site.install import start as start_units
@@ -130,7 +123,7 @@ def install(session: Session, check: bool, root: str | None, no_start: bool) -> 
             click.echo(f"Done: {step.what}")
             done += 1
         if not done:
-            click.echo("Nothing to do: all of it is installed.")
+            click.echo("Nothing to do: everything is installed.")
         if made.whole and starts() and not no_start:
             start_units(STARTED)
             click.echo(f"Started: {', '.join(STARTED)}")
@@ -151,7 +144,8 @@ NEEDED = ("installation", "programs", "account", "control groups", "warden.conf"
 @output_options
 @pass_session
 def doctor(session: Session) -> int:
-    """Check what a shared machine needs, and which limits hold on this one. Returns 1 if a check fails."""
+    """Check the requirements of a shared machine, and which limits are enforced on this one. Returns 1 if a
+    check fails."""
     from pliant.site.machine import findings
 
     return _told(session, None, findings(_native()))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import pwd
 import resource
 import shlex
 import shutil
+import stat
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pliant.cli.output.amounts import counted, show_bytes
+from pliant.cli.submit.served import JUPYTER, TENSORBOARD, VSCODE
 
 if TYPE_CHECKING:
     from pliant.wire.workload import WorkloadItem
@@ -40,11 +44,13 @@ def of_shell(state: str, local: bool) -> list[Check]:
     where = "on this machine" if local else "named by its address: jobs start in their job folder"
     return [
         Check("server", "ok" if local else "warn", where),
+        *(_account(state) if local and os.path.isdir(state) else ()),
         _directory(),
         *_python(),
-        _program("jupyter", ("jupyter-lab", "jupyter-notebook", "jupyter-server"), "pip install jupyterlab"),
+        _program("jupyter", JUPYTER.programs, "pip install jupyterlab"),
         _program("sshd", ("sshd", "/usr/sbin/sshd"), "install the OpenSSH server"),
-        _program("VS Code", ("code",), "install the `code` command line"),
+        _program("VS Code", VSCODE.programs, "npm install --global --unsafe-perm code-server"),
+        _program("tensorboard", TENSORBOARD.programs, "pip install tensorboard"),
         _disk("state folder", state),
         _disk("/dev/shm", "/dev/shm"),
         _files(),
@@ -76,7 +82,7 @@ def _command(words: Sequence[str], folder: str) -> Check:
     """The program in this shell's PATH, and the script that it is given."""
     program = os.path.join(folder, words[0]) if "/" in words[0] else shutil.which(words[0])
     if program is None or not os.access(program, os.X_OK):
-        return Check("command", "fail", f"{words[0]} is not found, or is no program")
+        return Check("command", "fail", f"{words[0]} is not found or not executable")
     script = next((word for word in words[1:] if word.endswith((".py", ".sh"))), None)
     if script is not None and not os.path.exists(os.path.join(folder, script)):
         return Check("command", "fail", f"{script} does not exist in {folder}")
@@ -91,6 +97,35 @@ def _directory() -> Check:
     if not os.access(here, os.R_OK | os.X_OK):
         return Check("directory", "fail", f"{here} is not accessible")
     return Check("directory", "ok", here if os.access(here, os.W_OK) else f"{here}, which is read-only")
+
+
+def _account(state: str) -> list[Check]:
+    """Whom jobs run as: the account of the server, which owns the state folder."""
+    owner = os.stat(state).st_uid
+    if owner == os.geteuid():
+        return [Check("server account", "ok", "yours: jobs run as you")]
+    try:
+        entry = pwd.getpwuid(owner)
+        name, groups = entry.pw_name, os.getgrouplist(entry.pw_name, entry.pw_gid)
+    except KeyError:
+        name, groups = str(owner), []
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        return []  # the next check says so
+    closed = next((it for it in (*reversed(here.parents), here) if not _enters(it, owner, groups)), None)
+    if closed is None:
+        return [Check("server account", "ok", f"jobs run as {name}, which may enter {here}")]
+    cure = f"chmod a+x {shlex.quote(str(closed))}, or submit with --working-dir @job"
+    return [Check("server account", "fail", f"jobs run as {name}, which may not enter {closed}: {cure}")]
+
+
+def _enters(folder: Path, uid: int, groups: Sequence[int]) -> bool:
+    """By the mode of the folder alone."""
+    seen = folder.stat()
+    if uid == seen.st_uid or uid == 0:
+        return uid == 0 or bool(seen.st_mode & stat.S_IXUSR)
+    return bool(seen.st_mode & (stat.S_IXGRP if seen.st_gid in groups else stat.S_IXOTH))
 
 
 def _python() -> list[Check]:

@@ -84,7 +84,7 @@ def prepare(state: str) -> None:
         os.makedirs(state, mode=0o700, exist_ok=True)
     except OSError as error:
         raise PliantError(
-            f"Cannot make the state folder {state}: {error.strerror}.", "Choose another with --state DIR."
+            f"Cannot create the state folder {state}: {error.strerror}.", "Choose another with --state DIR."
         ) from error
 
 
@@ -205,12 +205,12 @@ def _failure(code: int, log: str, start_at: int) -> PliantError:
     text = _last(log, start_at)
     lines = text.splitlines()
     if not lines:
-        return kind(f"The server ended with code {code} and said nothing.", f"Its log: {log}")
+        return kind(f"The server ended with exit code {code} and printed nothing.", f"Its log: {log}")
     said = [line for line in lines if line.startswith("pliant: ")]  # the rest another server may have logged
     reason = (said or lines)[-1].removeprefix("pliant: ")
     if code in (1, 2, 3, 7, *_KINDS):
         return kind(reason)
-    return PliantError(f"The server ended with code {code}.", "\n".join(lines[-5:]))
+    return PliantError(f"The server ended with exit code {code}.", "\n".join(lines[-5:]))
 
 
 def _last(log: str, start_at: int) -> str:

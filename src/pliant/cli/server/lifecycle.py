@@ -27,22 +27,28 @@ STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
     "--simulate", multiple=True, metavar="SPEC", help="Simulated nodes: 1x2, 2x4:16G, ... (repeatable)."
 )
 @click.option(
-    "--kubeconfig", metavar="FILE", help="Share the GPUs of the Kubernetes cluster of its current context."
+    "--kubeconfig",
+    metavar="FILE",
+    help="Share the GPUs of a Kubernetes cluster, that of the file's current context.",
 )
 @click.option(
     "--scheduler-name",
     metavar="NAME",
-    help="Schedule pods of the cluster that name it as schedulerName (default: pliant).",
+    help="Schedule the cluster's pods with this schedulerName (default: pliant).",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Port (default: a free one).")
 @click.option(
     "--host", metavar="ADDRESS", help="Address to listen on (default: 127.0.0.1); others need --tls."
 )
 @click.option(
-    "--tls/--no-tls", default=None, help="Speak TLS, by an authority made here (default: as the last time)."
+    "--tls/--no-tls",
+    default=None,
+    help="Use TLS with a certificate authority created here (default: as at the last start).",
 )
-@click.option("--cert", metavar="FILE", help="Your own certificate with its chain, in PEM form; means --tls.")
-@click.option("--key", metavar="FILE", help="The private key of --cert.")
+@click.option(
+    "--cert", metavar="FILE", help="Your own certificate with its chain, in PEM format; implies --tls."
+)
+@click.option("--key", metavar="FILE", help="Private key of --cert.")
 @click.option("--foreground", is_flag=True, help="Stay in the foreground, for service managers.")
 @click.option("--take-over", is_flag=True, help="Replace a server that does not answer.")
 @click.option("--database", metavar="URL", help="Keep the state in PostgreSQL: postgresql://USER@HOST/NAME.")
@@ -51,7 +57,7 @@ STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
     "--lease",
     type=click.FloatRange(1, 3600),
     metavar="SECONDS",
-    help="Silence of the leading server after which the other one takes over (default: 3).",
+    help="Time without an answer of the leading server after which the standby takes over (default: 3).",
 )
 @click.option(
     "--adopt", "unknown", flag_value="adopt", help="Keep running tasks that the database does not know."
@@ -77,25 +83,27 @@ def up(
     lease: float | None,
     unknown: str | None,
 ) -> None:
-    """Start the server of this machine in the background and return when it answers.
+    """Start the server of this machine in the background, and return when it answers.
 
-    SPEC is NODESxGPUS[:GPU_MEMORY[:cpu=CORES,memory=BYTES,label=K=V]]. Without it the real GPUs are shared,
-    and where there are none 1x2 is simulated. With --kubeconfig workloads run as pods of that cluster, and
-    pods that name NAME as their scheduler are scheduled too; the state folder remembers both.
+    SPEC is NODESxGPUS[:GPU_MEMORY[:cpu=CORES,memory=BYTES,label=K=V]]. Without --simulate the GPUs of this
+    machine are shared; if it has none, 1x2 is simulated. With --kubeconfig, workloads run as pods of that
+    cluster, and pods with the schedulerName NAME are scheduled too; later starts use the same values.
 
-    With --standby it is the second server of the same state folder: it answers, and takes the lead when the
-    other one ends or hangs. The state folder remembers the database.
+    With --standby it is the second server of the same state folder: it answers requests, and takes over when
+    the leading server ends or hangs. Later starts use the same database.
     """
     if simulate and kubeconfig is not None:
-        raise click.UsageError("--simulate makes nodes of its own, --kubeconfig uses those of a cluster.")
+        raise click.UsageError("--simulate and --kubeconfig exclude each other.")
     cluster = kubeconfig or scheduler_name
     if standby and (cluster or simulate or take_over or database or cert or tls is not None):
-        raise click.UsageError("--standby takes its settings from the server that leads.")
+        raise click.UsageError(
+            "--standby takes its settings from the leading server: omit the other options."
+        )
     state = state_folder(session.state)
     if (cert is None) != (key is None):
-        raise click.UsageError("--cert and --key belong together.")
+        raise click.UsageError("--cert and --key must be given together.")
     if cert is not None and tls is False:
-        raise click.UsageError("--cert is for TLS, which --no-tls turns off.")
+        raise click.UsageError("--cert and --no-tls exclude each other.")
     words = daemon.arguments(
         state,
         simulate=simulate,
@@ -126,7 +134,7 @@ def up(
 @click.option("-y", "--yes", is_flag=True, help="Do not ask, even if tasks run.")
 @pass_session
 def down(session: Session, yes: bool) -> int:
-    """Stop the server and all its tasks; leaves nothing behind. `restart` keeps tasks running."""
+    """Stop the server and all its tasks. `restart` keeps tasks running."""
     state = own_state(session)
     record = None if session.server else daemon.leading(state)
     if not session.server and (record is None or not daemon.alive(int(record.get("pid", 0)))):
@@ -157,12 +165,12 @@ def down(session: Session, yes: bool) -> int:
     return 0
 
 
-@click.command("restart", cls=Command, short_help="Restart the server; tasks go on running.")
+@click.command("restart", cls=Command, short_help="Restart the server; tasks keep running.")
 @pass_session
 def restart(session: Session) -> None:
-    """Stop and start the server with the options it had. Tasks do not notice."""
+    """Restart the server with the same options. Tasks keep running."""
     if session.server is not None:
-        raise click.UsageError("restart is for the server of this machine; --server names another.")
+        raise click.UsageError("restart works on the server of this machine only: omit --server.")
     state = own_state(session)
     again = stop(session, state)
     _announce(session, again(), state)
@@ -200,7 +208,7 @@ def _start_again(state: str, record: dict[str, Any] | None, standby: dict[str, A
 @output_options
 @pass_session
 def status(session: Session) -> None:
-    """The server's address, its GPUs, and how many tasks run."""
+    """Show the server's address, its GPUs and the number of running tasks."""
     try:
         server: Any = session.client.server()
     except Unreachable as error:
@@ -208,7 +216,11 @@ def status(session: Session) -> None:
         record = server_record(state) if state is not None else None
         if state is not None and record is not None and not daemon.alive(int(record.get("pid", 0))):
             left = daemon.left_behind(state)
-            keep = f" {_tasks(left)} still running; it will find them again." if left else ""
+            keep = (
+                f" {_tasks(left)} still running; the server continues with them when it starts."
+                if left
+                else ""
+            )
             raise Unreachable(
                 f"The server (pid {record.get('pid')}) has ended.", f"Start it with `pliant up`.{keep}"
             ) from error

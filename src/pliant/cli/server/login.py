@@ -28,18 +28,20 @@ auth = LazyGroup(
         }
     },
     name="auth",
-    help="Tokens for the REST API.",
+    help="Get access tokens for the REST API.",
 )
 
 
 @click.command("login", cls=Command, short_help="Save the address and token of a server.")
 @click.argument("how", required=False, type=click.Choice(["user", "application", "app"]))
 @click.option("--token", metavar="TOKEN", help="The server's token.")
-@click.option("-u", "--user", metavar="NAME", help="With `login user`.")
-@click.option("-P", "--password", metavar="PASSWORD", help="With `login user`; asked for if omitted.")
+@click.option("-u", "--user", metavar="NAME", help="User name, for `login user`.")
+@click.option(
+    "-P", "--password", metavar="PASSWORD", help="Password, for `login user` (default: prompt for it)."
+)
 @click.option("--client-id", metavar="ID", help="With `login application`.")
 @click.option("--client-secret", "--secret", "secret", metavar="SECRET", help="With `login application`.")
-@click.option("--ca", metavar="FILE", help="Certificates by which a server at https:// is known.")
+@click.option("--ca", metavar="FILE", help="CA certificates of a server at https://.")
 @pass_session
 def login(
     session: Session,
@@ -51,9 +53,10 @@ def login(
     secret: str | None,
     ca: str | None,
 ) -> None:
-    """Remember a server (`--server URL`) and its token.
+    """Save the address and the token of a server (`--server URL`).
 
-    The server of this machine needs no login: its token is a file in its state folder that only you can read.
+    The server of this machine needs no login: its token is in a file of its state folder that only you can
+    read.
     """
     if session.server is None and not any((how, token, user, client_id, ca)):
         record = server_record(state_folder(session.state))
@@ -161,15 +164,15 @@ def logout(session: Session) -> None:
             try:
                 client.call("DELETE", f"{KEYS}/{segment(f'login-{os.uname().nodename}')}")
             except (NotFound, Refused, Unauthorized):
-                session.note("The server knew no key of this login any more.")
+                session.note("The server no longer had a key of this login.")
     click.echo(f"Logged out of {url}")
 
 
-@click.command("whoami", cls=Command, short_help="Show the user that the server sees.")
+@click.command("whoami", cls=Command, short_help="Show your user and roles.")
 @output_options
 @pass_session
 def whoami(session: Session) -> None:
-    """Show the user that the server sees."""
+    """Show your user and roles."""
     me = session.client.whoami()
     if not structured(session, me):
         click.echo(f"User: {me['user']}")
@@ -194,7 +197,7 @@ def get_token(session: Session) -> None:
 @click.command("rotate-token", cls=Command, short_help="Make the token of the state folder another one.")
 @pass_session
 def rotate_token(session: Session) -> None:
-    """Make the token of the state folder another one, if somebody else may know it.
+    """Make the token of the state folder another one, if others may know it.
 
     The old token and all that was issued for it are refused from then on. Jobs, users and access keys stay.
     """

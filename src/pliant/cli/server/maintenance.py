@@ -30,7 +30,7 @@ debug = LazyGroup(
 @output_options
 @pass_session
 def backup(session: Session, file: str) -> None:
-    """Save the database of the running server to a file. The copy is consistent; nothing is stopped."""
+    """Save the database of the running server to a file. The copy is consistent; the server keeps running."""
     path = os.path.abspath(file)
     answer = session.client.backup(path)
     if not structured(session, {"path": path, **answer}):
@@ -42,16 +42,14 @@ def backup(session: Session, file: str) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask, even if tasks run.")
 @pass_session
 def restore(session: Session, file: str, yes: bool) -> None:
-    """Replace the server's database by a backup.
-
-    A running server is restarted. Tasks that the backup knows go on running; those that it does not know are
-    stopped, after a question.
+    """Replace the server's database with a backup and restart a running server. Tasks in the backup keep
+    running; tasks that are not in it are stopped after a confirmation.
     """
     path = os.path.abspath(file)
     if not os.path.isfile(path):
         raise NotFound(f"There is no file {path}.")
     if session.server is not None:
-        raise click.UsageError("restore is for the server of this machine; --server names another.")
+        raise click.UsageError("restore works on the server of this machine only: omit --server.")
     state = own_state(session)
     record = server_record(state)
     running = record is not None and daemon.alive(int(record.get("pid", 0)))
@@ -63,8 +61,8 @@ def restore(session: Session, file: str, yes: bool) -> None:
             are = "1 task runs" if unknown == 1 else f"{unknown} tasks run"
             said = f"{are} that the backup does not know and would be stopped."
             if not sys.stdin.isatty():
-                raise Conflict(said, "Use `restore --yes` to go on.")
-            session.confirm(f"{said} Go on?")
+                raise Conflict(said, "Use `restore --yes` to continue.")
+            session.confirm(f"{said} Continue?")
         session.client.shutdown(stop_tasks=False)
         if not daemon.wait_gone(int(record["pid"]), 180.0):
             raise PliantError(f"The server (pid {record['pid']}) does not end.")
@@ -101,13 +99,13 @@ def _app(state: str, *rest: str) -> str:
 
 @click.command("bundle", cls=Command)
 @click.option("-O", "--file", type=click.Path(), help="File to write.")
-@click.option("--redact", is_flag=True, help="Replace names by numbers; leave out log and history.")
+@click.option("--redact", is_flag=True, help="Replace names with numbers; omit log and history.")
 @pass_session
 def bundle(session: Session, file: str | None, redact: bool) -> None:
-    """Write a zip with the server's state and log, to analyse a problem.
+    """Write a zip file with the server's state and log, for analysis.
 
-    It contains command lines, but no tokens and no values of environment variables. The latest
-    recorded cycles are in it, for `pliant replay FILE`.
+    It contains command lines, but no tokens and no values of environment variables. The latest recorded
+    cycles are in it, for `pliant replay FILE`.
     """
     path = os.path.abspath(file or time.strftime("pliant-debug-%Y%m%d-%H%M%S.zip"))
     stream = session.client.debug_bundle(redact=redact)

@@ -21,25 +21,27 @@ from pliant.cli.session import Session, pass_session
 from pliant.client.errors import NotFound, PliantError
 
 
-@click.command("replay", cls=Command, short_help="Decide recorded cycles again.")
+@click.command(
+    "replay", cls=Command, short_help="Run recorded scheduling cycles again and compare the plans."
+)
 @click.argument("file", required=False, type=click.Path())
-@click.option("--cycle", type=click.IntRange(min=1), metavar="N", help="One cycle, by its number.")
-@click.option("--at", metavar="TIME", help="The last cycle until then: 2026-11-20T15:04:05Z.")
+@click.option("--cycle", type=click.IntRange(min=1), metavar="N", help="Number of the cycle.")
+@click.option("--at", metavar="TIME", help="The last cycle up to this time, e.g. 2026-11-20T15:04:05Z.")
 @click.option(
     "--with-core",
     type=click.Path(),
     metavar="DIR",
-    help="Also decide with another version of the core, and compare.",
+    help="Also run another version of the core, and compare.",
 )
 @output_options
 @pass_session
 def replay(
     session: Session, file: str | None, cycle: int | None, at: str | None, with_core: str | None
 ) -> int:
-    """Decide recorded cycles again, and see whether the same plans come of it, byte for byte.
+    """Run recorded scheduling cycles again and compare the plans, byte for byte.
 
     FILE is a debug bundle or a record from one; without it, the running server's record is used. DIR is an
-    installed or unpacked source tree of another version, or its wheel. Exits 1 if a plan differs.
+    installed or unpacked source tree of another version, or its wheel. Returns 1 if a plan differs.
     """
     if cycle is not None and at is not None:
         raise click.UsageError("--cycle and --at exclude each other.")
@@ -99,12 +101,12 @@ def _rerun(path: str, cycle: int | None, when: int | None, core: str | None) -> 
 
 
 def _root(core: str) -> str:
-    """The folder (or wheel) in which the package of that version lies."""
+    """The folder (or wheel) with the package of that version."""
     for place in (core, os.path.join(core, "src")):
         tree = os.path.isfile(os.path.join(place, "pliant", "sched", "cycle.py"))
         if tree or (place.endswith(".whl") and os.path.isfile(place)):
             return os.path.abspath(place)
-    raise NotFound(f"There is no Pliant in {core}.", "Name a source tree, a site-packages folder or a wheel.")
+    raise NotFound(f"No Pliant found in {core}.", "Specify a source tree, a site-packages folder or a wheel.")
 
 
 def _tell(found: Mapping[str, Any], who: str) -> None:

@@ -36,16 +36,20 @@ sim = LazyGroup(
 )
 @click.option("--nodes", required=True, type=click.Path(), metavar="FILE", help="CSV with one line per node.")
 @click.option(
-    "--pods", required=True, type=click.Path(), metavar="FILE", help="CSV, one line per pod, as they come."
+    "--pods",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="CSV with one line per pod, in order of arrival.",
 )
 @output_options
 @pass_session
 def packing(session: Session, nodes: str, pods: str) -> None:
-    """Let pods arrive one by one, none of which ends, and print how many of all GPUs are allocated.
+    """Submit pods one by one, without ending any, and print the share of allocated GPUs.
 
     The files have the columns of the openb trace: sn, cpu_milli, memory_mib, gpu, model for nodes and
     cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec for pods, plain or with names that end in .gz. A pod
-    that fits nowhere when it arrives goes away. Nothing is moved.
+    that does not fit when it arrives is dropped. No pod is moved.
     """
     found = _simulated(session, ["packing", "--nodes", nodes, "--pods", pods])
     if not structured(session, found):
@@ -58,17 +62,21 @@ def packing(session: Session, nodes: str, pods: str) -> None:
 @click.option("--policy", type=click.Path(), metavar="FILE", help="TOML: settings, quotas, nodes to add.")
 @click.option("--config", metavar="NAME", help="Configuration of Kueue's generator (default: the first).")
 @click.option(
-    "--seed", type=int, default=0, metavar="N", help="Order of jobs of one instant; 0: of the file."
+    "--seed",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Random seed of the order of simultaneous jobs; 0: the order of the file.",
 )
 @click.option(
     "--checkpoint", metavar="TIME", help="Time between checkpoints of a job (default: none is lost)."
 )
-@click.option("--restart", metavar="TIME", help="Time that a stopped job needs to come back (default: 0s).")
+@click.option("--restart", metavar="TIME", help="Time that a stopped job needs to restart (default: 0s).")
 @click.option("--out", type=click.Path(), metavar="FOLDER", help="Folder for JSON, CSV and one HTML page.")
 @output_options
 @pass_session
 def run(session: Session, trace: str, **given: Any) -> None:
-    """Run the server's own loop and core on a trace, on a clock that jumps, and print what came of it.
+    """Run the server's scheduling loop on a trace with a virtual clock, and print the results.
 
     TRACE is a folder with jobs.csv, nodes.csv and projects.csv; a state folder or its record (what happened
     on that server); a debug bundle; Philly's jobs; openb's pods; or the configuration of Kueue's generator.
@@ -94,9 +102,8 @@ def run(session: Session, trace: str, **given: Any) -> None:
 @output_options
 @pass_session
 def compare(session: Session, a: str, b: str) -> None:
-    """Print the figures of two runs side by side, and the first decision that differs.
-
-    A and B are folders that `pliant sim run --out` has written.
+    """Print the results of two runs side by side, and the first decision that differs. A and B are folders
+    written by `pliant sim run --out`.
     """
     found = _simulated(session, ["compare", a, b], counts=False)
     if structured(session, found):
@@ -106,7 +113,7 @@ def compare(session: Session, a: str, b: str) -> None:
         click.echo(f"{name:35}{mine:>28}{theirs:>28}{'' if mine == theirs else '  *'}")
     differs = found["firstDifference"]
     if differs is None:
-        click.echo("The decisions are the same, or are not there.")
+        click.echo("The decisions are equal, or were not recorded.")
         return
     for side in ("a", "b"):
         row = differs[side]

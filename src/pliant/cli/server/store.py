@@ -16,21 +16,19 @@ from pliant.client.errors import PliantError
 store = LazyGroup(
     {"Commands": {"move": "pliant.cli.server.store:move"}},
     name="store",
-    help="Choose where the server keeps its state.",
+    help="Move the server's state to PostgreSQL, or back to a file.",
 )
 
 
-@click.command("move", cls=Command, short_help="Take the state to PostgreSQL, or back to a file.")
+@click.command("move", cls=Command, short_help="Move the state to PostgreSQL, or back to a file.")
 @click.argument("target", metavar="postgresql://USER@HOST/DATABASE|file")
 @pass_session
 def move(session: Session, target: str) -> None:
-    """Take the state of the server to an empty database of PostgreSQL, or back to a file of its folder.
-
-    The server is restarted; its tasks go on running. The password goes into ~/.pgpass, not into
-    the address.
+    """Move the server's state to an empty PostgreSQL database, or back to a file in the state folder. The
+    server is restarted; its tasks keep running. Put the password into ~/.pgpass, not into the address.
     """
     if session.server is not None:
-        raise click.UsageError("store move is for the server of this machine; --server names another.")
+        raise click.UsageError("store move works on the server of this machine only: omit --server.")
     state = own_state(session)
     _run(state, "--check", target)  # before anything is stopped for it
     record = daemon.leading(state)

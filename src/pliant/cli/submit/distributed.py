@@ -30,16 +30,18 @@ _COMPUTE = (
 )
 """Options of which v2 makes what a task asks for."""
 
-_WORKERS = Option("numWorkers", ("--workers",), "N", "Workers besides the master (default: 1).", type=_COUNT)
+_WORKERS = Option(
+    "numWorkers", ("--workers",), "N", "Number of workers besides the master (default: 1).", type=_COUNT
+)
 _PROCESSES = Option(
-    "numWorkers", ("--processes",), "N", "Workers with one process each (default: 1).", type=_COUNT
+    "numWorkers", ("--processes",), "N", "Number of workers, with one process each (default: 1).", type=_COUNT
 )
 _PROCESSES_OR_WORKERS = _PROCESSES._replace(flags=("--processes", "--workers"))
 _CLEAN = Option(
     "cleanPodPolicy",
     ("--clean-pod-policy",),
     None,
-    "Accepted; what still runs at the end is stopped.",
+    "Accepted; tasks that still run at the end are stopped.",
     type=click.Choice(["Running", "All", "None"], case_sensitive=False),
     cls=NoEffect,
 )
@@ -50,7 +52,7 @@ _MOST = Option(
 _SLOTS = Option(
     "slotsPerWorker", ("--slots-per-worker",), "N", "Ranks in each worker (default: 1).", type=_COUNT
 )
-_NO_MASTER = click.option("--no-master", is_flag=True, help="Workers only.")
+_NO_MASTER = click.option("--no-master", is_flag=True, help="Run workers only, without a master.")
 _MASTER = (
     _NO_MASTER,
     *(
@@ -85,7 +87,7 @@ def _master_spec(given: Mapping[str, Any]) -> Distributed:
     }
     if given.get("no_master"):
         if said:
-            raise click.UsageError("--no-master and options of the master exclude each other.")
+            raise click.UsageError("--no-master excludes the --master-* options.")
         return {"masterSpecSameAsWorker": False}
     if not said:
         return {}
@@ -117,7 +119,7 @@ def _second(framework: str, *more: Any) -> click.Command:
     def command(session: Session, ctx: click.Context, **given: Any) -> int | None:
         """Submit a workload of several tasks as a gang: the required tasks start together.
 
-        Words after `--` are its arguments, with -c its command."""
+        Words after `--` are its arguments; with -c they are its command."""
         body = _distributed(v2.request(session, given, tail(ctx)), framework, more, given)
         return submission.finish(session, "Distributed", body, given)
 

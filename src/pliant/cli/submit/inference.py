@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pliant.wire.submission import Inference
 
 
-@click.command("submit", cls=GroupedCommand, short_help="Submit an inference.")
+@click.command("submit", cls=GroupedCommand, short_help="Submit an inference service.")
 @v2.options
 @click.option("--serving-port", metavar="SPEC", help="8000, or container=8000,protocol=http.")
 @click.option("--min-replicas", type=click.IntRange(0), metavar="N", help="Number of replicas (default: 1).")
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.pass_context
 @pass_session
 def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
-    """Submit a service. Words after `--` are its arguments, with -c its command."""
+    """Submit an inference service. Words after `--` are its arguments; with -c they are its command."""
     few, many = given["min_replicas"], given["max_replicas"]
     if few is not None and many is not None and few > many:
         raise click.UsageError(f"--min-replicas {few} is more than --max-replicas {many}.")

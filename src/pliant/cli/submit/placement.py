@@ -30,7 +30,8 @@ def options(function: _Function) -> _Function:
                 "--node-affinity",
                 multiple=True,
                 metavar="EXPR",
-                help="Only nodes with these labels, e.g. 'gpu in (h100,a100),!old' (repeatable: all hold).",
+                help="Only nodes with these labels, e.g. 'gpu in (h100,a100),!old' (repeatable: all must "
+                "match).",
             ),
             click.option(
                 "--prefer-node",
@@ -52,9 +53,9 @@ def options(function: _Function) -> _Function:
                 metavar="LABEL",
                 flag_value=HOST,
                 is_flag=False,
-                help="One task per value of this node label (default: one per node).",
+                help="Place at most one task per value of this node label (default: one per node).",
             ),
-            click.option("--topology", metavar="NAME", help="Topology of the levels below."),
+            click.option("--topology", metavar="NAME", help="Topology of the levels given below."),
             click.option(
                 "--required-topology",
                 "--required-pod-topology-key",
@@ -111,8 +112,8 @@ def _expression(part: str, text: str, flag: str) -> dict[str, Any]:
     key = part.removeprefix("!").strip()
     if not key or re.search(r"[\s=<>()!]", key):
         raise click.UsageError(
-            f"{flag} {text}: {part!r} is none of KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B),"
-            " KEY>N, KEY<N, KEY, !KEY."
+            f"{flag} {text}: {part!r} is not valid: use KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin "
+            "(A,B), KEY>N, KEY<N, KEY, !KEY."
         )
     return {"key": key, "operator": "DoesNotExist" if part.startswith("!") else "Exists", "values": []}
 
@@ -131,7 +132,9 @@ def toleration(text: str) -> dict[str, Any]:
         name, equals, value = part.strip().partition("=")
         if not equals or name not in _TOLERATION or name in fields:
             said = ", ".join(_TOLERATION)
-            raise click.UsageError(f"--toleration {text}: {part.strip()!r} is wrong; the words are {said}.")
+            raise click.UsageError(
+                f"--toleration {text}: {part.strip()!r} is invalid; use the fields {said}."
+            )
         fields[name] = value
     fields.setdefault("operator", "Equal" if "value" in fields else "Exists")
     if "seconds" in fields:

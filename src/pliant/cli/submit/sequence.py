@@ -123,7 +123,7 @@ def joined(made: Spec, given: dict[str, Any]) -> Spec:
         after = [*after, {"on": prefix, "when": "singleton"}]
     if after:
         if "?" in (given["dependencies"] or ""):
-            raise click.UsageError("--after and --singleton do not go with a '?' in --dependency.")
+            raise click.UsageError("--after and --singleton exclude a '?' in --dependency.")
         sent["dependencies"] = [*sent.get("dependencies", ()), *after]
     if "?" in (given["dependencies"] or ""):
         sent["dependencyAny"] = True

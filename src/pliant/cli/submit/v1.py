@@ -13,7 +13,7 @@ from pliant.cli.lazy import JobCommand, tail
 from pliant.cli.output.amounts import number, whole
 from pliant.cli.output.formats import output_options, project_option
 from pliant.cli.session import Session, pass_session
-from pliant.cli.submit import notebook, submission
+from pliant.cli.submit import notebook, served, submission
 from pliant.cli.submit.grouped import GroupedCommand
 from pliant.cli.submit.options import RUNS, Option, amount, decorated, read, runs, whole_seconds
 
@@ -52,7 +52,7 @@ OPTIONS = (
     click.option("--job-name-prefix", metavar="PREFIX", help="Generate PREFIX-0, PREFIX-1, ..."),
     click.option("-i", "--image", metavar="IMAGE", help="Image to run."),
     click.option("-g", "--gpu", metavar="N", help="GPUs: 1, 2, ... or a fraction of one, e.g. 0.5."),
-    click.option("--gpu-memory", metavar="AMOUNT", help="A fraction of a GPU by its memory: 5G, 500M, 5Gi."),
+    click.option("--gpu-memory", metavar="AMOUNT", help="Memory of one GPU to share, e.g. 5G, 500M, 5Gi."),
     click.option("--cpu", metavar="CORES", help="CPU cores: 2, 0.5, 500m."),
     click.option("--memory", metavar="AMOUNT", help="Main memory: 4G, 4Gi."),
     Option(
@@ -67,15 +67,20 @@ OPTIONS = (
         help="Environment variable; K alone takes its value from this shell.",
     ),
     click.option(
-        "--command", multiple=True, metavar="WORD", help="With `--`: the words after it are the command."
+        "--command",
+        multiple=True,
+        metavar="WORD",
+        help="With `--`, the words after it replace the image's command.",
     ),
     click.option("--command-follows", is_flag=True, hidden=True),
-    click.option("--args", multiple=True, metavar="WORD", help="Argument; without `--` only."),
+    click.option(
+        "--args", multiple=True, metavar="WORD", help="Argument of the command (older form, without `--`)."
+    ),
     click.option(
         "-s",
         "--service-type",
         type=click.Choice(["portforward", "loadbalancer", "nodeport", "ingress"]),
-        help="How the ports are reached.",
+        help="Type of access to the ports.",
     ),
     click.option(
         "--port",
@@ -113,13 +118,16 @@ def options(function: _Function) -> _Function:
 @pass_session
 def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     """Submit a job: a training, or with --interactive a workspace."""
-    own = given["jupyter"] and given["image"] is None and session.endpoint.socket is not None
+    what = served.asked(given)
+    own = what if what and given["image"] is None and session.endpoint.socket is not None else None
     if own:
-        ports = _own_notebook(given)
-    token = _notebook(given) if given["jupyter"] and not own else ""
+        ports = _own_notebook(own, given)
+    elif what and what is not served.JUPYTER:
+        raise click.UsageError(f"--{what.flag} needs a server on this machine, and excludes --image.")
+    token = _notebook(given) if what and not own else ""
     body, kind = request(session, given, tail(ctx))
     if own:
-        return notebook.submit(session, body, given, ports)
+        return notebook.submit(session, own, body, given, ports)
     note_spelling(session, ctx, given, body)
     if given["preemptible"]:
         session.note("Note: a preemptible job may be evicted at any time.")
@@ -129,10 +137,10 @@ def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     return code
 
 
-def _own_notebook(given: dict[str, Any]) -> tuple[str, ...]:
+def _own_notebook(what: served.Served, given: dict[str, Any]) -> tuple[str, ...]:
     """Make what was given a session; what --port says."""
     if given["inference"] or given["service_type"] or given["attach"]:
-        raise click.UsageError("--jupyter excludes --inference, --service-type and --attach.")
+        raise click.UsageError(f"--{what.flag} excludes --inference, --service-type and --attach.")
     ports: tuple[str, ...] = given["ports"]
     given |= {"interactive": True, "ports": ()}
     return ports

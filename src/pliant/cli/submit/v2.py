@@ -11,7 +11,7 @@ from pliant.cli.lazy import tail
 from pliant.cli.output.amounts import number
 from pliant.cli.output.formats import output_options, project_option
 from pliant.cli.session import Session, pass_session
-from pliant.cli.submit import notebook, submission
+from pliant.cli.submit import notebook, served, submission
 from pliant.cli.submit.grouped import GroupedCommand
 from pliant.cli.submit.options import RUNS, Option, amount, decorated, read, runs, whole_seconds
 
@@ -26,11 +26,16 @@ OPTIONS = (
     click.option("--name", metavar="NAME", help="Name (default: generated)."),
     click.option("--name-prefix", metavar="PREFIX", help="Generate PREFIX-<12 hex digits>."),
     click.option("-i", "--image", metavar="IMAGE", help="Image to run."),
-    click.option("-g", "--gpu-devices-request", metavar="N", help="Number of GPUs, or of GPUs to share."),
+    click.option(
+        "-g",
+        "--gpu-devices-request",
+        metavar="N",
+        help="Number of GPUs, or of shared GPUs with --gpu-portion-request or --gpu-memory-request.",
+    ),
     click.option(
         "--gpu-request-type",
         type=click.Choice(["portion", "memory"]),
-        help="Default: set by --gpu-portion-request or --gpu-memory-request.",
+        help="Type of GPU request (default: that of --gpu-portion-request or --gpu-memory-request).",
     ),
     click.option("--gpu-portion-request", metavar="PART", help="Fraction of each GPU, e.g. 0.5."),
     click.option("--gpu-portion-limit", metavar="PART", help="Maximum that it may use."),
@@ -45,7 +50,7 @@ OPTIONS = (
         "preemptibility",
         ("--preemptibility",),
         None,
-        "Whether it may be evicted; semi-preemptible: down to its minimum.",
+        "Whether the workload may be evicted (semi-preemptible: down to its minimum).",
         type=click.Choice(["preemptible", "semi-preemptible", "non-preemptible"]),
     ),
     click.option(
@@ -85,7 +90,7 @@ OPTIONS = (
         "restartPolicy",
         ("--restart-policy",),
         None,
-        "Whether to restart it when it ends.",
+        "When to restart a task that has ended.",
         type=click.Choice(["Always", "Never", "OnFailure"]),
     ),
 )
@@ -100,21 +105,26 @@ def options(function: _Function) -> _Function:
 @options
 @runs
 @notebook.options
-@click.option("--type", "kind", type=click.Choice(["training", "workspace"]), help="For `workload submit`.")
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["training", "workspace"]),
+    help="Kind of workload, for `workload submit`.",
+)
 @click.pass_context
 @pass_session
 def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
-    """Submit a workload. Words after `--` are its arguments, with -c its command."""
+    """Submit a workload. Words after `--` are its arguments; with -c they are its command."""
     kind = session.kind or (given["kind"] or "training").capitalize()
     if session.kind and given["kind"] and given["kind"].capitalize() != session.kind:
         raise click.UsageError(f"--type {given['kind']} contradicts `{session.group} submit`.")
-    if given["jupyter"]:
+    if what := served.asked(given):
         if kind != "Workspace" or given["attach"] or given["urls"] or given["image"]:
             raise click.UsageError(
-                "--jupyter is for `workspace submit`, without --attach, --external-url and --image."
+                f"--{what.flag} is for `workspace submit`, without --attach, --external-url and --image."
             )
         ports, given["ports"] = given["ports"], ()
-        return notebook.submit(session, request(session, given, tail(ctx)), given, ports)
+        return notebook.submit(session, what, request(session, given, tail(ctx)), given, ports)
     return submission.finish(session, kind, request(session, given, tail(ctx)), given)
 
 

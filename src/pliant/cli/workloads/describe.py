@@ -224,7 +224,7 @@ def _limits(item: WorkloadItem) -> list[tuple[str, str]]:
     memory = asked["cpuMemory"]["request"] if asked["cpuMemory"] else None
     cores = asked["cpu"]["request"] if asked["cpu"] else None
     if memory and memory != "0":
-        how = "enforced: a job that needs more is ended" if held else COUNTED
+        how = "enforced: a job that exceeds it is killed" if held else COUNTED
         found.append(("MEMORY", f"{memory} ({how})"))
     if cores:
         how = "its part of the cores when all are busy" if held else COUNTED

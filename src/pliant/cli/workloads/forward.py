@@ -65,7 +65,7 @@ def port_forward(
     pod: str | None,
     pod_running_timeout: int,
 ) -> int:
-    """Until Ctrl-C, connections to a port of this machine reach the program in a workload."""
+    """Forward connections to a port of this machine to a workload, until Ctrl-C."""
     wanted = [mapping(text) for text in (*ports, *pairs)]
     if not wanted:
         raise click.UsageError("Specify a port, for example --port 8080:80.")
@@ -122,7 +122,7 @@ def _runs(session: Session, workload_id: str, name: str, limit: int) -> bool:
         if time.monotonic() > deadline:
             reason = item.get("reason")
             click.echo(
-                f"{name} still does not run: {reason['message'] if reason else item['status']}", err=True
+                f"{name} is not running yet: {reason['message'] if reason else item['status']}", err=True
             )
             return False
         time.sleep(0.2)
@@ -144,7 +144,7 @@ def _listen(session: Session, address: str, port: int) -> socket.socket:
     except OSError as error:
         session.failure_code = OWN_FAILURE
         raise PliantError(
-            f"Nothing can listen at {address}:{port}: {error.strerror or error}.",
+            f"Cannot listen on {address}:{port}: {error.strerror or error}.",
             "Choose another local port: --port LOCAL:PORT.",
         ) from error
 
@@ -163,7 +163,7 @@ def _connect(peer: socket.socket, target: tuple[str, int]) -> None:
     try:
         program = socket.create_connection(target)
     except OSError as error:
-        click.echo(f"Nothing answers at port {target[1]}: {error.strerror or error}", err=True)
+        click.echo(f"No program answers on port {target[1]}: {error.strerror or error}", err=True)
         peer.close()
         return
     back = threading.Thread(target=_copy, args=(program, peer), daemon=True)

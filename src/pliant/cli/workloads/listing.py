@@ -101,7 +101,7 @@ def list_command(
     watch: bool,
     columns: str | None,
 ) -> None:
-    """List jobs (the default), projects, nodes or clusters; of NAMES only, if any are given."""
+    """List jobs (default), projects, nodes or clusters; with NAMES, only these."""
     bare = click.get_current_context().get_parameter_source("what") is not ParameterSource.COMMANDLINE
     form = ALL if everywhere and bare else CLASSIC
     if what not in _WHAT:
@@ -228,7 +228,7 @@ def _tells_workers(session: Session) -> bool:
 def _draw(
     session: Session, present: dict[str, WorkloadItem], text: Callable[[Sequence[WorkloadItem]], str]
 ) -> None:
-    """The whole list anew: in place on a terminal, one under the other elsewhere."""
+    """The whole list again: in place on a terminal, one under the other elsewhere."""
     listed = tables.ordered(list(present.values()))
     terminal = sys.stdout.isatty()
     if terminal:

@@ -10,14 +10,19 @@ from pliant.cli.session import Session, pass_session
 
 @click.command("share", cls=Command, short_help="Let others read the log and the files of a job.")
 @click.argument("name", shell_complete=workload_names)
-@click.option("--with", "others", multiple=True, metavar="project|user:NAME", help="May come several times.")
-@click.option("--none", "unshared", is_flag=True, help="Stop sharing it.")
+@click.option(
+    "--with",
+    "others",
+    multiple=True,
+    metavar="project|user:NAME",
+    help="Project or user to share with (repeatable).",
+)
+@click.option("--none", "unshared", is_flag=True, help="Stop sharing.")
 @project_option
 @pass_session
 def share(session: Session, name: str, others: tuple[str, ...], unshared: bool) -> None:
-    """Let others read the log and the files of a job of yours; without options: show who may.
-
-    What is given replaces what was given before.
+    """Let others read the log and the files of your job. Without options, show who may. A new list replaces
+    the earlier one.
     """
     if others and unshared:
         raise click.UsageError("Use --with or --none, not both.")

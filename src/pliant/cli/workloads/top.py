@@ -46,7 +46,7 @@ top = LazyGroup(
         }
     },
     name="top",
-    help="Show what nodes and jobs use now; without a command nodes, then jobs of the project.",
+    help="Show the current use of nodes and jobs (without a command: of both).",
     invoke_without_command=True,
     callback=_both,
 )
@@ -56,13 +56,13 @@ def _percent(part: float, whole: float) -> str:
     return f"{part / whole:.0%}" if whole else "-"
 
 
-@click.command("node", cls=Command, short_help="Show what of the nodes is allocated.")
+@click.command("node", cls=Command, short_help="Show capacity and allocation of nodes.")
 @click.argument("names", nargs=-1)
 @click.option("-d", "--details", is_flag=True, help="Show each GPU.")
 @output_options
 @pass_session
 def node(session: Session, names: tuple[str, ...], details: bool) -> None:
-    """Capacity of nodes and how much of it is allocated."""
+    """Show the capacity of nodes and how much of it is allocated."""
     nodes = chosen(session, names)
 
     def rows() -> str:
@@ -103,18 +103,19 @@ def node(session: Session, names: tuple[str, ...], details: bool) -> None:
 SORTS = ("name", "gpu", "cpu", "memory")
 
 
-@click.command("job", cls=Command, short_help="Show what jobs use now.")
+@click.command("job", cls=Command, short_help="Show the current use of jobs.")
 @click.argument("names", nargs=-1)
 @click.option("-A", "--all-projects", "everywhere", is_flag=True, help="Jobs of all projects.")
-@click.option("-w", "--watch", is_flag=True, help="Show it again every 2s until Ctrl-C.")
-@click.option("--sort", type=click.Choice(SORTS), help="Sort by this, the largest first (default: name).")
+@click.option("-w", "--watch", is_flag=True, help="Refresh every 2s until Ctrl-C.")
+@click.option(
+    "--sort", type=click.Choice(SORTS), help="Column to sort by, the largest first (default: name)."
+)
 @project_option
 @output_options
 @pass_session
 def job(session: Session, names: tuple[str, ...], everywhere: bool, watch: bool, sort: str | None) -> None:
-    """Show what the jobs of a project use now; `-` is what cannot be measured.
-
-    CPU% counts 100 for each core, GPU% is the mean of the job's own GPUs, memory is used/requested.
+    """Show the current use of a project's jobs; `-` means not measured. CPU% is 100 for each core, GPU% is
+    the mean over the job's own GPUs, memory is used/requested.
     """
     while True:
         if watch and sys.stdout.isatty():

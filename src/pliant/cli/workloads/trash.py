@@ -20,9 +20,10 @@ from pliant.client.errors import NotFound
 @output_options
 @pass_session
 def restore_files(session: Session, name: str | None) -> None:
-    """Restore the job folder and logs of a deleted job; without NAME list the deleted jobs.
+    """Restore the job folder and logs of a deleted job; without NAME, list the deleted jobs.
 
-    Of several deleted jobs of that name the newest is restored; use an id or its first 8 digits for another.
+    If several deleted jobs have this name, the newest is restored; use the id or its first 8 digits for
+    another.
     """
     found = [kept for kept in session.client.kept_files() if kept["projectName"] == session.current_project]
     if name is None:
@@ -31,8 +32,8 @@ def restore_files(session: Session, name: str | None) -> None:
     named = [kept for kept in found if name in (kept["name"], kept["workloadId"], kept["workloadId"][:8])]
     if not named:
         raise NotFound(
-            f"No files of a deleted job {name} are kept in project {session.current_project}.",
-            f"List what is kept: {session.program} restore-files",
+            f"No deleted job {name} with kept files exists in project {session.current_project}.",
+            f"List the deleted jobs: {session.program} restore-files",
         )
     done = session.client.restore_files(named[-1]["workloadId"])
     if not structured(session, done):

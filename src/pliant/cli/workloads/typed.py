@@ -68,7 +68,7 @@ training = LazyGroup(
         "Of several tasks": FRAMEWORKS,
     },
     name="training",
-    help="Trainings: run to an end, preemptible.",
+    help="Trainings: run to completion, preemptible.",
     callback=_about("Training", "training", also="Distributed"),
 )
 workspace = LazyGroup(

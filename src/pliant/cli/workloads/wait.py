@@ -31,16 +31,15 @@ _RUNNING = ("Running", "Degraded", "Updating")
 @click.option(
     "--for", "wanted", default="finished", metavar="STATE", help=f"{', '.join(_STATES)} (default: finished)."
 )
-@click.option(
-    "--timeout", metavar="TIME", help="Give up after this time, e.g. 2h; the exit code is then 124."
-)
+@click.option("--timeout", metavar="TIME", help="Give up after this time with exit code 124, e.g. 2h.")
 @click.option("--any", "first", is_flag=True, help="Return when the first of the jobs is done.")
 @project_option
 @pass_session
 def wait(session: Session, names: tuple[str, ...], wanted: str, timeout: str | None, first: bool) -> int:
     """Wait until jobs have ended, and return the highest of their exit codes.
 
-    Evictions, suspensions and retries do not end the wait; a state that a job can no longer reach does.
+    The wait continues over evictions, suspensions and retries, and ends when a job can no longer reach the
+    state.
     """
     state = _state(wanted)
     deadline = time.monotonic() + duration(timeout, "--timeout") if timeout else None

@@ -28,7 +28,7 @@ Entry = dict[str, Any]
     "--drain",
     multiple=True,
     metavar="NODE|LABEL=VALUE",
-    help="Drain a node, or all nodes with a label; what cannot move is stopped.",
+    help="Drain a node, or all nodes with a label; jobs that cannot move are stopped.",
 )
 @click.option(
     "--remove", multiple=True, metavar="NODE|LABEL=VALUE", help="Remove these nodes and everything on them."
@@ -38,7 +38,9 @@ Entry = dict[str, Any]
 @click.option("--limit", multiple=True, metavar="PROJECT=GPUS", help="Set the limit of a project.")
 @click.option("--weight", multiple=True, metavar="PROJECT=N", help="Set the over-quota weight of a project.")
 @click.option("--priority", multiple=True, metavar="[PROJECT/]NAME=N", help="Set the priority of a workload.")
-@click.option("-f", "--file", type=click.File(), help="Read changes from a JSON file, as the API takes them.")
+@click.option(
+    "-f", "--file", type=click.File(), help="Read changes from a JSON file in the format of the API."
+)
 @output_options
 @pass_session
 def what_if(session: Session, file: Any, **given: tuple[str, ...]) -> None:
@@ -95,7 +97,7 @@ def suppositions(given: Mapping[str, Sequence[str]]) -> list[Entry]:
     for text in given.get("fail", ()):
         label, separator, value = text.partition("=")
         if not separator:
-            raise click.UsageError(f"--fail {text}: a label and its value, as in --fail rack=r1.")
+            raise click.UsageError(f"--fail {text}: expected a label and its value, as in --fail rack=r1.")
         found.append({"kind": "fail", "label": label, "value": value})
     for kind in ("quota", "limit", "weight"):
         for text in given.get(kind, ()):
@@ -118,7 +120,7 @@ def _nodes(text: str) -> Entry:
 def _pair(text: str, flag: str) -> tuple[str, float | int]:
     name, separator, value = text.rpartition("=")
     if not separator or not name:
-        raise click.UsageError(f"{flag} {text}: a name and a number, as in {flag} team-a=4.")
+        raise click.UsageError(f"{flag} {text}: expected a name and a number, as in {flag} team-a=4.")
     return name, _number(value, flag)
 
 

@@ -34,7 +34,7 @@ def why(session: Session, name: str | None, everything: bool, quick: bool) -> No
     would let it start, and the estimated start.
     """
     if everything == (name is not None):
-        raise click.UsageError("Specify one workload name or --all.")
+        raise click.UsageError("Specify one workload or --all.")
     if name is None:
         _all(session, remedies=True)
         return

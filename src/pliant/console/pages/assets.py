@@ -138,7 +138,7 @@ class Assets:
     async def _act(self, label: str, row: dict[str, Any]) -> None:
         path = f"{row['path']}/{row['id']}"
         if label == "Delete":
-            text = "Workloads that were made of it go on. New ones cannot name it."
+            text = "Its workloads keep running. New ones cannot use it."
             if await sure(f"Delete {row['name']}?", text, "Delete"):
                 done = f"{row['name']} was deleted."
                 await self.frame.attempt(lambda: self.frame.calls.send("DELETE", path), done)

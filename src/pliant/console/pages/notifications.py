@@ -27,7 +27,7 @@ class Notifications:
 
     @property
     def administers(self) -> bool:
-        """True for whoever sets the tenant's settings."""
+        """True for anyone who sets the tenant's settings."""
         return self.frame.rights.where("settings:update").covers()
 
     async def draw(self) -> None:
@@ -43,7 +43,7 @@ class Notifications:
             Column("pending", "Not sent yet", "number"),
             Column("created", "Creation time"),
         )
-        empty = "No address is told anything yet. Add yours: + New notification"
+        empty = "No notifications yet. Add one: + New notification"
         self.table = Table(columns, empty=empty, file="notifications", act=self._remove)
         if self.administers:
             with card("Mail server"):
@@ -111,7 +111,7 @@ class Notifications:
             await self.frame.look(self.refresh)
 
     async def _remove(self, label: str, row: dict[str, Any]) -> None:
-        if await sure(f"Remove {row['name']}?", "It is told nothing more.", label):
+        if await sure(f"Remove {row['name']}?", "It gets no more messages.", label):
             path = f"{PATH}/{row['id']}"
             done = "The notification was removed."
             await self.frame.attempt(lambda: self.frame.calls.send("DELETE", path), done)

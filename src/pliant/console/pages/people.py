@@ -102,7 +102,7 @@ class Accounts:
             text = "The first password, which has to be changed at the first login:"
             await shown_once(f"{made['username']} was created", text, made["tempPassword"])
         else:
-            text = f"Client ID {made['clientId']}. Its secret is told now and never again:"
+            text = f"Client ID {made['clientId']}. Its secret is shown only once:"
             await shown_once(f"{made['name']} was created", text, made["clientSecret"])
         await self.frame.look(self.refresh)
 
@@ -129,7 +129,7 @@ class Accounts:
         async def renew() -> None:
             made = (await self.frame.calls.send("POST", f"{path}/{what}")).json()
             told_once = made["password"] if what == "password" else made["clientSecret"]
-            await shown_once(f"{label} of {name}", "It is told now and never again:", told_once)
+            await shown_once(f"{label} of {name}", "It is shown only once:", told_once)
 
         await self.frame.attempt(renew)
 

@@ -87,7 +87,7 @@ class Policies:
             await self._show(row["name"], item["policy"])
         elif label == "Edit":
             await self._edit(item)
-        elif await sure(f"Delete the {row['name']}?", "New submissions are not bound by it any more.", label):
+        elif await sure(f"Delete the {row['name']}?", "It no longer applies to new submissions.", label):
             kind, _, identity = scope_of(item["meta"]).partition(":")
             query = [("scope", kind)] + ([(f"{kind}Id", identity)] if identity else [])
             path = f"/api/v2/policy/{item['type']}"

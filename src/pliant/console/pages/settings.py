@@ -153,7 +153,7 @@ class Own:
         sheet.choice("only", "Good for", BOUNDS, "")
         sheet.number("days", "Ends after (optional)", None, "days")
         if (made := await sheet.asked()) is not None:
-            text = "Give it to `pliant login` or as a token. It is told now and never again:"
+            text = "Give it to `pliant login` or as a token. It is shown only once:"
             await shown_once(f"{made['name']} was created", text, made.get("token") or made["clientSecret"])
             await self.frame.look(self.refresh)
 

@@ -38,13 +38,12 @@ class Sums:
 
 
 DEFINITIONS = {
-    "entitled": "its fair share, or what it asked for if that was less",
-    "received": "what its workloads had claims to",
-    "borrowed": "what it had beyond its quota",
-    "lent": "its part of what others had beyond theirs, by the quota that it left unused",
-    "late": "what it asked for within its quota and lacked, while others had as much beyond theirs",
-    "violated": "time in which it lacked a whole GPU or more of what it was entitled to,"
-    " while others had more than their fair share",
+    "entitled": "its fair share, or its request if that was less",
+    "received": "GPUs allocated to its workloads",
+    "borrowed": "GPUs allocated above its quota",
+    "lent": "its part of the GPUs that others had above quota, by the quota that it left unused",
+    "late": "GPUs requested within its quota but not allocated, while others had as many above theirs",
+    "violated": "time in which it was 1 GPU or more below its entitlement, while others were above theirs",
     "jain": "(sum of x)^2 / (n * sum of x^2) over the projects that were entitled to anything,"
     " x = received / entitled, at most 1: 1 is fair, 1/n is all for one",
 }
@@ -139,7 +138,7 @@ class Audit:
             draft.settings[f"{KEY}{hour % SLOTS}"] = json.dumps([hour, body], separators=(",", ":"))
 
     def restore(self, settings: Mapping[str, str], now: int) -> None:
-        """After a restart: time in which no server ran counts for nobody."""
+        """After a restart: time in which no server ran is not counted."""
         self.hours, self._rates, self._since = {}, {}, now
         for key, text in settings.items():
             if key.startswith(KEY):
@@ -170,7 +169,7 @@ class Audit:
 
 
 def jain(sums: Iterable[Sums]) -> int | None:
-    """In thousandths; None if nobody was entitled to anything."""
+    """In thousandths; None if no project was entitled to anything."""
     parts = [min(GPU, it.received * GPU // it.entitled) for it in sums if it.entitled]
     if not parts:
         return None

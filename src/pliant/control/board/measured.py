@@ -206,7 +206,7 @@ def _held(view: QueueView, uses: Sequence[PoolUse], part: str) -> Iterator[Numbe
 
 
 def _own(seen: _Seen, task: Task) -> Iterator[tuple[str, GpuLoad]]:
-    """The GPUs that a task has to itself: of one that is shared nobody knows whose work it does."""
+    """The GPUs that a task has to itself: of one that is shared its use cannot be assigned to one task."""
     for share in task.carries.shares if task.carries is not None else ():
         if share.portion == GPU and share.gpu in seen.load.gpus:
             yield share.gpu, seen.load.gpus[share.gpu]

@@ -1,4 +1,4 @@
-"""The decider in a process of its own, as the server sees it: started, asked, made anew when it is gone."""
+"""The decider in a process of its own, as the server sees it: started, asked, restarted when it has ended."""
 
 import contextlib
 import logging
@@ -31,7 +31,7 @@ LATE = 5.0
 """Seconds without an answer after which the server says so."""
 
 LOST = 60.0
-"""Seconds without an answer after which a decider is killed and made anew."""
+"""Seconds without an answer after which a decider is killed and restarted."""
 
 LOOK = 0.5
 """Seconds after which a question looks whether there is still somebody to answer it."""
@@ -40,7 +40,7 @@ NOTICE = 10.0
 """Seconds within which the end of a decider is noticed, however busy the machine is."""
 
 WAITS = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
-"""Seconds before a decider is made anew that has ended so often without a plan in between."""
+"""Seconds before a decider is restarted that has ended so often without a plan in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Child:
         self.pipe.close()
         self.questions.close()
         if code == OUT_OF_MEMORY:
-            return "had too little memory"
+            return "ran out of memory"
         if code is not None and code < 0:
             return f"was ended by {signal.Signals(-code).name}"
         return f"ended with code {code}; the server's log says why" if code is not None else "was ended"
@@ -139,19 +139,19 @@ class ChildDecider:
     def trouble(self) -> str:
         if self._failures:
             times = "" if self._failures == 1 else f", {self._failures} times in a row"
-            return f"The scheduler's process {self._ended}{times}. Nothing new starts until it runs again."
+            return f"The scheduler's process {self._ended}{times}. No new job starts until it runs again."
         since = self._since
         silent = time.monotonic() - since if since is not None else 0.0
         if silent <= self._late:
             return ""
         return (
-            f"The scheduler has not answered for {silent:.0f} s: what runs goes on, nothing new starts."
-            f" After {self._lost:.0f} s its process is started again."
+            f"The scheduler has not answered for {silent:.0f} s: running jobs continue, no new job "
+            f"starts. After {self._lost:.0f} s its process is restarted."
         )
 
     @property
     def _hopeless(self) -> bool:
-        """True if whoever waits for an answer waits for long."""
+        """True if a caller has waited long for an answer."""
         return bool(self.trouble) and self._failures not in (1, 2)
 
     def question(self, work: Question[T], after: int, patience: float) -> T:
@@ -167,12 +167,14 @@ class ChildDecider:
             self._turns.release()
         if not data:
             said = f"The question could not be answered within {patience:g} s."
-            raise Unavailable(self.trouble or said, "Nothing was changed; ask again later, or for less.")
+            raise Unavailable(
+                self.trouble or said, "Nothing was changed. Try again later, or with a smaller question."
+            )
         try:
-            refused, result, hint = pickle.loads(data)  # by our own child, on a socket that nobody else has
+            refused, result, hint = pickle.loads(data)  # by our own child, over a private socket
         except (pickle.UnpicklingError, EOFError):
             raise Unavailable(
-                "The answer to the question was cut off.", "Ask for less, or ask again."
+                "The answer to the question is incomplete.", "Try again, or with a smaller question."
             ) from None
         if refused:
             kind: type[Refused] = getattr(errors, refused, Unavailable)
@@ -194,7 +196,9 @@ class ChildDecider:
             with self._changed:
                 gone = self._changed.wait_for(partial(self._is_not, child), NOTICE)
             if not gone:
-                raise Unavailable("The question ended without an answer.", "Ask for less, or ask again.")
+                raise Unavailable(
+                    "The question ended without an answer.", "Try again, or with a smaller question."
+                )
         return b""
 
     def _is_not(self, child: Child) -> bool:

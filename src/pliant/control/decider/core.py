@@ -61,7 +61,7 @@ class Inline:
         self._turn = threading.Condition()  # around the core: questions come on other threads
 
     def open(self, wake: Callable[[], None]) -> None:
-        """Answers are there at once: nobody needs to be woken."""
+        """Answers are there at once: no waiter has to be woken."""
 
     def ask(self, ask: Ask) -> None:
         with self._turn:

@@ -1,6 +1,6 @@
 """Asks and plans on the pipe between a server and its decider: pickled in pieces, none of which takes long.
 
-Only a process and its own child talk like this, over a pipe that nobody else has. A piece is small because
+Only a process and its own child talk like this, over a private pipe. A piece is small because
 Python does nothing else while one is read, and the server has requests to answer meanwhile.
 """
 

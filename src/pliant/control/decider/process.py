@@ -31,7 +31,7 @@ DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 
 FIRST_VICTIM = "500"
-"""oom_score_adj: when memory is short the kernel ends the decider, which is made anew, before the server."""
+"""oom_score_adj: when memory is short the kernel ends the decider, which is restarted, before the server."""
 
 
 class Process:
@@ -93,12 +93,16 @@ class Process:
             said: tuple[str, object, str]  # the name of what it raises, the answer or what is wrong, a hint
             try:
                 work, patience = pickle.load(stream)
-                signal.setitimer(signal.ITIMER_REAL, patience + 1)  # by then nobody listens any more
+                signal.setitimer(signal.ITIMER_REAL, patience + 1)  # by then the asker has stopped waiting
                 said = ("", work(self._core), "")
             except Refused as error:
                 said = (type(error).__name__, error.message, error.hint)
             except MemoryError:
-                said = ("Unavailable", "There is not enough memory to answer the question.", "Ask for less.")
+                said = (
+                    "Unavailable",
+                    "There is not enough memory to answer the question.",
+                    "Try a smaller question.",
+                )
             except Exception as error:  # noqa: BLE001 - whatever it was, the asker is told
                 said = ("Unavailable", f"The question cannot be answered: {error!r}.", "Nothing was changed.")
             stream.write(packed(said))

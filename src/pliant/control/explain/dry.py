@@ -54,7 +54,7 @@ def together(trials: Sequence[Trial]) -> Trial:
 
 
 class DryLoop:
-    """A loop that carries out no change: whoever calls for one gets Tried, or is refused as always."""
+    """A loop that carries out no change: a caller that asks for one gets Tried, or is refused as always."""
 
     def __init__(self, loop: "Loop") -> None:
         self._real = loop

@@ -1,4 +1,4 @@
-"""What the scheduler would do with a workload that nobody has submitted."""
+"""What the scheduler would do with a workload that was not submitted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -45,7 +45,7 @@ def suppose(world: World, now: int, settings: Settings, said: Sequence[Mapping[s
 
 
 def _final(change: Change) -> Change:
-    """Drops come first when a change is made: what was dropped after it was put shall not come back."""
+    """Drops come first when a change is made: what was dropped after it was put should not come back."""
     dropped = set(map(WORLD_ROWS.identity, change.drops))
     return Change(tuple(row for row in change.puts if WORLD_ROWS.identity(row) not in dropped), change.drops)
 
@@ -119,7 +119,7 @@ def _workload(world: World, entry: Mapping[str, Any]) -> Workload:
         and entry.get("project") in (None, row.project, world.projects[row.project].name)
     ]
     if not found:
-        raise NotFound(f"There is no workload {name!r}.", "List them to see which there are.")
+        raise NotFound(f"There is no workload {name!r}.", "List them first.")
     if len(found) > 1 and found[0].id != name:
         raise BadRequest(f"There are {len(found)} workloads named {name!r}.", "Name the project as well.")
     return found[0]

@@ -1,4 +1,4 @@
-"""How much of each node pool every project has used of late, for the share over quota and for people to see.
+"""How much of each node pool every project has used recently, for the share over quota and for people to see.
 
 Use is GPU time: milli-GPUs claimed times milliseconds. It is kept in periods, each a part of the window, so
 that what is older than the window can be left out and what is older than others can count less. Claims change

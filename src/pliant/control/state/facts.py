@@ -77,7 +77,7 @@ class FactBook:
         gone = [gpu for gpu in before.uuids if gpu not in after.uuids]
         self._state.vacated.update((attempt, gpu) for gpu in gone)
         if gone:
-            said = f"{attempt.task} has left {len(gone)} of {len(before.shares)} GPUs and goes on."
+            said = f"{attempt.task} has left {len(gone)} of {len(before.shares)} GPUs and continues."
             draft.event(attempt.workload, EventKind.RESIZED, said, who="engine", attempt=str(attempt))
 
     def _present(self, attempt: AttemptId) -> Task | None:
@@ -169,7 +169,8 @@ class FactBook:
             draft.event(workload.id, EventKind.DELETED, why, who="server")
         if state.expiring:
             due.append(state.expiring[0][0])
-        for workload in [world.workloads[identity] for identity in sorted(state.running)]:
+        limited = any(map(_limits, world.projects.values())) or any(map(_limits, world.departments.values()))
+        for workload in [world.workloads[identity] for identity in sorted(state.running) if limited]:
             project = world.projects.get(workload.project)
             if project is None or workload.desired is Desired.DELETED:
                 continue
@@ -203,3 +204,8 @@ class FactBook:
             department = self._state.world.departments.get(above)
             queue, above = department, department.parent if department is not None else ""
         return min(found, key=lambda entry: entry[0], default=None)
+
+
+def _limits(queue: Queue) -> bool:
+    """True if it limits for how long anything may run."""
+    return queue.limits.interactive is not None or queue.limits.training is not None

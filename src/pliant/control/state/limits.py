@@ -18,7 +18,7 @@ from pliant.model.workload import Desired, Workload
 from pliant.sched.world.device_share import estimate
 
 EVERYBODY = ""
-"""In place of a person: whoever has no limit of their own there."""
+"""In place of a user: every user without a limit of their own there."""
 
 WINDOW_DAYS = 30
 """Days over which GPU hours are counted, today included."""

@@ -1,4 +1,4 @@
-"""What people set on nodes: labels and taints, laid over what engines report, kept when they report anew."""
+"""What people set on nodes: labels and taints, laid over what engines report, kept when they report again."""
 
 import json
 import re

@@ -23,7 +23,7 @@ _EVENTS = {
     EventKind.IDLE: IDLE,
 }
 
-TAKEN = "GPUs of the job were taken for other work. What was stopped starts again by itself."
+TAKEN = "Other work took GPUs from the job. Stopped tasks restart automatically."
 """Of a preemption: the reason itself may name what its reader may not know."""
 
 

@@ -36,7 +36,7 @@ def check_promises(state: State, draft: Draft) -> None:
     for it in broken(world, draft):
         if it.promised - it.has > before.get((it.pool, it.department), 0):
             raise Conflict(
-                f"{said(it, world)} Setting overpromise refuses that.",
+                f"{said(it, world)} The setting overpromise=refuse does not allow it.",
                 "Lower the quota, or allow it with: pliant cluster settings overpromise=mark",
                 field="resources.gpu.deserved",
             )

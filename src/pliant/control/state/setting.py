@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 
 from pliant.control.errors import BadRequest
-from pliant.model.quantity import GPU, format_duration, format_gpus, parse_duration, parse_gpus
+from pliant.model.quantity import GPU, format_duration, parse_duration, parse_gpus, spell_gpus
 from pliant.sched.settings import Settings
 
 
@@ -42,7 +42,7 @@ class Setting:
             case Unit.TIME:
                 return format_duration(value) if value % 1000 == 0 else f"{value}ms"
             case Unit.GPUS:
-                return f"{format_gpus(value)} GPUs"
+                return spell_gpus(value)
             case Unit.FACTOR:
                 return f"{value // GPU}.{value % GPU:03d}"
             case _:
@@ -235,10 +235,18 @@ SETTINGS = (
         most=YEAR,
         special="off",
     ),
+    Setting(
+        "request_rate",
+        "request-rate",
+        "most requests of one identity in a second",
+        Unit.COUNT,
+        most=1_000_000,
+        special="off",
+    ),
     Setting("password_least", "password-least", "fewest characters of a new password", Unit.COUNT, 8, 64),
 )
-SECURITY = frozenset({"session_length", "session_idle", "password_least"})
-"""Fields of those that are about logins."""
+SECURITY = frozenset({"session_length", "session_idle", "password_least", "request_rate"})
+"""Fields of those that are about logins and requests."""
 BY_FIELD = {setting.field: setting for setting in SETTINGS}
 
 KEY = "scheduling"

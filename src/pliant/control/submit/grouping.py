@@ -28,7 +28,7 @@ def declared(chosen: Distribution) -> tuple[TaskGroup, ...]:
     _check_levels(chosen)
     made = tuple(_group(group) for group in chosen.groups)
     if sum(group.max for group in made) > MOST_TASKS:
-        raise BadRequest("There are too many tasks.", f"Ask for {MOST_TASKS} at most.")
+        raise BadRequest("Too many tasks.", f"Request at most {MOST_TASKS}.")
     return made
 
 
@@ -70,7 +70,7 @@ def _check_levels(chosen: Distribution) -> None:
     children: dict[str, int] = {"": 0, **dict.fromkeys(above, 0)}
     for name, parent in [*above.items(), *((group.name, group.parent) for group in chosen.groups)]:
         if parent not in children:
-            raise BadRequest(f"{name} belongs to {parent!r}, which is no level.", "Name it in subGroups.")
+            raise BadRequest(f"{name} belongs to {parent!r}, which is not a level.", "Name it in subGroups.")
         children[parent] += 1
     for name, now in above.items():
         seen = {name}

@@ -58,21 +58,19 @@ def variables_of(ask: Submission) -> Sealed:
 def _check_elastic(ask: Submission, request: Request) -> None:
     if ask.distribution is not None:
         raise BadRequest(
-            "A distributed workload does not stretch by GPUs of one task.",
-            "Leave out --elastic; let it stretch by workers with --min-replicas and --max-replicas.",
+            "A distributed workload does not grow by GPUs of one task.",
+            "Leave out --elastic; let the number of workers vary with --min-replicas and --max-replicas.",
             field="spec.elastic",
         )
     if ask.kind is Kind.WORKSPACE:
         raise BadRequest(
-            "An interactive workload cannot be elastic: a session is never taken from its user.",
+            "An interactive workload cannot be elastic: it is never shrunk.",
             "Leave out --elastic, or submit a training.",
         )
     if request.devices == 0:
-        raise BadRequest("An elastic workload needs GPUs to stretch over.", "Ask for at least one with -g.")
+        raise BadRequest("An elastic workload needs at least 1 GPU.", "Request it with -g.")
     if request.shared:
-        raise BadRequest(
-            "A fraction of a GPU cannot be elastic.", "Ask for whole GPUs, or leave out --elastic."
-        )
+        raise BadRequest("A fraction of a GPU cannot be elastic.", "Request whole GPUs, or omit --elastic.")
 
 
 def _runs(ask: Submission, request: Request) -> TaskGroup | None:
@@ -84,8 +82,8 @@ def _runs(ask: Submission, request: Request) -> TaskGroup | None:
         )
     if at_once > runs:
         raise BadRequest(
-            f"{at_once} of {runs} runs cannot be under way at once.",
-            "State completions, or a parallelism that is not above it.",
+            f"A parallelism of {at_once} is above {runs} completions.",
+            "Set completions, or a lower parallelism.",
         )
     if runs == 1:
         return None
@@ -105,8 +103,8 @@ def _replicas(ask: Submission, request: Request) -> TaskGroup:
     """It serves as soon as one of them runs."""
     if not 1 <= ask.replicas <= MOST_TASKS:
         raise BadRequest(
-            f"{ask.replicas} is no number of replicas.",
-            f"Ask for 1 or more, {MOST_TASKS} at most: nothing scales to zero yet.",
+            f"Invalid number of replicas {ask.replicas}.",
+            f"Use 1 to {MOST_TASKS}; scaling to zero is not supported yet.",
         )
     if ask.elastic:
         raise BadRequest("An inference cannot be elastic.", "Leave out --elastic.")
@@ -121,7 +119,7 @@ def _distributed(ask: Submission, chosen: Distribution, request: Request) -> tup
             f"There is no framework {chosen.framework!r}.", f"Choose one of {', '.join(LEADERS)}."
         )
     if not 1 <= chosen.slots <= MOST_TASKS:
-        raise BadRequest(f"{chosen.slots} is no number of ranks for a worker.", "Ask for 1 or more.")
+        raise BadRequest(f"Invalid number of ranks per worker {chosen.slots}.", "Use 1 or more.")
     least, most = _bounds(chosen)
     hands = None
     if chosen.framework == "MPI":
@@ -144,9 +142,7 @@ def _distributed(ask: Submission, chosen: Distribution, request: Request) -> tup
 def _bounds(chosen: Distribution) -> tuple[int, int]:
     """(workers without which it does not run, workers it may have at most)."""
     if not 1 <= chosen.workers <= MOST_TASKS:
-        raise BadRequest(
-            f"{chosen.workers} is no number of workers.", f"Ask for 1 or more, {MOST_TASKS} at most."
-        )
+        raise BadRequest(f"Invalid number of workers {chosen.workers}.", f"Use 1 to {MOST_TASKS}.")
     alone = chosen.framework == ELASTICDL  # the master does without workers, and they come and go
     least = (0 if alone else chosen.workers) if chosen.least is None else chosen.least
     most = chosen.workers if chosen.most is None else chosen.most

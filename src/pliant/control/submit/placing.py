@@ -31,8 +31,8 @@ def check_placing(ask: Placing) -> Placing:
     for terms in (*affinity.required, *(preference.terms for preference in affinity.preferred)):
         if not terms:
             raise BadRequest(
-                "A node affinity without expressions says nothing.",
-                "Name a label to match.",
+                "The node affinity has no expressions.",
+                "Add a label to match.",
                 field="spec.nodeAffinityRequired",
             )
         for term in terms:
@@ -40,7 +40,7 @@ def check_placing(ask: Placing) -> Placing:
     for preference in affinity.preferred:
         if not 0 < preference.weight <= MOST_WEIGHT:
             raise BadRequest(
-                f"{preference.weight} is no weight of a preference.",
+                f"Invalid preference weight {preference.weight}.",
                 f"Give 1 to {MOST_WEIGHT}.",
                 field="spec.nodeAffinityPreferred",
             )
@@ -51,8 +51,8 @@ def check_placing(ask: Placing) -> Placing:
             check_key(key)
     if ask.topology and not (ask.required or ask.preferred):
         raise BadRequest(
-            f"Topology {ask.topology} is named, but none of its levels.",
-            "Say at which level its tasks must or should lie together.",
+            f"Topology {ask.topology} is given without a level.",
+            "Add the level at which its tasks must or should be placed together.",
             field="spec.topology",
         )
     return ask
@@ -66,7 +66,7 @@ def _check_term(term: Term) -> None:
             if term.values:
                 raise BadRequest(
                     f"{said} takes no values.",
-                    "Leave them out, or say In or NotIn.",
+                    "Remove them, or use In or NotIn.",
                     field="spec.nodeAffinityRequired",
                 )
         case Operator.GT | Operator.LT:
@@ -91,20 +91,20 @@ def _check_toleration(toleration: Toleration) -> None:
     elif not toleration.any_value:
         raise BadRequest(
             "A toleration without a key needs the operator Exists.",
-            "Name a key, or say Exists.",
+            "Add a key, or use Exists.",
             field="spec.tolerations",
         )
     if toleration.any_value and toleration.value:
         raise BadRequest(
             f"The toleration of {toleration.key or 'any key'} has a value, but its operator is Exists.",
-            "Leave the value out, or say Equal.",
+            "Remove the value, or use Equal.",
             field="spec.tolerations",
         )
     check_value(toleration.value, "taint")
     if toleration.lasting is not None and toleration.effect not in (None, Effect.NO_EXECUTE):
         raise BadRequest(
             "Only a taint with the effect NoExecute can be tolerated for some seconds.",
-            "Leave out seconds, or say NoExecute.",
+            "Remove seconds, or use NoExecute.",
             field="spec.tolerations",
         )
 
@@ -177,8 +177,8 @@ def _within(topology: Topology, ask: Placing) -> Within:
     order = topology.levels.index
     if ask.required and ask.preferred and order(ask.required) > order(ask.preferred):
         raise BadRequest(
-            f"Level {ask.required} of topology {topology.name} is narrower than {ask.preferred}:"
-            " the first is required, so the second says nothing.",
+            f"Level {ask.required} of topology {topology.name} is narrower than {ask.preferred}: the "
+            "first is required, so the second has no effect.",
             "Prefer a level that is narrower than the required one.",
             field="spec.topology",
         )

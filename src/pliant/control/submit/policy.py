@@ -71,13 +71,13 @@ def rules_of(tree: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, M
         here = (*path, name)
         at = "rules." + ".".join(here)
         if not isinstance(value, Mapping) or not value:
-            raise BadRequest(f"{at} is no rule.", f"Use {', '.join(sorted(WORDS))}.", field=at)
+            raise BadRequest(f"{at} is not a rule.", f"Use {', '.join(sorted(WORDS))}.", field=at)
         if not value.keys() & WORDS:
             yield from rules_of(value, here)
             continue
         if wrong := next((word for word in value if word not in WORDS), None):
             raise BadRequest(
-                f"{at}: there is no rule {wrong[:40]!r}.", f"Use {', '.join(sorted(WORDS))}.", field=at
+                f"{at}: unknown rule {wrong[:40]!r}.", f"Use {', '.join(sorted(WORDS))}.", field=at
             )
         for word, said in value.items():
             _check_rule(at, word, said)

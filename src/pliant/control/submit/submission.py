@@ -141,7 +141,7 @@ def request_of(ask: Submission) -> Request:
     devices, portion = 0, GPU
     if ask.gpu_memory is not None and ask.portion is not None:
         raise BadRequest(
-            "A portion and an amount of GPU memory were both asked for.",
+            "A portion and an amount of GPU memory are both requested.",
             "Choose one of them.",
             field="spec.compute.gpuMemoryRequest",
         )
@@ -155,15 +155,15 @@ def request_of(ask: Submission) -> Request:
         if ask.gpus < GPU:
             if ask.portion is not None or ask.gpu_memory is not None:
                 raise BadRequest(
-                    "A fraction of a GPU was asked for twice.",
-                    "State it once.",
+                    "The fraction of a GPU is given twice.",
+                    "Give it once.",
                     field="spec.compute.gpuPortionRequest",
                 )
             devices, portion = (1, ask.gpus) if ask.gpus else (0, GPU)
         elif ask.gpus % GPU:
             raise BadRequest(
-                f"{spell_gpus(ask.gpus)} cannot be had: only whole GPUs or a fraction of one.",
-                "Ask for a whole number, or for less than 1.",
+                f"{spell_gpus(ask.gpus)} cannot be requested: only whole GPUs or a fraction of one.",
+                "Use a whole number, or less than 1.",
                 field="spec.compute.gpuDevicesRequest",
             )
         else:
@@ -171,7 +171,7 @@ def request_of(ask: Submission) -> Request:
     if ask.portion is not None:
         if not 0 < ask.portion <= GPU:
             raise BadRequest(
-                f"{plain(ask.portion)} is no portion of a GPU.",
+                f"{plain(ask.portion)} is not a portion of a GPU.",
                 "Give a number above 0 and up to 1.",
                 field="spec.compute.gpuPortionRequest",
             )
@@ -180,7 +180,7 @@ def request_of(ask: Submission) -> Request:
         if ask.gpu_memory < LEAST_GPU_MEMORY:
             raise BadRequest(
                 f"{format_bytes(ask.gpu_memory)} of GPU memory is too little to run anything.",
-                "Ask for at least 100M.",
+                "Request at least 100M.",
                 field="spec.compute.gpuMemoryRequest",
             )
         devices = max(devices, 1)
@@ -224,7 +224,7 @@ def priority_of(ask: Submission) -> tuple[int, str, bool]:
         known = ", ".join(sorted(PRIORITIES, key=lambda word: PRIORITIES[word]))
         raise BadRequest(
             f"There is no priority {name!r}.",
-            f"Choose one of {known}; or make it: pliant priorityclass create NAME --value N.",
+            f"Choose one of {known}; or create it: pliant priorityclass create NAME --value N.",
             field="spec.priorityClass",
         )
     default = value < PREEMPTIBLE_BELOW if ask.priority else ask.kind in (Kind.TRAINING, Kind.DISTRIBUTED)
@@ -242,7 +242,7 @@ def check_preemptible(row: Workload) -> None:
         )
     if row.semi_preemptible and (row.subgroups or row.min_groups is not None):
         raise BadRequest(
-            "A job with levels of groups cannot be semi-preemptible: it has no one minimum to guarantee.",
+            "A job with levels of groups cannot be semi-preemptible: it has no single minimum to guarantee.",
             "Leave out the levels and minGroups, or make it preemptible or non-preemptible.",
         )
 
@@ -270,8 +270,8 @@ def check_times(row: Workload) -> None:
         )
     if row.max_runtime is not None and row.max_runtime < 1000:
         raise BadRequest(
-            "The longest run time is below a second.",
-            "Say how long it runs at most.",
+            "The maximum runtime is below 1 s.",
+            "Use 1s or more.",
             field="spec.maxRuntimeSeconds",
         )
 
@@ -299,7 +299,7 @@ def check_ports(ask: Submission) -> tuple[Port, ...]:
     numbers = [port.container for port in ask.ports]
     for number in numbers:
         if not 0 < number < 65_536:
-            raise BadRequest(f"{number} is no port.", "Ports are 1 to 65535.", field="spec.ports")
+            raise BadRequest(f"Invalid port {number}.", "Ports are 1 to 65535.", field="spec.ports")
         if numbers.count(number) > 1:
             raise BadRequest(f"Port {number} is named twice.", "Name each port once.", field="spec.ports")
     return ask.ports

@@ -70,7 +70,7 @@ class Assets:
     def _known(self, identity: str) -> Asset:
         row = self._loop.state.assets.get(identity)
         if row is None:
-            raise NotFound(f"There is no asset {identity[:60]!r}.", "List them to see which there are.")
+            raise NotFound(f"There is no asset {identity[:60]!r}.", "List them first.")
         return row
 
     def _placed(self, row: Asset) -> Asset:

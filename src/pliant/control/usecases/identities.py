@@ -142,7 +142,7 @@ class Identities:
         if administrators("", "") and not administrators(identity, but):
             raise Conflict(
                 "This is the last system administrator among the users.",
-                "Give somebody else the role first: pliant access-rule create",
+                "Give another user the role first: pliant access-rule create",
             )
 
     # -- programs and keys --------------------------------------------------------------------------
@@ -193,9 +193,7 @@ class Identities:
             if any(row.name == made.name for row in own):
                 raise NameTaken(f"You have an access key named {made.name!r}.", "Choose another name.")
             if len(own) >= MOST_KEYS:
-                raise Conflict(
-                    f"You have {len(own)} access keys; more are not possible.", "pliant key revoke NAME"
-                )
+                raise Conflict(f"You have {len(own)} access keys, the maximum.", "pliant key revoke NAME")
             row = replace(made, created=draft.now)
             draft.put(row)
             return row

@@ -33,7 +33,7 @@ class Jobs:
         """The allocation document of a workload: see docs/reference/attempt.md."""
         found = self._loop.allocations.document(workload)
         if found is None:
-            raise NotFound(f"Workload {workload!r} has no place and is promised none.", "Ask again later.")
+            raise NotFound(f"Workload {workload!r} has no allocation.", "Ask again later.")
         return found
 
     def register(self, attempt: AttemptId, protocol: int, pid: int, live: bool) -> None:
@@ -93,7 +93,7 @@ class Jobs:
         task = self._loop.world.tasks.get((attempt.workload, attempt.task))
         if task is None or task.attempt != attempt.number or not task.phase.live:
             raise Conflict(
-                f"Attempt {attempt} is over.", "What it says changes nothing; the next attempt has a token."
+                f"Attempt {attempt} is over.", "Its reports are ignored; the next attempt has its own token."
             )
         return task
 

@@ -66,9 +66,7 @@ class Machines:
             old = self._pool(key)
             pool = replace(change(old), id=old.id, name=old.name)
             if old.name == DEFAULT_POOL and pool.label_key:
-                raise Conflict(
-                    "The pool 'default' takes every node that no other pool wants; it has no label."
-                )
+                raise Conflict("The pool 'default' takes every node of no other pool; it has no label.")
             self._check_pool(pool)
             draft.put(pool)
             draft.event(
@@ -115,7 +113,7 @@ class Machines:
 
     def _check_pool(self, pool: NodePool) -> None:
         if pool.min_runtime < 0:
-            raise BadRequest("A minimum run time cannot be negative.", "Give 0 or more, such as 2m.")
+            raise BadRequest("The minimum runtime cannot be negative.", "Give 0 or more, such as 2m.")
         label = (pool.label_key, pool.label_value)
         for other in self._loop.world.pools.values():
             if other.name not in (pool.name, DEFAULT_POOL) and (other.label_key, other.label_value) == label:

@@ -34,9 +34,13 @@ class Notices:
         def run(draft: Draft) -> Subscription:
             own = [row for row in self._loop.state.subscriptions.values() if row.user == wanted.user]
             if any((row.kind, row.address) == (wanted.kind, wanted.address) for row in own):
-                raise Conflict("This address is told already.", "See yours with: pliant notify list")
+                raise Conflict(
+                    "This address already has a notification.", "See yours with: pliant notify list"
+                )
             if len(own) >= MOST:
-                raise Conflict(f"{len(own)} addresses are told already.", "pliant notify remove ID")
+                raise Conflict(
+                    f"{len(own)} notifications exist already, the maximum.", "pliant notify remove ID"
+                )
             row = replace(wanted, id=str(uuid.uuid4()), created=draft.now)
             draft.put(row)
             return row

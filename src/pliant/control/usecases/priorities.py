@@ -58,8 +58,8 @@ class Priorities:
         if known.value != row.value:
             raise Conflict(
                 f"Priority class {row.name} has the value {known.value}: it cannot become {row.value}.",
-                f"Delete it first (pliant priorityclass delete {row.name}), or choose another name; work "
-                "keeps the value that it was submitted with.",
+                f"Delete it first (pliant priorityclass delete {row.name}), or choose another name; "
+                "workloads keep the value that they were submitted with.",
             )
         if known.description == row.description:
             return known, "unchanged"
@@ -106,12 +106,12 @@ def _check(row: PriorityClass) -> None:
         )
     if row.name in PRIORITIES or row.name.isdigit() or row.name.startswith("system-"):
         raise BadRequest(
-            f"The name {row.name} is kept for what is built in.", "Choose another name.", field="name"
+            f"The name {row.name} is reserved for built-in priorities.", "Choose another name.", field="name"
         )
     if not LEAST <= row.value <= MOST:
         raise BadRequest(
             f"{row.value} cannot be the value of a priority class.",
-            f"Give {LEAST} to {MOST}: more is first.",
+            f"Give {LEAST} to {MOST}; a higher value is scheduled first.",
             field="value",
         )
 

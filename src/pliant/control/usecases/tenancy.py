@@ -16,7 +16,7 @@ from pliant.model.asset import Scope
 from pliant.model.event import EventKind
 from pliant.model.identity import Allowance
 from pliant.model.machine import DEFAULT_POOL, Cluster, NodePool
-from pliant.model.quantity import format_gpus
+from pliant.model.quantity import plain, spell_gpus
 from pliant.model.reason.base import amount
 from pliant.model.tenancy import (
     UNLIMITED,
@@ -80,15 +80,15 @@ class QuotaChange:
         ):
             if value < 0 and value != UNLIMITED:
                 raise BadRequest(
-                    f"Invalid GPU {what} {format_gpus(value)}.", "Give 0 or more.", field="resources.gpu"
+                    f"Invalid GPU {what} {plain(value)}.", "Give 0 or more.", field="resources.gpu"
                 )
         if min(changed.reclaim_min_runtime or 0, changed.preempt_min_runtime or 0) < 0:
             raise BadRequest(
-                "A minimum run time cannot be negative.", "Give 0 or more, such as 2m.", field="resources"
+                "The minimum runtime cannot be negative.", "Give 0 or more, such as 2m.", field="resources"
             )
         if changed.gpu_limit != UNLIMITED and (changed.gpu == UNLIMITED or changed.gpu_limit < changed.gpu):
             raise BadRequest(
-                f"The limit of {format_gpus(changed.gpu_limit)} GPUs is below the quota.",
+                f"The limit of {spell_gpus(changed.gpu_limit)} is below the quota.",
                 "Raise the limit or lower the quota.",
                 field="resources.gpu.limit",
             )
@@ -298,7 +298,7 @@ class Tenancy(Machines):
         while step is not None:
             if step.id == department.id:
                 raise Conflict(
-                    f"Department {department.name} cannot be below {above.name}: that is below it.",
+                    f"Department {department.name} cannot be below {above.name}, which is below it.",
                     "Choose one that does not belong to it.",
                     field="parentId",
                 )
@@ -347,8 +347,8 @@ class Tenancy(Machines):
             used = self._loop.world.usage(queue.id, pool)[1].gpu
             if quota.gpu != UNLIMITED and quota.gpu < used:
                 raise Conflict(
-                    f"{queue.name} uses {format_gpus(used)} GPUs of pool {pool} for non-preemptible work;"
-                    f" its quota cannot be {format_gpus(quota.gpu)}.",
+                    f"{queue.name} uses {spell_gpus(used)} of pool {pool} for non-preemptible work;"
+                    f" its quota cannot be {spell_gpus(quota.gpu)}.",
                     "Delete or suspend some of that work first.",
                 )
 

@@ -52,7 +52,7 @@ class Cluster:
     # ---- pods ----
 
     def create(self, manifest: Mapping[str, Any]) -> Seen:
-        """The pod, whoever created it. Raises Refused."""
+        """The pod, no matter who created it. Raises Refused."""
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         for _ in range(2):
             try:

@@ -70,7 +70,7 @@ class Connection:
             ) from error
 
     def end(self) -> None:
-        """Whoever waits for an answer gets an error now."""
+        """All callers that wait for an answer get an error now."""
         self._transport.end()
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ def stand_in(
     before: Collection[str], devices: Sequence[str], ours: Collection[str], count: int
 ) -> frozenset[str]:
     """Which devices stand for `count` that others use: never one of `ours`, if that can be, and as few
-    others than `before` as possible: what a decision found free shall not be taken under its hands.
+    others than `before` as possible: what a decision found free should not be taken under its hands.
     """
     order = sorted(devices, key=lambda uuid: (uuid not in ours, uuid in before), reverse=True)
     return frozenset(order[:count])

@@ -70,7 +70,7 @@ class Seen:
     amount: Resources  # what it takes of its node; GPUs in thousandths
     over: bool  # nothing of it runs any more, or ever will
     deleting: bool
-    confirmed: bool  # deleted, and whoever had to end its containers said that they are gone
+    confirmed: bool  # deleted, and the node that had to end its containers said that they are gone
     since: int | None  # ms; when its main container began to run
     end: End | None
     stuck: str  # why it will never run, for people

@@ -60,7 +60,7 @@ class Steps:
         lock: threading.RLock,
         waiting: WaitingPods,
     ) -> None:
-        """`lock` is held by whoever sets `Run.pod`."""
+        """`lock` is held by anyone who sets `Run.pod`."""
         self._waiting = waiting
         self._cluster, self._secrets, self._sink, self._clock = cluster, secrets, sink, clock
         self._project_name, self._lock = project_name, lock

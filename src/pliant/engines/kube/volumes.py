@@ -18,7 +18,7 @@ def refused(volumes: Sequence[Volume]) -> BadRequest | None:
         if volume.kind != NFS:
             field = f"spec.storage.{volume.kind}"
             return BadRequest(
-                f"{field} cannot be had: {_WHY[volume.kind]}.", "Use spec.storage.nfs.", field=field
+                f"{field} is not available: {_WHY[volume.kind]}.", "Use spec.storage.nfs.", field=field
             )
         if not volume.target.startswith("/"):
             return BadRequest(

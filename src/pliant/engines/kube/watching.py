@@ -1,4 +1,4 @@
-"""One kind of objects, followed: listed, then watched from there, and listed anew when the watch is lost."""
+"""One kind of objects, followed: listed, then watched from there, and listed again when the watch is lost."""
 
 import logging
 import threading
@@ -63,7 +63,7 @@ class Follower(Generic[T]):
                 version = version or self._list()
                 self.trouble = ""
                 self._watch(version)
-            except Exception as error:  # noqa: BLE001 - whatever cut the watch: look anew, from the start
+            except Exception as error:  # noqa: BLE001 - whatever cut the watch: start again from the list
                 if self._closed.is_set():
                     return
                 gone = isinstance(error, ApiError) and error.status.code == 410

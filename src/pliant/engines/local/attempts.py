@@ -1,4 +1,4 @@
-"""Orders on attempts of this machine: each is claimed at most once, whoever orders it and how often."""
+"""Orders on attempts of this machine: each is claimed at most once, no matter who orders it and how often."""
 
 import logging
 import os

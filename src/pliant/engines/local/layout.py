@@ -62,7 +62,7 @@ class Folder:
         return False
 
     def closed_off(self) -> bool:
-        """True if an engine has recorded the end: then nothing will live, whoever still holds the lock."""
+        """True if an engine has recorded the end: nothing of it lives then, whatever the lock says."""
         return (read_json(self.path / "exit.json") or {}).get("by") == "engine"
 
     def take_lock(self) -> int | None:
@@ -206,7 +206,7 @@ class Layout:
             return 0
 
     def rebooted(self) -> bool:
-        """True if the machine was started anew since the last call: what ran is gone, pids mean others."""
+        """True if the machine was restarted since the last call: what ran is gone, pids mean others."""
         boot = boot_id()
         path = self.state / "boot_id"
         before = path.read_text().strip() if path.exists() else ""

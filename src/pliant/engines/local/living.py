@@ -47,8 +47,8 @@ class Living:
         self._clock, self._halt = clock, halt
         self._lock = threading.Lock()
         self._kills = Kills()
-        # What lives, with its supervisor's pidfd, None until that is known. Whoever adds to an attempt (exec)
-        # holds the lock: once an attempt is taken out of here nothing joins it any more.
+        # What lives, with its supervisor's pidfd, None until that is known. Adding to an attempt (exec)
+        # needs the lock: once an attempt is taken out of here nothing joins it any more.
         self._live: dict[AttemptId, int | None] = {}
         self._errors: dict[AttemptId, str] = {}  # why a claimed attempt could not start
 
@@ -161,11 +161,18 @@ class Living:
         """Ask it to end."""
         pidfd = self._live.get(attempt)
         if pidfd is None:
-            return  # whoever finds its supervisor sees the file `stop`
+            return  # anyone who finds its supervisor sees the file `stop`
         try:
             signal.pidfd_send_signal(pidfd, signal.SIGTERM)
         except ProcessLookupError:
             return  # it ended by itself; its end is on the way
+
+    def send(self, attempt: AttemptId, number: int) -> None:
+        """A signal to its processes. Raises ValueError, OSError."""
+        if attempt not in self._live:
+            raise ValueError("it has ended")
+        says = self._layout.folder(attempt).holder()
+        self._launcher.send(attempt, number, says[0] if says is not None else None)
 
     def kill(self, attempt: AttemptId) -> None:
         """The grace of a stop is over before that of its supervisor, which is left to write the record."""

@@ -15,7 +15,7 @@ from pliant.model.workload import AttemptId
 
 log = logging.getLogger(__name__)
 
-GRACE_SECONDS = 45  # at most: whoever started the server waits for it
+GRACE_SECONDS = 45  # at most: the command that started the server waits for it
 POLL_SECONDS = 0.05
 
 

@@ -187,7 +187,7 @@ class Log:
         self.unnoted += lost
         self.retry_at = now_ms() + RETRY_MS
         if self.fd >= 0:
-            os.close(self.fd)  # a stale handle would never work again: the next try opens anew
+            os.close(self.fd)  # a stale handle would never work again: the next try opens it again
         self.fd = -1
 
     def resume(self) -> bool:

@@ -147,7 +147,7 @@ class OverLimit(Reason):
 
 @dataclass(frozen=True, slots=True)
 class NothingIdle(Reason):
-    """Background work takes only what nobody else claims or occupies."""
+    """Background work takes only what is neither claimed nor occupied."""
 
     code: ClassVar[str] = "nothing-idle"
     asked: int  # milli-GPUs

@@ -1,4 +1,4 @@
-"""Allocate: place what fits on what nobody claims, in fair order. Evicts nobody."""
+"""Allocate: place what fits on unclaimed capacity, in fair order. Evicts none."""
 
 from pliant.sched.actions.context import Block, Cycle
 from pliant.sched.actions.reservation import Reserving

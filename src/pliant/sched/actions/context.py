@@ -139,7 +139,7 @@ class Cycle(Destinations):
 
     # ------------------------------------------------------------------ trying
     def try_place(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
-        """Place a chunk on what nobody claims, or leave everything as it is."""
+        """Place a chunk on unclaimed capacity, or leave everything as it is."""
         world = self.world
         if self.shares.refuse(chunk, pool, adding) is not None:
             return False

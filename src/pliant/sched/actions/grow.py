@@ -1,4 +1,4 @@
-"""Grow: lend idle GPUs that nobody waits for, as bonus portions in fair order. Evicts nobody."""
+"""Grow: lend idle GPUs that no pending workload needs, as bonus portions in fair order. Evicts none."""
 
 from pliant.model.workload import TaskPhase
 from pliant.sched.actions.context import Cycle
@@ -41,7 +41,7 @@ def _lend(cycle: Cycle, workloads: list[str], turn: int) -> None:
 
 
 def _next(cycle: Cycle, wid: str, pool: str) -> Chunk | None:
-    """The first bonus portion that may be given now and has idle room; only what nobody carries is lent.
+    """The first bonus portion that may be given now and has idle room; only idle devices are lent.
 
     Background work is given its core and its wanted portions like that.
     """

@@ -10,7 +10,7 @@ from pliant.sched.world.subgroups import core_size
 
 
 def release(cycle: Cycle) -> None:
-    """Of workloads that shall not run, on nodes that are lost, and of gangs that nothing is left of."""
+    """Of workloads that should not run, on nodes that are lost, and of gangs that nothing is left of."""
     world = cycle.world
     for wid in sorted(wid for wid in world.ending if world.need(wid).holds):
         workload = world.workloads[wid]

@@ -30,7 +30,7 @@ class Reservation:
 
 
 class Reserving:
-    """At most one reservation in each pool, made anew in each cycle. Off unless it is set."""
+    """At most one reservation in each pool, recreated in each cycle. Off unless it is set."""
 
     def __init__(
         self, places: Destinations, shares: Entitlement, now: int, positions: Mapping[str, int]
@@ -45,7 +45,7 @@ class Reserving:
         self._placeholders: dict[str, list[TaskKey]] = {}  # pool -> what stands in the world for the gang
 
     def drop(self) -> None:
-        """Forget all: the order starts anew."""
+        """Forget all: the order starts again."""
         for pool in list(self._made):
             self._lift(pool)
         self._made.clear()

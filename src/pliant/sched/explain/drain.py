@@ -1,4 +1,4 @@
-"""Emptying nodes: what can be moved is, taking from nobody; the rest runs to its end or is stopped."""
+"""Emptying nodes: what can move without taking from others is moved; the rest ends or is stopped."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
 """When a waiting workload will start: the cluster is played forward with the run times that are known.
 
 It is a model, not the core: work ends when it is expected to, what waits starts in the order of priority
-and share wherever it fits, and nobody is evicted. For the early end of the range nothing new is submitted;
+and share wherever it fits, and nothing is evicted. For the early end of the range nothing new is submitted;
 for the late end what was submitted lately is submitted again and again at the same pace.
 """
 

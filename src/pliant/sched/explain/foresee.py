@@ -58,7 +58,7 @@ def obeyed(world: World, plan: Plan, now: int) -> Change:
 
 
 def placed(world: World) -> dict[str, tuple[tuple[str, int, int], ...]]:
-    """What each workload that shall run has claims to, by node; nothing for those that wait."""
+    """What each workload that should run has claims to, by node; nothing for those that wait."""
     found: dict[str, tuple[tuple[str, int, int], ...]] = {}
     for wid, row in world.workloads.items():
         if row.phase.final or row.desired is not Desired.RUNNING:

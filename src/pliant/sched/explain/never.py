@@ -14,7 +14,7 @@ from pliant.sched.world.state import World
 def never(world: World, now: int, settings: Settings, decide: Decide, workload: str) -> bool:
     """True if its core fits on no set of nodes that take work now, were they empty and no quota in the way.
 
-    A workload of an unknown project never fits: nobody knows where it may go.
+    A workload of an unknown project never fits: its node pools are unknown.
     """
     row = world.workloads[workload]
     if row.project not in world.projects:

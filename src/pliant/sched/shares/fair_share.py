@@ -28,13 +28,13 @@ class Claimant:
     weight: int | None  # None: its quota is its weight
     rank: int = 100
     created: int = 0
-    past: int = 0  # what it used of late of what there was, in parts of ALL
+    past: int = 0  # what it used recently of what there was, in parts of ALL
 
 
 def divide(
     total: int, claimants: Iterable[Claimant], unit: int, past_use: int = 0, lend: bool = False
 ) -> dict[str, int]:
-    """How much of `total` each may have. Nobody gets more than it wants; quotas may add up to more.
+    """How much of `total` each may have. None gets more than it wants; quotas may add up to more.
 
     The rest goes by rank, then by weight in whole units (the last one may be smaller). Weight 0 gets none
     of it. Who has neither weight nor quota shares evenly what the others of its rank leave, and with `lend`
@@ -60,9 +60,9 @@ def _weight(claimant: Claimant, total: int) -> int:
 
 
 def _corrected(level: list[tuple[Claimant, int]], past_use: int) -> list[tuple[Claimant, int]]:
-    """Weights with the past in them: who used more of late than its weight is gets less, down to nothing.
+    """Weights with the past in them: who used more recently than its weight gets less, down to nothing.
 
-    With w the part of its weight in those of all, and u what it used of late: w + past_use * (w - u).
+    With w the part of its weight in those of all, and u what it used recently: w + past_use * (w - u).
     """
     if not past_use:
         return level
@@ -120,7 +120,7 @@ class Standing(NamedTuple):
     rank: int
     created: int
     allocatable: Resources  # what it can reach: see reachable()
-    past: int = 0  # what it used of late of what the pool had, in parts of ALL
+    past: int = 0  # what it used recently of what the pool had, in parts of ALL
 
 
 def reachable(deserved: Resources, limit: Resources, fair: Resources) -> Resources:
@@ -147,7 +147,7 @@ class Member(NamedTuple):
     created: int
     wants: Resources  # claimed + pending, before limits
     children: tuple["Member", ...] = ()
-    past: int = 0  # what it used of late of what the pool had, in parts of ALL
+    past: int = 0  # what it used recently of what the pool had, in parts of ALL
 
 
 def share_out(

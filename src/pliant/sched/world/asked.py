@@ -8,7 +8,7 @@ from pliant.model.quantity import GPU
 from pliant.model.workload import Desired, Workload
 
 LEADING_BITS = 3
-"""To which rates are rounded: they change seldom, so the order of nodes seldom has to be made anew."""
+"""To which rates are rounded: they change seldom, so the order of nodes seldom has to be rebuilt."""
 
 Rates = tuple[int, int]
 """(millicores, bytes) that tasks with GPUs ask for per GPU; 0: nothing."""
@@ -30,7 +30,7 @@ def node_types(workload: Workload) -> tuple[str, ...]:
 
 
 class Asked:
-    """Sums over the workloads that shall run, placed or waiting. A function of their rows."""
+    """Sums over the workloads that should run, placed or waiting. A function of their rows."""
 
     def __init__(self) -> None:
         # Of tasks that ask for whole GPUs or portions; those that ask for GPU memory are left out.

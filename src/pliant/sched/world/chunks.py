@@ -18,7 +18,7 @@ class Step(IntEnum):
 
 
 class Part(NamedTuple):
-    """What one task shall get: a place for `request`, or (`extends`) so many devices more where it sits."""
+    """What one task should get: a place for `request`, or (`extends`) so many devices more where it sits."""
 
     task: tuple[str, str]
     request: Request

@@ -159,7 +159,7 @@ class Claims(Holdings):
             self._set(key, placement)
 
     def keep_free(self, place: Placement) -> TaskKey:
-        """Claim a place for nobody, to keep it from others for a while; under a key that no workload has."""
+        """Claim a place without a workload, to keep it free for a while; under a key that no workload has."""
         key = (KEPT, str(self._kept))
         self._kept += 1
         self.tasks[key] = Task(*key, group="", index=0)

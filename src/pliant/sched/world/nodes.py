@@ -49,12 +49,12 @@ class Device:
 
     @property
     def free(self) -> bool:
-        """True if nobody claims any of it."""
+        """True if none of it is claimed."""
         return not (self.claimed or self.claimed_memory or self.gpu.foreign)
 
     @property
     def idle(self) -> bool:
-        """True if nobody claims or carries any of it."""
+        """True if none of it is claimed or carried."""
         return not (self.held or self.held_memory or self.gpu.foreign)
 
     def others(self, share: Share) -> int:
@@ -89,7 +89,7 @@ class Device:
 class Look(NamedTuple):
     """What decides about the place of a node in the order of nodes, besides what it has to spare."""
 
-    free: int  # devices nobody claims
+    free: int  # unclaimed devices
     usable: int  # devices in all
     room: int  # unclaimed thousandths of all its devices together
     rests: tuple[int, ...]  # unclaimed thousandths of each device claimed in part, sorted
@@ -130,8 +130,8 @@ class NodeState:
         self.pool = pool
         self.devices = {gpu.uuid: Device(gpu) for gpu in sorted(row.gpus, key=lambda gpu: gpu.index)}
         self.usable = sum(1 for device in self.devices.values() if not device.gpu.foreign)
-        self.free = self.usable  # devices nobody claims
-        self.idle = self.usable  # devices nobody claims or carries
+        self.free = self.usable  # unclaimed devices
+        self.idle = self.usable  # devices that are neither claimed nor carried
         self.room = self.usable * GPU  # unclaimed thousandths of all its devices together
         self.partly = 0  # devices claimed in part: those that another fraction may join
         self.claimed_cpu = self.claimed_memory = 0

@@ -1,6 +1,6 @@
 """One table of the kinds of rows: what names a row, in which order kinds come, where rows are held.
 
-Whoever puts, drops, copies, stores or records rows reads this table, so a kind that nothing is derived from
+Code that puts, drops, copies, stores or records rows reads this table: a kind that nothing is derived from
 is one entry here. How a row is written as text follows from the types of its class and needs no entry.
 """
 

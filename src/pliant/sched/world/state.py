@@ -35,7 +35,7 @@ class World(Claims):
             kind.slot: getattr(self, kind.slot, {}) for kind in WORLD_ROWS.kinds
         }
         self.suspects: dict[str, None] = {}  # nodes on which a claim may have become void
-        self.ending: dict[str, None] = {}  # workloads that shall not run (any more)
+        self.ending: dict[str, None] = {}  # workloads that should not run (any more)
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
         self.elastic, self.holders, self.alike = sets.elastic, sets.holders, sets.alike

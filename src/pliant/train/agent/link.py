@@ -245,7 +245,7 @@ class Link:
             self.trouble = text
 
     def _transport(self) -> Transport:
-        """To the server, which may have another port since it was started anew."""
+        """To the server, which may have another port since it was restarted."""
         state = self._folder.parents[3]
         record = server_record(str(state)) if (state / "attempts") == self._folder.parents[2] else None
         url = str(record["url"]) if record is not None else self._url

@@ -95,7 +95,7 @@ def _join(place: Place, stop: threading.Event) -> MasterClient:
 
 
 def _bury(place: Place, client: MasterClient) -> None:
-    """Workers of earlier attempts of this task are gone: nobody waits for them to answer."""
+    """Workers of earlier attempts of this task are gone: their answers are not awaited."""
     with suppress(MasterAway, Refused):
         known = client.call("status", {}, patience_s=20.0)
         for worker in known.get("workers", ()):

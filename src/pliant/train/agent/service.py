@@ -166,7 +166,7 @@ class Agent:
         """The exit code once nothing is left to do here."""
         state = self._status.get("state")
         if state in ("finished", "failed") and not self._closing:
-            self._closing = True  # whoever is left hears of it; nobody is started again
+            self._closing = True  # the remaining workers are told; none is restarted
             self._fleet.hold([], left_ms=self._grace_ms * 6 // 10)
         if self._fleet.devices() or not self._held.devices:
             return None

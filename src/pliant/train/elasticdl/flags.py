@@ -59,7 +59,7 @@ class Flags:
 
     @property
     def global_batch(self) -> int:
-        """Records of one update, whoever computes them."""
+        """Records of one update, over all workers."""
         return self.grads_to_wait * self.minibatch
 
 

@@ -149,7 +149,7 @@ def _length(features: Any) -> int:
     return _length(next(iter(features.values() if isinstance(features, dict) else features)))
 
 
-# -- evaluation and prediction: independent blocks of records, by whoever is free ----------------------------
+# -- evaluation and prediction: independent blocks of records, by any free worker ----------------------------
 
 
 def _by_blocks(flags: Flags, file: ModelFile, job: Job, compute: Compute) -> None:

@@ -1,8 +1,8 @@
 """Who is in the job, and the generations of its communicator: a state machine without I/O, threads or clock.
 
 A generation is one fixed membership. It ends at a boundary, where all members meet after the same step, or
-dies with one of them. Then whoever is left meets; the highest step that any of them has applied is the truth,
-who is behind copies it, and a step that nobody applied is redone.
+dies with one of them. Then the remaining workers meet; the highest step that one of them has applied counts,
+who is behind copies it, and a step that none of them applied is redone.
 """
 
 from collections.abc import Callable, Iterable
@@ -53,7 +53,7 @@ class Generation:
     step: int  # applied by who knows most
     source: int  # rank of one who has it
     sync: bool  # the source's state goes to all
-    restore: bool  # nobody has a state
+    restore: bool  # no member has a state
 
     def body(self) -> dict[str, Any]:
         """As it travels and as the ledger keeps it."""

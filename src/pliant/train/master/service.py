@@ -20,7 +20,7 @@ MAX_WARNINGS = 20  # the newest, in the status
 
 
 def monotonic_ms() -> int:
-    """Now, on a clock that nobody sets."""
+    """Now, on a monotonic clock."""
     return time.monotonic_ns() // 1_000_000
 
 

@@ -113,7 +113,7 @@ class ShardQueue:
             self._lost(lease)
 
     def expire(self, now: int) -> None:
-        """Leases that nobody renewed go back."""
+        """Leases that were not renewed are returned."""
         for lease in [lease for lease in self.leases.values() if now >= lease.until]:
             self._lost(lease)
 
@@ -141,9 +141,7 @@ class ShardQueue:
     def _mine(self, number: int, worker: str) -> Lease:
         lease = self.leases.get(number)
         if lease is None or lease.worker != worker:
-            raise Refused(
-                f"Shard {number} is not {worker}'s any more: drop it and ask for another", "stale", 410
-            )
+            raise Refused(f"Shard {number} is not {worker}'s now: drop it and ask for another", "stale", 410)
         return lease
 
     def _grant(self, worker: str, r: Range, now: int) -> Lease:

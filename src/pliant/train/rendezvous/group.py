@@ -22,14 +22,14 @@ import torch.distributed as dist
 from pliant.train.errors import BadSettings, GenerationOver, MasterAway, Refused
 from pliant.train.master.calls import MasterClient
 
-BUILD_S = 30.0  # the last resort: a value that nobody has told for so long is told by nobody
+BUILD_S = 30.0  # the last resort: a value that no worker has sent by then is not awaited any longer
 COLLECTIVE_S = 60.0  # the last resort, if neither a closed socket nor the master says that a peer is gone
 
 
 class MasterStore(dist.Store):  # type: ignore[misc]  # torch is not read by the type checker
     """Where peers find one another's addresses: the master, under the token, for one generation.
 
-    Its own values go along with every question, and when the worker greets a master that was started anew:
+    Its own values go along with every question, and when the worker greets a master that was restarted:
     that one learns them again, also of a rank that has all it needs and asks no more.
     """
 
@@ -119,7 +119,7 @@ class Inside:
 
 
 def solo() -> Inside:
-    """A world of one: there is nobody to talk to, so there is no group."""
+    """A world of one: without peers there is no group."""
     return Inside(None, "gloo", [])
 
 

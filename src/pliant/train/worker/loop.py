@@ -253,7 +253,7 @@ class Loop:
         return True
 
     def _sum_in_order(self, running: Running) -> None:
-        """Gradients of logical workers, added in their order whoever has computed them."""
+        """Gradients of logical workers, added in their order, no matter which worker computed them."""
         logical, group, trained = self.settings["logical_workers"], self.runtime.group, self.parts()
         total: torch.Tensor | None = None
         for lane in range(logical):

@@ -1,4 +1,4 @@
-"""The user's model inside DistributedDataParallel, which is made anew at each generation."""
+"""The user's model inside DistributedDataParallel, which is created again at each generation."""
 
 import warnings
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +13,7 @@ from pliant.train.rendezvous.group import ElasticGroup
 class ElasticModel(nn.Module):  # type: ignore[misc]
     """The user's module; `forward` goes through the DistributedDataParallel of this generation.
 
-    DDP is made anew at each generation (milliseconds): a newcomer's and a survivor's then agree on their
+    DDP is created again at each generation (milliseconds): a newcomer's and a survivor's then agree on their
     buckets, and what a discarded step left behind in it is gone. To the script it is the module itself:
     attributes, parameter names and state_dict() are the module's.
     """

@@ -87,8 +87,8 @@ class Keeper:
             if key in known and known[key] != settings.get(key):  # an earlier version knew fewer of them
                 raise BadCheckpoint(
                     f"{path} was trained with {key} {known[key]!r}, this job asks for "
-                    f"{settings.get(key)!r}: the order of records would not go on where it stopped. Use the "
-                    "same value, or another folder."
+                    f"{settings.get(key)!r}: the order of records would not continue where it stopped. "
+                    "Use the same value, or another folder."
                 )
         load(state)
         return int(manifest["step"]), path.name

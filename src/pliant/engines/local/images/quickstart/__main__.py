@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
         on_library()
     # Blocked, not handled: a stop waits until the loop asks for it, and workers inherit the block, so that a
     # signal to the whole process group ends them through their parent and never in the middle of a step.
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may have ignored it
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # our parent may have ignored it
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
     from .crew import Crew
 

@@ -1,7 +1,7 @@
 """The bundled digits, and which of them make up a step's batch.
 
-Everything is a function of (seed, step): batches come from an endless row of shuffled epochs, and pixel noise
-is drawn anew for every step. Random numbers are computed here, from a counter, so that they are the same with
+Everything is a function of (seed, step): batches come from an endless row of shuffled epochs, and each
+step draws new pixel noise. Random numbers are computed here, from a counter, so that they are the same with
 every version of NumPy.
 """
 

@@ -37,7 +37,7 @@ def train(settings: Settings, crew: Crew) -> int:
             return run.leave(f"stop requested ({stop})", 0)
         return run.leave(f"finished: {run.held_out_report()}", 0)
     except WorkerDied as death:
-        _complain(f"{death}; the run cannot go on without it")
+        _complain(f"{death}; the run cannot continue without it")
         return run.leave("failed", 1)
     except BrokenPipeError:
         _complain("the reader of the output is gone")
@@ -142,7 +142,7 @@ class _Run:
             try:
                 self._save(self._folder)
             except OSError as error:
-                _complain(f"cannot write the checkpoint: {error}; training goes on and will try again")
+                _complain(f"cannot write the checkpoint: {error}; training continues and will try again")
 
 
 def _count(number: int, thing: str) -> str:

@@ -112,7 +112,7 @@ def init(root: str | Path, subdir: str | None = None) -> None:
 
 
 def pick(grid: Mapping[str, Sequence[Any]], strategy: Strategy = Strategy.GridSearch) -> dict[str, Any]:
-    """The configuration that this task shall try."""
+    """The configuration that this task should try."""
     return _present().pick(grid, strategy)
 
 
