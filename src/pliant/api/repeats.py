@@ -1,4 +1,4 @@
-"""One answer for one Idempotency-Key: whoever is not sure whether a POST arrived may send it again.
+"""One answer for one Idempotency-Key: a client that is not sure whether a POST arrived may send it again.
 
 Submissions keep their answer in the transaction that records them; of all other POSTs it is kept, sealed,
 once the change is on disk. A server that is killed between the two makes the change again if asked again.
