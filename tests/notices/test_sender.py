@@ -356,3 +356,18 @@ def test_the_thread_looks_by_itself(stage: Stage, inbox, monkeypatch):
 
     Sender(Told(), stage.timeline.now).start()
     until(lambda: inbox.messages and not rows)
+
+
+def test_why_a_job_failed_is_for_its_owner(stage: Stage, inbox, told):
+    """The reason may name the command; who is told of all jobs may be a chat."""
+    set_server(stage, inbox)
+    subscribe(stage, on=("failure",))
+    subscribe(stage, "all@example.org", user="", on=("failure",))
+    theirs = stage.submit("theirs", 1)
+    stage.run(1000)
+    stage.service.cancel(theirs, "root")
+    stage.run(60_000)
+    told.look()
+    seen = {envelope.rcpt_tos[0]: text_of(message) for envelope, message in inbox.messages}
+    assert "Cancelled by root" in seen["me@example.org"]
+    assert "Cancelled by root" not in seen["all@example.org"] and "pliant describe" in seen["all@example.org"]

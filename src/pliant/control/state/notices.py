@@ -27,6 +27,10 @@ TAKEN = "Other work took GPUs from the job. Stopped tasks restart automatically.
 """Of a preemption: the reason itself may name what its reader may not know."""
 
 
+FAILED = "The job failed. Why is told to whoever may read it: pliant describe job."
+"""Of a failure, to somebody else than its owner: the reason may name its command."""
+
+
 def take(state: State, draft: Draft) -> None:
     """Put a notice for each event of this cycle and each address that wants it."""
     if not state.subscriptions:
@@ -43,6 +47,9 @@ def take(state: State, draft: Draft) -> None:
 
 def _notice(state: State, subscription: Subscription, event: Event, word: str, row: Workload) -> Notice:
     project = state.world.projects.get(row.project)
+    message = TAKEN if word == PREEMPTION else event.message
+    if word == FAILURE and subscription.user != row.user:
+        message = FAILED
     return Notice(
         id=str(uuid.uuid4()),
         subscription=subscription.id,
@@ -52,5 +59,5 @@ def _notice(state: State, subscription: Subscription, event: Event, word: str, r
         name=row.name,
         project=project.name if project is not None else row.project,
         user=row.user,
-        message=TAKEN if word == PREEMPTION else event.message,
+        message=message,
     )
