@@ -85,7 +85,9 @@ static struct {
     char error[NAME_BYTES + 128];
 } task;
 
-static int dir_fd = -1, signal_fd = -1, exec_fd = -1, out_fd = -1, slave_fd = -1, stdin_fd = -1, record_fd = -1;
+static int dir_fd = -1, signal_fd = -1, exec_fd = -1, out_fd = -1, slave_fd = -1, record_fd = -1;
+static int input_fd = -1; /* frames of input, from the server */
+static int feed_fd = -1;  /* where the task reads it; -1 on a terminal, which is out_fd, and after its end */
 static int go_fd = -1; /* of a task that waits for us: it begins when it reads a byte */
 static bool out_ended, lock_written, record_renamed;
 
@@ -469,13 +471,23 @@ static _Noreturn void task_exec(int error_fd, int in, int out) {
     _exit(e.err == ENOENT && !e.folder && !*e.what ? 127 : 126);
 }
 
+/* Read and write: writers come and go, the input ends when a frame says so. 0 or an errno. */
+static int input_open(void) {
+    if (mkfifoat(dir_fd, "input", 0600) < 0 && errno != EEXIST) return errno;
+    input_fd = openat(dir_fd, "input", O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    return input_fd < 0 ? errno : 0;
+}
+
 /* 0 or an errno; `what` then names the step that failed. */
 static int task_start(const char **what) {
-    int error_pipe[2], out_pipe[2] = {-1, -1}, in = 0, unlock = 0;
+    int error_pipe[2], out_pipe[2] = {-1, -1}, in_pipe[2], in = 0, unlock = 0, err;
     if (opt.child) {
         *what = "stdin";
-        if (opt.with_stdin && opt.tty && (stdin_fd = openat(dir_fd, "stdin", O_RDWR | O_CLOEXEC | O_NONBLOCK)) < 0)
-            return errno;
+        if (opt.with_stdin && (err = input_open()) != 0) return err;
+        if (opt.with_stdin && !opt.tty) { /* the task has its other end already */
+            feed_fd = openat(dir_fd, "stdin", O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+            if (feed_fd < 0 || unlinkat(dir_fd, "stdin", 0) < 0) return errno;
+        }
         *what = "the waiting task";
         return write(go_fd, "", 1) == 1 && close(go_fd) == 0 ? 0 : errno;
     }
@@ -495,12 +507,17 @@ static int task_start(const char **what) {
         out_fd = out_pipe[0];
         fcntl(out_fd, F_SETFL, O_NONBLOCK);
     }
-    if (opt.with_stdin) { /* read and write: neither side ever sees the other one's end */
+    if (opt.with_stdin) {
         *what = "stdin";
-        if (mkfifoat(dir_fd, "stdin", 0600) < 0 && errno != EEXIST) return errno;
-        stdin_fd = openat(dir_fd, "stdin", O_RDWR | O_CLOEXEC | (opt.tty ? O_NONBLOCK : 0));
-        if (stdin_fd < 0) return errno;
-        in = opt.tty ? slave_fd : stdin_fd;
+        if ((err = input_open()) != 0) return err;
+        if (opt.tty) {
+            in = slave_fd;
+        } else {
+            if (pipe2(in_pipe, O_CLOEXEC) < 0) return errno;
+            in = in_pipe[0];
+            feed_fd = in_pipe[1];
+            fcntl(feed_fd, F_SETFL, O_NONBLOCK);
+        }
     }
     *what = "fork";
     pid_t pid = fork();
@@ -509,6 +526,7 @@ static int task_start(const char **what) {
     task.pid = pid;
     close(error_pipe[1]);
     if (!opt.tty) close(out_pipe[1]);
+    if (feed_fd >= 0) close(in);
     return 0;
 }
 
@@ -586,20 +604,57 @@ static void copy_output(size_t most) {
     }
 }
 
-static char typed[1024];
-static size_t typed_bytes;
+/* The server writes each with one write of at most PIPE_BUF bytes: they never mix. */
+struct frame {
+    uint8_t kind;     /* 'D': data, 'E': the end of the input, 'W': the size of the terminal */
+    uint8_t zero;
+    uint16_t length;  /* of the data that follows */
+    uint32_t stream;  /* of one sender */
+    uint64_t at;      /* bytes that it had sent before; of 'W': rows, and columns times 65536 */
+};
 
-/* From the FIFO to the terminal. */
-static void copy_input(void) {
-    if (!typed_bytes) {
-        ssize_t n = read(stdin_fd, typed, sizeof typed);
-        typed_bytes = n > 0 ? (size_t)n : 0;
+static char typed[4096];
+static size_t typed_bytes, typed_from; /* what the task has not taken yet, and where it begins */
+static struct { uint32_t stream; uint64_t next; } sender; /* of the last frame; the first byte that it has not sent yet */
+
+/* The next frame into `typed`; what its sender sends a second time is left out. False if there is none. */
+static bool read_frame(void) {
+    struct frame f;
+    if (read(input_fd, &f, sizeof f) != (ssize_t)sizeof f) return false;
+    ssize_t n = f.length ? read(input_fd, typed, f.length < sizeof typed ? f.length : sizeof typed) : 0;
+    if (f.kind == 'W') {
+        struct winsize size = {.ws_row = (uint16_t)f.at, .ws_col = (uint16_t)(f.at >> 16)};
+        if (opt.tty && ioctl(out_fd, TIOCSWINSZ, &size) < 0) return true; /* the task has closed its terminal */
+        return true;
     }
-    ssize_t n = typed_bytes ? write(out_fd, typed, typed_bytes) : 0;
-    if (n < 0 && errno != EAGAIN && errno != EINTR) n = (ssize_t)typed_bytes; /* nobody reads any more */
-    if (n <= 0) return;
-    typed_bytes -= (size_t)n;
-    memmove(typed, typed + n, typed_bytes);
+    uint64_t bytes = f.kind == 'E' ? 1 : n > 0 ? (uint64_t)n : 0; /* the end counts as one, so that it comes once */
+    uint64_t known = f.stream == sender.stream && f.at < sender.next ? sender.next - f.at : 0;
+    if (known >= bytes) return true;
+    sender.stream = f.stream;
+    sender.next = f.at + bytes;
+    if (f.kind == 'E' && opt.tty) {
+        typed[0] = 4; /* what a terminal takes for the end */
+    } else if (f.kind == 'E') {
+        if (feed_fd >= 0) close(feed_fd);
+        feed_fd = -1;
+        return true;
+    }
+    typed_from = known;
+    typed_bytes = bytes - known;
+    return true;
+}
+
+static void copy_input(void) {
+    for (int frames = 0; frames < 64; frames++) { /* and then a look at all else */
+        if (!typed_bytes && !read_frame()) return;
+        if (!typed_bytes) continue;
+        int to = opt.tty ? out_fd : feed_fd;
+        ssize_t n = to < 0 ? (ssize_t)typed_bytes : write(to, typed + typed_from, typed_bytes);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (n < 0) n = (ssize_t)typed_bytes; /* nobody reads any more */
+        typed_from += (size_t)n;
+        typed_bytes -= (size_t)n;
+    }
 }
 
 /* What time alone brings about. Returns the milliseconds until the next such thing, -1 for none. */
@@ -624,20 +679,21 @@ static int tick(void) {
 }
 
 static void supervise(void) {
-    enum { SIGNALS, EXEC, OUTPUT, INPUT, COUNT };
+    enum { SIGNALS, EXEC, OUTPUT, INPUT, FEED, COUNT };
     bool more = true;
     while (more) {
         struct pollfd p[COUNT] = {
             {.fd = signal_fd, .events = POLLIN},
             {.fd = exec_fd, .events = POLLIN},
-            {.fd = out_ended ? -1 : out_fd, .events = (short)(POLLIN | (typed_bytes ? POLLOUT : 0))},
-            {.fd = opt.tty && !typed_bytes ? stdin_fd : -1, .events = POLLIN},
+            {.fd = out_ended ? -1 : out_fd, .events = (short)(POLLIN | (opt.tty && typed_bytes ? POLLOUT : 0))},
+            {.fd = typed_bytes ? -1 : input_fd, .events = POLLIN},
+            {.fd = typed_bytes ? feed_fd : -1, .events = POLLOUT},
         };
         if (poll(p, COUNT, tick()) < 0) continue; /* EINTR */
         if (p[SIGNALS].revents) take_signals();
         if (p[EXEC].revents) exec_result();
         if (p[OUTPUT].revents & ~POLLOUT) copy_output(1);
-        if (p[INPUT].revents || (p[OUTPUT].revents & POLLOUT)) copy_input();
+        if (p[INPUT].revents || p[FEED].revents || (p[OUTPUT].revents & POLLOUT)) copy_input();
         more = reap();
         if (more && task.done && task.stage == RUNNING)
             begin_ending(opt.grace_ms < LEFTOVER_MS ? opt.grace_ms : LEFTOVER_MS);
@@ -774,7 +830,7 @@ int main(int argc, char **argv) {
     } else {
         supervise();
     }
-    if (opt.with_stdin) unlinkat(dir_fd, "stdin", 0);
+    if (opt.with_stdin) unlinkat(dir_fd, "input", 0);
     bool written = record_write();
     if (!written) unlinkat(dir_fd, "exit.json.tmp", 0);
     return written ? 0 : EXIT_LOST; /* the lock goes with the process, after the record */

@@ -131,8 +131,8 @@ static _Noreturn void end_or_signal(void) {
         }
     } else if (!there) {
         refuse(ESRCH, "nothing of the attempt runs");
-    } else if (order.signal != SIGTERM && order.signal != SIGKILL) {
-        refuse(EINVAL, "signal %u is neither SIGTERM nor SIGKILL", order.signal);
+    } else if (order.signal < 1 || order.signal > 31) {
+        refuse(EINVAL, "signal %u is no number between 1 and 31", order.signal);
     } else {
         group_signal((int)order.signal);
         group_facts(&said);

@@ -119,7 +119,7 @@ def test_the_security_settings_hold_for_logins_and_passwords(api: Api, stranger:
         api.call("PUT", f"{path}/{key}", 400, json={"value": value})
     api.call("PUT", f"{path}/victims", 404, json={"value": "youngest"})
     api.call("PUT", f"{path}/session-idle", 400, json={"value": "8h", "until": "noon"})
-    assert [it["value"] for it in api.get(path)["settings"]] == ["720h0m0s", "8h0m0s", "12"]
+    assert [it["value"] for it in api.get(path)["settings"]] == ["720h0m0s", "8h0m0s", "200", "12"]
 
 
 def test_a_login_that_is_over_is_refused_though_its_token_is_not(api: Api, stranger: TestClient) -> None:

@@ -7,6 +7,9 @@ import pytest
 
 from pliant.api.pace import BURST, REMEMBERED, AtOnce, Pace
 from pliant.control.errors import OverLimit
+from pliant.model.rights import TENANT, VIEWER
+from tests.api.conftest import Api
+from tests.api.people import program
 
 
 class Clock:
@@ -27,9 +30,13 @@ def taken(pace: Pace, person: str, tries: int) -> int:
     return found
 
 
+def pace_of(rate: int, clock: Clock | None = None) -> Pace:
+    return Pace(lambda: rate, "submits more than {rate} jobs per second", "Wait.", clock or Clock())
+
+
 def test_a_burst_and_then_so_many_in_a_second() -> None:
     clock = Clock()
-    pace = Pace(20, clock)
+    pace = pace_of(20, clock)
     assert taken(pace, "bob", 500) == 20 * BURST
     assert taken(pace, "alice", 1) == 1, "others have their own"
     with pytest.raises(OverLimit, match="bob submits more than 20 jobs per second"):
@@ -76,9 +83,23 @@ def test_a_stream_counts_while_it_is_read_and_no_longer() -> None:
 
 
 def test_without_a_limit_and_with_more_accounts_than_are_remembered() -> None:
-    assert taken(Pace(0), "bob", 5000) == 5000
+    assert taken(pace_of(0), "bob", 5000) == 5000
     clock = Clock()
-    pace = Pace(1, clock)
+    pace = pace_of(1, clock)
     for number in range(REMEMBERED + 10):
         pace.take(str(number))
     assert len(pace._left) == REMEMBERED
+
+
+def test_one_identity_has_so_many_requests_in_a_second_and_is_told_when_to_come_again(api: Api) -> None:
+    bot, other = (program(api, name, (VIEWER.id, TENANT)) for name in ("bot", "other"))
+    api.call("PUT", "/api/v1/security/settings/request-rate", json={"value": "1"})
+    answers = [api.http.get("/api/v1/whoami", headers=bot) for _ in range(BURST + 1)]
+    assert [it.status_code for it in answers] == [200] * BURST + [429]
+    assert answers[-1].headers["Retry-After"] == "1"
+    assert "bot sends more than 1 requests in a second" in answers[-1].json()["message"]
+    api.call("GET", "/api/v1/whoami", headers=other)
+    for _ in range(3 * BURST):  # who has the state folder is never shut out
+        api.get("/api/v1/whoami")
+    api.call("PUT", "/api/v1/security/settings/request-rate", json={"value": "off"})
+    api.call("GET", "/api/v1/whoami", headers=bot)

@@ -209,6 +209,7 @@ def test_all_fields_arrive(api: Api) -> None:
             "tolerations": [],
             "podAntiAffinity": None,
             "topology": None,
+            "storage": None,
             "staleGraceSeconds": None,
             "preemptionDelaySeconds": 0.0,
             "maxRuntimeSeconds": None,

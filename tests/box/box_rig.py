@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -137,11 +138,15 @@ class Box:
 
     # ---- the warden ----
 
+    view: Sequence[str] = ()
+    """Words before the warden's own, for another view of the machine's files."""
+
     def start(self) -> None:
         log = os.open(self.base / "journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
+        rights = "-all," + ",".join(f"+{c}" for c in CAPABILITIES.split(","))
         self.process = subprocess.Popen(
-            ["setpriv", "--bounding-set", "-all," + ",".join(f"+{c}" for c in CAPABILITIES.split(",")),
-             "--inh-caps", "-all", str(self.base / "warden"), str(self.config)],
+            [*self.view, "setpriv", "--bounding-set", rights, "--inh-caps", "-all",
+             str(self.base / "warden"), str(self.config)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
         os.close(log)

@@ -67,6 +67,8 @@ def group_of(owner) -> int:
 class ServedBox(Box):
     """A warden and a server over it, with simulated cards."""
 
+    view = OPENED  # jobs run this Python, too
+
     def __init__(self, tag: str) -> None:
         super().__init__(tag)
         self.serving = None

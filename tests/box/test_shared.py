@@ -12,9 +12,11 @@ import sys
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from examples.walkthrough import Stage
 from pliant.shared import SharedBox
 from pliant.store.errors import StoreError
 from tests.box.accounts import acting as acting_as
@@ -425,6 +427,55 @@ def test_a_killed_server_finds_the_jobs_again(box):
     box.good(box.alice, "delete", "hers")
     until(lambda: not tasks(box, box.alice), "her job ends")
     assert tasks(box, box.bob) == before[box.bob.uid]
+
+
+def test_notebooks_of_root_and_of_a_user_at_once_over_restarts(box, tmp_path):
+    """Real Jupyters: root's under a server of root's own, hers under the one that accounts share."""
+    programs, hers = box.base / "jupyter", box.base / "hers"
+    for folder in (programs, hers):
+        folder.mkdir(mode=0o755)
+        folder.chmod(0o755)
+    os.chown(hers, box.alice.uid, -1)
+    program = programs / "jupyter-server"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m jupyter_server "$@"\n')
+    program.chmod(0o755)
+    places = ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR")
+    env = {"PATH": f"{programs}:{os.environ['PATH']}"} | dict.fromkeys(places, str(hers))
+    words = ("workspace", "submit", "nb", "--jupyter")
+    stage = Stage(tmp_path)
+    try:
+        assert stage.run("pliant up --simulate 1x1").code == 0
+        roots = stage.run(f"PATH={programs}:$PATH; pliant {' '.join(words)}", 240.0)
+        assert roots.code == 0, roots.said
+        addresses = [roots.out.splitlines()[-1], box.good(box.alice, *words, env=env).splitlines()[-1]]
+        assert [opens(address) for address in addresses] == [200, 200]
+        pages, tokens = zip(*(address.split("?") for address in addresses), strict=True)
+        assert [opens(f"{pages[0]}?{tokens[1]}"), opens(f"{pages[1]}?{tokens[0]}")] == [403, 403]
+        assert set(tasks(box, box.alice).values()) == {box.alice.uid}
+        box.cut()
+        box.serve()
+        assert stage.run("pliant restart").code == 0
+        assert [opens(address) for address in addresses] == [200, 200]
+        until(lambda: box.row(box.alice, "nb")["phase"] == "Running", "her notebook is seen again")
+        assert box.good(box.alice, "url", "nb").strip() == addresses[1]
+        assert box.cli(box.bob, "url", "nb").returncode in (3, 4), "its token is hers alone"
+        box.good(box.alice, "delete", "nb")
+        until(lambda: opens(addresses[1]) == 0, "it ends with the job")
+    finally:
+        stage.close()
+
+
+def opens(address) -> int:
+    """Status of a GET of Jupyter's API with the token of that address; 0 if nothing answers."""
+    parts = urlsplit(address)
+    link = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
+    try:
+        link.request("GET", f"/api/status?{parts.query}")
+        return link.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        link.close()
 
 
 # -- what is refused before anything is served ------------------------------------------------------

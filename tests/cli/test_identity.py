@@ -111,9 +111,3 @@ def test_names_of_workloads_are_completed(fake, run, monkeypatch, capsys):
     monkeypatch.setenv("COMP_WORDS", "pliant li")
     monkeypatch.setenv("COMP_CWORD", "1")
     assert run("pliant").out == "plain,limit\nplain,list\n"
-
-
-def test_a_limit_that_does_nothing_yet_says_so(run, fake):
-    said = "Note: --idle-limit is saved but has no effect yet: GPU use is not measured for it.\n"
-    assert run("pliant project update team-a --idle-limit 30m").err == said
-    assert run("pliant project update team-a --idle-limit none").err == ""

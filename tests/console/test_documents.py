@@ -188,7 +188,7 @@ def test_002_over_quota_and_fairness(page: Page, stage: Stage) -> None:
     begin(page, "team-b", "b2")
     environment(page, "for-b2")
     page.get_by_role("radio", name="one-gpu").click()
-    expect(page.get_by_text("a1 (team-a): evict, 1.00 → 0.00 GPU")).to_be_visible()
+    expect(page.get_by_text("a1 (team-a): evict, 1 → 0 GPUs")).to_be_visible()
     press(page, "CREATE TRAINING")
     expect(page.get_by_role("link", name="b2", exact=True)).to_be_visible()
     seen(stage, "runai list -A", *running, ("b2", "Running", "1.00"), ("a1", "Pending", "0.00"))

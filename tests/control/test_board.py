@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from pliant.control.board import publisher
 from pliant.control.board.publisher import Publisher
 from pliant.control.board.view import Board
+from pliant.control.state import contradictions
+from pliant.control.state.facts import FactBook
 from tests.control.stage import Stage
 
 
@@ -15,10 +18,10 @@ def made_anew(stage: Stage) -> Board:
     state = stage.loop.state
     state.touched |= set(state.world.workloads)
     state.shaken |= set(state.world.nodes)
-    state.moved = True
-    publisher = Publisher(state)
-    publisher.publish(stage.loop.board.at, stage.loop.board.cycle_us)
-    return publisher.board
+    state.moved = state.reshaped = True
+    one = Publisher(state)
+    one.publish(stage.loop.board.at, stage.loop.board.cycle_us)
+    return one.board
 
 
 def check(stage: Stage) -> None:
@@ -80,3 +83,26 @@ def test_the_queue_holds_what_is_pending_and_nothing_that_runs(stage: Stage) -> 
     stage.service.suspend(waits, "me")
     stage.run()
     assert stage.loop.board.queue == ()
+
+
+def test_what_only_machines_and_owners_change_is_not_looked_at_again(tmp_path, monkeypatch):
+    """Jobs that come and go change what queues are due, but no node, no quota and no limit."""
+    stage = Stage(tmp_path, "1x4")
+    looks = []
+    for module, name in ((contradictions, "faults"), (publisher, "broken")):
+        kept = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda world, kept=kept, name=name: looks.append(name) or kept(world)
+        )
+    limit = FactBook._limit
+    monkeypatch.setattr(FactBook, "_limit", lambda self, *of: looks.append("limit") or limit(self, *of))
+    stage.project("team-a", 3)
+    assert looks.count("faults") == looks.count("broken") == 1, "for the project"
+    looks.clear()
+    for number in range(5):
+        stage.submit(f"job-{number}", 1, "team-a")
+        stage.run(500)
+    assert not looks
+    stage.project("team-b", 2)
+    assert set(looks) == {"faults", "broken"}
+    assert stage.service.board.promises, "5 GPUs of 4"

@@ -1,10 +1,14 @@
 """What run, wait, attach, logs -f and submit --attach return, and what keys do while a job is followed."""
 
+import fcntl
 import os
 import pty
 import select
+import shlex
 import signal
+import struct
 import subprocess
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -106,19 +110,19 @@ def test_every_retry_is_announced(shared: Stage) -> None:
 
 
 class Terminal:
-    """`pliant run` on a terminal of its own."""
+    """A command, such as `pliant run`, on a terminal of its own."""
 
-    def __init__(self, shared: Stage, name: str) -> None:
+    def __init__(self, shared: Stage, line: str) -> None:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
-            line = (
-                f"exec pliant run --name {name} -i ubuntu --command -- bash -c 'echo ready; sleep infinity'"
-            )
             os.execvpe("bash", ["bash", "-c", line], shared.env)
         self.said = ""
 
     def type(self, keys: str) -> None:
         os.write(self._fd, keys.encode())
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 
     def hang_up(self) -> None:
         os.close(self._fd)
@@ -130,6 +134,15 @@ class Terminal:
             if select.select([self._fd], [], [], 0.1)[0]:
                 self.said += os.read(self._fd, 65536).decode(errors="replace")
 
+    def answers(self, command: str, text: str) -> bool:
+        """True if that comes within a second."""
+        self.type(f"{command}\r")
+        end = time.monotonic() + 1
+        while text not in self.said and time.monotonic() < end:
+            if select.select([self._fd], [], [], 0.1)[0]:
+                self.said += os.read(self._fd, 65536).decode(errors="replace")
+        return text in self.said
+
     def code(self) -> int:
         def ended() -> int | None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -140,7 +153,8 @@ class Terminal:
 
 @contextmanager
 def followed(shared: Stage, name: str) -> Iterator[Terminal]:
-    terminal = Terminal(shared, name)
+    line = f"exec pliant run --name {name} -i ubuntu --command -- bash -c 'echo ready; sleep infinity'"
+    terminal = Terminal(shared, line)
     terminal.reads("ready")
     try:
         yield terminal
@@ -199,3 +213,86 @@ def processes(shared: Stage, name: str) -> list[Path]:
         except OSError:
             continue  # it ended while we looked, or is another user's
     return found
+
+
+def test_a_signal_alone_ends_nothing(shared: Stage) -> None:
+    """To every process of it, also one in a session of its own."""
+    script = (
+        'trap "echo main" USR1; setsid bash -c "trap \\"echo other\\" USR1; echo up; '
+        'while :; do sleep 0.1; done" & echo up; while :; do sleep 0.1; done'
+    )
+    done = shared.run(f"pliant submit hears -- bash -c {shlex.quote(script)}")
+    assert done.code == 0, done.said
+    until(lambda: shared.run("pliant logs hears").out.count("up") == 2, "both listen")
+    assert shared.run("pliant cancel hears --signal USR1").out == "hears got SIGUSR1.\n"
+    until(lambda: {"main", "other"} <= set(shared.run("pliant logs hears").out.split()), "both heard it")
+    assert "Running" in shared.run("pliant list").out
+    assert "sent SIGUSR1 to hears" in shared.run("pliant describe job hears").out
+    assert shared.run("pliant cancel hears --signal NO").code == 2
+    assert shared.run("pliant cancel hears --signal USR1 --now").code == 2
+    assert shared.run("pliant cancel hears --now").code == 0
+    assert shared.run("pliant wait hears").code == 143
+    assert shared.run("pliant cancel hears --signal USR1").code == 5
+
+
+# -- standard input --------------------------------------------------------------------------------
+
+
+def test_a_job_reads_nothing_unless_it_is_told_to(shared: Stage) -> None:
+    done = shared.run("echo lost | pliant run -- sh -c 'cat; echo over'")
+    assert (done.code, done.out) == (0, "over\n"), done.said
+    done = shared.run("echo lost | pliant submit --attach -- sh -c 'cat; echo over'")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "over"), done.said
+    assert "lost" not in done.out
+
+
+def test_what_is_piped_into_run_arrives_whole_over_a_restart_of_the_server(shared: Stage) -> None:
+    """More than its FIFO holds, from a writer that is slower than the server's restart."""
+    line = "(seq 100000; sleep 1; seq 100001 300000) | pliant run piped --stdin -- sh -c 'sleep 1; sha256sum'"
+    with subprocess.Popen(["bash", "-c", line], env=shared.env, stdout=subprocess.PIPE, text=True) as running:
+        until(lambda: "Running" in shared.run("pliant list").out, "it runs")
+        assert shared.run("pliant restart").code == 0
+        out, _ = running.communicate(timeout=240)
+    expected = shared.run("seq 300000 | sha256sum").out
+    assert (running.returncode, out) == (0, expected)
+
+
+def test_a_terminal_of_the_job(shared: Stage) -> None:
+    script = "stty -echo; echo ready; while read a; do eval $a; done; exit 4"
+    terminal = Terminal(shared, f"exec pliant run term --stdin -t -- bash -c '{script}'")
+    terminal.reads("ready")
+    assert "`~.` at the start of a line detaches" in terminal.said
+    terminal.resize(33, 111)
+    until(lambda: terminal.answers("stty size", "33 111"), "the new size has arrived")
+    terminal.type("echo =$((6*7))=\r")
+    terminal.reads("=42=")
+    terminal.type("trap 'echo caught' INT; echo $((10+1))th\r")
+    terminal.reads("11th")  # what is typed before Ctrl-C and not yet read is lost to it, as on any terminal
+    terminal.type("\x03")
+    terminal.reads("caught")
+    terminal.type("\x04")
+    assert terminal.code() == 4
+
+
+def test_a_terminal_is_left_and_taken_up_again(shared: Stage) -> None:
+    terminal = Terminal(
+        shared, "exec pliant run left --stdin -t -- bash -c 'echo ready; read a; echo got $a'"
+    )
+    terminal.reads("ready")
+    terminal.type("~.")
+    assert terminal.code() == 130
+    terminal.reads("left keeps running. Follow it with: pliant attach -it left")
+    again = Terminal(shared, "exec pliant attach -it left")
+    again.reads("ready")
+    again.type("~~word\r")
+    again.reads("got ~word")
+    assert again.code() == 0
+
+
+def test_input_for_a_job_that_takes_none(shared: Stage) -> None:
+    submitted(shared, "deaf", "sleep infinity")
+    shared.run("pliant wait deaf --for running")
+    done = shared.run("(echo x; sleep 3; pliant cancel deaf --now) | pliant attach -i deaf")
+    assert "Input is no longer sent: deaf takes no input: it was submitted without --stdin." in done.err
+    assert done.code == 143
+    assert shared.run("pliant run -t -- true").code == 125

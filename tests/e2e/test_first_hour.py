@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import resource
 import shlex
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -251,3 +253,47 @@ def test_a_job_that_lost_its_environment_is_held(stage: Stage) -> None:
     assert "the values of its environment variables are not on this machine" in said, said
     item = next(entry for entry in json.loads(stage.run("pliant list -o json").out) if entry["name"] == "b")
     assert item["reason"]["code"] == "environment-lost" and item["status"] == "Pending"
+
+
+def test_what_else_somebody_may_get_wrong(checkout: Checkout) -> None:
+    checkout.good("env 'A B=with space' pliant run spaced -- sh -c 'echo ran'")
+    large = checkout.stage.home / "large.env"
+    large.write_text("".join(f"V{at}={'x' * 1000}\n" for at in range(2000)))
+    refused = {
+        f"--env-file {large}": "at most 128 KiB can be captured. Use --export NAME,...",
+        "--array ''": "Invalid array",
+        "--array 0-99999": "too many elements (100000)",
+        "--after x": "A job cannot depend on itself.",
+        "--begin 2020-01-01T08:00": "in the past",
+    }
+    for option, said in refused.items():
+        done = checkout.type(f"pliant submit x {option} -- true")
+        assert done.code == 2 and said in done.err, done.said
+    later = checkout.type("pliant submit first --after second -- true")
+    assert later.code == 3, "a circle would need a job that is not there yet"
+    assert "Dependency second does not exist in this project." in later.err
+    assert checkout.type("pliant wait nowhere").code == 125
+    for name in ("x", "first"):
+        assert checkout.type(f"pliant describe job {name}").code == 3
+
+
+def test_the_first_hour_in_four_commands(stage: Stage) -> None:
+    """A fresh home; from `up` to the last line of the script, its exit code, and best.pt after `delete`."""
+    checkout = Checkout(stage)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.monotonic()
+    typed = [
+        checkout.type("pliant up --simulate 1x4:16G"),
+        checkout.type("pliant run train -g 1 -- python train.py --epochs 2 --code 7"),
+        checkout.type("pliant history -n 1"),
+        checkout.type("pliant delete train"),
+    ]
+    print(f"four commands: {time.monotonic() - began:.1f} s")
+    assert [done.code for done in typed] == [0, 7, 0, 0], [done.said for done in typed]
+    assert typed[1].out.splitlines()[:2] == ["epoch 0: 1.0", "epoch 1: 0.5"]
+    assert json.loads(typed[1].out.splitlines()[-1])[0] == str(checkout.python)
+    assert "train" in typed[2].out
+    assert (checkout.path / "best.pt").read_text() == "trained"
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert used < 30, "processor seconds of the commands: half a minute on an idle core"

@@ -1,8 +1,10 @@
 """A real Jupyter as a job: a URL that answers, a free port, as root as well, over a restart of the server."""
 
 import http.client
+import json
 import socket
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -96,12 +98,62 @@ def test_a_port_that_is_taken_between_choice_and_use(shell: Shell) -> None:
     assert status(done.out.splitlines()[-1]) == 200
 
 
-def test_without_a_jupyter(shell: Shell) -> None:
+STAND_IN = """\
+#!{python}
+# As much of the protocol of {name} as tells that it is there; the program itself is not installed here.
+import http.server, json, os, sys
+words = dict(word.lstrip("-").partition("=")[::2] for word in sys.argv[1:])
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        board = {{"data_location": words.get("logdir")}}
+        known = {{"/healthz": {{"status": "alive"}}, "/data/environment": board,
+                  "/password": os.environ.get("PASSWORD")}}
+        self.send_response(200 if self.path in known else 404)
+        self.end_headers()
+        self.wfile.write(json.dumps(known.get(self.path)).encode())
+port = words.get("port") or words["bind-addr"].rpartition(":")[2]
+http.server.HTTPServer(("127.0.0.1", int(port)), Page).serve_forever()
+"""
+
+
+def read(address: str, path: str) -> object:
+    with urllib.request.urlopen(address.rstrip("/") + path, timeout=60) as answer:
+        return json.load(answer)
+
+
+def test_tensorboard_and_vscode(shell: Shell) -> None:
+    for name in ("tensorboard", "code-server"):
+        program = shell.folder / name
+        program.write_text(STAND_IN.format(python=sys.executable, name=name))
+        program.chmod(0o755)
+    board = shell.type("pliant workspace submit tb --tensorboard runs")
+    assert board.code == 0, board.said
+    address = board.out.splitlines()[-1]
+    assert read(address, "/data/environment") == {"data_location": str(shell.stage.home / "runs")}
+    code = shell.type("pliant submit vs --vscode")
+    assert code.code == 0, code.said
+    [password] = [line.partition(": ")[2] for line in code.err.splitlines() if "password" in line]
+    assert len(password) == 32 and read(code.out.splitlines()[-1], "/password") == password
+    listed = shell.type("pliant list -o json; pliant describe job vs -o yaml")
+    assert password not in listed.said
+    assert f":{urlsplit(address).port}" in shell.type("pliant list").out
+    again = shell.type("pliant url tb; pliant url vs")
+    assert again.out.splitlines() == [address, code.out.splitlines()[-1]]
+    assert password in again.err
+    assert shell.type("pliant submit both --jupyter --vscode").code == 2
+
+
+def test_without_a_program(shell: Shell) -> None:
     alone = shell.stage.home / "alone"  # pip may have put a Jupyter beside pliant
     alone.mkdir()
     (alone / "pliant").symlink_to(shell.stage.programs / "pliant")
-    done = shell.type(f"PATH={alone}; pliant submit nb --jupyter")
-    assert done.code == 2
-    assert "No jupyter in the job's PATH. Run: pip install jupyterlab" in done.err
+    for flag, cure in (
+        ("--jupyter", "No jupyter in the job's PATH. Run: pip install jupyterlab"),
+        ("--tensorboard runs", "No tensorboard in the job's PATH. Run: pip install tensorboard"),
+        ("--vscode", "Run: npm install --global --unsafe-perm code-server"),
+    ):
+        done = shell.type(f"PATH={alone}; pliant submit nb {flag}")
+        assert done.code == 2
+        assert cure in done.err
     assert shell.type("pliant submit nb --jupyter --port x").code == 2
     assert shell.stage.run("pliant list -o name").out == ""

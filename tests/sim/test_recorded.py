@@ -1,6 +1,7 @@
 """A server's own record through the simulator: the same decisions, and others with other settings."""
 
 import json
+import random
 
 import pytest
 
@@ -101,3 +102,58 @@ def test_a_record_that_is_cut_or_is_none(lived, tmp_path, capsys):
     with pytest.raises(TraceError, match="no whole world in this record"):
         recorded.read(tmp_path / "late.jsonl")
     assert main(["run", str(tmp_path / "late.jsonl")]) == 2
+
+
+ONE_MORE = {"kind": "add-nodes", "count": 1, "like": "sim-1"}
+
+
+class Day(Recorded):
+    """A day of two teams; after each event, the server is asked what one more node would change."""
+
+    def reopen(self):
+        super().reopen()
+        self.told = None  # (ms, differences by workload) when it first said that something would be different
+
+    def passes(self, ms):
+        self.run(ms)
+        if self.told is None:
+            found = self.service.questions.what_if([ONE_MORE]).found
+            if found.differences:
+                self.told = self.timeline.now(), {it.workload: it for it in found.differences}
+
+    def live(self, seed):
+        dice = random.Random(seed)
+        self.project("team-a", 4)
+        self.project("team-b", 4)
+        for number in range(16):
+            self.passes(1_007)  # nothing ends in the instant in which something is submitted
+            elastic = number % 4 == 3
+            gpus, seconds = 1 if elastic else dice.choice((1, 1, 2, 4)), 60 * dice.randint(60, 400)
+            team = dice.choice(("team-a", "team-b"))
+            self.submit(f"job-{number}", gpus, team, virtual={"seconds": seconds}, elastic=elastic)
+            self.passes(0)
+            for _ in range(dice.randint(1, 3)):
+                self.passes(30 * 60_000)
+        assert self.ring.drained()
+        self.ring.close()
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_what_if_on_the_server_and_the_simulator_agree_on_the_first_decision(tmp_path, seed):
+    """A day as it was is simulated to the last decision; with one more node up to what the server foresaw.
+
+    What-if compares worlds at rest: in these days the first decision that differs is one that it can tell of,
+    a job that starts instead of waiting.
+    """
+    day = Day(tmp_path, "2x4")
+    day.live(seed)
+    assert simulated(day) == day.decisions
+    (tmp_path / "p.toml").write_text('[nodes]\nadd = 1\nlike = "sim-1"\n')
+    more = simulated(day, tmp_path / "p.toml")
+    pairs = zip(day.decisions, more, strict=False)
+    first = next(theirs for mine, theirs in pairs if mine != theirs)
+    when, verb, _, workload, before, after = first
+    assert when == day.told[0]
+    foreseen = day.told[1][workload]
+    assert (verb, before, after) == ("place", 0, sum(gpus for _, gpus, _ in foreseen.after))
+    assert foreseen.what == "starts"

@@ -126,6 +126,15 @@ def test_the_program_goes_on_and_knows_its_own_run(tmp_path, capsys, monkeypatch
     assert code == 2 and "an interrupted run with another trace" in other["error"]
     assert main(["compare", str(out), str(out)]) == 2
     assert "was interrupted: run it again" in capsys.readouterr().out
+    kept = (out / "unfinished").read_bytes()
+    for wrong in (kept[: len(kept) // 2], kept[:-1], b"", kept[:200] + b"x" + kept[201:]):
+        (out / "unfinished").write_bytes(wrong)
+        code, other = run(capsys, trace, "--out", out)
+        assert code == 2 and "unfinished: this file is cut off or damaged" in other["error"]
+    (out / "unfinished").write_bytes(kept)
+    with monkeypatch.context() as newer:
+        newer.setattr("pliant.sim.__main__.FORMAT", 0)  # of rows: a program that keeps others
+        assert "an interrupted run with another trace" in run(capsys, trace, "--out", out)[1]["error"]
     code, found = run(capsys, trace, "--out", out)
     code, whole = run(capsys, trace)
     assert found == whole and not (out / "unfinished").exists()

@@ -77,7 +77,7 @@ def test_a_command_that_cannot_be_run(
 
 
 def test_what_the_machine_refuses_is_an_error_of_the_attempt(attempt: Attempt) -> None:
-    attempt.path("stdin").mkdir()
+    attempt.path("input").mkdir()
     attempt.launch("true", options=["--stdin"])
     record = attempt.wait()
     assert (record["code"], record["error"]) == (126, "stdin: Is a directory")

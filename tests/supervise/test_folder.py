@@ -5,7 +5,6 @@ import json
 import os
 import resource
 import signal
-import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -187,31 +186,10 @@ def test_standard_input_is_empty(attempt: Attempt) -> None:
     assert attempt.output() == ""
 
 
-def test_standard_input_from_a_fifo(attempt: Attempt) -> None:
-    attempt.shell("read a; read b; echo $a-$b", "--stdin")
-    fifo = attempt.path("stdin")
-    assert stat.S_ISFIFO(fifo.stat().st_mode)
-    fifo.write_text("one\n")  # a writer that comes and goes is no end of the input
-    fifo.write_text("two\n")
-    assert attempt.wait()["code"] == 0
-    assert attempt.output() == "one-two\n"
-    assert not fifo.exists()
-
-
 def test_a_terminal(attempt: Attempt) -> None:
     attempt.shell("test -t 1 && test -t 2 && stty size <&1 && cat && : >/dev/tty && exit 4", "--tty")
     assert attempt.wait()["code"] == 4
     assert attempt.output().splitlines() == ["24 80"]
-
-
-def test_a_terminal_with_input(attempt: Attempt) -> None:
-    attempt.shell("test -t 0 && stty -echo && echo go && read a && echo got $a && read b", "--tty", "--stdin")
-    attempt.says("go")
-    fifo = attempt.path("stdin")
-    fifo.write_text("x" * 3000 + "\n")
-    attempt.says("got " + "x" * 3000)
-    fifo.write_bytes(b"\x03")  # Ctrl-C, which only a terminal makes a signal of
-    assert attempt.wait()["signal"] == signal.SIGINT
 
 
 def test_a_terminal_that_the_task_no_longer_uses_does_not_hang_up(attempt: Attempt, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pliant.api.description import Api
 from pliant.api.guard import OPEN, check_routes, needs
 from pliant.api.hosts import Hosts
 from pliant.api.pace import NO_BOUNDS, AtOnce, Bounds, Pace
+from pliant.api.repeats import Repeats
 from pliant.api.responses.encoding import answer
 from pliant.api.routes import (
     access,
@@ -104,7 +105,11 @@ def create_app(
         closing=closing,
         renew=renew,
         bounds=bounds,
-        pace=Pace(bounds.submissions),
+        pace=Pace(
+            lambda: bounds.submissions,
+            "submits more than {rate} jobs per second",
+            "Try again in 1 s, or submit many equal jobs at once: pliant submit --array 0-99",
+        ),
         streams=AtOnce(bounds.streams, "streams of the server open", "Close one: a log that is followed."),
     )
     errors.install(app)
@@ -116,6 +121,7 @@ def create_app(
     app.get("/openapi.json", include_in_schema=False, dependencies=everybody)(lambda: answer(app.openapi()))
     app.get("/api/docs", include_in_schema=False, dependencies=[needs(OPEN)])(app.reference)
     check_routes(app.routes)
+    app.add_middleware(Repeats, service=service, vault=authority.vault)
     app.add_middleware(Gate, authority=authority, service=service)
     app.add_middleware(Trouble, service=service)
     if beside is not None:

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pliant.api.accounts import Accounts, Known, local
 from pliant.api.errors import Forbidden, Unauthorized, refusal
 from pliant.api.journal import journalled
+from pliant.api.pace import Pace
 from pliant.api.passwords import Tries
 from pliant.api.peer import PEER
 from pliant.api.principal import ALL, PASSWORD, Principal
@@ -306,6 +307,11 @@ class Gate:
         self._app = app
         self._service = service
         self._authority = authority
+        self._pace = Pace(
+            lambda: service.board.settings.request_rate,
+            "sends more than {rate} requests in a second",
+            "Try again in 1 s. An administrator sets the rate: pliant cluster settings request-rate=N",
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._open(scope):
@@ -320,6 +326,8 @@ class Gate:
             else:
                 principal = await self._authority.peer(peer)
             _check_reach(principal, scope["method"], scope["path"])
+            if not (principal.owner or principal.attempt):
+                self._pace.take(principal.person)
         except Refused as error:
             await refusal(error)(scope, receive, send)
             return

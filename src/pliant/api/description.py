@@ -12,6 +12,7 @@ from pliant.api import errors
 from pliant.api.context import DRY_RUN, rehearsed
 from pliant.api.guard import flat
 from pliant.api.models import answer_type
+from pliant.api.repeats import BY_THEMSELVES, takes_key
 from pliant.api.responses.encoding import ANSWERED, SCHEMA
 from pliant.api.responses.reference import reference_page
 from pliant.wire.questions import DryRunDone
@@ -25,6 +26,15 @@ _DRY_RUN = {
     "required": False,
     "schema": {"type": "boolean", "default": False},
     "description": "Change nothing; return what the scheduler would do.",
+}
+
+
+_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "maxLength": 255, "pattern": r"^[\x21-\x7e]+$"},
+    "description": "The same key of the same caller gives the same answer again.",
 }
 
 
@@ -54,6 +64,13 @@ class Api(FastAPI):
             for method, operation in item.items():
                 answers = operation["responses"]
                 answers.pop("422", None)
+                if (
+                    method == "post"
+                    and "security" in operation
+                    and path not in BY_THEMSELVES
+                    and takes_key(path)
+                ):
+                    operation.setdefault("parameters", []).append(_KEY)
                 if (path, method) in tried:
                     _tell_of_dry_runs(operation)
                 for status, meaning in refusals(path, method, operation):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pliant.control.errors import BadRequest, OverLimit
 
 BURST = 5
-"""Seconds' worth of submissions that may come at once."""
+"""Seconds' worth of them that may come at once."""
 
 REMEMBERED = 10_000
 """Accounts whose buckets are kept; a full one need not be."""
@@ -38,36 +38,33 @@ NO_BOUNDS = Bounds()
 
 
 class Pace:
-    """How fast one account may submit: a bucket of tokens for each. For any thread."""
+    """How fast one account may do something: a bucket of tokens for each. For any thread."""
 
-    def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """`rate`: submissions in a second; 0: no limit."""
+    def __init__(
+        self, rate: Callable[[], int], what: str, cure: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`rate`: so many in a second; 0: no limit. `what` they do too fast; {rate} is the rate."""
         self._rate = rate
+        self._what, self._cure = what, cure
         self._clock = clock
         self._guard = threading.Lock()
         self._left: dict[str, tuple[float, float]] = {}  # (tokens, when they were counted)
 
     def take(self, person: str) -> None:
         """Count one. Raises OverLimit."""
-        if not self._rate:
+        rate = self._rate()
+        if not rate:
             return
-        most, now = float(self._rate * BURST), self._clock()
+        most, now = float(rate * BURST), self._clock()
         with self._guard:
             tokens, at = self._left.pop(person, (most, now))
-            tokens = min(most, tokens + (now - at) * self._rate)
-            if tokens >= 1:
-                tokens -= 1
-                refused = False
-            else:
-                refused = True
-            self._left[person] = (tokens, now)
+            tokens = min(most, tokens + (now - at) * rate)
+            refused = tokens < 1
+            self._left[person] = (tokens if refused else tokens - 1, now)
             if len(self._left) > REMEMBERED:
                 self._left.pop(next(iter(self._left)))
         if refused:
-            raise OverLimit(
-                f"{person} submits more than {self._rate} jobs per second.",
-                "Try again in 1 s, or submit many equal jobs at once: pliant submit --array 0-99",
-            )
+            raise OverLimit(f"{person} {self._what.format(rate=rate)}.", self._cure)
 
 
 class AtOnce:

@@ -14,7 +14,7 @@ from pliant.client.transport import ANSWER_TIMEOUT, Query, Stream, Transport, se
 
 if TYPE_CHECKING:
     from pliant.client.jobs import Jobs
-    from pliant.client.session import Exec
+    from pliant.client.session import Exec, TaskInput
     from pliant.client.watch import Change
     from pliant.wire.questions import QueueEntry, Verdict, WhyItem
     from pliant.wire.submission import AnySubmission, Submitted
@@ -196,6 +196,11 @@ class Client(Administration):
         found = self._http.call("POST", f"{_workload(workload_id)}/cancel", query=query, repeatable=True)
         return cast("Outcome", found)
 
+    def signal(self, workload_id: str, number: int) -> int:
+        """Send a signal to all processes of its running tasks; how many tasks there are."""
+        found = self._http.call("POST", f"{_workload(workload_id)}/signal", query=[("number", number)])
+        return int(found["tasks"])
+
     def shared_with(self, workload_id: str) -> list[str]:
         """`project`, `user:NAME`: those who may read its log and files besides its owner."""
         found = self._http.call("GET", f"{_workload(workload_id)}/sharing")
@@ -287,6 +292,12 @@ class Client(Administration):
 
         answer = self._http.call("POST", f"{_workload(workload_id)}/exec", body=body)
         return Exec(self._http, answer["id"])
+
+    def input(self, workload_id: str, pod: str, attempt: int) -> TaskInput:
+        """Standard input of an attempt of a task that was submitted with `stdin`."""
+        from pliant.client.session import TaskInput
+
+        return TaskInput(self._http, workload_id, pod, attempt)
 
     def watch(self, project: str | None = None, *, after: str | None = None) -> Iterator[Change]:
         """Every change from this call on, for ever. A broken connection is taken up again where it broke."""

@@ -1,9 +1,35 @@
 """A command run inside a task: its output on one connection, its input on another."""
 
+import contextlib
+import secrets
 from collections.abc import Iterator
 
 from pliant.client.errors import PliantError
 from pliant.client.transport import Transport, segment
+
+
+class TaskInput:
+    """Standard input of one attempt of a task; one sender, which counts what it has sent."""
+
+    def __init__(self, transport: Transport, workload_id: str, pod: str, attempt: int) -> None:
+        self._http = transport.twin()
+        self._path = f"/api/v1/workloads/{segment(workload_id)}/input"
+        self._whom: list[tuple[str, str | int | bool | None]] = [("pod", pod), ("attempt", attempt)]
+        self._stream = secrets.randbits(32)
+        self._at = 0
+
+    def send(self, data: bytes, *, end: bool = False) -> int:
+        """How many bytes were taken, one more for the end. May be repeated after Unreachable."""
+        query = [*self._whom, ("stream", self._stream), ("at", self._at), ("eof", end or None)]
+        taken = int(self._http.call("POST", self._path, query=query, body=data, repeatable=True)["taken"])
+        self._at += taken
+        return taken
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Tell the task how large the terminal is now."""
+        body = {"rows": rows, "columns": columns}
+        with contextlib.closing(self._http.twin()) as http:  # the other one may be in the middle of a request
+            http.call("POST", f"{self._path}/resize", query=self._whom, body=body)
 
 
 class Exec:

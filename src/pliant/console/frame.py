@@ -16,6 +16,9 @@ from pliant.console.rights import Rights, rights_of
 GAP = 0.7
 """Seconds between two looks of one page, however often something changes."""
 
+SETTLED = 0.15
+"""Seconds between a change and the look at it: a submission is followed at once by the decision about it."""
+
 LONGEST = 15.0
 """Seconds after which a page looks again though nothing has changed: ages grow."""
 
@@ -181,6 +184,7 @@ class Frame:
                     await asyncio.sleep(GAP)
                     try:
                         await asyncio.wait_for(news.wait(), LONGEST)
+                        await asyncio.sleep(SETTLED)
                     except TimeoutError:
                         continue
 

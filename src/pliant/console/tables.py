@@ -40,6 +40,16 @@ ACTIONS = """<q-td :props="props">
 </q-td>"""
 """A cell whose row says its actions, separated by commas."""
 
+PINNED = {
+    "name": "actions",
+    "label": "Actions",
+    "field": "actions",
+    "align": "right",
+    "classes": "pinned",
+    "headerClasses": "pinned",
+}
+"""Their column: at the right edge also where the table is wider than the screen."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -88,7 +98,7 @@ class Table:
         found = [told(it) for it in self._columns if it.key not in self._hidden]
         if self._act is None:
             return found
-        return [*found, {"name": "actions", "label": "Actions", "field": "actions", "align": "right"}]
+        return [*found, PINNED]
 
     def _drawn(self) -> None:
         self._table.columns = self._told()

@@ -14,8 +14,8 @@ def gpus(amount: Any) -> str:
 
 
 def counted_gpus(amount: float) -> str:
-    """In a sentence: '1 GPU', '2.5 GPUs'."""
-    return f"{amount:g} {'GPU' if amount == 1 else 'GPUs'}"
+    """In a sentence: '0.5 GPU', '1 GPU', '2.5 GPUs'."""
+    return f"{amount:g} {'GPU' if 0 < amount <= 1 else 'GPUs'}"
 
 
 def size(amount: Any) -> str:

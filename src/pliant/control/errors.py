@@ -46,6 +46,12 @@ class Conflict(Refused):
     code = "conflict"
 
 
+class NoInput(Conflict):
+    """Nothing can be typed into that task, now or later."""
+
+    code = "no-input"
+
+
 class Outdated(Refused):
     """It was changed by somebody since the caller read it."""
 

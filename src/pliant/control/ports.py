@@ -213,6 +213,18 @@ class Session(Protocol):
     def kill(self) -> None: ...
 
 
+class Input(Protocol):
+    """What is typed into one running task. Both raise ValueError if it takes no input any more."""
+
+    def send(self, data: bytes, *, stream: int, at: int, end: bool) -> int:
+        """How many bytes were taken, one more for the end; the rest is for the next call.
+
+        `at` counts the bytes that the sender `stream` sent before: what comes a second time counts once.
+        """
+
+    def resize(self, rows: int, columns: int) -> None: ...
+
+
 Sink = Callable[[Fact], None]
 
 
@@ -289,6 +301,12 @@ class Engine(Protocol):
     def exec(
         self, attempt: AttemptId, argv: Sequence[str], *, tty: bool, stdin: bool, rows: int, columns: int
     ) -> Session: ...
+
+    def signal(self, attempt: AttemptId, number: int) -> None:
+        """To all processes of a running attempt. Raises ValueError or OSError if they did not get it."""
+
+    def input(self, attempt: AttemptId) -> Input:
+        """Raises ValueError if nothing can be typed into tasks here."""
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         """What living tasks use of their shares of GPUs, as it was seen last."""

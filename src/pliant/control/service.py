@@ -1,19 +1,17 @@
 """What the API, the console and tests may ask. Changes go through the loop; reads come from the board."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import cast
 
 from pliant.control.board.outcome import Outcome, outcome_of
-from pliant.control.board.pods import pod_names
-from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import BadRequest, Conflict, NotFound
 from pliant.control.explain.dry import DryLoop, Trial, consequences
 from pliant.control.explain.questions import Questions, Supposed
 from pliant.control.fractions import TaskUse
 from pliant.control.loop import Loop
-from pliant.control.ports import Engine, Load, Remembered, Session
+from pliant.control.ports import Engine, Load
 from pliant.control.state.draft import Draft
 from pliant.control.state.limits import beginning
 from pliant.control.usecases.assets import Assets
@@ -23,20 +21,17 @@ from pliant.control.usecases.jobs import Jobs
 from pliant.control.usecases.notices import Notices
 from pliant.control.usecases.priorities import Priorities
 from pliant.control.usecases.series import Series
-from pliant.control.usecases.submissions import Submissions
+from pliant.control.usecases.streams import Streams
 from pliant.control.usecases.tuning import Tuning
 from pliant.control.usecases.usage import Usages
 from pliant.model.audit import AuditRecord
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import Reason
 from pliant.model.sample import MINUTE
-from pliant.model.workload import Attempt, AttemptId, Desired, Task, TaskPhase, Workload
-
-FOLLOW_WAIT = 0.2
-"""Seconds between two looks for the next attempt of a task whose log is followed."""
+from pliant.model.workload import AttemptId, Desired, TaskPhase, Workload
 
 
-class Service(Submissions, Tuning):
+class Service(Streams, Tuning):
     """The use cases. Every method that changes something returns once the change is on disk."""
 
     def __init__(self, loop: Loop, engines: Mapping[str, Engine]) -> None:
@@ -60,13 +55,6 @@ class Service(Submissions, Tuning):
         return consequences(self._loop, trial)
 
     # -- reading ------------------------------------------------------------------------------------
-
-    def workload(self, identity: str) -> WorkloadView:
-        """The workload with that id."""
-        view = self.board.workloads.get(identity)
-        if view is None:
-            raise NotFound(f"There is no workload {identity!r}.", "List them first.")
-        return view
 
     @property
     def trouble(self) -> str:
@@ -106,16 +94,9 @@ class Service(Submissions, Tuning):
             {uuid: load for each in loads for uuid, load in each.gpus.items()},
         )
 
-    def attempts(self, identity: str) -> Sequence[Attempt]:
-        return self._loop.store.attempts(identity)
-
     def ended(self) -> Sequence[Workload]:
         """Deleted workloads that are still remembered, newest first."""
         return self._loop.store.ended()
-
-    def remembered(self, key: str) -> Remembered | None:
-        """The answer once given to this `Idempotency-Key`."""
-        return self._loop.store.remembered(key)
 
     def now(self) -> int:
         """Ms since the epoch, by the server's own clock."""
@@ -130,10 +111,6 @@ class Service(Submissions, Tuning):
     ) -> Sequence[tuple[int, AuditRecord]]:
         """Records of that time (ms), oldest first, with sequence numbers."""
         return self._loop.store.audited(since, until, after=after, limit=limit)
-
-    def watch(self, after: int, timeout: float) -> tuple[Board, frozenset[str] | None]:
-        """Wait for a board newer than `after`; which workloads changed since (None: unknown, read all)."""
-        return self._loop.wait(after, timeout)
 
     # -- workloads ----------------------------------------------------------------------------------
 
@@ -285,105 +262,6 @@ class Service(Submissions, Tuning):
         if workload is None or workload.desired is Desired.DELETED:
             raise NotFound(f"There is no workload {identity!r}.", "It may have been deleted already.")
         return workload
-
-    # -- a task's own streams -----------------------------------------------------------------------
-
-    def logs(
-        self,
-        identity: str,
-        *,
-        task: str = "",
-        number: int = 0,
-        follow: bool = False,
-        tail: int | None = None,
-        since: int | None = None,
-        timestamps: bool = False,
-    ) -> Iterator[bytes]:
-        """Log output of one task's newest attempt, or of the attempt with that number. `since` in ms.
-
-        With `follow` and no number it goes on with the attempts that come after, until the workload ends.
-        """
-        chosen = self._task(identity, task)
-        wanted = number or chosen.attempt
-        found = [
-            row for row in self.attempts(identity) if row.id.task == chosen.name and row.id.number == wanted
-        ]
-        if not found:
-            raise Conflict(
-                f"{chosen.name} has not been started yet.", "Its log starts with its first attempt."
-            )
-        engine, attempt = self._engine(found[0].placement.node), found[0].id
-        if timestamps and not engine.timed(attempt):
-            name = self.workload(identity).workload.name
-            raise BadRequest(f"{name} has no timestamps: it ran before this version recorded them.")
-        stream = engine.logs(attempt, follow=follow, tail=tail, since=since, timestamps=timestamps)
-        return self._onward(attempt, stream, timestamps) if follow and not number else stream
-
-    def _onward(self, attempt: AttemptId, stream: Iterator[bytes], timestamps: bool) -> Iterator[bytes]:
-        """What an attempt prints, and then its successors; b'' while there is none yet."""
-        while True:
-            yield from stream
-            board = self.board
-            view = board.workloads.get(attempt.workload)
-            if view is None or view.workload.phase.final or view.workload.desired is not Desired.RUNNING:
-                return
-            if not any(task.name == attempt.task and task.attempt > attempt.number for task in view.tasks):
-                self.watch(board.version, FOLLOW_WAIT)
-                stream = iter((b"",))
-                continue
-            later = (row for row in self.attempts(attempt.workload) if row.id.task == attempt.task)
-            row = next(row for row in later if row.id.number > attempt.number)
-            attempt = row.id
-            stream = self._engine(row.placement.node).logs(
-                attempt, follow=True, tail=None, since=None, timestamps=timestamps
-            )
-
-    def exec(
-        self,
-        identity: str,
-        argv: Sequence[str],
-        *,
-        task: str = "",
-        tty: bool = False,
-        stdin: bool = False,
-        rows: int = 24,
-        columns: int = 80,
-    ) -> Session:
-        """Run a command in the environment of a running task."""
-        if not argv:
-            raise BadRequest("No command to run was given.", "Write it after the name of the workload.")
-        chosen = self._task(identity, task, running=True)
-        if chosen.phase is not TaskPhase.RUNNING or chosen.carries is None:
-            raise Conflict(
-                f"{self.workload(identity).workload.name} is not running.",
-                "Wait until its status is Running.",
-            )
-        attempt = next(
-            row.id
-            for row in self.attempts(identity)
-            if row.id.task == chosen.name and row.id.number == chosen.attempt
-        )
-        engine = self._engine(chosen.carries.node)
-        return engine.exec(attempt, argv, tty=tty, stdin=stdin, rows=rows, columns=columns)
-
-    def _task(self, identity: str, name: str, *, running: bool = False) -> Task:
-        """The task of that name; without one the leader, or else the first that runs, or that ever began."""
-        view = self.workload(identity)
-        if not name:
-            good = (
-                task for task in view.tasks if (task.phase is TaskPhase.RUNNING if running else task.attempt)
-            )
-            return next(good, view.tasks[0])
-        pods = pod_names(view.workload, view.tasks, self.attempts(identity))
-        for task in view.tasks:
-            if name in (task.name, pods[task.name], f"{view.workload.name}-{task.name}"):
-                return task
-        known = ", ".join(task.name for task in view.tasks)
-        raise NotFound(f"{view.workload.name} has no pod {name!r}.", f"It has {known}.")
-
-    def _engine(self, node: str) -> Engine:
-        found = next((view.node for view in self.board.nodes if view.node.name == node), None)
-        return self._engines.get(found.engine if found else "") or next(iter(self._engines.values()))
 
     def reason(self, identity: str) -> Reason | None:
         return self.workload(identity).reason

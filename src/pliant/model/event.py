@@ -30,6 +30,7 @@ class EventKind(StrEnum):
     DELETED = "Deleted"
     UPDATED = "Updated"
     WARNING = "Warning"
+    IDLE = "Idle"  # its GPUs do nothing
 
 
 @dataclass(frozen=True, slots=True)

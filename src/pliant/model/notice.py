@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 MAIL, WEBHOOK = "mail", "webhook"
 
-START, END, FAILURE, PREEMPTION = "start", "end", "failure", "preemption"
-EVENTS = (START, END, FAILURE, PREEMPTION)
+START, END, FAILURE, PREEMPTION, IDLE = "start", "end", "failure", "preemption", "idle"
+EVENTS = (START, END, FAILURE, PREEMPTION, IDLE)
 """What somebody may be told of."""
 
 TEST = "test"

@@ -26,6 +26,7 @@ class Settings:
     keep_audit: int = 7_776_000_000
     session_length: int = 2_592_000_000  # from a login by password until the next one is needed
     session_idle: int = 0  # an unused login ends so long after its last refresh; 0: with session_length
+    request_rate: int = 200  # requests of one identity in a second; 0: no limit
     password_least: int = 8  # characters of a password that is set from now on
     past_use: int = 0  # thousandths: how strongly past use lowers the share over quota; 0: not at all
     past_use_window: int = 604_800_000  # how far back past use counts

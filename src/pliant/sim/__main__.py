@@ -20,6 +20,7 @@ from pliant.sim.reading import read
 from pliant.sim.report import report
 from pliant.sim.results import Results, first_difference, read_result
 from pliant.sim.simulation import Assumed, Simulation
+from pliant.store.codec import FORMAT
 
 WRONG_INPUT = 2
 KEEP_EVERY = 20.0
@@ -70,7 +71,7 @@ def _run(given: argparse.Namespace) -> dict[str, Any]:
     inputs = {
         "trace": _digest(given.trace), "nodes": _digest(given.nodes), "policy": _digest(given.policy),
         "config": given.config, "seed": given.seed, "checkpointMs": given.checkpoint,
-        "restartMs": given.restart, "program": __version__,
+        "restartMs": given.restart, "program": __version__, "format": FORMAT,
     }  # fmt: skip
     simulation = Simulation(trace, Assumed(given.checkpoint, given.restart), given.seed)
     results = Results(given.out, inputs) if given.out is not None else None

@@ -27,7 +27,9 @@ class _Seen:
 
     workload: Workload  # as it was first seen
     ran: dict[str, int] = field(default_factory=dict)  # task -> ms that its attempts ran, those over
-    since: dict[str, int] = field(default_factory=dict)  # task -> when its present attempt began to run
+    # Task -> when its present attempt began to run, and with how many milli-GPUs.
+    since: dict[str, tuple[int, int]] = field(default_factory=dict)
+    did: int = 0  # milli-GPU-ms of all attempts that are over
     over: bool = False  # it completed
     ends: int | None = None  # ms; its owner deleted or stopped it
 
@@ -96,9 +98,12 @@ class Following:
             return
         runs = row.phase is TaskPhase.RUNNING and not gone
         if runs and row.name not in seen.since:
-            seen.since[row.name] = self.now if row.started is None else max(row.started, self.began)
-        elif not runs and (since := seen.since.pop(row.name, None)) is not None:
-            seen.ran[row.name] = seen.ran.get(row.name, 0) + max(0, self.now - since)
+            since = self.now if row.started is None else max(row.started, self.began)
+            seen.since[row.name] = since, row.carries.gpu if row.carries is not None else 0
+        elif not runs and (begun := seen.since.pop(row.name, None)) is not None:
+            spent = max(0, self.now - begun[0])
+            seen.ran[row.name] = seen.ran.get(row.name, 0) + spent
+            seen.did += spent * begun[1]
 
     def trace(self, name: str) -> Trace:
         jobs = [
@@ -106,6 +111,7 @@ class Following:
                 it.workload,
                 max(it.ran.values(), default=0) if it.over else None,
                 None if it.over else it.ends,
+                it.did if it.over and it.workload.groups[0].elastic else None,
             )
             for it in self.jobs.values()
         ]

@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import os
-import pickle
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,16 +33,23 @@ class Results:
         path = self.folder / UNFINISHED
         if not path.exists():
             return None
-        key, saved = pickle.loads(path.read_bytes())
-        if key != self._key:
+        try:
+            key, _, rest = path.read_bytes().partition(b"\n")
+        except OSError as error:
+            raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
+        digest, _, saved = rest.partition(b"\n")
+        if digest.decode("ascii", "replace") != hashlib.sha256(saved).hexdigest():
+            raise TraceError(f"{path}: this file is cut off or damaged; remove it, and the run begins again")
+        if key.decode("ascii", "replace") != self._key:
             raise TraceError(
                 f"{path}: an interrupted run with another trace, policy, seed or program is kept here; "
                 "name another folder, or remove this file"
             )
-        return bytes(saved)
+        return saved
 
     def keep(self, saved: bytes) -> None:
-        self._write(UNFINISHED, pickle.dumps((self._key, saved)))
+        """First whose run it is and what the rest adds up to, so that nothing else is ever taken for it."""
+        self._write(UNFINISHED, f"{self._key}\n{hashlib.sha256(saved).hexdigest()}\n".encode() + saved)
 
     def finish(self, found: dict[str, Any], progress: Progress, facts: Sequence[tuple[str, str]]) -> None:
         heads = ("ms", "verb", "action", "workload", "tasks", "gpus_before", "gpus_after", "reason")

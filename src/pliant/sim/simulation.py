@@ -165,7 +165,7 @@ class Simulation:
     def _submit(self, job: Job, now: int) -> None:
         asked = _asked(job.workload)
         if job.run is not None:
-            self.progress.left[job.workload.id] = job.run * asked
+            self.progress.left[job.workload.id] = job.work or job.run * asked
         self.progress.meter.submitted(job.workload, asked)
 
         def run(draft: Draft) -> None:

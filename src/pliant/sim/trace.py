@@ -26,6 +26,7 @@ class Job:
     workload: Workload  # as it is submitted, at `workload.created`
     run: int | None  # ms that it runs from its first start, with what it asks for; None: it does not end
     ends: int | None = None  # ms; it is deleted then, whatever it does; None: it ends by itself
+    work: int | None = None  # milli-GPU-ms of an elastic job, where known; None: `run` with what it asks for
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin, get
 FORMAT = 10
 """Written beside every row; to be raised whenever a stored class gains or loses a field."""
 
+_TEXT = json.JSONEncoder(separators=(",", ":")).encode  # made once
+
 T = TypeVar("T")
 Encode = Callable[[Any], Any]
 Decode = Callable[[Any, bool], Any]  # (JSON, whether the row's format is newer than ours)
@@ -46,7 +48,7 @@ class Codec(Generic[T]):
     def encode(self, value: T) -> str:
         """ASCII JSON. Raises CodecError for a value that could not be read back."""
         try:
-            return json.dumps(self._encode(value), separators=(",", ":"))
+            return _TEXT(self._encode(value))
         except CodecError as error:
             raise error.inside(self.kind.__name__) from None
 

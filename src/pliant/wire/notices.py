@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Required, TypedDict
 
 from pliant.wire.limits import Length, Name, PortNumber, Unused
 
-EventWord = Literal["start", "end", "failure", "preemption"]
+EventWord = Literal["start", "end", "failure", "preemption", "idle"]
 
 
 Security = Literal["starttls", "tls", "none"]
@@ -15,7 +15,7 @@ class NotificationRequest(TypedDict, total=False):
 
     kind: Required[Literal["mail", "webhook"]]
     address: Required[Annotated[str, Length(254, least=1, plain=True)]]  # of a webhook: a file with its URL
-    on: Annotated[list[EventWord], Length(4, least=1)]
+    on: Annotated[list[EventWord], Length(5, least=1)]
     everybody: bool  # of all users' jobs: for administrators
 
 
@@ -109,7 +109,7 @@ class EmailState(TypedDict):
 
 class EventsOf(TypedDict):
     category: Literal["workloads"]
-    types: Annotated[list[EventWord], Length(4, least=1)]
+    types: Annotated[list[EventWord], Length(5, least=1)]
 
 
 class EventTypes(TypedDict):

@@ -374,6 +374,18 @@ class Resized(TypedDict):
     columns: Screen
 
 
+class Signalled(TypedDict):
+    """Of POST /api/v1/workloads/{id}/signal."""
+
+    tasks: int  # that got it
+
+
+class Taken(TypedDict):
+    """Of POST /api/v1/workloads/{id}/input."""
+
+    taken: int  # bytes, one more for the end; the rest is to be sent again
+
+
 class ExecStarted(TypedDict):
     id: str
 

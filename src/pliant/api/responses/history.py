@@ -23,6 +23,7 @@ _WARNINGS = frozenset(
         EventKind.RETRYING,
         EventKind.FAILED,
         EventKind.WARNING,
+        EventKind.IDLE,
     }
 )
 _PHASES = {

@@ -19,7 +19,7 @@ from pliant.api.streaming.feed import BEAT, feed
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import Conflict
 from pliant.model.workload import AttemptId
-from pliant.wire.workload import Command, ExecStarted, ExecState, Resized
+from pliant.wire.workload import Command, ExecStarted, ExecState, Resized, Taken
 
 router = APIRouter(prefix="/api/v1", tags=["streams"])
 
@@ -30,6 +30,7 @@ READ_FOR = 0.25
 """Seconds for which the output of a command is waited for at once."""
 
 _OCTETS: dict[str, Any] = {"content": {"application/octet-stream": {}}, "description": "Raw output"}
+_RAW = {"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}}
 _NO_BUFFER = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
@@ -104,6 +105,59 @@ def _attempt(view: WorkloadView, pod: str) -> AttemptId:
     return AttemptId(view.workload.id, task.name, task.attempt)
 
 
+Attempt = Annotated[int, Query(ge=0, le=10**9, description="0: the one that runs")]
+
+
+@router.post(
+    "/workloads/{identity}/input",
+    dependencies=[needs("workloads:exec", workload, writes=False)],
+    openapi_extra=_RAW,
+    **answers(200, Taken),
+)
+async def type_in(
+    identity: str,
+    request: Request,
+    here: Here,
+    pod: str = "",
+    attempt: Attempt = 0,
+    stream: Annotated[int, Query(ge=0, lt=2**32, description="A number of the sender's choice")] = 0,
+    at: Annotated[int, Query(ge=0, lt=2**63, description="Bytes that it sent before")] = 0,
+    eof: bool = False,
+) -> Response:
+    """Standard input of a task that was submitted with `stdin`; with `eof` it is the last.
+
+    What a sender sends a second time, after an answer that was lost, is typed once. The answer may be less
+    than was sent: the task has not read what came before.
+    """
+    data = await request.body()
+
+    def send() -> int:
+        found = here.service.input(identity, task=pod, number=attempt)
+        try:
+            return found.send(data, stream=stream, at=at, end=eof)
+        except (OSError, ValueError) as error:
+            raise Conflict(f"The input was not taken: {error}.") from error
+
+    return answer({"taken": await run_in_threadpool(send)})
+
+
+@router.post(
+    "/workloads/{identity}/input/resize",
+    dependencies=[needs("workloads:exec", workload, writes=False)],
+    status_code=204,
+    response_model=None,
+)
+def resize_terminal(
+    identity: str, body: Received[Resized], here: Here, pod: str = "", attempt: Attempt = 0
+) -> Response:
+    """The size of the terminal at which a task with `tty` is watched."""
+    try:
+        here.service.input(identity, task=pod, number=attempt).resize(body["rows"], body["columns"])
+    except (OSError, ValueError) as error:
+        raise Conflict(f"The terminal was not resized: {error}.") from error
+    return empty()
+
+
 @router.get(
     "/exec/{session}/output",
     dependencies=[needs("workloads:exec", session_of, writes=False)],
@@ -127,7 +181,7 @@ def _output(here: Context, identity: str) -> Iterator[bytes]:
     dependencies=[needs("workloads:exec", session_of, writes=False)],
     status_code=204,
     response_model=None,
-    openapi_extra={"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}},
+    openapi_extra=_RAW,
 )
 async def send(session: str, request: Request, here: Here, eof: bool = False) -> Response:
     """Raw input; with `eof` it is the last."""

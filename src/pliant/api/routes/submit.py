@@ -78,6 +78,7 @@ def accept(here: Context, body: AnySubmission, kind: Kind, caller: Principal, ke
     """Submit it, or give the answer again that this key was given before."""
     if not key:
         return Response(_submit(here, body, kind, caller, "", ""), 202, media_type="application/json")
+    key = f"{caller.subject} {key}"  # another's key is another key
     mark = fingerprint(kind, body)
     with _turns.of(key):
         before = here.service.remembered(key)

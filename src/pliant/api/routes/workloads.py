@@ -38,6 +38,7 @@ from pliant.wire.workload import (
     ProgressHistory,
     RecordList,
     Sharing,
+    Signalled,
     WorkloadItem,
     WorkloadList,
 )
@@ -208,6 +209,18 @@ def cancel_workload(identity: str, here: Here, caller: Caller, now: Now = False)
     before = here.service.outcome(identity)
     here.service.cancel(identity, caller.user, now=now)
     return answer(outcome_item(before))
+
+
+Number = Annotated[int, Query(ge=1, le=31, description="10: SIGUSR1, 12: SIGUSR2, 2: SIGINT")]
+
+
+@router.post(
+    "/{identity}/signal", dependencies=[needs("workloads:update", workload)], **answers(200, Signalled)
+)
+def signal_workload(identity: str, here: Here, caller: Caller, number: Number) -> Response:
+    """A signal to all processes of its running tasks. What it ends is not ended by request, but failed."""
+    find(here, identity)
+    return answer({"tasks": here.service.signal(identity, number, caller.user)})
 
 
 @router.get("/{identity}/outcome", dependencies=[needs("workloads:read", workload)], **answers(200, Outcome))

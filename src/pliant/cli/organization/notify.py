@@ -15,7 +15,7 @@ from pliant.cli.session import Session, pass_session
 from pliant.client.transport import segment
 
 PATH, SERVER = "/api/v1/notifications", "/api/v1/mail-server"
-EVENTS = ("start", "end", "failure", "preemption")
+EVENTS = ("start", "end", "failure", "preemption", "idle")
 _HERE = "pliant.cli.organization.notify"
 
 notify = LazyGroup(

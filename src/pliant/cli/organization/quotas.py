@@ -62,7 +62,9 @@ def quota_options(function: _Function) -> _Function:
                 "--training-limit", metavar="TIME", help="Maximum runtime of a training; none: no limit."
             ),
             click.option(
-                "--idle-limit", metavar="TIME", help="Maximum time with idle GPUs, e.g. 30m; none: no limit."
+                "--idle-limit",
+                metavar="TIME",
+                help="Suspend a job whose GPUs were idle for this time, e.g. 30m.",
             ),
         )
     ):
@@ -98,10 +100,6 @@ def body(given: Mapping[str, Any]) -> dict[str, Any]:
             ),
         ),
     ):
-        if flag == "idle_limit" and given[flag] not in (None, "none", "0"):
-            click.get_current_context().ensure_object(Session).note(
-                "Note: --idle-limit is saved but has no effect yet: GPU use is not measured for it."
-            )
         if given[flag] is not None:
             rules |= dict.fromkeys(fields, _limit(given[flag], f"--{flag.replace('_', '-')}"))
     if rules:

@@ -65,5 +65,11 @@ class LogScreen:
         return _BYTES.sub(_written_out, text[:cut])
 
 
+def show_bytes(piece: bytes) -> None:
+    """As they are, also what steers a terminal: for who has asked for the terminal of a job."""
+    sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+
+
 def _written_out(found: re.Match[bytes]) -> bytes:
     return found[1] or b"".join(b"\\x%02x" % code for code in found[0])

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pliant.cli.output.amounts import counted, show_bytes
+from pliant.cli.submit.served import JUPYTER, TENSORBOARD, VSCODE
 
 if TYPE_CHECKING:
     from pliant.wire.workload import WorkloadItem
@@ -42,9 +43,10 @@ def of_shell(state: str, local: bool) -> list[Check]:
         Check("server", "ok" if local else "warn", where),
         _directory(),
         *_python(),
-        _program("jupyter", ("jupyter-lab", "jupyter-notebook", "jupyter-server"), "pip install jupyterlab"),
+        _program("jupyter", JUPYTER.programs, "pip install jupyterlab"),
         _program("sshd", ("sshd", "/usr/sbin/sshd"), "install the OpenSSH server"),
-        _program("VS Code", ("code",), "install the `code` command line"),
+        _program("VS Code", VSCODE.programs, "npm install --global --unsafe-perm code-server"),
+        _program("tensorboard", TENSORBOARD.programs, "pip install tensorboard"),
         _disk("state folder", state),
         _disk("/dev/shm", "/dev/shm"),
         _files(),

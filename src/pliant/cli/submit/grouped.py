@@ -47,7 +47,8 @@ GROUPS = {
         "--master-cpu-core-request", "--master-cpu-memory-request",
     ),
     "Services": (
-        "--jupyter", "--no-wait", "--inference", "--replicas", "--service-type", "--port", "--external-url",
+        "--jupyter", "--vscode", "--tensorboard", "--no-wait",
+        "--inference", "--replicas", "--service-type", "--port", "--external-url",
         "--serving-port",
     ),
 }  # fmt: skip

@@ -1,15 +1,15 @@
-"""--jupyter: the Jupyter of the shell in which it is typed as a job, and the address at which it answers."""
+"""--jupyter, --vscode, --tensorboard: a program of this shell as a job, and its address."""
 
 from __future__ import annotations
 
 import errno
-import os
 import random
 import secrets
 import shutil
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -17,11 +17,9 @@ import click
 from pliant.cli.output.amounts import counted_gpus
 from pliant.cli.session import Session
 from pliant.cli.submit import submission
+from pliant.cli.submit.served import Served, answers, command, url
 from pliant.cli.workloads.outcomes import POLL, summary
 from pliant.client.errors import Conflict, PliantError
-
-PROGRAMS = {"jupyter-lab": "lab", "jupyter-notebook": "tree", "jupyter-server": ""}
-"""In the order in which they are looked for, and the page that each of them has."""
 
 PORTS = range(20_000, 32_768)
 PATIENCE = 180.0
@@ -33,49 +31,69 @@ TRIES = 5
 
 def options(function: Any) -> Any:
     for decorate in (
-        click.option("--no-wait", is_flag=True, help="With --jupyter: do not wait until it answers."),
+        click.option("--no-wait", is_flag=True, help="With one of these: do not wait until it answers."),
+        click.option(
+            "--tensorboard", metavar="LOGDIR", help="Run the TensorBoard of this shell and print its URL."
+        ),
+        click.option(
+            "--vscode", is_flag=True, help="Run the VS Code server of this shell and print its URL."
+        ),
         click.option("--jupyter", is_flag=True, help="Run the Jupyter of this shell and print its URL."),
     ):
         function = decorate(function)
     return function
 
 
-def submit(session: Session, body: Any, given: Mapping[str, Any], asked: Sequence[str]) -> int:
-    """Submit a session with a Jupyter, and print its URL once it answers. `asked`: what --port says."""
+def submit(session: Session, what: Served, body: Any, given: Mapping[str, Any], asked: Sequence[str]) -> int:
+    """Submit a session with that program, and print its URL once it answers. `asked`: what --port says."""
     spec = body["spec"]
     if spec.get("argsArgv") or spec.get("commandArgv"):
-        raise click.UsageError("--jupyter runs Jupyter: leave out the command.")
-    program = next((name for name in PROGRAMS if shutil.which(name)), None)
+        raise click.UsageError(f"--{what.flag} runs {what.title}: leave out the command.")
+    program = next((name for name in what.programs if shutil.which(name)), None)
     if program is None:
-        raise click.UsageError("No jupyter in the job's PATH. Run: pip install jupyterlab")
-    fixed = _fixed(session, asked)
+        raise click.UsageError(what.cure)
+    fixed = _fixed(session, what, asked)
     token = secrets.token_hex(16)
-    spec.setdefault("environmentVariables", []).append({"name": "JUPYTER_TOKEN", "value": token})
+    if what.secret:
+        spec.setdefault("environmentVariables", []).append({"name": what.secret, "value": token})
     spec.setdefault("backoffLimit", 0)
     for left in reversed(range(1 if fixed else TRIES)):
         port = fixed or free_port()
-        spec |= submission.argv(command=_command(program, port))
+        argv = command(program, port, given)
+        spec |= submission.argv(command=argv)
         spec["exposedUrls"] = [{"container": port}]
         answer = submission.send(session, "Workspace", body, dry_run=given["dry_run"])
         if answer is None:
             return 0
-        code = _wait(session, answer, port, token, PROGRAMS[program], now=given["no_wait"])
+        opens = partial(answers, program, port, token, argv)
+        code = _wait(
+            session, answer, port, opens, partial(told, session, program, port, token), now=given["no_wait"]
+        )
         if code is not None:
             return code
         if left:
             session.note(f"Port {port} was taken by another program. Choosing another port.")
             session.client.delete(answer["workloadId"], purge=True)
     raise Conflict(
-        f"Port {port} was taken by another program before Jupyter used it.", "Omit --port to get a free one."
+        f"Port {port} was taken by another program before {what.title} used it.",
+        "Omit --port to get a free one.",
     )
 
 
-def _fixed(session: Session, asked: Sequence[str]) -> int | None:
+def told(session: Session, program: str, port: int, token: str) -> None:
+    """Print where it is, and what opens it."""
+    click.echo(url(program, port, token))
+    if program == "code-server":
+        session.note(f"Its password: {token}")
+
+
+def _fixed(session: Session, what: Served, asked: Sequence[str]) -> int | None:
     """The port that was asked for, if nothing listens there; None: any."""
     if not asked:
         return None
     if len(asked) > 1 or not asked[0].isdecimal() or not 0 < int(asked[0]) < 65_536:
-        raise click.UsageError(f"--port {' '.join(asked)}: with --jupyter it is one port, for example 8888.")
+        said = f"--port {' '.join(asked)}: with --{what.flag} it is one port, for example 8888."
+        raise click.UsageError(said)
     port = int(asked[0])
     if not is_free(port):
         items = session.client.workloads(None)
@@ -83,11 +101,6 @@ def _fixed(session: Session, asked: Sequence[str]) -> int | None:
         by = f" by {holder}" if holder else ""
         raise Conflict(f"Port {port} is in use{by}.", "Omit --port to get a free one.")
     return port
-
-
-def _command(program: str, port: int) -> list[str]:
-    words = [program, "--no-browser", "--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0"]
-    return [*words, "--allow-root"] if os.geteuid() == 0 else words
 
 
 def is_free(port: int) -> bool:
@@ -112,7 +125,13 @@ def free_port() -> int:
 
 
 def _wait(
-    session: Session, answer: Mapping[str, Any], port: int, token: str, page: str, *, now: bool
+    session: Session,
+    answer: Mapping[str, Any],
+    port: int,
+    opens: Callable[[], bool],
+    tell: Callable[[], None],
+    *,
+    now: bool,
 ) -> int | None:
     """Until it answers; an exit code, or None if it ended because its port is taken."""
     name, identity = answer["name"], answer["workloadId"]
@@ -120,11 +139,11 @@ def _wait(
     if now:
         session.note(later)
         return 0
-    deadline, told = time.monotonic() + PATIENCE, ""
+    deadline, said = time.monotonic() + PATIENCE, ""
     while time.monotonic() < deadline:
         item: Any = session.client.workload(identity)
-        if item["runningPods"] and answers(port, token):
-            click.echo(url(port, token, page))
+        if item["runningPods"] and opens():
+            tell()
             gpus = item["allocatedResources"]["gpu"]
             what = f" ({counted_gpus(gpus)})" if gpus else ""
             session.note(
@@ -139,27 +158,9 @@ def _wait(
             session.note(f"{summary(name, outcome)} See: {session.program} logs {name}")
             return outcome["exitCode"] or 1
         reason = (item.get("reason") or {}).get("message") or ""
-        if reason and not item["runningPods"] and reason != told:
-            told = reason
+        if reason and not item["runningPods"] and reason != said:
+            said = reason
             session.note(f"{name} is {item['status'].lower()}: {reason}")
         time.sleep(POLL)
     session.note(f"{name} does not answer yet: its status is {item['status']}. {later}")
     return 0
-
-
-def answers(port: int, token: str) -> bool:
-    """True if the Jupyter with that token listens there."""
-    import http.client
-
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    try:
-        connection.request("GET", "/api/status", headers={"Authorization": f"token {token}"})
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
-def url(port: int, token: str, page: str = "") -> str:
-    return f"http://127.0.0.1:{port}/{page}?token={token}"

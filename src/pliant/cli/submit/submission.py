@@ -114,7 +114,11 @@ def common_options(function: _Function) -> _Function:
             *COMMON,
             *sequence.OPTIONS,
             click.option("-t", "--tty", is_flag=True, help="Allocate a terminal; needs --stdin."),
-            click.option("--stdin", is_flag=True, help="Keep standard input open."),
+            click.option(
+                "--stdin",
+                is_flag=True,
+                help="The job reads what is typed or piped into `run`, `submit --attach` or `attach -i`.",
+            ),
             click.option("--attach", is_flag=True, help="Follow the output and return the job's exit code."),
             click.option(
                 "--image-pull-policy",
@@ -162,9 +166,11 @@ def finish(session: Session, kind: str, body: AnySubmission, given: Mapping[str,
     answer = send(session, kind, body, dry_run=given["dry_run"])
     if answer is None or not given["attach"]:
         return None
-    from pliant.cli.workloads.execute import attach_to
+    from pliant.cli.workloads.execute import attach_to, typed_here
 
-    return attach_to(session, answer["workloadId"], answer["name"])
+    identity, name = answer["workloadId"], answer["name"]
+    typed = typed_here(session, identity, name, stdin=given["stdin"], tty=given["tty"])
+    return attach_to(session, identity, name, typed=typed)
 
 
 def note_elastic(session: Session, body: AnySubmission, given: Mapping[str, Any]) -> None:

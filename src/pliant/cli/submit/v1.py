@@ -13,7 +13,7 @@ from pliant.cli.lazy import JobCommand, tail
 from pliant.cli.output.amounts import number, whole
 from pliant.cli.output.formats import output_options, project_option
 from pliant.cli.session import Session, pass_session
-from pliant.cli.submit import notebook, submission
+from pliant.cli.submit import notebook, served, submission
 from pliant.cli.submit.grouped import GroupedCommand
 from pliant.cli.submit.options import RUNS, Option, amount, decorated, read, runs, whole_seconds
 
@@ -118,13 +118,16 @@ def options(function: _Function) -> _Function:
 @pass_session
 def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     """Submit a job: a training, or with --interactive a workspace."""
-    own = given["jupyter"] and given["image"] is None and session.endpoint.socket is not None
+    what = served.asked(given)
+    own = what if what and given["image"] is None and session.endpoint.socket is not None else None
     if own:
-        ports = _own_notebook(given)
-    token = _notebook(given) if given["jupyter"] and not own else ""
+        ports = _own_notebook(own, given)
+    elif what and what is not served.JUPYTER:
+        raise click.UsageError(f"--{what.flag} needs a server on this machine, and excludes --image.")
+    token = _notebook(given) if what and not own else ""
     body, kind = request(session, given, tail(ctx))
     if own:
-        return notebook.submit(session, body, given, ports)
+        return notebook.submit(session, own, body, given, ports)
     note_spelling(session, ctx, given, body)
     if given["preemptible"]:
         session.note("Note: a preemptible job may be evicted at any time.")
@@ -134,10 +137,10 @@ def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     return code
 
 
-def _own_notebook(given: dict[str, Any]) -> tuple[str, ...]:
+def _own_notebook(what: served.Served, given: dict[str, Any]) -> tuple[str, ...]:
     """Make what was given a session; what --port says."""
     if given["inference"] or given["service_type"] or given["attach"]:
-        raise click.UsageError("--jupyter excludes --inference, --service-type and --attach.")
+        raise click.UsageError(f"--{what.flag} excludes --inference, --service-type and --attach.")
     ports: tuple[str, ...] = given["ports"]
     given |= {"interactive": True, "ports": ()}
     return ports

@@ -11,7 +11,7 @@ from pliant.cli.lazy import tail
 from pliant.cli.output.amounts import number
 from pliant.cli.output.formats import output_options, project_option
 from pliant.cli.session import Session, pass_session
-from pliant.cli.submit import notebook, submission
+from pliant.cli.submit import notebook, served, submission
 from pliant.cli.submit.grouped import GroupedCommand
 from pliant.cli.submit.options import RUNS, Option, amount, decorated, read, runs, whole_seconds
 
@@ -118,13 +118,13 @@ def submit(session: Session, ctx: click.Context, **given: Any) -> int | None:
     kind = session.kind or (given["kind"] or "training").capitalize()
     if session.kind and given["kind"] and given["kind"].capitalize() != session.kind:
         raise click.UsageError(f"--type {given['kind']} contradicts `{session.group} submit`.")
-    if given["jupyter"]:
+    if what := served.asked(given):
         if kind != "Workspace" or given["attach"] or given["urls"] or given["image"]:
             raise click.UsageError(
-                "--jupyter is for `workspace submit`, without --attach, --external-url and --image."
+                f"--{what.flag} is for `workspace submit`, without --attach, --external-url and --image."
             )
         ports, given["ports"] = given["ports"], ()
-        return notebook.submit(session, request(session, given, tail(ctx)), given, ports)
+        return notebook.submit(session, what, request(session, given, tail(ctx)), given, ports)
     return submission.finish(session, kind, request(session, given, tail(ctx)), given)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +17,9 @@ from pliant.cli.session import Session, pass_session
 from pliant.cli.workloads.follow import WHOLE, Excerpt, Follower
 from pliant.cli.workloads.outcomes import POLL, summary
 from pliant.client.errors import PliantError
+
+if TYPE_CHECKING:
+    from pliant.cli.workloads.typed_input import TypedInput
 
 NO_CONNECTION = 255
 """What `ssh` itself returns when it cannot run anything."""
@@ -100,8 +104,10 @@ def ssh(session: Session, name: str, command: tuple[str, ...], pod: str | None) 
 @click.command("attach", cls=JobCommand, short_help="Follow a job's output; return its exit code.")
 @_name
 @_pod
-@click.option("--no-stdin", is_flag=True, help="Accepted; attach never sends input.")
-@click.option("--no-tty", is_flag=True, help="Accepted; attach never uses a terminal.")
+@click.option("-i", "--stdin", is_flag=True, help="Send standard input to a job submitted with --stdin.")
+@click.option("-t", "--tty", is_flag=True, help="With --stdin: send every key; `~.` on a new line detaches.")
+@click.option("--no-stdin", is_flag=True, help="Accepted; attach sends no input without --stdin.")
+@click.option("--no-tty", is_flag=True, help="Accepted; attach uses no terminal without --tty.")
 @click.option(
     "--pod-running-timeout",
     default=600,
@@ -111,19 +117,43 @@ def ssh(session: Session, name: str, command: tuple[str, ...], pod: str | None) 
 @project_option
 @pass_session
 def attach(
-    session: Session, name: str, pod: str | None, no_stdin: bool, no_tty: bool, pod_running_timeout: int
+    session: Session,
+    name: str,
+    pod: str | None,
+    stdin: bool,
+    tty: bool,
+    no_stdin: bool,
+    no_tty: bool,
+    pod_running_timeout: int,
 ) -> int:
     """Wait until a workload runs and follow its output; Ctrl-C detaches."""
     item = session.find(name)
-    if no_tty:
-        session.note("Note: --no-tty has no effect: attach never uses a terminal.")
-    if sys.stdin.isatty() and not no_stdin:
+    if tty and not stdin:
+        raise click.UsageError("-t, --tty needs --stdin.")
+    if no_tty and not tty:
+        session.note("Note: --no-tty has no effect: attach uses no terminal without --tty.")
+    if sys.stdin.isatty() and not (stdin or no_stdin):
         session.note(f"Note: input is not sent; for a shell in the job: `{session.program} bash {name}`.")
-    return attach_to(session, item["id"], name, pod=pod, limit=pod_running_timeout)
+    typed = typed_here(session, item["id"], name, stdin=True, tty=tty) if stdin else None
+    return attach_to(session, item["id"], name, pod=pod, limit=pod_running_timeout, typed=typed)
+
+
+def typed_here(session: Session, workload_id: str, name: str, *, stdin: bool, tty: bool) -> TypedInput:
+    """What this command's own standard input has for the job; without `stdin` its end alone."""
+    from pliant.cli.workloads.typed_input import TypedInput
+
+    source = sys.stdin.fileno() if stdin else None
+    return TypedInput(session, workload_id, name, tty=tty, source=source)
 
 
 def attach_to(
-    session: Session, workload_id: str, name: str, *, pod: str | None = None, limit: int = 600
+    session: Session,
+    workload_id: str,
+    name: str,
+    *,
+    pod: str | None = None,
+    limit: int = 600,
+    typed: TypedInput | None = None,
 ) -> int:
     """Follow a workload's output, return its exit code; 124 if it does not start in `limit` seconds."""
     if not _started(session, workload_id, limit):
@@ -131,7 +161,7 @@ def attach_to(
         return WAIT_TIMED_OUT
     if pod is None and (pods := session.client.pods(workload_id)):
         session.note(f"Connecting to pod {pods[-1]['name']}")
-    return followed(session, workload_id, name, pod=pod)
+    return followed(session, workload_id, name, pod=pod, typed=typed)
 
 
 def followed(
@@ -141,9 +171,12 @@ def followed(
     *,
     pod: str | None = None,
     excerpt: Excerpt = WHOLE,
+    typed: TypedInput | None = None,
 ) -> int:
     """Show what a workload prints until it ends; its exit code."""
-    outcome = Follower(session, workload_id, name, pod=pod, excerpt=excerpt, quiet=True).run()
+    follower = Follower(session, workload_id, name, pod=pod, excerpt=excerpt, quiet=True, typed=typed)
+    with typed.keys() if typed else nullcontext():
+        outcome = follower.run()
     assert outcome["exitCode"] is not None
     if outcome["exitCode"]:
         session.note(summary(name, outcome))

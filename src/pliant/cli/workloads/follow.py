@@ -18,6 +18,7 @@ from pliant.client.errors import Conflict, NotFound, Unreachable
 
 if TYPE_CHECKING:
     from pliant.cli.session import Session
+    from pliant.cli.workloads.typed_input import TypedInput
     from pliant.client.client import Client
     from pliant.wire.workload import Outcome, PodItem, WorkloadItem
 
@@ -58,11 +59,13 @@ class Follower:
         quiet: bool = False,
         client: Client | None = None,
         write: Callable[[bytes], None] | None = None,
+        typed: TypedInput | None = None,
     ) -> None:
         self.name = name
         self._session = session
         self._client = client or session.client
-        self._write = write or LogScreen().show
+        self._write = write or (typed.write if typed is not None else None) or LogScreen().show
+        self._typed = typed
         self._id = workload_id
         self._pod = pod
         self._excerpt = excerpt  # of the first attempt that is shown
@@ -81,6 +84,8 @@ class Follower:
                 for attempt in range(self._shown + 1 if self._shown else newest, newest + 1):
                     if self._shown and not self._failed:
                         self._resumed(attempt)
+                    if self._typed is not None and attempt == newest:
+                        self._typed.begin(pod["name"], attempt)
                     self._stream(pod["name"], attempt)
                     self._failed = self._announce(attempt)
                 self._shown = newest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -100,12 +101,21 @@ _RESUME = _Verb(
 @_names
 @_all
 @click.option("--now", is_flag=True, help="Kill their processes without a grace period.")
+@click.option(
+    "-s", "--signal", "sent", metavar="NAME", help="Only send this signal to all their processes: USR1, INT."
+)
 @project_option
 @pass_session
-def cancel(session: Session, names: tuple[str, ...], everything: bool, now: bool) -> int:
+def cancel(session: Session, names: tuple[str, ...], everything: bool, now: bool, sent: str | None) -> int:
     """End jobs. Their records, logs and files remain until `delete`."""
+    number = None if sent is None else _signal(sent)
+    if number is not None and now:
+        raise click.UsageError("--signal and --now exclude each other.")
 
     def act(session: Session, item: Any) -> _Said:
+        if number is not None:
+            session.client.signal(item["id"], number)
+            return _Said(f"{item['name']} got {signal.Signals(number).name}.")
         before = session.client.cancel(item["id"], now=now)
         if before["exitCode"] is None:
             return _Said(f"{item['name']} is being cancelled.")
@@ -113,6 +123,15 @@ def cancel(session: Session, names: tuple[str, ...], everything: bool, now: bool
 
     verb = _Verb(act, "", "cancel", "{noun} {name} not found", _goes_on)
     return _each(session, verb, names, (), everything)
+
+
+def _signal(text: str) -> int:
+    """USR1, SIGUSR1 or 10."""
+    names = {it.name.removeprefix("SIG"): it.value for it in signal.Signals if it.value < 32}
+    number = names.get(text.upper().removeprefix("SIG"), int(text) if text.isdecimal() else 0)
+    if number not in names.values():
+        raise click.UsageError(f"--signal {text}: not a signal, such as USR1, INT or HUP.")
+    return number
 
 
 _ENDED = {"was cancelled": "been cancelled", "was deleted": "been deleted"}

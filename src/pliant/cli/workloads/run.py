@@ -7,6 +7,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from types import FrameType
 from typing import Any
 
@@ -41,6 +43,8 @@ def run(session: Session, ctx: click.Context, **given: Any) -> int:
     """Submit a job, print its output and return its exit code.
 
     Ctrl-C shows the status, twice within 2 seconds cancels the job; Ctrl-\\ leaves it running.
+    The job reads nothing; with --stdin it reads what is typed or piped here. With --stdin -t it has a
+    terminal and gets every key; `~.` at the start of a line leaves it running.
     """
     words = tail(ctx)
     if given["job_name_prefix"] is None:
@@ -57,18 +61,24 @@ def run(session: Session, ctx: click.Context, **given: Any) -> int:
         return NOT_STARTABLE[error.reason]
     if answer is None:
         return 0
-    return wait_for(session, answer["workloadId"], answer["name"])
+    return wait_for(session, answer["workloadId"], answer["name"], stdin=given["stdin"], tty=given["tty"])
 
 
-def wait_for(session: Session, workload_id: str, name: str) -> int:
+def wait_for(session: Session, workload_id: str, name: str, *, stdin: bool = False, tty: bool = False) -> int:
     """Follow a job that this terminal owns: its keys and signals are about the job."""
     if sys.stdin.isatty():
-        session.note(
-            f"Ctrl-C twice within {TWICE_WITHIN:g}s cancels {name}. "
-            "If this terminal goes away, it keeps running."
-        )
-    follower = Follower(session, workload_id, name)
-    with Keys(session, workload_id, name):
+        how = f"Ctrl-C twice within {TWICE_WITHIN:g}s cancels {name}"
+        if tty:
+            how = f"{name} gets every key; `~.` at the start of a line detaches"
+        session.note(f"{how}. If this terminal goes away, it keeps running.")
+    typed = None
+    if stdin:
+        from pliant.cli.workloads.execute import typed_here
+
+        typed = typed_here(session, workload_id, name, stdin=True, tty=tty)
+    follower = Follower(session, workload_id, name, typed=typed)
+    with Keys(session, workload_id, name) as keys, typed.keys() if typed else nullcontext():
+        keys.restore = typed.restore if typed else keys.restore
         outcome = follower.run()
     assert outcome["exitCode"] is not None
     session.note(summary(name, outcome))
@@ -91,6 +101,7 @@ class Keys:
         self._cancelling = False
         self._told = threading.Event()  # the server has answered the request to cancel
         self._before: dict[signal.Signals, Any] = {}
+        self.restore: Callable[[], None] = lambda: None  # puts the terminal back before this process ends
 
     def __enter__(self) -> Keys:
         actions = {
@@ -147,6 +158,7 @@ class Keys:
         self._told.set()
 
     def _leave(self, said: str) -> None:
+        self.restore()
         _say(said)
         sys.stdout.flush()
         os._exit(INTERRUPTED)

@@ -10,7 +10,7 @@ import sys
 import termios
 import threading
 import tty as terminal_modes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from pliant.client.errors import PliantError
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 def size() -> tuple[int, int]:
-    """(rows, columns) of this terminal."""
+    """(rows, columns) of this terminal as it is now, whatever COLUMNS and LINES said once."""
+    with contextlib.suppress(OSError, ValueError):  # standard input is none
+        now = os.get_terminal_size(sys.stdin.fileno())
+        if now.columns and now.lines:
+            return now.lines, now.columns
     columns, rows = shutil.get_terminal_size()
     return rows, columns
 
@@ -55,19 +59,30 @@ def _send_input(command: Exec) -> None:
             sys.stderr.buffer.write(f"Input is no longer sent: {error}\r\n".encode())
 
 
+def _raw(wanted: bool) -> contextlib.AbstractContextManager[object]:
+    return raw() if wanted else contextlib.nullcontext()
+
+
 @contextlib.contextmanager
-def _raw(wanted: bool) -> Iterator[None]:
-    """Every key goes through as it is, Ctrl-C too; the terminal is put back at the end."""
-    if not wanted:
-        yield
-        return
+def raw(*, lines: bool = False) -> Iterator[Callable[[], None]]:
+    """Every key goes through as it is, Ctrl-C too; the terminal is put back at the end, or when what this
+    gives is called. `lines`: output still begins each line at the left.
+    """
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
+
+    def restore() -> None:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
     try:
         terminal_modes.setraw(descriptor)
-        yield
+        if lines:
+            modes = termios.tcgetattr(descriptor)
+            modes[1] |= termios.OPOST | termios.ONLCR
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, modes)
+        yield restore
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        restore()
 
 
 @contextlib.contextmanager

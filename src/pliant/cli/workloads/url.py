@@ -8,7 +8,8 @@ from pliant.cli.completion import workload_names
 from pliant.cli.lazy import Command
 from pliant.cli.output.formats import project_option
 from pliant.cli.session import Session, pass_session
-from pliant.cli.submit.notebook import PROGRAMS, url
+from pliant.cli.submit.notebook import told
+from pliant.cli.submit.served import of_command
 from pliant.client.errors import Conflict, NotFound
 
 
@@ -22,17 +23,27 @@ def url_command(session: Session, name: str) -> None:
     if not item["urls"]:
         if item["runningPods"]:
             raise NotFound(
-                f"{name} has no URL.", "Submit it with --jupyter or --external-url container=PORT."
+                f"{name} has no URL.",
+                "Submit it with --jupyter, --vscode, --tensorboard LOGDIR or --external-url container=PORT.",
             )
         raise Conflict(
             f"{name} is not running: its status is {item['status']}.", "Its URL exists while it runs."
         )
-    running = session.client.exec(item["id"], ["sh", "-c", 'printf %s "$JUPYTER_TOKEN"'])
+    what = of_command(f"{item['command']} {item['arguments']}")
+    token = _token(session, item["id"], what[0].secret if what else "")
+    for address in item["urls"]:
+        if what is None or (what[0].secret and not token):
+            click.echo(address)
+        else:
+            told(session, what[1], int(address.rpartition(":")[2]), token)
+
+
+def _token(session: Session, workload_id: str, variable: str) -> str:
+    """What opens it: a variable of the job, which only its owner can read."""
+    if not variable:
+        return ""
+    running = session.client.exec(workload_id, ["sh", "-c", f'printf %s "${variable}"'])
     try:
-        token = b"".join(running.output()).decode(errors="replace").strip()
+        return b"".join(running.output()).decode(errors="replace").strip()
     finally:
         running.close()
-    page = PROGRAMS.get(item["command"].split(" ", 1)[0], "")
-    for address in item["urls"]:
-        port = int(address.rpartition(":")[2])
-        click.echo(url(port, token, page) if token else address)

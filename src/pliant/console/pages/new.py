@@ -12,7 +12,7 @@ from pliant.console.calls import Refusal
 from pliant.console.flexible import UNITS, Flexible, compute_of
 from pliant.console.forms import ROOM, Sheet, Tiles, name_problem
 from pliant.console.frame import Frame, button, page, tag, words
-from pliant.console.texts import gpus
+from pliant.console.texts import counted_gpus
 
 KINDS = {"trainings": "Training", "workspaces": "Workspace", "inferences": "Inference"}
 STANDARD, DISTRIBUTED = "Standard", "Distributed"
@@ -264,8 +264,8 @@ class Wizard:
             words("p", "For it, the scheduler takes from others:")
             with tag("ul"):
                 for it in found["disrupted"]:
-                    before, after = gpus(it["gpuBefore"]), gpus(it["gpuAfter"])
-                    words("li", f"{it['name']} ({it['project']}): {it['verb']}, {before} → {after} GPU")
+                    change = f"{it['gpuBefore']:g} → {counted_gpus(it['gpuAfter'])}"
+                    words("li", f"{it['name']} ({it['project']}): {it['verb']}, {change}")
         for notice in found["notices"]:
             words("p", notice).classes("soft")
 
@@ -339,8 +339,8 @@ def about(spec: dict[str, Any]) -> str:
     if memory := spec.get("gpuMemoryRequest"):
         return f"{memory} of GPU memory"
     if portion := spec.get("gpuPortionRequest"):
-        return f"{portion:g} GPU"
-    return f"{devices:g} GPU" if devices else "No GPU"
+        return counted_gpus(portion)
+    return counted_gpus(devices) if devices else "No GPU"
 
 
 @page("/new/{plural}", "New workload", "workloads:create", "workloads")

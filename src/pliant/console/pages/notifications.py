@@ -8,7 +8,13 @@ from pliant.console.tables import Column, Table
 from pliant.console.texts import clock
 
 PATH, SERVER = "/api/v1/notifications", "/api/v1/mail-server"
-EVENTS = {"start": "It starts", "end": "It ends", "failure": "It fails", "preemption": "It loses GPUs"}
+EVENTS = {
+    "start": "It starts",
+    "end": "It ends",
+    "failure": "It fails",
+    "preemption": "It loses GPUs",
+    "idle": "Its GPUs do nothing",
+}
 SECURITY = {"starttls": "STARTTLS", "tls": "TLS", "none": "None"}
 MAIL, FILE = "mail", "webhook"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pliant.console.charts import Chart
 from pliant.console.frame import Frame, button, card, heading, page, tag, words
-from pliant.console.texts import age, clock, gpus, hour
+from pliant.console.texts import age, clock, counted_gpus, gpus, hour
 
 LONGEST = 50
 """Entries of the queue that are shown; the rest is counted."""
@@ -137,7 +137,7 @@ class Overview:
             with tag("ol"):
                 for it in waiting[:LONGEST]:
                     said = it["reason"]["message"] if it["reason"] else ""
-                    asks = f"{gpus(it['gpus'])} GPU, for {age(it['since'])}"
+                    asks = f"{counted_gpus(it['gpus'])}, for {age(it['since'])}"
                     words("li", f"{it['name']} ({it['project']}), {asks}: {said}")
             if len(waiting) > LONGEST:
                 words("p", f"{len(waiting) - LONGEST} more wait behind these.").classes("soft")

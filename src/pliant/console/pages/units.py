@@ -6,7 +6,7 @@ from typing import Any
 from pliant.console.forms import Sheet, sure
 from pliant.console.frame import Frame, button, heading, page, told
 from pliant.console.tables import Column, Table
-from pliant.console.texts import clock, gpus
+from pliant.console.texts import clock, counted_gpus
 
 RULES = {
     "trainingJobTimeLimitSeconds": "Trainings end after",
@@ -39,7 +39,7 @@ def row_of(item: Mapping[str, Any], actions: str) -> dict[str, Any]:
         "created": clock(item["createdAt"]),
         "within": round(100 * (used - over) / longest, 1),
         "over": round(100 * over / longest, 1),
-        "said": f"{gpus(used)} GPUs allocated of a quota of {gpus(quota)}, {gpus(over)} over quota",
+        "said": f"{counted_gpus(used)} allocated of a quota of {quota:g}, {over:g} over quota",
         "actions": actions,
     }
 

@@ -12,7 +12,7 @@ from pliant.console.design import tone
 from pliant.console.frame import Frame, button, heading, page, tag
 from pliant.console.pages.new import KINDS
 from pliant.console.rights import Rights
-from pliant.console.tables import ACTIONS, EMPTY, choose_columns
+from pliant.console.tables import ACTIONS, EMPTY, PINNED, choose_columns
 from pliant.console.texts import age, gpus, spreadsheet
 
 COLUMNS = (
@@ -135,7 +135,7 @@ class WorkloadTable:
             for key, label, field in COLUMNS
             if key not in self.hidden
         ]
-        return [*shown, {"name": "actions", "label": "Actions", "field": "actions", "align": "right"}]
+        return [*shown, PINNED]
 
     def _asked(self) -> list[tuple[str, Any]]:
         page = self.table.pagination
@@ -148,8 +148,11 @@ class WorkloadTable:
     async def refresh(self) -> None:
         calls, page, asked = self.frame.calls, self.table.pagination, self._asked()
         per, number = page["rowsPerPage"], page["page"]
-        count = (await calls.get("/api/v1/workloads/count", asked))["count"]
-        told = await calls.get("/api/v1/workloads", [*asked, ("offset", per * (number - 1)), ("limit", per)])
+        first = per * (number - 1)
+        told = await calls.get("/api/v1/workloads", [*asked, ("offset", first), ("limit", per)])
+        count = first + len(told["workloads"])
+        if "next" in told or (first and not told["workloads"]):
+            count = (await calls.get("/api/v1/workloads/count", asked))["count"]
         self.items = {item["id"]: item for item in told["workloads"]}
         rows = [row_of(item, self.frame.rights) for item in told["workloads"]]
         if rows != self.table.rows:

@@ -69,7 +69,7 @@ class Publisher:
             assets=tuple(sorted(state.assets.values(), key=lambda row: (row.created, row.id))),
             settings=state.settings,
             faults=tuple(state.faults),
-            promises=broken(world),
+            promises=broken(world) if state.reshaped else old.promises,
             protections={(it.project, it.pool): it for it in state.protections},
             cycles=state.cycles,
             cycle_us=took,

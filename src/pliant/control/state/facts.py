@@ -169,7 +169,8 @@ class FactBook:
             draft.event(workload.id, EventKind.DELETED, why, who="server")
         if state.expiring:
             due.append(state.expiring[0][0])
-        for workload in [world.workloads[identity] for identity in sorted(state.running)]:
+        limited = any(map(_limits, world.projects.values())) or any(map(_limits, world.departments.values()))
+        for workload in [world.workloads[identity] for identity in sorted(state.running) if limited]:
             project = world.projects.get(workload.project)
             if project is None or workload.desired is Desired.DELETED:
                 continue
@@ -203,3 +204,8 @@ class FactBook:
             department = self._state.world.departments.get(above)
             queue, above = department, department.parent if department is not None else ""
         return min(found, key=lambda entry: entry[0], default=None)
+
+
+def _limits(queue: Queue) -> bool:
+    """True if it limits for how long anything may run."""
+    return queue.limits.interactive is not None or queue.limits.training is not None

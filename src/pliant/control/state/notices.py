@@ -8,7 +8,7 @@ import uuid
 from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
 from pliant.model.event import Event, EventKind
-from pliant.model.notice import END, FAILURE, PREEMPTION, START, Notice, Subscription
+from pliant.model.notice import END, FAILURE, IDLE, PREEMPTION, START, Notice, Subscription
 from pliant.model.workload import Workload
 
 MOST = 10_000
@@ -20,6 +20,7 @@ _EVENTS = {
     EventKind.FAILED: FAILURE,
     EventKind.RECLAIMED: PREEMPTION,
     EventKind.PREEMPTED: PREEMPTION,
+    EventKind.IDLE: IDLE,
 }
 
 TAKEN = "Other work took GPUs from the job. Stopped tasks restart automatically."

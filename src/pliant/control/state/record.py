@@ -6,9 +6,9 @@ from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
 from pliant.model.event import EventKind
 from pliant.model.order import Order, Resize, Start, Stop
-from pliant.model.reason import Preempted
+from pliant.model.reason import Preempted, Reason
 from pliant.model.workload import Attempt
-from pliant.sched.plan import Decision, Plan, Verb, Verdict
+from pliant.sched.plan import Decision, Plan, Verb
 
 _KINDS = {
     Verb.PLACE: EventKind.STARTED,
@@ -89,17 +89,21 @@ def record_plan(state: State, plan: Plan, draft: Draft, number: int) -> list[Ord
 
 def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
     """Keep the newest verdict of each waiting workload; history gets a line when its kind changes."""
-    before, after, there = state.verdicts, dict[str, Verdict](), state.world.workloads
-    for verdict in plan.verdicts:
-        identity, reason, position = verdict
-        if identity not in there:
-            continue  # it has gone since the plan was asked for
-        after[identity] = verdict
+    before, there = state.verdicts, state.world.workloads
+    after = {verdict.workload: verdict for verdict in plan.verdicts}
+    for identity in after.keys() - there.keys():
+        del after[identity]  # it has gone since the plan was asked for
+    alike: tuple[Reason | None, Reason | None] = None, None  # of one kind: many workloads share a reason
+    for identity, (_, reason, position) in after.items():
         old = before.get(identity)
+        if old is not None and state.told and old[1] is alike[0] and reason is alike[1]:
+            continue
         if old is None or old.reason.code != reason.code:
             draft.event(identity, EventKind.PENDING, reason.text(draft.now), reason=reason)
             state.touched.add(identity)
-        elif not state.told:
+            continue
+        alike = old.reason, reason
+        if not state.told:
             state.told = old.position != position or old.reason != reason
     state.verdicts = after
-    state.touched.update(identity for identity in before if identity not in after)
+    state.touched.update(before.keys() - after.keys())

@@ -235,10 +235,18 @@ SETTINGS = (
         most=YEAR,
         special="off",
     ),
+    Setting(
+        "request_rate",
+        "request-rate",
+        "most requests of one identity in a second",
+        Unit.COUNT,
+        most=1_000_000,
+        special="off",
+    ),
     Setting("password_least", "password-least", "fewest characters of a new password", Unit.COUNT, 8, 64),
 )
-SECURITY = frozenset({"session_length", "session_idle", "password_least"})
-"""Fields of those that are about logins."""
+SECURITY = frozenset({"session_length", "session_idle", "password_least", "request_rate"})
+"""Fields of those that are about logins and requests."""
 BY_FIELD = {setting.field: setting for setting in SETTINGS}
 
 KEY = "scheduling"

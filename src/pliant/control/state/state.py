@@ -75,6 +75,7 @@ class State:
         self.news: list[News] = []  # what changed in the world since the last cycle was recorded
         self.rebuilt = True  # the world is another than that which the news since then tell of
         self.moved = True  # tenancy, nodes or the cluster changed since the last publication
+        self.reshaped = True  # of that, tenancy or machines: what queues are due changes more often
 
     def rebuild(self, saved: Saved) -> None:
         """Start over from the store's rows."""
@@ -101,7 +102,7 @@ class State:
             self._time(row, gone=False)
         self.waiting = {row.id for row in self.world.workloads.values() if _waiting(row)}
         self.shaken |= set(self.world.nodes)
-        self.moved = True
+        self.moved = self.reshaped = True
 
     def _time(self, row: Workload, *, gone: bool) -> None:
         """Note what time alone will do with a workload."""
@@ -143,7 +144,7 @@ class State:
         self.touched.clear()
         self.told = False
         self.shaken.clear()
-        self.moved = False
+        self.moved = self.reshaped = False
 
     def put(self, draft: Draft, row: Row) -> None:
         """Record a row and remember it."""
@@ -206,7 +207,7 @@ class State:
                 pass  # no reader is told of it
             case _:  # tenancy and machines, by which all else is looked at
                 self.shaken.update([row.name] if isinstance(row, Node) else self.world.nodes)
-                self.moved = True
+                self.moved = self.reshaped = True
 
     def _shake(self, task: Task) -> None:
         self.shaken.update(place.node for place in (task.claims, task.carries) if place is not None)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pliant.control.board.measured import Uses, averaged, measured
 from pliant.control.loop import Loop
 from pliant.control.ports import Batch, Load
+from pliant.control.usecases.idling import Idling
 from pliant.model.sample import MINUTE, QUARTER, Sample
 
 KEEP_MINUTES = 25 * 3600 * 1000
@@ -19,15 +20,19 @@ class Series:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
+        self._idling = Idling(loop)
         self._averaged = 0  # ms: up to then all quarters have their averages; 0: not known
 
     def take(self, load: Load, uses: Uses) -> None:
-        """Keep a sample of everything as it is now, and average the quarters of an hour that are over.
+        """Keep a sample of everything as it is now, and average the quarters of an hour that are over; jobs
+        that are idle for too long are told of or suspended.
 
         Raises StaleEpoch, StoreError. What was not written before a crash is not missed.
         """
         now = self._loop.clock.now()
-        self._keep(measured(self._loop.board, load, uses, now))
+        found = measured(self._loop.board, load, uses, now)
+        self._keep(found)
+        self._idling.look(found, now)
         over = now // QUARTER * QUARTER
         if over > self._averaged:
             self._average(over)

@@ -97,6 +97,14 @@ class Submissions(Tenancy):
                 engine.seal(identity, {})
             raise
 
+    def remembered(self, key: str) -> Remembered | None:
+        """The answer once given to this `Idempotency-Key`."""
+        return self._loop.store.remembered(key)
+
+    def remember(self, key: str, fingerprint: str, status: int, body: str) -> None:
+        """Of what is no submission: a submission is remembered in the transaction that records it."""
+        self._loop.call(lambda draft: draft.put(Remembered(key, fingerprint, status, body, draft.now)))
+
     def rehearse(self, checked: Checked, user: str) -> Rehearsal:
         """What the scheduler would do with it now, if that user submitted it. Nothing is recorded."""
         now = self._loop.clock.now()

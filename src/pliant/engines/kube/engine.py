@@ -12,7 +12,7 @@ from lightkube.resources.core_v1 import Pod
 
 from pliant.control.errors import BadRequest
 from pliant.control.fractions import TaskUse
-from pliant.control.ports import Folders, Kept, Load, Session, Sink
+from pliant.control.ports import Folders, Input, Kept, Load, Session, Sink
 from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.kube.cluster import Cluster
 from pliant.engines.kube.connection import Connection, Unreachable
@@ -21,7 +21,7 @@ from pliant.engines.kube.nodebook import NodeBook
 from pliant.engines.kube.output import log_of
 from pliant.engines.kube.pods import Seen, refusal, seen
 from pliant.engines.kube.runs import Run, Steps
-from pliant.engines.kube.session import KubeSession
+from pliant.engines.kube.session import begin, signal_all
 from pliant.engines.kube.variables import SealedSecrets
 from pliant.engines.kube.waiting import WaitingPods
 from pliant.engines.kube.watching import Follower
@@ -252,14 +252,13 @@ class KubeEngine:
     def exec(
         self, attempt: AttemptId, argv: Sequence[str], *, tty: bool, stdin: bool, rows: int, columns: int
     ) -> Session:
-        """Raises ValueError if the attempt does not run, or for a terminal."""
-        pod = self._pod(attempt)
-        if pod is None or not pod.lives or pod.since is None:
-            raise ValueError(f"{attempt} is not running: commands run only inside a running task")
-        if tty or stdin:
-            typed = f"kubectl exec -it --namespace {pod.namespace} {pod.name} -- {' '.join(argv)}"
-            raise ValueError(f"a command that reads what is typed needs kubectl: {typed}")
-        return KubeSession(self._cluster.client, pod, argv)
+        return begin(self._cluster.client, self._pod(attempt), attempt, argv, typed=tty or stdin)
+
+    def signal(self, attempt: AttemptId, number: int) -> None:
+        signal_all(self._cluster.client, self._pod(attempt), attempt, number)
+
+    def input(self, attempt: AttemptId) -> Input:
+        raise ValueError("what is typed reaches only jobs of the server's own machine, not pods")
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         return {}

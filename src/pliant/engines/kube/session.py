@@ -9,6 +9,7 @@ from httpx2 import HTTPError
 from lightkube import Client
 
 from pliant.engines.kube.pods import Seen
+from pliant.model.workload import AttemptId
 
 CANNOT_RUN = 126
 """Exit code of what the cluster did not start, as shells have it."""
@@ -67,6 +68,29 @@ class KubeSession:
     def kill(self) -> None:
         """The cluster knows no way to end a command inside a container; it ends with its pod."""
         self._over = True
+
+
+def begin(
+    client: Client, pod: Seen | None, attempt: AttemptId, argv: Sequence[str], *, typed: bool
+) -> KubeSession:
+    """Raises ValueError if the attempt does not run, or if something would be typed into the command."""
+    if pod is None or not pod.lives or pod.since is None:
+        raise ValueError(f"{attempt} is not running: commands run only inside a running task")
+    if typed:
+        there = f"kubectl exec -it --namespace {pod.namespace} {pod.name} -- {' '.join(argv)}"
+        raise ValueError(f"a command that reads what is typed needs kubectl: {there}")
+    return KubeSession(client, pod, argv)
+
+
+def signal_all(client: Client, pod: Seen | None, attempt: AttemptId, number: int) -> None:
+    """To every process of the container; -1 leaves the first one out. Raises ValueError."""
+    script = f"kill -{number} 1 && {{ kill -{number} -1 2>/dev/null; true; }}"
+    session = begin(client, pod, attempt, ["sh", "-c", script], typed=False)
+    said = b""
+    while (data := session.read(1.0)) != b"":
+        said += data or b""
+    if session.exit_code():
+        raise ValueError(said.decode(errors="replace").strip() or "the container has no `sh`")
 
 
 class _Stream:

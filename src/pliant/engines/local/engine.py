@@ -34,6 +34,7 @@ from pliant.engines.local.layout import Layout, boot_id, read_json, write_json
 from pliant.engines.local.living import Living
 from pliant.engines.local.resizing import Resizing, Seen
 from pliant.engines.local.session import LocalSession
+from pliant.engines.local.standard_input import TaskInput, task_input
 from pliant.engines.local.supervisor import command
 from pliant.engines.local.usage import Usage
 from pliant.engines.local.watch import Strands, Watcher
@@ -251,7 +252,6 @@ class LocalEngine:
         timestamps: bool = False,
     ) -> Iterator[bytes]:
         folder = self._layout.folder(attempt)
-
         began = False
 
         def ended() -> bool:
@@ -284,6 +284,12 @@ class LocalEngine:
                 self._sessions.add(session)
             self._watcher.add(pidfd, partial(self._session_ended, session, pidfd))
         return session
+
+    def signal(self, attempt: AttemptId, number: int) -> None:
+        self._living.send(attempt, number)
+
+    def input(self, attempt: AttemptId) -> TaskInput:
+        return task_input(self._layout.folder(attempt))
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         return self._fractions.uses()

@@ -17,6 +17,7 @@ from pliant.engines.local.confinement import inside
 from pliant.engines.local.environment import Places
 from pliant.engines.local.layout import Folder, Layout, write
 from pliant.engines.local.session import Begun, Child
+from pliant.engines.local.standard_input import reading_end
 from pliant.engines.local.supervisor import spawn
 from pliant.engines.local.warden import Away, Owner, Refused, Verb, Walls, Warden
 from pliant.model.machine import Node, Placement
@@ -40,29 +41,23 @@ class Launcher(Protocol):
 
     def job(self, workload: Workload) -> Path:
         """The workload's folder, as its tasks see it. Raises ValueError."""
-        ...
 
     def places(self, workload: Workload, attempt: AttemptId) -> Places: ...
 
     def home(self, workload: Workload) -> dict[str, str]:
         """Variables of the account that the task runs as, in the place of the server's."""
-        ...
 
     def noted(self, order: Start, node: Node | None) -> dict[str, Any]:
         """For order.json: whom the task runs as and what it is held to. Raises ValueError, OSError."""
-        ...
 
     def resize(self, order: Resize, what: Mapping[str, Any]) -> None:
         """The task may open other cards from now on. Raises OSError."""
-        ...
 
     def attempt_of(self, pid: int) -> AttemptId | None:
         """The attempt that a process belongs to."""
-        ...
 
     def tell(self, folder: Folder) -> None:
         """What the server has written for the task to read is where the task can read it. Raises OSError."""
-        ...
 
     def spawn(
         self,
@@ -74,29 +69,26 @@ class Launcher(Protocol):
         node: Node | None,
     ) -> tuple[int, int]:
         """(pidfd of the supervisor, descriptor of its answer). It shares the lock. OSError, ValueError."""
-        ...
 
     def living(self, wanted: processes.Wanted) -> set[AttemptId]:
         """Those of which something lives."""
-        ...
 
     def end(self, wanted: processes.Wanted, *, spare: int | None = None, waiting: Waiting) -> int:
         """SIGKILL what lives of them, but the process `spare`, until nothing does; how much it was."""
-        ...
+
+    def send(self, attempt: AttemptId, number: int, spare: int | None) -> None:
+        """A signal to what lives of it, but to the process `spare`. Raises OSError."""
 
     def starved(self, attempt: AttemptId) -> str | None:
         """Of one that has ended: why it was killed for want of memory, if it was; None: unknown."""
-        ...
 
     def begin(self, attempt: AttemptId, order: Mapping[str, Any], env: Mapping[str, str]) -> Begun | None:
         """How a command starts inside a running task; None: as a child of ours."""
-        ...
 
     def words(self, order: Mapping[str, Any], argv: Sequence[str]) -> list[str]: ...
 
     def discard(self, workload: Workload) -> None:
         """Remove what its tasks left in folders of their user."""
-        ...
 
 
 class OwnLauncher:
@@ -144,6 +136,9 @@ class OwnLauncher:
 
     def end(self, wanted: processes.Wanted, *, spare: int | None = None, waiting: Waiting) -> int:
         return processes.end(self._layout, wanted, spare=spare, waiting=waiting)
+
+    def send(self, attempt: AttemptId, number: int, spare: int | None) -> None:
+        processes.send(self._layout, attempt.__eq__, number, spare=spare)
 
     def starved(self, attempt: AttemptId) -> str | None:
         return None
@@ -235,7 +230,7 @@ class BoxLauncher:
         fds = [said]
         try:
             fds.append(warden.launch(what["argv"], env))
-            fds.append(_standard_input(folder, what["stdin"]))
+            fds.append(reading_end(folder.path, fifo=what["stdin"] and not what["tty"]))
             got = self._gate.ask(
                 Verb.START,
                 self._epoch(),
@@ -286,6 +281,13 @@ class BoxLauncher:
         )
         if said.oom:
             self._starved[group.attempt] = f"OOMKilled: used {_gib(said.peak)} of {_gib(said.limit)} GiB"
+
+    def send(self, attempt: AttemptId, number: int, spare: int | None) -> None:
+        """The supervisor is in no group of a task: it is spared anyhow."""
+        for group in self._gate.list(self._epoch()):
+            if group.attempt == attempt:
+                owner = Owner(group.uid, "")
+                self._gate.ask(Verb.SIGNAL, self._epoch(), attempt=attempt, owner=owner, signal=number)
 
     def starved(self, attempt: AttemptId) -> str | None:
         return self._starved.pop(attempt, "")
@@ -385,15 +387,6 @@ def card(gpu: str, folder: Path = CARDS) -> tuple[int, int] | None:
 def _request(order: Start) -> Request:
     name = order.attempt.task.rpartition("-")[0]
     return next(group.request for group in order.workload.groups if group.name == name)
-
-
-def _standard_input(folder: Folder, fifo: bool) -> int:
-    """What the task reads: nothing, or a FIFO that never ends."""
-    if not fifo:
-        return os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    with suppress(FileExistsError):
-        os.mkfifo(folder / "stdin", 0o600)
-    return os.open(folder / "stdin", os.O_RDWR | os.O_CLOEXEC)
 
 
 def _gib(amount: int) -> str:

@@ -167,6 +167,13 @@ class Living:
         except ProcessLookupError:
             return  # it ended by itself; its end is on the way
 
+    def send(self, attempt: AttemptId, number: int) -> None:
+        """A signal to its processes. Raises ValueError, OSError."""
+        if attempt not in self._live:
+            raise ValueError("it has ended")
+        says = self._layout.folder(attempt).holder()
+        self._launcher.send(attempt, number, says[0] if says is not None else None)
+
     def kill(self, attempt: AttemptId) -> None:
         """The grace of a stop is over before that of its supervisor, which is left to write the record."""
         if attempt in self._live:

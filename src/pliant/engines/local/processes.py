@@ -106,6 +106,21 @@ def open_pid(pid: int, start: int) -> int | None:
     return None
 
 
+def send(layout: Layout, wanted: Wanted, number: int, *, spare: int | None) -> int:
+    """A signal to every process of the wanted attempts but `spare`; how many got it."""
+    count = 0
+    for carrier in carriers(layout, wanted):
+        with suppress(ProcessLookupError):
+            fd = os.pidfd_open(carrier.pid)
+            try:
+                if carrier.pid != spare and attempt_of(layout, carrier.pid) == carrier.attempt:
+                    signal.pidfd_send_signal(fd, number)
+                    count += 1
+            finally:
+                os.close(fd)
+    return count
+
+
 def end(
     layout: Layout,
     wanted: Wanted,

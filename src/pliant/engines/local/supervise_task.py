@@ -20,6 +20,8 @@ NAME_BYTES = 512  # of a command or folder named in an error
 DRAIN_BYTES = 1 << 20  # the most a pipe holds: after the last writer's death nothing more can come
 RUNNING, ENDING, KILLING = range(3)
 HANDLED = (signal.SIGTERM, signal.SIGCHLD)
+FRAME = struct.Struct("<cxHIQ")  # of input: kind, length of what follows, stream, bytes sent before it
+FRAME_BYTES = 4096  # the most that follows one
 TIOCSPTLCK, TIOCGPTPEER = 0x40045431, 0x5441  # termios lacks these names
 
 
@@ -70,8 +72,11 @@ class Task:
         self.done = self.stopped = self.killed = self.out_ended = False
         self.status = self.started_ms = self.stop_ms = self.deadline = self.max_rss_kb = self.kill_rounds = 0
         self.error = b""
-        self.exec_fd = self.out_fd = self.slave_fd = self.stdin_fd = -1
-        self.typed = b""  # from the FIFO, not yet taken by the terminal
+        self.exec_fd = self.out_fd = self.slave_fd = -1
+        self.input_fd = -1  # frames of input, from the server
+        self.feed_fd = -1  # where the task reads it; -1 on a terminal, which is out_fd, and after its end
+        self.typed = b""  # what the task has not taken yet
+        self.sender = (0, 0)  # stream of the last frame, the first byte that it has not sent yet
         self.lock_written = describe_lock(opt.lock_fd)
 
     def run(self) -> bool:
@@ -87,7 +92,7 @@ class Task:
         else:
             self.supervise()
         if self.opt.stdin:
-            remove("stdin", self.folder)
+            remove("input", self.folder)
         return self.write_record(record)
 
     # ---- start
@@ -122,12 +127,14 @@ class Task:
             else:
                 self.out_fd, standard_out = os.pipe2(os.O_CLOEXEC)
                 os.set_blocking(self.out_fd, False)
-            if self.opt.stdin:  # read and write: neither side ever sees the other one's end
+            if self.opt.stdin:  # read and write: writers come and go, the input ends when a frame says so
                 what = "stdin"
-                make_fifo("stdin", self.folder)
-                self.stdin_fd = os.open("stdin", os.O_RDWR, dir_fd=self.folder)
-                os.set_blocking(self.stdin_fd, not self.opt.tty)
-                standard_in = self.slave_fd if self.opt.tty else self.stdin_fd
+                make_fifo("input", self.folder)
+                self.input_fd = os.open("input", os.O_RDWR | os.O_NONBLOCK, dir_fd=self.folder)
+                standard_in = self.slave_fd
+                if not self.opt.tty:
+                    standard_in, self.feed_fd = os.pipe2(os.O_CLOEXEC)
+                    os.set_blocking(self.feed_fd, False)
             what = "fork"
             signal.pthread_sigmask(signal.SIG_SETMASK, HANDLED)  # our handlers must not run in the child
             try:
@@ -139,6 +146,8 @@ class Task:
             os.close(error_write)
             if not self.opt.tty:
                 os.close(standard_out)
+            if self.feed_fd >= 0:
+                os.close(standard_in)
         except OSError as e:
             return what, b"", e.errno or errno.EIO
         return None
@@ -244,15 +253,46 @@ class Task:
             self.log.output(data)
             total += len(data)
 
-    def copy_input(self) -> None:
-        """From the FIFO to the terminal."""
+    def read_frame(self) -> bool:
+        """The next frame; what its sender sends a second time is left out. False if there is none."""
         try:
-            self.typed = self.typed or os.read(self.stdin_fd, 1024)
-            self.typed = self.typed[os.write(self.out_fd, self.typed) :]
+            head = os.read(self.input_fd, FRAME.size)
+            if len(head) != FRAME.size:
+                return False
+            kind, length, stream, at = FRAME.unpack(head)
+            data = os.read(self.input_fd, min(length, FRAME_BYTES)) if length else b""
         except BlockingIOError:
-            return
-        except OSError:
-            self.typed = b""  # nobody reads any more
+            return False
+        if kind == b"W":
+            if self.opt.tty:
+                size = struct.pack("4H", at & 0xFFFF, at >> 16 & 0xFFFF, 0, 0)
+                fcntl.ioctl(self.out_fd, termios.TIOCSWINSZ, size)
+            return True
+        if kind == b"E":
+            data = b"\x04"  # what a terminal takes for the end; it counts as one byte, so that it comes once
+        known = max(0, self.sender[1] - at) if stream == self.sender[0] else 0
+        if known >= len(data):
+            return True
+        self.sender = stream, at + len(data)
+        if kind == b"E" and not self.opt.tty:
+            if self.feed_fd >= 0:
+                os.close(self.feed_fd)
+            self.feed_fd = -1
+            return True
+        self.typed = data[known:]
+        return True
+
+    def copy_input(self) -> None:
+        for _ in range(64):  # and then a look at all else
+            if not self.typed and not self.read_frame():
+                return
+            target = self.out_fd if self.opt.tty else self.feed_fd
+            try:
+                self.typed = self.typed[os.write(target, self.typed) :] if self.typed and target >= 0 else b""
+            except BlockingIOError:
+                return
+            except OSError:
+                self.typed = b""  # nobody reads any more
 
     def tick(self) -> int | None:
         """What time alone brings about. Returns the milliseconds until the next such thing."""
@@ -282,16 +322,18 @@ class Task:
             if self.exec_fd >= 0:
                 poll.register(self.exec_fd, select.POLLIN)
             if not self.out_ended:
-                poll.register(self.out_fd, select.POLLIN | (select.POLLOUT if self.typed else 0))
-            if self.opt.tty and self.stdin_fd >= 0 and not self.typed:
-                poll.register(self.stdin_fd, select.POLLIN)
+                typed = self.opt.tty and self.typed
+                poll.register(self.out_fd, select.POLLIN | (select.POLLOUT if typed else 0))
+            source = self.feed_fd if self.typed else self.input_fd
+            if source >= 0:
+                poll.register(source, select.POLLOUT if self.typed else select.POLLIN)
             events = dict(poll.poll(self.tick()))
             self.take_signals()
             if self.exec_fd in events:
                 self.exec_result()
             if events.get(self.out_fd, 0) & ~select.POLLOUT:
                 self.copy_output(1)
-            if self.opt.tty and (self.stdin_fd in events or events.get(self.out_fd, 0) & select.POLLOUT):
+            if source in events or events.get(self.out_fd, 0) & select.POLLOUT:
                 self.copy_input()
             more = self.reap()
             if more and self.done and self.stage == RUNNING:

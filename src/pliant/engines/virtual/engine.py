@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pliant.control.clock import stamp
 from pliant.control.errors import BadRequest
 from pliant.control.fractions import TaskUse
-from pliant.control.ports import Folders, Kept, Load, Session, Sink, StaleEpoch
+from pliant.control.ports import Folders, Input, Kept, Load, Session, Sink, StaleEpoch
 from pliant.control.submit.variables import Sealed, Variables
 from pliant.engines.virtual.machines import Machines
 from pliant.model.fact import AttemptEnded, AttemptStarted, NodeSeen
@@ -118,6 +118,14 @@ class VirtualEngine:
     ) -> Session:
         """Always raises ValueError."""
         raise ValueError(f"{attempt} runs in virtual time: no command can run inside it")
+
+    def signal(self, attempt: AttemptId, number: int) -> None:
+        """Always raises ValueError."""
+        raise ValueError("it runs in virtual time and has no processes")
+
+    def input(self, attempt: AttemptId) -> Input:
+        """Always raises ValueError."""
+        raise ValueError("it runs in virtual time and reads nothing")
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         return {}

@@ -1,6 +1,7 @@
 """Why each workload lacks what it asks for: one dominant reason each, with its numbers."""
 
 from dataclasses import replace
+from itertools import count
 
 from pliant.model.machine import OF_PROJECT
 from pliant.model.quantity import GPU
@@ -49,10 +50,14 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verd
     world = cycle.world
     found: dict[str, Reason] = {}
     known: dict[Equivalence, Reason] = {}
+    reasons: dict[int, Reason] = {}  # by id of the block: many share one
     for wid, block in cycle.blocked.items():
-        reason = known.get(block.equivalence)
+        reason = reasons.get(id(block))
         if reason is None:
-            reason = known[block.equivalence] = explain(cycle, reserving, block)
+            reason = known.get(block.equivalence)
+            if reason is None:
+                reason = known[block.equivalence] = explain(cycle, reserving, block)
+            reasons[id(block)] = reason
         found[wid] = reason
     for wid, until in cycle.delays.items():
         if wid in cycle.blocked:
@@ -87,7 +92,7 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verd
             found[wid] = Cancelled() if world.workloads[wid].cancelled_by else Suspended()
     seen = [wid for wid in cycle.positions if wid in found]  # they are in their order
     order = [*seen, *sorted(wid for wid in found if wid not in cycle.positions)]
-    return tuple(Verdict(wid, found[wid], at) for at, wid in enumerate(order, 1))
+    return tuple(map(Verdict, order, map(found.__getitem__, order), count(1)))
 
 
 def explain(cycle: Cycle, reserving: Reserving, block: Block) -> Reason:

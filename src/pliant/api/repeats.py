@@ -1,0 +1,155 @@
+"""One answer for one Idempotency-Key: anyone who is not sure whether a POST arrived may send it again.
+
+Submissions keep their answer in the transaction that records them; of all other POSTs it is kept, sealed,
+once the change is on disk. A server that is killed between the two makes the change again if asked again.
+"""
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import Response
+from fastapi.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pliant.api.errors import KINDS, refusal
+from pliant.api.vault import Vault
+from pliant.control.audit import TRAIL
+from pliant.control.errors import BadRequest, Conflict, Refused
+from pliant.control.service import Service
+
+HEADER = b"idempotency-key"
+KEY = re.compile(r"[\x21-\x7e]{1,255}")
+BY_THEMSELVES = frozenset(f"/api/v1/workloads/{kind}" for kind in KINDS)
+"""Submissions."""
+
+AT_ONCE = re.compile(r"/(exec|attempts|server|sessions|token)(/|$)|/openid-connect/")
+"""Parts of paths whose POSTs have nothing that could be answered twice."""
+
+LONGEST = 2**20
+"""Bytes of an answer that is kept."""
+
+
+def takes_key(path: str) -> bool:
+    return AT_ONCE.search(path) is None
+
+
+class Repeats:
+    """Inside the gate: a key is the caller's own."""
+
+    def __init__(self, app: ASGIApp, service: Service, vault: Vault) -> None:
+        self._app, self._service, self._vault = app, service, vault
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # key -> (its lock, how many hold or want it)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        key = _key(scope)
+        if key is None or scope["path"] in BY_THEMSELVES:
+            await self._app(scope, receive, send)
+            return
+        try:
+            if KEY.fullmatch(key) is None:
+                raise BadRequest(
+                    "The Idempotency-Key is not valid.",
+                    "Use 1 to 255 printable ASCII characters without spaces.",
+                    field="Idempotency-Key",
+                )
+            if not takes_key(scope["path"]):
+                raise BadRequest(
+                    "An Idempotency-Key has no effect here.", "Leave it out.", field="Idempotency-Key"
+                )
+            body = await _body(receive)
+            name = f"{scope['state']['principal'].subject} {key}"
+            async with self._turn(name):
+                answer = await self._answered(scope, name, body, send)
+        except Refused as error:
+            answer = refusal(error)
+        if answer is not None:
+            await answer(scope, receive, send)
+
+    async def _answered(self, scope: Scope, name: str, body: bytes, send: Send) -> Response | None:
+        """The answer that was given before; None: it is given now. Raises Conflict."""
+        mark = _mark(scope, body)
+        before = await run_in_threadpool(self._service.remembered, name)
+        if before is None:
+            await self._ask(scope, name, mark, body, send)
+            return None
+        if before.fingerprint != mark:
+            raise Conflict("This Idempotency-Key was used for another request.", "Use a new key for each.")
+        text = self._vault.opened(before.body, "of this answer")["body"]
+        return Response(text, before.status, media_type="application/json" if text else None)
+
+    async def _ask(self, scope: Scope, name: str, mark: str, body: bytes, send: Send) -> None:
+        told: list[Message] = []
+        sent = False
+
+        async def once() -> Message:
+            nonlocal sent
+            if sent:
+                await asyncio.Event().wait()  # nobody leaves before the answer is there
+            sent = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def keep(message: Message) -> None:
+            told.append(message)
+
+        await self._app(scope, once, keep)
+        status = told[0]["status"]
+        text = b"".join(message.get("body", b"") for message in told[1:])
+        if 200 <= status < 300 and len(text) <= LONGEST:
+            sealed = self._vault.sealed({"body": text.decode()})
+            await run_in_threadpool(self._remember, name, mark, status, sealed)
+        for message in told:
+            await send(message)
+
+    def _remember(self, name: str, mark: str, status: int, sealed: str) -> None:
+        TRAIL.set(None)  # it is no change of its own
+        self._service.remember(name, mark, status, sealed)
+
+    @asynccontextmanager
+    async def _turn(self, name: str) -> AsyncIterator[None]:
+        """Requests with the same key pass one after another."""
+        lock, wanted = self._turns.get(name, (asyncio.Lock(), 0))
+        self._turns[name] = (lock, wanted + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, wanted = self._turns[name]
+            if wanted == 1:
+                del self._turns[name]
+            else:
+                self._turns[name] = (lock, wanted - 1)
+
+
+def _key(scope: Scope) -> str | None:
+    """That of a POST which changes something."""
+    if scope["type"] != "http" or scope["method"] != "POST" or "principal" not in scope.get("state", {}):
+        return None
+    if b"dryRun=true" in scope.get("query_string", b""):
+        return None
+    found = next((value for name, value in scope["headers"] if name == HEADER), None)
+    return None if found is None else found.decode("latin-1")
+
+
+async def _body(receive: Receive) -> bytes:
+    parts: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return b"".join(parts)
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _mark(scope: Scope, body: bytes) -> str:
+    """The same for requests that say the same."""
+    try:
+        said = json.dumps(json.loads(body), sort_keys=True).encode()
+    except ValueError:
+        said = body
+    asked = f"POST {scope['path']}?{scope.get('query_string', b'').decode('latin-1')}\n"
+    return hashlib.sha256(asked.encode() + said).hexdigest()
