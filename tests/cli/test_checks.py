@@ -9,6 +9,7 @@ import pytest
 from pliant.cli.server import checks
 from tests.cli.fake import Answer
 from tests.cli.items import workload
+from tests.house.gaps import gap
 
 
 def found(path: Path) -> dict[str, checks.Check]:
@@ -117,3 +118,24 @@ def test_of_a_job(fake, run, tmp_path: Path, shell: Path) -> None:
     fake.workloads[0]["command"] = "pythn train.py"
     assert "pythn is not found or not executable" in run("pliant doctor --job t -p team-a").out
     assert run("pliant doctor --job nowhere -p team-a").code == 3
+
+
+def test_whom_jobs_run_as(shell: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The account that owns the state folder, and whether it may enter the directory."""
+    assert found(tmp_path)["server account"].text == "yours: jobs run as you"
+    if os.geteuid() != 0:
+        gap("no root", "run the tests as root: they give a folder to another account")
+    state = tmp_path / "state"
+    state.mkdir()
+    os.chown(state, 12345, 12345)
+    place = tmp_path / "closed"
+    place.mkdir(mode=0o700)
+    monkeypatch.chdir(place)
+    closed = next(it for it in (*reversed(place.parents), place) if not it.stat().st_mode & 0o001)
+    said = found(state)["server account"]
+    assert (said.status, said.text.partition(":")[0]) == (
+        "fail",
+        f"jobs run as 12345, which may not enter {closed}",
+    )
+    monkeypatch.chdir("/")
+    assert found(state)["server account"].status == "ok"

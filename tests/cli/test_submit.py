@@ -225,7 +225,7 @@ def test_attach_gives_up_with_its_own_exit_code(run, fake):
 def test_attach_says_that_no_tty_has_no_effect(run, fake):
     fake.workloads = [pending("n1")]
     result = run("pliant attach n1 -p team-a --no-tty --pod-running-timeout 1")
-    assert result.err.startswith("Note: --no-tty has no effect: attach never uses a terminal.\n")
+    assert result.err.startswith("Note: --no-tty has no effect: attach uses no terminal without --tty.\n")
 
 
 UNITS = [

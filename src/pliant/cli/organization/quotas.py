@@ -64,7 +64,7 @@ def quota_options(function: _Function) -> _Function:
             click.option(
                 "--idle-limit",
                 metavar="TIME",
-                help="Suspend a job whose GPUs were idle for this time, e.g. 30m.",
+                help="Suspend a job after its GPUs were idle for this time, e.g. 30m.",
             ),
         )
     ):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import pwd
 import resource
 import shlex
 import shutil
+import stat
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pliant.cli.output.amounts import counted, show_bytes
@@ -41,6 +44,7 @@ def of_shell(state: str, local: bool) -> list[Check]:
     where = "on this machine" if local else "named by its address: jobs start in their job folder"
     return [
         Check("server", "ok" if local else "warn", where),
+        *(_account(state) if local and os.path.isdir(state) else ()),
         _directory(),
         *_python(),
         _program("jupyter", JUPYTER.programs, "pip install jupyterlab"),
@@ -93,6 +97,35 @@ def _directory() -> Check:
     if not os.access(here, os.R_OK | os.X_OK):
         return Check("directory", "fail", f"{here} is not accessible")
     return Check("directory", "ok", here if os.access(here, os.W_OK) else f"{here}, which is read-only")
+
+
+def _account(state: str) -> list[Check]:
+    """Whom jobs run as: the account of the server, which owns the state folder."""
+    owner = os.stat(state).st_uid
+    if owner == os.geteuid():
+        return [Check("server account", "ok", "yours: jobs run as you")]
+    try:
+        entry = pwd.getpwuid(owner)
+        name, groups = entry.pw_name, os.getgrouplist(entry.pw_name, entry.pw_gid)
+    except KeyError:
+        name, groups = str(owner), []
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        return []  # the next check says so
+    closed = next((it for it in (*reversed(here.parents), here) if not _enters(it, owner, groups)), None)
+    if closed is None:
+        return [Check("server account", "ok", f"jobs run as {name}, which may enter {here}")]
+    cure = f"chmod a+x {shlex.quote(str(closed))}, or submit with --working-dir @job"
+    return [Check("server account", "fail", f"jobs run as {name}, which may not enter {closed}: {cure}")]
+
+
+def _enters(folder: Path, uid: int, groups: Sequence[int]) -> bool:
+    """By the mode of the folder alone."""
+    seen = folder.stat()
+    if uid == seen.st_uid or uid == 0:
+        return uid == 0 or bool(seen.st_mode & stat.S_IXUSR)
+    return bool(seen.st_mode & (stat.S_IXGRP if seen.st_gid in groups else stat.S_IXOTH))
 
 
 def _python() -> list[Check]:

@@ -65,7 +65,7 @@ def refusal(volumes: Iterable[Volume], here: bool, mounts: Path = MOUNTS) -> Bad
             also = f", or {source} itself" if volume.kind != GIT else ""
             return BadRequest(
                 f"{target[:100]!r} cannot be made on this machine: its jobs see the machine's own files.",
-                f"Use a {where} without a leading slash: it is in the job's folder{also}.",
+                f"Use a {where} without a leading slash: a path in the job's folder{also}.",
                 field=f"{field}.{where}",
             )
     return None
