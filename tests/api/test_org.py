@@ -158,7 +158,7 @@ def test_a_quota_below_what_cannot_be_stopped(api: Api) -> None:
     api.running(api.submit("a", gpus=2, kind="workspaces")["workloadId"])
     body = {"resources": [{"gpu": {"deserved": 1}}]}
     found = api.call("PATCH", f"{UNITS}/projects/default", 409, json=body)
-    assert "uses 2.00 GPUs" in found["message"]
+    assert "uses 2 GPUs" in found["message"]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_quota_below_what_cannot_be_stopped(api: Api) -> None:
         (
             {"name": "p", "resources": [{"gpu": {"deserved": 2, "limit": 1}}]},
             400,
-            "The limit of 1.00 GPUs is below the quota.",
+            "The limit of 1 GPU is below the quota.",
         ),
         (
             {"name": "p", "resources": [{"cpu": {"deserved": 8000, "limit": 4000}}]},

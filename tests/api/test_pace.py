@@ -31,7 +31,7 @@ def taken(pace: Pace, person: str, tries: int) -> int:
 
 
 def pace_of(rate: int, clock: Clock | None = None) -> Pace:
-    return Pace(lambda: rate, "submits faster than {rate} jobs in a second", "Wait.", clock or Clock())
+    return Pace(lambda: rate, "submits more than {rate} jobs per second", "Wait.", clock or Clock())
 
 
 def test_a_burst_and_then_so_many_in_a_second() -> None:

@@ -38,13 +38,13 @@ def test_settings_are_read_set_and_audited(api: Api) -> None:
         "stale-grace": "5m0s",
         "past-use": "1.500",
         "churn-budget": "3",
-        "reservation": "8.00 GPUs",
+        "reservation": "8 GPUs",
         "ageing": "10m0s",
     }
     assert values(api.call("PATCH", SETTINGS, json={"past-use": None, "ageing": "off"})) == {
         "stale-grace": "5m0s",
         "churn-budget": "3",
-        "reservation": "8.00 GPUs",
+        "reservation": "8 GPUs",
     }
     told = messages(api, "cluster")
     assert len(told) == 2

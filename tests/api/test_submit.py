@@ -590,7 +590,7 @@ def test_several_runs(api: Api) -> None:
 
 
 def test_several_runs_that_cannot_be(quiet: Api) -> None:
-    assert "3 of 2 runs cannot be under way" in refusal(quiet, {"completions": 2, "parallelism": 3})
+    assert "A parallelism of 3 is above 2 completions" in refusal(quiet, {"completions": 2, "parallelism": 3})
 
 
 # -- ports and services ----------------------------------------------------------------------------

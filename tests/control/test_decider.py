@@ -206,7 +206,7 @@ def test_one_that_hangs_is_told_of_and_in_the_end_replaced(ask: Ask) -> None:
         decider.ask(ask)
         assert decider.answer(0.05) is None
         until(lambda: decider.trouble)
-        assert "has not answered for" in decider.trouble and "what runs goes on" in decider.trouble
+        assert "has not answered for" in decider.trouble and "running jobs continue" in decider.trouble
         began = time.monotonic()
         with pytest.raises(Unavailable, match="scheduler"):
             decider.question(attrgetter("number"), 1, 280)

@@ -228,7 +228,7 @@ def test_one_run_is_a_plain_workload(stage: Stage) -> None:
     ("asked", "said"),
     [
         ({"runs": 2, "at_once": 3}, "A parallelism of 3 is above 2 completions"),
-        ({"at_once": 3}, "3 of 1 runs"),
+        ({"at_once": 3}, "A parallelism of 3 is above 1 completion"),
         ({"runs": 0}, "Invalid number of runs 0, 1 at once"),
         ({"runs": 2, "elastic": True}, "An elastic workload has one run"),
         ({"runs": 2, "interactive": True}, "An interactive workload has one run"),

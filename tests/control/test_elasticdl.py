@@ -172,11 +172,11 @@ def test_apply_is_all_or_nothing(cluster: Stage) -> None:
     [
         ("High", 1, "cannot be the name"),
         ("a..b", 1, "cannot be the name"),
-        ("high", 1, "kept for what is built in"),
-        ("100", 1, "kept for what is built in"),
-        ("system-node-critical", 1, "kept for what is built in"),
+        ("high", 1, "reserved for built-in priorities"),
+        ("100", 1, "reserved for built-in priorities"),
+        ("system-node-critical", 1, "reserved for built-in priorities"),
         ("top", 10**9 + 1, "cannot be the value"),
-        ("low", -(2**31) - 1, "kept for what is built in"),
+        ("low", -(2**31) - 1, "reserved for built-in priorities"),
         ("lowest", -(2**31) - 1, "cannot be the value"),
     ],
 )

@@ -16,7 +16,7 @@ from pliant.model.workload import Desired
 from tests.control.stage import Stage
 from tests.house.seeds import seed_or
 
-SESSIONS, MINUTES = 1000, 360
+SESSIONS, MINUTES = 1000, 240
 WARNED = 30  # minutes without work
 
 
@@ -128,7 +128,7 @@ def test_the_owner_is_told_at_half_the_limit_and_the_job_is_suspended(tmp_path: 
     pass_minutes(stage, 1, busy=0)
     assert stage.view(job).workload.desired is Desired.STOPPED
     (said,) = (event.message for _, event in service.history(job) if event.kind is EventKind.SUSPENDED)
-    assert said == "Suspended: its GPUs did nothing for 60 minutes. Go on with: pliant resume job"
+    assert said == "Suspended: its GPUs did nothing for 60 minutes. Resume it: pliant resume job"
     assert stage.view(desk).workload.desired is Desired.RUNNING, "its kind has no limit here"
     service.resume(job, "me")
     pass_minutes(stage, 29, busy=0)

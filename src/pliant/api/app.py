@@ -107,7 +107,7 @@ def create_app(
         bounds=bounds,
         pace=Pace(
             lambda: bounds.submissions,
-            "submits faster than {rate} jobs in a second",
+            "submits more than {rate} jobs per second",
             "Try again in 1 s, or submit many equal jobs at once: pliant submit --array 0-99",
         ),
         streams=AtOnce(bounds.streams, "streams of the server open", "Close one: a log that is followed."),

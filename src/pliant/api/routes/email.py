@@ -60,7 +60,7 @@ router.put("/email", name="put_email", dependencies=[_sets], **answers(200, Emai
 
 @router.delete("/email", dependencies=[_sets], status_code=204, response_model=None)
 def delete_email(here: Here) -> Response:
-    """No mail is sent any more."""
+    """Mail is switched off."""
     here.service.notices.set_mail_server(None)
     return empty()
 

@@ -132,7 +132,7 @@ def mail_server_of(body: MailServerRequest) -> MailServer:
 
 @router.delete("/mail-server", dependencies=[needs("settings:update")], status_code=204, response_model=None)
 def delete_mail_server(here: Here) -> Response:
-    """No mail is sent any more."""
+    """Mail is switched off."""
     here.service.notices.set_mail_server(None)
     return empty()
 

@@ -13,6 +13,7 @@ from pliant.control.submit.submission import (
     request_of,
 )
 from pliant.control.submit.variables import Sealed
+from pliant.model.quantity import counted
 from pliant.model.workload import ELASTICDL, Kind, Request, TaskGroup
 
 LEADERS = {"PyTorch": "master", "TF": "master", "XGBoost": "master", "MPI": "launcher", "JAX": ""}
@@ -82,7 +83,7 @@ def _runs(ask: Submission, request: Request) -> TaskGroup | None:
         )
     if at_once > runs:
         raise BadRequest(
-            f"A parallelism of {at_once} is above {runs} completions.",
+            f"A parallelism of {at_once} is above {counted(runs, 'completion')}.",
             "Set completions, or a lower parallelism.",
         )
     if runs == 1:

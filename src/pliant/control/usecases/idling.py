@@ -51,7 +51,7 @@ class Idling:
             limit = counted(max(1, limits[identity] // MINUTE), "minute")
             if identity in stops:
                 draft.put(replace(row, desired=Desired.STOPPED))
-                words = f"Suspended: its GPUs did nothing for {limit}. Go on with: pliant resume {row.name}"
+                words = f"Suspended: its GPUs did nothing for {limit}. Resume it: pliant resume {row.name}"
                 draft.event(identity, EventKind.SUSPENDED, words, who="server")
             else:
                 words = f"Its GPUs do nothing. After {limit} without work it is suspended."

@@ -23,7 +23,7 @@ class Streams(Submissions):
         """The workload with that id."""
         view = self.board.workloads.get(identity)
         if view is None:
-            raise NotFound(f"There is no workload {identity!r}.", "List them to see which there are.")
+            raise NotFound(f"There is no workload {identity!r}.", "See the workloads with: pliant list")
         return view
 
     def watch(self, after: int, timeout: float) -> tuple[Board, frozenset[str] | None]:

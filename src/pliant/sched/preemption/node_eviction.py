@@ -29,8 +29,7 @@ class NodeEviction:
         self._spend = effort.spend
         self._attempt = attempt
         # What _single() has answered, with what it depends on.
-        self._units: dict[TaskKey, tuple[bool, object, tuple[Unit, Cost] | None]] = {}
-        self._alone: dict[TaskKey, tuple[object, int]] = {}  # the same of _frees()
+        self._units: dict[TaskKey, tuple[object, tuple[Unit, Cost] | None]] = {}
 
     def clear(self, node: NodeState, request: Request) -> list[Unit] | None:
         """Take what a request needs on one node; None (and nothing taken) if it cannot be.
@@ -94,15 +93,9 @@ class NodeEviction:
         known = self._prices.nodes.get(node.row.name)
         if known is not None and known[0] == node.stamp:
             return known[1]
-        entries: list[Priced] = []
-        found: list[Priced] | None = entries
-        for device in node.devices.values():
-            if device.claimed or device.claimed_memory:
-                if (entry := self._only(device)) is None:
-                    found = None
-                    break
-                entries.append(entry)
-        entries.sort()
+        taken = [device for device in node.devices.values() if device.claimed or device.claimed_memory]
+        entries = [entry for device in taken if (entry := self._only(device)) is not None]
+        found = sorted(entries) if len(entries) == len(taken) else None
         self._prices.nodes[node.row.name] = node.stamp, found
         return found
 
@@ -135,24 +128,22 @@ class NodeEviction:
     def _single(self, key: TaskKey, uuid: str) -> tuple[Unit, Cost] | None:
         """The unit that gets a task off a device, and its price.
 
-        Where it is the same for all its devices it is kept: as long as its workload claims what it claimed
-        and its queue gives what it gave, for nothing else changes during an attempt.
+        Kept where it is the same for all its devices, until something is taken or its queue ceases to give.
         """
         world = self._world
         victim = world.workloads.get(key[0])
         if victim is None or victim.project not in world.projects:
             return None
-        gives, claims = self._policy.gives(victim.project), None
-        if key[0] in self._attempt.before:  # of what was never taken from, the claims are what they were
-            claims = tuple(map(world.claim_of, world.keys_of(victim.id)))
+        keys = world.keys_of(victim.id) if key[0] in self._attempt.before else ()
+        state = self._policy.gives(victim.project), tuple(map(world.claim_of, keys))
         known = self._units.get(key)
-        if known is None or known[:2] != (gives, claims):
+        if known is None or known[0] != state:
             unit = self._policy.unit(self._attempt, key, uuid)
             found = (unit, self._prices.of((unit,))) if unit is not None else None
             if unit is None or unit.changes[0][1] is None:
-                self._units[key] = gives, claims, found
+                self._units[key] = state, found
             return found
-        return (known[2][0]._replace(cause=(key, uuid)), known[2][1]) if known[2] is not None else None
+        return (known[1][0]._replace(cause=(key, uuid)), known[1][1]) if known[1] is not None else None
 
     def _may(self, unit: Unit) -> bool:
         victim = self._world.workloads[unit.workload]
@@ -220,12 +211,12 @@ class NodeEviction:
 
     def _cheapest(self, node: NodeState, request: Request, broad: bool) -> list[tuple[Device, Share]]:
         """Devices that can be freed for a request, the cheapest first; `broad`: the first of them alone."""
-        found: list[tuple[Cost, int, Device]] = []
+        found: list[tuple[Cost, int, Device, Share]] = []
         known: dict[TaskKey, Cost | None] = {}  # of tasks that go as a whole, whichever device is asked for
         entire = whole(request)
         for device in node.devices.values():
             share = device.whole() if entire else share_on(device.gpu, request)
-            if device.gpu.foreign or (device.free if entire else device.room(share)):
+            if device.gpu.foreign or device.room(share):
                 continue
             if share.portion > GPU or share.memory > device.gpu.memory:
                 continue  # not even if it were empty
@@ -233,40 +224,17 @@ class NodeEviction:
             only = claimants[0] if len(claimants) == 1 else None
             if only in known:
                 price = known[only]
-                if broad:
-                    continue  # the device before it is as cheap
             else:
                 units, price = self._priced(device, share, claimants) or (None, None)
                 if broad and units is not None and price is not None:
-                    freed = max(1, min(self._frees(node, only, units), request.devices - node.free))
+                    freed = max(1, min(self._freed(node, units), request.devices - node.free))
                     price = (price[0] * LARGE // freed, price[1] * LARGE // freed, price[2])
                 if only is not None and (units is None or units[0].changes[0][1] is None):
                     known[only] = price
-            if price is not None and not (broad and found and found[0][0] <= price):
-                if broad:
-                    found = []
-                found.append((price, device.gpu.index, device))
+            if price is not None:
+                found.append((price, device.gpu.index, device, share))
         found.sort(key=itemgetter(0, 1))
-        return [(it[2], it[2].whole() if entire else share_on(it[2].gpu, request)) for it in found]
-
-    def _frees(self, node: NodeState, only: TaskKey | None, units: list[Unit]) -> int:
-        """The same as _freed(), kept for one victim of which nothing was taken and whose devices are its own.
-
-        Nobody comes to sit beside it while it has all of each.
-        """
-        changes = units[0].changes if units else ()
-        if only is None or not changes or changes[0][1] is not None or only[0] in self._attempt.before:
-            return self._freed(node, units)
-        known = self._alone.get(only)
-        if known is not None and known[0] is changes:
-            return known[1]
-        found = self._freed(node, units)
-        mine = [claim for key, _ in changes if (claim := self._world.claim_of(key)) is not None]
-        here = [share.gpu for claim in mine if claim.node == node.row.name for share in claim.shares]
-        seats = [node.devices[uuid] for uuid in here if uuid in node.devices]
-        if all(len(it.tasks) == 1 and it.claimed >= GPU for it in seats):
-            self._alone[only] = changes, found
-        return found
+        return [entry[2:] for entry in found[: 1 if broad else None]]
 
     def _least(self, node: NodeState) -> list[Unit]:
         """The cheapest unit that frees cores and memory of a node; none if there is none."""
