@@ -154,7 +154,7 @@ def test_a_preemption_names_nobody_of_another_project(stage: Stage, inbox, told)
     told.look()
     ((_, message),) = inbox.messages
     assert message["Subject"] == "[pliant] victim lost GPUs"
-    assert "secret-name" not in text_of(message) and "GPUs of the job were taken" in text_of(message)
+    assert "secret-name" not in text_of(message) and "Other work took GPUs from the job" in text_of(message)
 
 
 def test_what_could_not_be_told_is_tried_again_also_by_the_next_server(stage: Stage, inbox, told, caplog):
@@ -320,7 +320,7 @@ def test_a_file_without_an_address_is_said(tmp_path, text):
 
 def test_addresses_are_bounded_and_removed_with_what_waits(stage: Stage, told):
     made = [subscribe(stage, f"{n}@example.org") for n in range(5)]
-    with pytest.raises(Conflict, match="5 addresses"):
+    with pytest.raises(Conflict, match="5 notifications exist already"):
         subscribe(stage, "more@example.org")
     stage.service.notices.unsubscribe(made[0].id)
     stage.run()
