@@ -324,7 +324,7 @@ def test_addresses_are_bounded_and_removed_with_what_waits(stage: Stage, told):
         subscribe(stage, "more@example.org")
     stage.service.notices.unsubscribe(made[0].id)
     stage.run()
-    with pytest.raises(Conflict, match="told already"):
+    with pytest.raises(Conflict, match="already has a notification"):
         subscribe(stage, "1@example.org")
     assert stage.service.notices.test([row.id for row in made[1:]], "me") == 4
     stage.run()
