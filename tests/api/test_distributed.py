@@ -128,8 +128,8 @@ def test_bounds_are_shown(api: Api) -> None:
         ({"numWorkers": 2, "minReplicas": 3}, {}, "got 3, 2, 2"),
         ({"distributedFramework": "MPI", "maxReplicas": 3}, {}, "of MPI cannot vary"),
         ({"distributedFramework": "Spark"}, {}, "distributedFramework"),
-        ({"elastic": True, "compute": {"gpuDevicesRequest": 1}}, {}, "does not stretch by GPUs of one task"),
-        ({}, {"masterSpec": {"compute": {"gpuPortionRequest": 2}}}, "is no portion of a GPU"),
+        ({"elastic": True, "compute": {"gpuDevicesRequest": 1}}, {}, "by GPUs of one task"),
+        ({}, {"masterSpec": {"compute": {"gpuPortionRequest": 2}}}, "is not a portion of a GPU"),
         ({}, {"masterSpec": {"compute": {"gpus": 2}}}, "there is no field 'gpus' here"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from examples.walkthrough import Stage
+from pliant.model.notice import EVENTS
 from tests.console.conftest import played, serious, typed, url_of, written
 from tests.console.test_rights import PAGES
 
@@ -342,9 +343,12 @@ def test_notifications_and_the_mail_server(page: Page, stage: Stage) -> None:
     sheet = page.get_by_role("dialog")
     sheet.get_by_role("button", name="Create notification").click()
     expect(sheet).to_contain_text("Enter the address.")
+    sheet.get_by_label("When").click()
+    expect(page.get_by_role("option")).to_have_count(len(EVENTS))
+    page.keyboard.press("Escape")
     sheet.get_by_label("Address").fill("nobody")
     sheet.get_by_role("button", name="Create notification").click()
-    expect(sheet).to_contain_text("is no mail address")
+    expect(sheet).to_contain_text("is not a mail address")
     sheet.get_by_label("Address").fill("alice@lab.example")
     sheet.get_by_role("button", name="Create notification").click()
     expect(page.get_by_role("row", name="alice@lab.example")).to_contain_text("It ends, It fails")
@@ -354,7 +358,7 @@ def test_notifications_and_the_mail_server(page: Page, stage: Stage) -> None:
     sheet.get_by_label("Host").fill("mail.lab.example")
     sheet.get_by_label("From").fill("pliant")
     sheet.get_by_role("button", name="Save").click()
-    expect(sheet).to_contain_text("is no mail address")
+    expect(sheet).to_contain_text("is not a mail address")
     sheet.get_by_label("From").fill("pliant@lab.example")
     sheet.get_by_role("button", name="Save").click()
     expect(page.get_by_role("region", name="Mail server")).to_contain_text("mail.lab.example:587")
@@ -366,7 +370,7 @@ def test_notifications_and_the_mail_server(page: Page, stage: Stage) -> None:
     page.get_by_role("button", name="Actions for alice@lab.example").click()
     page.get_by_role("menuitem", name="Remove").click()
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()
-    expect(page.get_by_text("No address is told anything yet")).to_be_visible()
+    expect(page.get_by_text("No notifications yet")).to_be_visible()
     assert "alice" not in typed(stage, "pliant notify list")
 
 
