@@ -97,6 +97,7 @@ def test_nothing_blocks_the_event_loop() -> None:
     assert len(routes) > 60
     on_the_loop = {route.name for route in routes if inspect.iscoroutinefunction(route.endpoint)}
     assert on_the_loop == {
+        "type_in",
         "healthz",
         "readyz",
         "version",

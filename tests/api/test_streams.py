@@ -153,7 +153,7 @@ def test_output_is_for_one_reader(api: Api, client: Client) -> None:
         output = run.output()
         run.send(b"x")
         assert next(output) == b"x"
-        with pytest.raises(Conflict, match="Somebody else"):
+        with pytest.raises(Conflict, match="Another client reads"):
             next(run.output())
         output.close()
         until(lambda: feeds() == 0)

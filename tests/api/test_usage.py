@@ -75,7 +75,7 @@ def test_what_runs_counts_until_now(api: Api) -> None:
     ("query", "words"),
     [
         ({"by": "colour"}, "cannot be grouped by 'colour'"),
-        ({"from": "yesterday"}, "'yesterday' is no day"),
+        ({"from": "yesterday"}, "'yesterday' is not a day"),
         ({"from": "2026-11-02", "to": "2026-11-01"}, "is before"),
         ({"format": "xml"}, ""),
     ],

@@ -160,7 +160,7 @@ def test_after_a_lost_connection_orders_that_were_recorded_are_sent(stage: Stage
     lost = LostStore(stage.store, written=written)
     stage.loop.store = lost  # type: ignore[assignment]
     lost.breaks = 3  # the transaction, and two tries to find the store again
-    with pytest.raises(Unavailable, match=r"connection was lost\. Look whether it was done"):
+    with pytest.raises(Unavailable, match=r"connection was lost\. Check whether it was done"):
         stage.service.delete(job, "me")
     stage.run(60_000)
     assert lost.breaks == 0

@@ -65,7 +65,7 @@ REFUSED = [
     (f"runai submit a {IMAGE} -g 1 --elastic --interactive", 2, ["--elastic", "training"]),
     (f"runai submit a {IMAGE} -g 0.5 --elastic", 2, ["--elastic", "fraction of a GPU"]),
     (f"runai submit a {IMAGE} --gpu-memory 5G --elastic", 2, ["--elastic", "fraction of a GPU"]),
-    (f"runai submit a {IMAGE} --elastic", 2, ["elastic", "needs GPUs", "-g"]),
+    (f"runai submit a {IMAGE} --elastic", 2, ["elastic", "needs at least 1 GPU", "-g"]),
     (f"runai submit a {IMAGE} -g 1 --preemptible", 2, ["--preemptible", "--interactive"]),
     ("pliant project update team-a --quota 0", 5, ["team-a", "1"]),
     ("pliant project update team-a --quota -3", 2, ["-3"]),

@@ -125,7 +125,7 @@ def test_the_program_goes_on_and_knows_its_own_run(tmp_path, capsys, monkeypatch
     code, other = run(capsys, trace, "--seed", 2, "--out", out)
     assert code == 2 and "an interrupted run with another trace" in other["error"]
     assert main(["compare", str(out), str(out)]) == 2
-    assert "was interrupted: run it again" in capsys.readouterr().out
+    assert "this run was interrupted" in capsys.readouterr().out
     kept = (out / "unfinished").read_bytes()
     for wrong in (kept[: len(kept) // 2], kept[:-1], b"", kept[:200] + b"x" + kept[201:]):
         (out / "unfinished").write_bytes(wrong)

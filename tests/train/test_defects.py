@@ -148,5 +148,5 @@ def test_10_what_is_done_is_known_by_name_not_by_count() -> None:
     q.claim(second.number, "a", 10, 20, 0)
     q.claim(second.number, "a", 20, 20, 0)
     assert first.number in q.leases and second.number not in q.leases
-    with pytest.raises(Refused, match="is not b's any more"):
+    with pytest.raises(Refused, match="is not b's now"):
         q.claim(first.number, "b", 0, 5, 0)

@@ -25,6 +25,9 @@ class TaskInput:
         self._at += taken
         return taken
 
+    def close(self) -> None:
+        self._http.close()
+
     def resize(self, rows: int, columns: int) -> None:
         """Tell the task how large the terminal is now."""
         body = {"rows": rows, "columns": columns}

@@ -28,6 +28,10 @@ FULL = 0.05
 """Seconds after which what the job has not taken is sent again."""
 
 
+class Over(Exception):
+    """The job is not followed any more: nothing takes what is typed."""
+
+
 class Escapes:
     """Finds `~.` at the start of a line; `~~` there is one `~`."""
 
@@ -69,15 +73,16 @@ class TypedInput:
         self._left = f"{name} keeps running. Follow it with: {session.program} attach -it {name}"
         self.write = show_bytes if tty else None  # a terminal's output is for a terminal, as it is
         self._client = session.client.twin()
-        self._target: TaskInput | None = None
+        self._targets: list[TaskInput] = []  # the attempts so far; it goes to the last
         self._fitting = threading.Lock()
         self._there = threading.Event()  # an attempt to send to
+        self._over = threading.Event()  # nothing is followed any more
         self._started = False
         self.restore: Callable[[], None] = lambda: None  # puts the terminal back
 
     def begin(self, pod: str, attempt: int) -> None:
         """From now on it goes to this attempt."""
-        self._target = self._client.input(self._id, pod, attempt)
+        self._targets.append(self._client.input(self._id, pod, attempt))
         self._there.set()
         if not self._started:
             self._started = True
@@ -88,6 +93,14 @@ class TypedInput:
     @contextlib.contextmanager
     def keys(self) -> Iterator[None]:
         """While it lasts every key goes to the job, Ctrl-C too, if it has a terminal as this one is."""
+        try:
+            with self._terminal():
+                yield
+        finally:
+            self._over.set()
+
+    @contextlib.contextmanager
+    def _terminal(self) -> Iterator[None]:
         if not (self.tty and self._source is not None and os.isatty(self._source)):
             yield
             return
@@ -103,7 +116,7 @@ class TypedInput:
 
     def _fit(self) -> None:
         """Tell the job how large this terminal is. What keeps it from being told, `_run` says."""
-        with self._fitting, contextlib.suppress(PliantError):  # the newest size is told last
+        with self._fitting, contextlib.suppress(PliantError, Over):  # the newest size is told last
             self._sent(lambda target: target.resize(*terminal.size()))
 
     def _run(self) -> None:
@@ -117,9 +130,14 @@ class TypedInput:
                 if leave:
                     self._leave()
             self._deliver(b"", end=True)
+        except Over:
+            return
         except PliantError as error:
             sys.stderr.buffer.write(f"Input is no longer sent: {error.message}\r\n".encode())
             sys.stderr.flush()
+        finally:
+            for target in self._targets:
+                target.close()
 
     def _read(self) -> bytes:
         if self._source is None:
@@ -138,17 +156,16 @@ class TypedInput:
                 time.sleep(FULL)
 
     def _sent(self, send: Callable[[TaskInput], T]) -> T:
-        """Done with the attempt that runs, however long one is waited for."""
+        """Done with the attempt that runs, however long one is waited for. Raises Over."""
         while True:
             self._there.wait()
-            target = self._target
-            assert target is not None
             try:
-                return patiently(partial(send, target))
+                return patiently(partial(send, self._targets[-1]))
             except (Conflict, NotFound) as error:
                 if error.reason == "no-input":
                     raise
-                time.sleep(POLL)  # it starts, or has ended and another one follows
+            if self._over.wait(POLL):  # it starts, or has ended and another one follows
+                raise Over
 
     def _leave(self) -> None:
         self.restore()
