@@ -90,6 +90,7 @@ def test_followed_logs_end_with_the_attempt(api: Api, client: Client) -> None:
 
 def test_a_reader_that_leaves_ends_the_work_behind_it(api: Api, client: Client) -> None:
     identity = talks(api)
+    until(lambda: feeds() == 0)  # those of the tests before it are ending
     stream = client.logs(identity, follow=True)
     assert next(iter(stream))
     until(lambda: feeds() == 1)
