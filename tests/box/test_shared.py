@@ -12,7 +12,6 @@ import sys
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -23,6 +22,7 @@ from tests.box.accounts import acting as acting_as
 from tests.box.box_rig import SECONDS, members, until
 from tests.box.conftest import requirements
 from tests.box.server_rig import ServedBox, acting
+from tests.e2e.witness import jupyter_status
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -448,34 +448,22 @@ def test_notebooks_of_root_and_of_a_user_at_once_over_restarts(box, tmp_path):
         roots = stage.run(f"PATH={programs}:$PATH; pliant {' '.join(words)}", 240.0)
         assert roots.code == 0, roots.said
         addresses = [roots.out.splitlines()[-1], box.good(box.alice, *words, env=env).splitlines()[-1]]
-        assert [opens(address) for address in addresses] == [200, 200]
+        assert [jupyter_status(address) for address in addresses] == [200, 200]
         pages, tokens = zip(*(address.split("?") for address in addresses), strict=True)
-        assert [opens(f"{pages[0]}?{tokens[1]}"), opens(f"{pages[1]}?{tokens[0]}")] == [403, 403]
+        swapped = [f"{pages[0]}?{tokens[1]}", f"{pages[1]}?{tokens[0]}"]
+        assert [jupyter_status(address) for address in swapped] == [403, 403]
         assert set(tasks(box, box.alice).values()) == {box.alice.uid}
         box.cut()
         box.serve()
         assert stage.run("pliant restart").code == 0
-        assert [opens(address) for address in addresses] == [200, 200]
+        assert [jupyter_status(address) for address in addresses] == [200, 200]
         until(lambda: box.row(box.alice, "nb")["phase"] == "Running", "her notebook is seen again")
         assert box.good(box.alice, "url", "nb").strip() == addresses[1]
         assert box.cli(box.bob, "url", "nb").returncode in (3, 4), "its token is hers alone"
         box.good(box.alice, "delete", "nb")
-        until(lambda: opens(addresses[1]) == 0, "it ends with the job")
+        until(lambda: jupyter_status(addresses[1]) == 0, "it ends with the job")
     finally:
         stage.close()
-
-
-def opens(address) -> int:
-    """Status of a GET of Jupyter's API with the token of that address; 0 if nothing answers."""
-    parts = urlsplit(address)
-    link = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
-    try:
-        link.request("GET", f"/api/status?{parts.query}")
-        return link.getresponse().status
-    except OSError:
-        return 0
-    finally:
-        link.close()
 
 
 # -- what is refused before anything is served ------------------------------------------------------

@@ -1,6 +1,5 @@
 """A real Jupyter as a job: a URL that answers, a free port, as root as well, over a restart of the server."""
 
-import http.client
 import json
 import socket
 import sys
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from examples.walkthrough import Done, Stage
-from tests.e2e.witness import until
+from tests.e2e.witness import jupyter_status, until
 
 
 class Shell:
@@ -40,19 +39,6 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         stage.close()
 
 
-def status(address: str) -> int:
-    """Of GET; 0 if nothing answers."""
-    parts = urlsplit(address)
-    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
-    try:
-        connection.request("GET", f"/api/status?{parts.query}")
-        return connection.getresponse().status
-    except OSError:
-        return 0
-    finally:
-        connection.close()
-
-
 def test_two_notebooks_answer_and_go_on_over_a_restart(shell: Shell) -> None:
     first = shell.type("pliant workspace submit nb1 --jupyter -g 1")
     second = shell.type("pliant submit nb2 --jupyter -g 0.5")
@@ -60,22 +46,22 @@ def test_two_notebooks_answer_and_go_on_over_a_restart(shell: Shell) -> None:
     addresses = [done.out.splitlines()[-1] for done in (first, second)]
     ports = [urlsplit(address).port for address in addresses]
     assert len(set(ports)) == 2
-    assert [status(address) for address in addresses] == [200, 200]
-    assert status(addresses[0].partition("?")[0] + "?token=wrong") == 403
+    assert [jupyter_status(address) for address in addresses] == [200, 200]
+    assert jupyter_status(addresses[0].partition("?")[0] + "?token=wrong") == 403
     assert f"ssh -L {ports[0]}:127.0.0.1:{ports[0]} USER@HOST" in first.err
     token = addresses[0].rpartition("=")[2]
     listed = shell.type("pliant list; pliant list -o json; pliant describe job nb1 -o yaml; pliant logs nb1")
     assert f"http://localhost:{ports[0]}" in listed.out
     assert token not in listed.said, "the token is a secret elsewhere"
     assert shell.type("pliant restart").code == 0
-    assert status(addresses[0]) == 200
+    assert jupyter_status(addresses[0]) == 200
     again = shell.type("pliant url nb1")
     assert again.out.strip() == addresses[0], again.said
     taken = shell.type(f"pliant submit nb3 --jupyter --port {ports[0]}")
     assert taken.code == 5
     assert f"Port {ports[0]} is in use by nb1." in taken.err
     assert shell.type("pliant cancel nb1 --now").code == 0
-    until(lambda: status(addresses[0]) == 0, "the session ends with the job")
+    until(lambda: jupyter_status(addresses[0]) == 0, "the session ends with the job")
     told = "nb1 is not running"  # the port may be free a moment before the server knows of the end
     until(lambda: told in (gone := shell.type("pliant url nb1")).err and gone.code == 5, told)
 
@@ -95,7 +81,7 @@ def test_a_port_that_is_taken_between_choice_and_use(shell: Shell) -> None:
         done = shell.type(f'{sys.executable} -c "{choice}"')
     assert done.code == 0, done.said
     assert f"Port {port} was taken by another program. Choosing another port." in done.err
-    assert status(done.out.splitlines()[-1]) == 200
+    assert jupyter_status(done.out.splitlines()[-1]) == 200
 
 
 STAND_IN = """\

@@ -1,5 +1,6 @@
 """What is true while a page is played, read from /proc and the attempts' logs rather than from a table."""
 
+import http.client
 import math
 import re
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from examples.walkthrough import Stage
 from pliant.client.client import Client
@@ -146,3 +148,16 @@ def comparable(stage: Stage) -> dict[str, Any]:
             }
     except PliantError as error:
         raise AssertionError(f"the server does not answer any more: {error.message}") from error
+
+
+def jupyter_status(address: str) -> int:
+    """Of a GET of Jupyter's API with the token of that address; 0 if nothing answers."""
+    parts = urlsplit(address)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
+    try:
+        connection.request("GET", f"/api/status?{parts.query}")
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        connection.close()

@@ -24,7 +24,7 @@ from pliant.control.service import Service
 HEADER = b"idempotency-key"
 KEY = re.compile(r"[\x21-\x7e]{1,255}")
 BY_THEMSELVES = frozenset(f"/api/v1/workloads/{kind}" for kind in KINDS)
-"""Submissions."""
+"""Submissions: here they only wait for one another."""
 
 AT_ONCE = re.compile(r"/(exec|attempts|server|sessions|token)(/|$)|/openid-connect/")
 """Parts of paths whose POSTs have nothing that could be answered twice."""
@@ -46,8 +46,13 @@ class Repeats:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         key = _key(scope)
-        if key is None or scope["path"] in BY_THEMSELVES:
+        if key is None:
             await self._app(scope, receive, send)
+            return
+        name = f"{scope['state']['principal'].subject} {key}"
+        if scope["path"] in BY_THEMSELVES:
+            async with self._turn(name):
+                await self._app(scope, receive, send)
             return
         try:
             if KEY.fullmatch(key) is None:
@@ -61,7 +66,6 @@ class Repeats:
                     "An Idempotency-Key has no effect here.", "Leave it out.", field="Idempotency-Key"
                 )
             body = await _body(receive)
-            name = f"{scope['state']['principal'].subject} {key}"
             async with self._turn(name):
                 answer = await self._answered(scope, name, body, send)
         except Refused as error:
@@ -78,7 +82,11 @@ class Repeats:
             return None
         if before.fingerprint != mark:
             raise Conflict("This Idempotency-Key was used for another request.", "Use a new key for each.")
-        text = self._vault.opened(before.body, "of this answer")["body"]
+        text = self._vault.opened(
+            before.body,
+            "The answer that was given for this Idempotency-Key was",
+            "Check whether it was done before you try again with a new key.",
+        )["body"]
         return Response(text, before.status, media_type="application/json" if text else None)
 
     async def _ask(self, scope: Scope, name: str, mark: str, body: bytes, send: Send) -> None:

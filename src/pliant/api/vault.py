@@ -1,4 +1,4 @@
-"""Values of credentials: sealed before they are stored, opened only for the job that brings them along."""
+"""Values of credentials, and answers that may be given again: sealed before they are stored."""
 
 import hashlib
 import json
@@ -22,14 +22,11 @@ class Vault:
         text = json.dumps(values, sort_keys=True)
         return jwe.encrypt_compact({"alg": "dir", "enc": "A256GCM"}, text.encode(), self._key)
 
-    def opened(self, text: str, name: str) -> dict[str, str]:
-        """The values of the credential of that name. Raises Conflict."""
+    def opened(self, text: str, what: str, cure: str) -> dict[str, str]:
+        """What was sealed. Raises Conflict: `what` it is, and the cure where another secret sealed it."""
         try:
             found = jwe.decrypt_compact(text, self._key).plaintext
         except (JoseError, ValueError) as error:
-            raise Conflict(
-                f"The values of the credential {name} were sealed by a server with another secret.",
-                "Set them again: PATCH the credential with its whole spec.",
-            ) from error
+            raise Conflict(f"{what} sealed by a server with another secret.", cure) from error
         values: dict[str, str] = json.loads(found or b"{}")
         return values

@@ -155,29 +155,33 @@ def unsealed(body: wire.AnySubmission, board: Board, vault: Vault) -> wire.AnySu
     whole: dict[str, Any] = dict(body)
     for name in ("spec", "masterSpec"):
         if isinstance(whole.get(name), Mapping):
-            above = body.get("spec", {}) if name == "masterSpec" else {}
-            whole[name] = _with_values(whole[name], above, board, project, vault, name)
+            outer = body.get("spec", {}) if name == "masterSpec" else {}
+            whole[name] = _with_values(whole[name], outer, board, project, vault, name)
     return cast("wire.AnySubmission", whole)
 
 
 def _with_values(
     spec: Mapping[str, Any],
-    above: Mapping[str, Any],
+    outer: Mapping[str, Any],
     board: Board,
     project: Project,
     vault: Vault,
     at: str,
 ) -> dict[str, Any]:
-    """`above`: what holds where `spec` says nothing."""
+    """`outer`: what holds where `spec` says nothing."""
     made = dict(spec)
-    volumes = [*logins(made.get("storage", above.get("storage")) or {})]
+    volumes = [*logins(made.get("storage", outer.get("storage")) or {})]
     own = made.get("environmentVariables")
     if own is None:
-        own = above.get("environmentVariables") or () if volumes else ()
+        own = outer.get("environmentVariables") or () if volumes else ()
 
     def value(key: str, of: str, field: str, default: str | None = None) -> str:
         row = _found(board, project, CREDENTIALS, "", of, field)
-        values = vault.opened(json.loads(row.body)["sealed"], row.name)
+        values = vault.opened(
+            json.loads(row.body)["sealed"],
+            f"The values of the credential {row.name} were",
+            "Set them again: PATCH the credential with its whole spec.",
+        )
         if key not in values and default is None:
             raise BadRequest(
                 f"The credential {row.name} has no value {key[:60]!r}.",

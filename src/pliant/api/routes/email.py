@@ -37,7 +37,9 @@ _sets = needs("settings:update")
 def email(here: Here) -> Response:
     row = here.service.notices.mail_server()
     if row is None:
-        raise NotFound("No mail server is set.", "Set it with: pliant notify server HOST --from ADDRESS")
+        raise NotFound(
+            "No mail server is set.", "Set it with: pliant notify server --smtp HOST --from ADDRESS"
+        )
     return answer(_item(row, []))
 
 

@@ -78,7 +78,7 @@ def wanted_of(body: NotificationRequest, caller: Principal) -> Subscription:
     response_model=None,
 )
 def unsubscribe(identity: str, here: Here, caller: Caller) -> Response:
-    """Of others' only anyone who sets the tenant's settings may."""
+    """One's own; those of others only for anyone who sets the tenant's settings."""
     rows = {row.id: row for row in here.service.notices.subscriptions()}
     row = rows.get(identity)
     if row is None or (row.user != caller.person and not _administers(caller)):

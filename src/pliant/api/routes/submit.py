@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -41,33 +39,6 @@ NEVER = "never-fits"
 # -- one answer for one key -------------------------------------------------------------------------
 
 
-class Turns:
-    """Lets requests with the same key pass one after another."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._held: dict[str, tuple[threading.Lock, int]] = {}  # key -> (its lock, how many hold or want it)
-
-    @contextmanager
-    def of(self, key: str) -> Iterator[None]:
-        with self._guard:
-            lock, wanted = self._held.get(key, (threading.Lock(), 0))
-            self._held[key] = (lock, wanted + 1)
-        try:
-            with lock:
-                yield
-        finally:
-            with self._guard:
-                lock, wanted = self._held[key]
-                if wanted == 1:
-                    del self._held[key]
-                else:
-                    self._held[key] = (lock, wanted - 1)
-
-
-_turns = Turns()
-
-
 def fingerprint(kind: Kind, body: AnySubmission) -> str:
     """The same for bodies that say the same."""
     text = json.dumps([kind.value, body], sort_keys=True)
@@ -75,15 +46,14 @@ def fingerprint(kind: Kind, body: AnySubmission) -> str:
 
 
 def accept(here: Context, body: AnySubmission, kind: Kind, caller: Principal, key: str) -> Response:
-    """Submit it, or give the answer again that this key was given before."""
+    """Submit it, or give the answer again that this key was given before; Repeats takes them one by one."""
     if not key:
         return Response(_submit(here, body, kind, caller, "", ""), 202, media_type="application/json")
     key = f"{caller.subject} {key}"  # another's key is another key
     mark = fingerprint(kind, body)
-    with _turns.of(key):
-        before = here.service.remembered(key)
-        if before is None:
-            return Response(_submit(here, body, kind, caller, key, mark), 202, media_type="application/json")
+    before = here.service.remembered(key)
+    if before is None:
+        return Response(_submit(here, body, kind, caller, key, mark), 202, media_type="application/json")
     if before.fingerprint != mark:
         raise Conflict("This Idempotency-Key was used for another submission.", "Use a new key for each.")
     unchanged()
