@@ -624,7 +624,7 @@ static bool read_frame(void) {
     ssize_t n = f.length ? read(input_fd, typed, f.length < sizeof typed ? f.length : sizeof typed) : 0;
     if (f.kind == 'W') {
         struct winsize size = {.ws_row = (uint16_t)f.at, .ws_col = (uint16_t)(f.at >> 16)};
-        if (opt.tty && ioctl(out_fd, TIOCSWINSZ, &size) < 0) return true; /* the task has closed its terminal */
+        if (opt.tty) (void)ioctl(out_fd, TIOCSWINSZ, &size); /* it fails where the task has closed its terminal */
         return true;
     }
     uint64_t bytes = f.kind == 'E' ? 1 : n > 0 ? (uint64_t)n : 0; /* the end counts as one, so that it comes once */

@@ -42,8 +42,15 @@ int clock_gettime(clockid_t id, struct timespec *at) {
 def typed(stage: Stage, command: str) -> Done:
     """Run what must succeed."""
     done = stage.run(command)
-    assert done.code == 0, f"{command}: {done.said}"
+    assert done.code == 0, f"{command}: {done.said}\n{the_server(stage)}"
     return done
+
+
+def the_server(stage: Stage) -> str:
+    """What explains a server that does not answer."""
+    log = stage.state / "server.log"
+    lines = log.read_text(errors="replace").splitlines()[-40:] if log.exists() else ["there is no log"]
+    return "\n".join([*lines, f"processes: {stage.processes()}"])
 
 
 def statuses(stage: Stage) -> dict[str, str]:

@@ -102,11 +102,12 @@ class Streams(Submissions):
 
     def signal(self, identity: str, number: int, user: str) -> int:
         """A signal to all processes of all tasks that run, which changes nothing else; how many tasks."""
-        workload = self.workload(identity).workload
-        rows = {(row.id.task, row.id.number): row for row in self.attempts(identity)}
+        view = self.workload(identity)
+        workload = view.workload
+        rows = {(row.id.task, row.id.number): row for row in self.attempts(identity)}  # no older than `view`
         running = [
             rows[task.name, task.attempt]
-            for task in self.workload(identity).tasks
+            for task in view.tasks
             if task.phase is TaskPhase.RUNNING and task.carries is not None
         ]
         if not running:
