@@ -387,6 +387,10 @@ def test_an_answer_that_a_cycle_has_taken_makes_no_other_cycle(stage: Stage) -> 
     loop.close()
 
 
+def _knows_it(core: Core) -> bool:
+    return "w00007" in core.world.workloads
+
+
 def test_what_a_server_that_cannot_record_had_sent_is_taken_back(stage: Stage) -> None:
     """The decider follows what is on disk, not what was tried."""
     store = FailingStore(stage.store)
@@ -400,6 +404,7 @@ def test_what_a_server_that_cannot_record_had_sent_is_taken_back(stage: Stage) -
     with pytest.raises(Unavailable):
         stage.loop.call(run)
     store.error = None
+    assert not stage.loop.question(_knows_it), "the first question finds what is on disk"
     stage.run()
     assert isinstance(stage.loop.decider, Inline)
     assert "w00007" not in stage.loop.decider.core.world.workloads

@@ -189,7 +189,7 @@ class Loop:
 
     def question(self, work: Question[T], patience: float = PATIENCE) -> T:
         """What `work` says of the world with all that is recorded by now; it is worked on beside the loop."""
-        if self._thread is None and self.state.news:
+        if self._thread is None and self._dialogue.behind:
             self.cycle()
         return self.decider.question(work, self.look(lambda state: self._dialogue.after), patience)
 

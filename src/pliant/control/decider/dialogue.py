@@ -36,10 +36,15 @@ class Dialogue:
         return self._asked is not None
 
     @property
+    def behind(self) -> bool:
+        """True if the decider does not know everything that is recorded, or knows what was not."""
+        return bool(self._state.news) or self._state.rebuilt
+
+    @property
     def after(self) -> int:
         """Number of the ask after which the decider knows everything that is recorded by now."""
-        self.due |= bool(self._state.news)
-        return self._state.cycles + bool(self._state.news)
+        self.due |= self.behind
+        return self._state.cycles + self.behind
 
     def ask(self, now: int, *, whole: bool) -> None:
         """Tell the decider what is new, and have it decide. `whole`: the recorder wants the whole world."""
