@@ -22,7 +22,9 @@ def state(tmp_path):
     folder = tmp_path / "state" / "pliant"
     yield folder
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended by itself
-        os.kill(json.loads((folder / "server.json").read_text())["pid"], signal.SIGKILL)
+        pid = json.loads((folder / "server.json").read_text())["pid"]
+        if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():  # else its number was reused
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture

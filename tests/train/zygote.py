@@ -84,6 +84,7 @@ class Zygote:
                     if "exit" in news:
                         self.exits[news["pid"]] = news["exit"]
                     else:
+                        self.exits.pop(news["pid"], None)  # of an earlier process with the same number
                         self._born.append(news["pid"])
                     self._news.notify_all()
 
@@ -154,14 +155,15 @@ def _serve() -> None:
         if line == "end\n":
             break
         order = json.loads(line)
-        with fork_lock, out_lock:
-            pid = os.fork()
+        with fork_lock:  # its exit is said after its birth
+            with out_lock:
+                pid = os.fork()
             if pid == 0:
                 devnull = os.open(os.devnull, os.O_RDONLY)
                 os.dup2(devnull, 0)
                 _child(order)
             alive.add(pid)
-        say({"pid": pid})
+            say({"pid": pid})
     for pid in list(alive):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
