@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -91,8 +92,9 @@ def everything(here: Context, caller: Principal, board: Board, deleted: bool) ->
     if deleted:
         return [ended_view(row, board) for row in here.service.ended() if caller.sees(row, board)]
     whole = caller.all_seeing
-    found = (view for view in board.workloads.values() if whole or caller.sees(view, board))
-    return sorted(found, key=lambda view: view.workload.serial)
+    views = board.workloads.values()
+    found = views if whole else (view for view in views if caller.sees(view, board))
+    return sorted(found, key=attrgetter("workload.serial"))
 
 
 def find(here: Context, identity: str, board: Board | None = None) -> WorkloadView:

@@ -1,6 +1,6 @@
 """Read models: what readers see of the world, published whole after each cycle, never changed later."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
 
 from pliant.control.board.access import Access
@@ -94,14 +94,27 @@ class Views(Mapping[str, WorkloadView]):
         self._views = views
         self._verdicts = verdicts
         self._queue: tuple[str, ...] | None = None
+        self._whole = False  # every view has the reason of its newest verdict
 
     def __getitem__(self, identity: str) -> WorkloadView:
+        return self._newest(identity)
+
+    def _newest(self, identity: str) -> WorkloadView:
+        """Its view, with the reason of its newest verdict put in."""
         view = self._views[identity]
         if view.lacks:
             verdict = self._verdicts.get(identity)
             if verdict is not None and verdict.reason is not view.reason:
                 view = self._views[identity] = replace(view, reason=verdict.reason)
         return view
+
+    def values(self) -> ValuesView[WorkloadView]:
+        if not self._whole:
+            for identity in self._verdicts:
+                if identity in self._views:
+                    self._newest(identity)
+            self._whole = True
+        return self._views.values()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)
