@@ -117,7 +117,7 @@ def tables(browser: Browser, few: Server, full: Server, rounds: int) -> tuple[fl
 
 
 def settle(server: Server) -> None:
-    """Wait until the pages are open, which costs more than that they are: the server has had an idle second."""
+    """Wait until the pages are open, which ends after they are shown: the server has an idle second."""
     until = time.monotonic() + 120
     pids = family(server.pid)
     while time.monotonic() < until:

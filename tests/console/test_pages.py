@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from examples.walkthrough import Stage
+from pliant.console.flexible import compute_of, form_of
 from pliant.model.notice import EVENTS
 from tests.console.conftest import played, serious, typed, url_of, written
 from tests.console.test_rights import PAGES
@@ -413,18 +414,61 @@ def test_everything_on_every_page_is_reached_by_the_tab_key(page: Page) -> None:
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>{{ 6 * 7 }}"
 
 
+def post(page: Page, stage: Stage, path: str, body: object) -> None:
+    """To the API, as the server's account."""
+    token = written(stage.state / "token").strip()
+    asked = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    told = page.request.fetch(f"/api/v1/{path}", method="POST", headers=asked, data=json.dumps(body))
+    assert told.status < 300, (path, told.text())
+
+
+def test_what_is_kept_is_edited_and_what_the_form_has_not_stays(page: Page, stage: Stage) -> None:
+    meta = {"name": "kept", "description": "", "scope": "tenant", "scopeId": None}
+    asks = {"gpuDevicesRequest": 1, "gpuRequestType": "memory", "gpuMemoryRequest": "4GB"}
+    compute = {**asks, "cpuCoreLimit": 4}
+    post(
+        page,
+        stage,
+        "workload-templates/trainings",
+        {"meta": meta, "spec": {"image": "ubuntu", "compute": compute}},
+    )
+    go(page, "Templates")
+    page.get_by_role("button", name="Actions for kept").click()
+    page.get_by_role("menuitem", name="Edit").click()
+    sheet = page.get_by_role("dialog")
+    expect(sheet.get_by_label("Request")).to_have_value("4")
+    sheet.get_by_label("Image URL").fill("python")
+    sheet.get_by_label("Request").fill("-1")
+    sheet.get_by_role("button", name="Save").click()
+    expect(sheet).to_contain_text("Enter 0 or more.")
+    sheet.get_by_label("Request").fill("2")
+    sheet.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("row", name="kept")).to_contain_text("python, 2GB of GPU memory")
+    token = written(stage.state / "token").strip()
+    path, headers = "/api/v1/workload-templates/trainings", {"Authorization": f"Bearer {token}"}
+    (entry,) = page.request.get(path, headers=headers).json()["entries"]
+    assert entry["spec"] == {"image": "python", "compute": {**compute, "gpuMemoryRequest": "2GB"}}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"devices": 1, "unit": "%", "request": 100, "limit": None, "cpu": 0.1, "memory": 100},
+        {"devices": 2, "unit": "%", "request": 50, "limit": 75, "cpu": None, "memory": None},
+        {"devices": 1, "unit": "GB", "request": 1.5, "limit": 2, "cpu": 4, "memory": 2000},
+        {"devices": 0, "unit": "%", "request": 100, "limit": None, "cpu": 2, "memory": 100},
+    ],
+)
+def test_a_form_of_what_is_kept_makes_the_same_again(values: dict[str, object]) -> None:
+    assert form_of(compute_of(values)) == values
+    assert form_of({"gpuRequestType": "memory", "gpuMemoryRequest": "4Gi"}) is None
+
+
 def test_names_that_people_choose_are_text_on_every_page(page: Page, stage: Stage) -> None:
-    token = {"Authorization": f"Bearer {written(stage.state / 'token').strip()}"}
-
-    def post(path: str, body: object, method: str = "POST") -> None:
-        asked = {**token, "Content-Type": "application/json"}
-        told = page.request.fetch(f"/api/v1/{path}", method=method, headers=asked, data=json.dumps(body))
-        assert told.status < 300, (path, told.text())
-
     meta = {"name": "evil", "description": EVIL, "scope": "tenant", "scopeId": None}
-    post("asset/environment", {"meta": meta, "spec": {"image": f"ubuntu{EVIL}", "args": EVIL}})
-    post("asset/compute", {"meta": meta, "spec": {"gpuDevicesRequest": 1}})
-    post("workload-templates/trainings", {"meta": meta, "spec": {"image": EVIL}})
+    post(page, stage, "asset/environment", {"meta": meta, "spec": {"image": f"ubuntu{EVIL}", "args": EVIL}})
+    post(page, stage, "asset/compute", {"meta": meta, "spec": {"gpuDevicesRequest": 1}})
+    post(page, stage, "workload-templates/trainings", {"meta": meta, "spec": {"image": EVIL}})
     typed(stage, f"pliant submit evil -g 1 --label 'x={EVIL}' -i ubuntu -- echo '{EVIL}'")
     dialogs: list[str] = []
     page.on("dialog", lambda it: (dialogs.append(it.message), it.dismiss()))

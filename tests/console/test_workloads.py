@@ -176,10 +176,12 @@ def test_nothing_serious_is_wrong_for_those_who_do_not_see(page: Page, stage: St
 
 
 def test_nodes_gpus_and_what_waits(page: Page, stage: Stage) -> None:
-    typed(stage, f"pliant submit sits -g 1 {SLEEP}")
+    typed(stage, f"pliant submit sits -g 1 --max-runtime 1h {SLEEP}")
     typed(stage, f"pliant submit waits -g 2 {SLEEP}")
     page.get_by_role("link", name="Overview").click()
-    expect(page.get_by_role("region", name="Why is anything waiting")).to_contain_text("waits (team-a)")
+    why = page.get_by_role("region", name="Why is anything waiting")
+    expect(why).to_contain_text("waits (team-a)")
+    expect(why).to_contain_text("Expected to start between")
     expect(page.get_by_role("link", name="Allocated/total GPUs")).to_contain_text("1.00/2")
     assert serious(page) == ""
     page.get_by_role("link", name="Nodes", exact=True).click()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,20 @@ def test_what_waits_for_the_same_shares_one_suggestion(api: Api) -> None:
     why = api.get(f"{WORKLOADS}/{more[1]}/why")
     assert (why["aheadCount"], why["aheadGpus"], len(why["ahead"])) == (2, 4.0, 2)
     assert api.get(f"{WORKLOADS}/{first}/why")["aheadCount"] == 0
+
+
+def test_the_starts_of_the_first_in_the_queue_are_estimated(api: Api) -> None:
+    api.running(api.submit("busy", gpus=2, maxRuntimeSeconds=600)["workloadId"])
+    for name in ("first", "second"):
+        identity = api.submit(name, gpus=2, maxRuntimeSeconds=600)["workloadId"]
+        until(lambda identity=identity: api.item(identity)["reason"] is not None)
+    queue = api.get("/api/v1/queue", starts=1)["entries"]
+    conform(Queue, {"entries": queue})
+    start, none = (entry["start"] for entry in queue)
+    assert start["basis"] == "declared" and none is None
+    first, last = (datetime.fromisoformat(start[end]) - datetime.now(UTC) for end in ("earliest", "latest"))
+    assert timedelta(0) < first < timedelta(minutes=10) < last, "busy ends after 10 minutes"
+    assert [entry["start"] for entry in api.get("/api/v1/queue")["entries"]] == [None, None]
 
 
 def test_a_suggestion_that_takes_more_questions_is_found_too(api: Api) -> None:

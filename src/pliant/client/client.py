@@ -245,8 +245,10 @@ class Client(Administration):
         query: Query = [("full", full or None)]
         return cast("WhyItem", self._http.call("GET", f"{_workload(workload_id)}/why", query=query))
 
-    def queue(self, *, remedies: bool = False) -> list[QueueEntry]:
-        found = self._http.call("GET", "/api/v1/queue", query=[("remedies", remedies or None)])
+    def queue(self, *, remedies: bool = False, starts: int = 0) -> list[QueueEntry]:
+        """`starts`: of so many, from the head of the queue, the start is estimated."""
+        asked: Query = [("remedies", remedies or None), ("starts", starts or None)]
+        found = self._http.call("GET", "/api/v1/queue", query=asked)
         return cast("list[QueueEntry]", entries(found))
 
     def logs(

@@ -1,5 +1,6 @@
 """What a workload runs and asks for, typed in place."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -79,6 +80,13 @@ class Flexible:
         return field
 
 
+ASKED = (
+    "gpuDevicesRequest", "gpuRequestType", "gpuPortionRequest", "gpuPortionLimit", "gpuMemoryRequest",
+    "gpuMemoryLimit", "cpuCoreRequest", "cpuMemoryRequest",
+)  # fmt: skip
+"""What the form of a compute resource sets."""
+
+
 def compute_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """What a compute resource asks for, from its form."""
     spec: dict[str, Any] = {"gpuDevicesRequest": values["devices"] or 0}
@@ -91,3 +99,29 @@ def compute_of(values: Mapping[str, Any]) -> dict[str, Any]:
         spec |= {"gpuMemoryLimit": f"{limit:g}{unit}"} if limit else {}
     spec |= {"cpuCoreRequest": values["cpu"]} if values["cpu"] else {}
     return spec | ({"cpuMemoryRequest": f"{values['memory']:g}M"} if values["memory"] else {})
+
+
+def form_of(spec: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The form that compute_of() makes this of, as far as it has the fields; None if it has them not."""
+    unit, request, limit = "%", 100.0, None
+    if spec.get("gpuRequestType") == "memory":
+        request, unit = _amount(spec.get("gpuMemoryRequest"), "MB")
+        limit, also = _amount(spec.get("gpuMemoryLimit"), unit)
+        if unit not in UNITS or also != unit:
+            return None
+    elif "gpuPortionRequest" in spec:
+        request = round(100 * spec["gpuPortionRequest"], 3)
+        limit = round(100 * spec["gpuPortionLimit"], 3) if spec.get("gpuPortionLimit") else None
+    memory, scale = _amount(spec.get("cpuMemoryRequest"), "M")
+    if scale not in ("M", "MB"):
+        return None
+    form = {"devices": spec.get("gpuDevicesRequest") or 0, "unit": unit, "request": request, "limit": limit}
+    return form | {"cpu": spec.get("cpuCoreRequest"), "memory": memory}
+
+
+def _amount(said: Any, otherwise: str) -> tuple[Any, str]:
+    """ "1.5GB" as 1.5 and its unit; nothing as None and `otherwise`."""
+    if said is None:
+        return None, otherwise
+    found = re.fullmatch(r"([\d.]+) *([A-Za-z]*)", str(said))
+    return (float(found[1]), found[2]) if found else (None, "?")

@@ -61,6 +61,7 @@ class QueueEntry(TypedDict):
     since: str
     remedy: dict[str, Any] | None  # what would let it start, of the first of its kind
     like: str | None  # the first of its kind, behind which it waits
+    start: dict[str, Any] | None  # earliest, latest and how they are known, of those that were asked for
 
 
 class Queue(TypedDict):

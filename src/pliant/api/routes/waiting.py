@@ -13,7 +13,7 @@ from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.history import event_item
 from pliant.api.responses.times import stamp
 from pliant.api.responses.workloads import reason_item
-from pliant.api.routes.whatif import remedy_item, unblock_item
+from pliant.api.routes.whatif import remedy_item, start_item, unblock_item
 from pliant.api.routes.workloads import find, history_of
 from pliant.control.board.view import WorkloadView
 from pliant.control.errors import Unavailable
@@ -79,9 +79,13 @@ def _unblocked(here: Context, identity: str, full: bool) -> Unblocked | None:
 
 Remedies = Annotated[bool, Query(description="Include changes that would let each start, one of each kind.")]
 
+Starts = Annotated[
+    int, Query(ge=0, le=20, description="Estimate the start of so many, from the head of the queue.")
+]
+
 
 @router.get("/queue", dependencies=[needs("queue:read")], **answers(200, Queue))
-def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
+def queue(here: Here, caller: Caller, remedies: Remedies = False, starts: Starts = 0) -> Response:
     """All that wait, in the order in which the scheduler looks at them.
 
     Names of projects in which the caller has nothing are left out; numbers are not.
@@ -92,6 +96,8 @@ def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
     tried = {it.first: it.remedy for it in found if it.remedy is not None}
     like = {wid: it.first for it in found for wid in it.like}
     names = {view.workload.id: _named(view, may_read) for view in waiting}
+    first = [view.workload.id for view in waiting[:starts]]
+    expected = here.service.questions.starts(first) if first else {}
     return answer(
         {
             "entries": [
@@ -105,7 +111,8 @@ def queue(here: Here, caller: Caller, remedies: Remedies = False) -> Response:
                     "remedy": None
                     if (it := tried.get(view.workload.id)) is None
                     else remedy_item(it, may_read),
-                    "like": names[first][0] if (first := like.get(view.workload.id)) in names else None,
+                    "like": names[before][0] if (before := like.get(view.workload.id)) in names else None,
+                    "start": None if (when := expected.get(view.workload.id)) is None else start_item(when),
                 }
                 for at, view in enumerate(waiting, 1)
             ]

@@ -19,7 +19,7 @@ from pliant.control.errors import BadRequest, NotFound
 from pliant.control.explain.dry import Tried
 from pliant.control.explain.questions import Cures, Drained, Supposed, Unblocked
 from pliant.control.explain.supposing import LABELS
-from pliant.model.reason import MayRead, sentence
+from pliant.model.reason import Estimate, MayRead, sentence
 from pliant.sched.explain.what_if import Difference
 from pliant.wire.questions import Drain, DrainItem, DrainSome, Supposition, WhatIfItem
 
@@ -79,18 +79,22 @@ def unblock_item(found: Unblocked | None, may_read: MayRead) -> dict[str, Any] |
     """What would let a workload start, and when it will; None if it does not wait."""
     if found is None:
         return None
-    when = found.estimate
     return {
         "never": found.never,
         "remedies": [remedy_item(remedy, may_read) for remedy in found.remedies],
         "complete": found.complete,
-        "start": {
-            "earliest": None if when.earliest is None else stamp(when.earliest),
-            "latest": None if when.latest is None else stamp(when.latest),
-            "basis": when.basis,
-            "unknown": when.unknown_text,
-            "unknownCode": when.unknown,
-        },
+        "start": start_item(found.estimate),
+    }
+
+
+def start_item(when: Estimate) -> dict[str, Any]:
+    """When something that waits will start, and how that is known; or why nobody can tell."""
+    return {
+        "earliest": None if when.earliest is None else stamp(when.earliest),
+        "latest": None if when.latest is None else stamp(when.latest),
+        "basis": when.basis,
+        "unknown": when.unknown_text,
+        "unknownCode": when.unknown,
     }
 
 

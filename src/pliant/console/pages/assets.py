@@ -1,9 +1,9 @@
 """What workloads are made of, kept under names: environments, compute resources and templates."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pliant.console.flexible import UNITS, compute_of
+from pliant.console.flexible import ASKED, UNITS, compute_of, form_of
 from pliant.console.forms import Sheet, sure
 from pliant.console.frame import Frame, button, heading, page, told
 from pliant.console.pages.new import KINDS, about
@@ -14,29 +14,42 @@ Made = Callable[[dict[str, Any]], dict[str, Any]]
 """From the values of a form to what is kept."""
 
 
+RUNS = ("image", "command", "args")
+"""What the form of an environment sets."""
+
+
 def environment_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: values[key].strip() for key in ("image", "command", "args") if (values[key] or "").strip()}
+    return {key: values[key].strip() for key in RUNS if (values[key] or "").strip()}
 
 
 def template_of(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**environment_of(values), "compute": compute_of(values)}
 
 
-def runs(sheet: Sheet, needed: bool) -> None:
-    """The fields of an environment."""
-    sheet.text("image", "Image URL", needed=needed)
-    sheet.text("command", "Command (optional)")
-    sheet.text("args", "Arguments (optional)")
+NEW = {"devices": 1, "unit": "%", "request": 100, "limit": None, "cpu": 0.1, "memory": 100}
+"""What a new compute resource asks for until something else is entered."""
 
 
-def asks(sheet: Sheet) -> None:
-    """The fields of a compute resource."""
-    sheet.number("devices", "GPU devices per pod", 1)
-    sheet.choice("unit", "GPU memory per device", UNITS, "%")
-    sheet.number("request", "Request", 100)
-    sheet.number("limit", "Limit (optional)")
-    sheet.number("cpu", "CPU compute per pod", 0.1, "cores")
-    sheet.number("memory", "CPU memory per pod", 100, "MB")
+def runs(sheet: Sheet, needed: bool, now: Mapping[str, Any]) -> None:
+    """The fields of an environment, with what is kept now."""
+    sheet.text("image", "Image URL", now.get("image") or "", needed=needed)
+    sheet.text("command", "Command (optional)", now.get("command") or "")
+    sheet.text("args", "Arguments (optional)", now.get("args") or "")
+
+
+def asks(sheet: Sheet, now: Mapping[str, Any]) -> None:
+    """The fields of a compute resource, with what stands in them now."""
+    sheet.number("devices", "GPU devices per pod", now["devices"])
+    sheet.choice("unit", "GPU memory per device", UNITS, now["unit"])
+    sheet.number("request", "Request", now["request"])
+    sheet.number("limit", "Limit (optional)", now["limit"])
+    sheet.number("cpu", "CPU compute per pod", now["cpu"], "cores")
+    sheet.number("memory", "CPU memory per pod", now["memory"], "MB")
+
+
+def without(spec: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """What a form does not set: it stays."""
+    return {key: value for key, value in spec.items() if key not in names}
 
 
 class Assets:
@@ -45,6 +58,7 @@ class Assets:
     def __init__(self, frame: Frame, label: str, paths: Mapping[str, str]) -> None:
         """`paths`: kind of workload (empty: all) -> where the API keeps them."""
         self.frame, self.label, self.paths = frame, label, paths
+        self.kept: dict[str, dict[str, Any]] = {}  # id -> what the API keeps of those that are shown
 
     async def draw(self) -> None:
         await self.frame.rights.learn(self.frame.calls, "assets:write")
@@ -67,9 +81,11 @@ class Assets:
 
     async def refresh(self) -> None:
         await self._scopes()
-        rows = []
+        rows, self.kept = [], {}
         for kind, path in self.paths.items():
-            rows += [self._row(it, kind, path) for it in await self.frame.calls.all(path, "entries")]
+            entries = await self.frame.calls.all(path, "entries")
+            self.kept |= {it["meta"]["id"]: it["spec"] for it in entries}
+            rows += [self._row(it, kind, path) for it in entries]
         self.table.show(rows)
 
     async def _scopes(self) -> None:
@@ -103,7 +119,7 @@ class Assets:
             "who": meta["createdBy"],
             "created": clock(meta["createdAt"]),
             "description": meta["description"],
-            "actions": "Rename,Delete" if self._covers(scope, identity) else "",
+            "actions": "Edit,Delete" if self._covers(scope, identity) else "",
         }
 
     async def _create(self) -> None:
@@ -127,9 +143,9 @@ class Assets:
         if len(self.paths) > 1:
             sheet.choice("kind", "Workload type", {it: it for it in self.paths}, next(iter(self.paths)))
         if self.label != "compute resource":
-            runs(sheet, needed=self.label == "environment")
+            runs(sheet, self.label == "environment", {})
         if self.label != "environment":
-            asks(sheet)
+            asks(sheet, NEW)
         sheet.text("description", "Description (optional)")
         if (made := await sheet.asked()) is not None:
             told(f"{made['meta']['name']} was created.")
@@ -145,12 +161,29 @@ class Assets:
                 await self.frame.look(self.refresh)
             return
 
+        spec = self.kept.get(row["id"], {})
+        computes = {"environment": None, "template": spec.get("compute") or {}}.get(self.label, spec)
+        form = form_of(computes) if computes is not None else None
+
         async def send(values: dict[str, Any]) -> Any:
             meta = {"name": values["name"], "description": values["description"]}
-            return await self.frame.calls.send("PATCH", path, {"meta": meta})
+            now = dict(spec)
+            if self.label != "compute resource":
+                now = without(now, RUNS) | environment_of(values)
+            if form is not None and {key: values[key] for key in form} != form:
+                asked = without(computes or {}, ASKED) | compute_of(values)
+                now = now | {"compute": asked} if self.label == "template" else asked
+            return await self.frame.calls.send("PATCH", path, {"meta": meta, "spec": now})
 
-        sheet = Sheet(f"Rename {row['name']}", "Save", send)
+        sheet = Sheet(f"Edit {row['name']}", "Save", send)
+        sheet.say("Workloads that were made of it stay as they are.")
         sheet.text("name", f"{self.label.capitalize()} name", row["name"], needed=True)
+        if self.label != "compute resource":
+            runs(sheet, self.label == "environment", spec)
+        if form is not None:
+            asks(sheet, form)
+        elif computes:
+            sheet.say(f"It keeps what it asks for, in units that this form does not have: {about(computes)}.")
         sheet.text("description", "Description", row["description"])
         if await sheet.asked() is not None:
             await self.frame.look(self.refresh)

@@ -10,6 +10,9 @@ from pliant.console.texts import age, clock, counted_gpus, gpus, hour
 LONGEST = 50
 """Entries of the queue that are shown; the rest is counted."""
 
+FORETOLD = 5
+"""Entries of the queue whose starts are estimated, from its head."""
+
 TAKEN = ("Shrunk", "Preempted", "Reclaimed", "Moved")
 """Kinds of events by which the scheduler took something."""
 
@@ -58,7 +61,7 @@ class Overview:
         load = (await calls.get("/api/v1/workloads/load"))["workloads"]
         waiting = []
         if self.frame.may("queue:read"):
-            waiting = (await calls.get("/api/v1/queue"))["entries"]
+            waiting = (await calls.get("/api/v1/queue", [("starts", FORETOLD)]))["entries"]
         count = {it["groups"][0]["value"]: it["value"] for it in phases["values"]}
         idle = sum(it["gpuPercent"] == 0 for it in load)
         shown = (pools, nodes, count, idle, [{**it, "since": age(it["since"])} for it in waiting])
@@ -138,9 +141,16 @@ class Overview:
                 for it in waiting[:LONGEST]:
                     said = it["reason"]["message"] if it["reason"] else ""
                     asks = f"{counted_gpus(it['gpus'])}, for {age(it['since'])}"
-                    words("li", f"{it['name']} ({it['project']}), {asks}: {said}")
+                    words("li", f"{it['name']} ({it['project']}), {asks}: {said}{expected(it['start'])}")
             if len(waiting) > LONGEST:
                 words("p", f"{len(waiting) - LONGEST} more wait behind these.").classes("soft")
+
+
+def expected(start: dict[str, Any] | None) -> str:
+    """When it will start, as far as that is known."""
+    if start is None or not start["earliest"]:
+        return ""
+    return f" Expected to start between {clock(start['earliest'])} and {clock(start['latest'])}."
 
 
 def by_project(hours: Sequence[Any], part: str = "received") -> tuple[list[str], dict[str, list[float]]]:

@@ -4,11 +4,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pliant.control.board.fairness import Audit
 from pliant.control.decider.pieces import lean
-from pliant.control.decider.port import Known
+from pliant.control.decider.port import Known, Question
 from pliant.control.errors import BadRequest, NotFound, Unavailable
 from pliant.control.explain.lasting import PastRuns, known_for
 from pliant.control.explain.supposing import suppose
@@ -31,6 +31,8 @@ from pliant.sched.shares.naming import workload_named
 
 if TYPE_CHECKING:
     from pliant.control.loop import Loop
+
+T = TypeVar("T")
 
 KINDS = 1
 """Kinds of remedy after which a quick answer is content."""
@@ -121,16 +123,29 @@ class Questions:
         """What would let it start, and when it will; None if it does not wait. `full` takes its time."""
         cost = max(200, self._loop.board.cycle_us)
         now = self._loop.clock.now()
-        if not 0 <= now - self._past[0] < REMEMBERED:
-            self._past = now, self._loop.store.ended()
-        ended = [lean(row) for row in self._past[1]]
-        work = partial(_unblock, now=now, identity=identity, ended=ended, cost=cost, full=full)
+        work = partial(_unblock, now=now, identity=identity, ended=self._ended(now), cost=cost, full=full)
+        return self._answered(work, None)
+
+    def starts(self, identities: Sequence[str]) -> Mapping[str, Estimate]:
+        """When those that still wait will start, by id."""
+        now = self._loop.clock.now()
+        work = partial(_starts, now=now, identities=tuple(identities), ended=self._ended(now))
+        return self._answered(work, {})
+
+    def _answered(self, work: Question[T], otherwise: T) -> T:
+        """The answer, or `otherwise` while the decider is in trouble: every response says so then."""
         try:
             return self._loop.question(work)
         except Unavailable:
             if self._loop.decider.trouble:
-                return None  # every answer says so meanwhile, and the rest of this one is known
+                return otherwise
             raise
+
+    def _ended(self, now: int) -> list[Workload]:
+        """The past runs, as they were up to `REMEMBERED` ago."""
+        if not 0 <= now - self._past[0] < REMEMBERED:
+            self._past = now, self._loop.store.ended()
+        return [lean(row) for row in self._past[1]]
 
     def suggest(self) -> tuple[Suggested, ...]:
         """One remedy for each kind of what waits, in the order of the queue, as far as `ALL` goes."""
@@ -236,6 +251,13 @@ def _unblock(
     needs = [state.world.need(wid) for wid in before if wid in state.world.wanting]
     ahead = sum(need.lacks.gpu for need in needs if not need.holds)
     return Unblocked(impossible, remedies, when, search.trial.tries > 0, ahead)
+
+
+def _starts(
+    state: Known, now: int, identities: Sequence[str], ended: Sequence[Workload]
+) -> Mapping[str, Estimate]:
+    known = known_for(state.world, PastRuns([*state.world.workloads.values(), *ended]))
+    return {wid: estimate(state.world, now, wid, known) for wid in identities if wid in state.verdicts}
 
 
 def _suggested(state: Known, now: int) -> tuple[Suggested, ...]:
