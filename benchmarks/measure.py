@@ -24,13 +24,20 @@ from pliant.client.locate import server_record
 PROGRAM = Path(sys.executable).parent / "pliant"
 
 
-def tiny(description: str | None) -> bool:
-    """Read the command line of a benchmark: True for `--tiny`, which only shows that it works."""
+def arguments(description: str | None, *numbers: tuple[str, str, int]) -> argparse.Namespace:
+    """The command line of a benchmark: `--tiny` and its own numbers (option, help, default)."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tiny", action="store_true", help="a few rounds, whose numbers mean nothing")
-    return bool(parser.parse_args().tiny)
+    for option, text, default in numbers:
+        parser.add_argument(option, help=f"{text} (default: {default})", type=int, default=default)
+    return parser.parse_args()
+
+
+def tiny(description: str | None) -> bool:
+    """Read the command line of a benchmark: True for `--tiny`, which only shows that it works."""
+    return bool(arguments(description).tiny)
 
 
 # -- times, all in ms --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from pliant.api.app import ServerInfo, create_app
 from pliant.control.clock import SteadyClock
 from pliant.control.loop import Loop
-from pliant.control.ports import Session
+from pliant.control.ports import Input, Session
 from pliant.control.service import Service
 from pliant.engines.virtual.engine import VirtualEngine
 from pliant.engines.virtual.machines import Behaviour, Machines, declared
@@ -101,6 +101,7 @@ class StageEngine(VirtualEngine):
         super().__init__(machines)
         self.guard = threading.RLock()
         self.commands: list[Command] = []
+        self.typed: list[tuple[AttemptId, bytes, int, int, bool]] = []
 
     def start(self, order: Start) -> None:
         with self.guard:
@@ -125,6 +126,24 @@ class StageEngine(VirtualEngine):
         command.resize(rows, columns)
         self.commands.append(command)
         return command
+
+    def input(self, attempt: AttemptId) -> Input:
+        return Typed(self, attempt)
+
+
+class Typed:
+    """Keeps what is typed, and takes no more than three bytes at once."""
+
+    def __init__(self, engine: StageEngine, attempt: AttemptId) -> None:
+        self._engine = engine
+        self._attempt = attempt
+
+    def send(self, data: bytes, *, stream: int, at: int, end: bool) -> int:
+        self._engine.typed.append((self._attempt, data[:3], stream, at, end))
+        return min(3, len(data) + end)
+
+    def resize(self, rows: int, columns: int) -> None:
+        raise ValueError("it has no terminal")
 
 
 def behaviour(order: Start, env: Mapping[str, str]) -> Behaviour:

@@ -16,6 +16,7 @@ from pliant.client import Client
 from pliant.client.errors import Conflict, NotFound, Unreachable
 from pliant.client.session import Exec
 from pliant.control import errors
+from pliant.control.ports import Input
 from pliant.model.workload import AttemptId
 from tests.api.conftest import Api
 from tests.api.stage import TOKEN, Command, Stage, until
@@ -72,8 +73,11 @@ def test_logs(api: Api, client: Client) -> None:
     assert b"".join(client.logs(identity, attempt=1)) == b"one\ntwo\nthree\n"
     with pytest.raises(NotFound, match="no pod 'b'"):
         client.logs(identity, pod="b")
-    with pytest.raises(Conflict, match="has not been started"):
+    with pytest.raises(NotFound, match="task-0 has no attempt 7"):
         client.logs(identity, attempt=7)
+    waits = api.submit("huge", gpus=9)["workloadId"]
+    with pytest.raises(Conflict, match="has not been started"):
+        client.logs(waits)
     text = b"".join(client.logs(identity, timestamps=True, tail=2)).decode()
     assert re.fullmatch(r"(20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (two|three)\n){2}", text)
 
@@ -139,6 +143,44 @@ def test_a_command_with_input_and_a_screen(api: Api, client: Client) -> None:
         assert run.exit_code() == 0
         with pytest.raises(Conflict, match="no more input"):
             run.send(b"late")
+
+
+def test_what_is_typed_goes_to_the_attempt_that_it_is_for(api: Api, client: Client) -> None:
+    """An attempt that has ended meanwhile gets nothing, and no other one gets it in its place."""
+    identity = talks(api)
+    with closing(client.input(identity, "task-0", 1)) as first:
+        assert (first.send(b"hello"), first.send(b"lo", end=True)) == (3, 3)
+        typed = api.stage.engine.typed
+        task, stream = AttemptId(identity, "task-0", 1), typed[0][2]
+        assert typed == [(task, b"hel", stream, 0, False), (task, b"lo", stream, 3, True)]
+        with pytest.raises(Conflict, match="The terminal was not resized: it has no terminal"):
+            first.resize(24, 80)
+        api.call("POST", f"/api/v1/workloads/trainings/{identity}/suspend", 202)
+        until(lambda: api.item(identity)["phase"] == "Stopped")
+        with pytest.raises(Conflict, match="does not run now"):
+            first.send(b"late")
+        api.call("POST", f"/api/v1/workloads/trainings/{identity}/resume", 202)
+        until(lambda: api.item(identity)["phase"] == "Running")
+        with pytest.raises(Conflict, match="Attempt 1 has ended"):
+            first.send(b"late")
+    with closing(client.input(identity, "", 2)) as second:
+        assert second.send(b"new") == 3
+    assert [entry[0].number for entry in typed] == [1, 1, 2]
+
+
+def test_what_is_typed_into_a_job_that_takes_no_input(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(attempt: AttemptId) -> Input:
+        raise ValueError("it was submitted without --stdin")
+
+    monkeypatch.setattr(api.stage.engine, "input", none)
+    with (
+        closing(client.input(talks(api), "", 1)) as target,
+        pytest.raises(Conflict, match="a takes no input: it was submitted without --stdin") as refused,
+    ):
+        target.send(b"x")
+    assert refused.value.reason == "no-input", "the client stops sending by that"
 
 
 def test_a_command_is_killed(api: Api, client: Client) -> None:

@@ -58,6 +58,15 @@ def test_the_attempt_before_the_last(gang, run):
     assert run("pliant logs gang --previous --attempt 1").code == 2
 
 
+def test_every_attempt_of_a_task(gang, run):
+    done = run("pliant logs gang --attempt all --task 0 -n 2")
+    assert [it["attempt"] for it in asked(gang)] == ["1", "2", "3"]
+    assert done.out == "one\ntwo\n 1%\r 2%\rthree" * 3
+    assert done.err.splitlines() == [f"-- gang: attempt {number}" for number in (1, 2, 3)]
+    assert run("pliant logs gang --attempt all -f").code == 125
+    assert run("pliant logs gang --attempt some").code == 2
+
+
 def test_all_are_followed_until_the_job_ends(gang, run):
     done = run("pliant logs -f gang")
     assert done.code == 0, done.err

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from pliant.cli.submit.sequence import begin
+from tests.cli.fake import Answer
 from tests.cli.items import OUTCOME, workload
 
 TRAININGS = "/api/v1/workloads/trainings"
@@ -109,3 +110,10 @@ def test_names_of_arrays_numbers_and_the_newest_one(fake, run):
     assert done.err == "Error: sweep is an array of 2 jobs.\nName one of them, for example sweep-0.\n"
     assert run("pliant describe job 9").code == 0
     assert run("pliant describe job 99").code == 3
+
+
+def test_an_array_of_one(fake, run):
+    made = {"name": "one", "workloadId": "id-one", "elements": ["one-0"]}
+    fake.answers["POST", "/api/v1/workloads/trainings"] = Answer(202, made)
+    done = run("pliant submit one -p team-a -i ubuntu --array 0 -- true")
+    assert "one is an array of 1 job: one-0.\n" in done.err

@@ -83,3 +83,8 @@ def test_describe_says_how_a_job_ended(jobs, run):
     jobs.workloads.append(workload("over", phase="Failed", status="Failed", phaseMessage=said))
     assert f"\nENDED: {said}\n" in run("pliant describe job over").out
     assert "ENDED" not in run("pliant describe job first").out
+
+
+def test_without_a_job_there_is_no_empty_table(jobs, run):
+    jobs.workloads = [workload("over", phase="Completed", status="Succeeded")]
+    assert run("pliant top job -p team-a") == (0, "", "No pending or running jobs in project team-a.\n")

@@ -89,3 +89,14 @@ def test_a_table_that_fits_keeps_its_headings(fake, run, monkeypatch):
     pipe = run("pliant list")
     monkeypatch.setattr("pliant.cli.output.fit.room", lambda: 200)
     assert run("pliant list") == pipe
+
+
+def test_an_empty_list_is_a_sentence_where_a_person_reads(fake, run, monkeypatch):
+    run("pliant project set team-a")
+    assert run("pliant list").out.startswith("Showing jobs for project team-a\nNAME ")
+    monkeypatch.setattr("pliant.cli.workloads.listing._on_a_terminal", lambda session: True)
+    assert run("pliant list") == (0, "", "No jobs in project team-a.\n")
+    assert run("pliant list -A").err == "No jobs in any project.\n"
+    assert run("pliant workspace list").err == "No workspaces in project team-a.\n"
+    assert run("pliant list -o json").out == "[]\n"
+    assert run("pliant cancel --all").err == "No job of project team-a to cancel.\n"

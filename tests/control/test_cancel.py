@@ -4,6 +4,7 @@ import pytest
 
 from pliant.control.board.outcome import outcome_of
 from pliant.control.errors import Conflict
+from pliant.model.event import EventKind
 from pliant.model.machine import Placement
 from pliant.model.workload import Attempt, AttemptId, Desired, Exit, Kind, Launch, Phase, Workload
 from tests.control.stage import START, Stage
@@ -42,6 +43,8 @@ def test_the_code_of_others() -> None:
     assert ended(Exit(0, code=0), phase=Phase.COMPLETED) == (0, None, False)
     assert ended(Exit(0, signal=15, stopped=True), phase=Phase.PENDING) == (None, None, False)
     assert ended(Exit(0, code=0), cancelled_by="me") == (143, None, False)
+    assert ended(Exit(0, signal=15, stopped=True), cancelled_by="me") == (143, 15, False), "history shows it"
+    assert ended(Exit(0, signal=9, oom=True, stopped=True), cancelled_by="me") == (143, 9, False)
     assert ended(Exit(0, code=0), cancelled_by="me", phase=Phase.STOPPING) == (None, None, False)
     assert ended(Exit(0, code=0), desired=Desired.DELETED, phase=Phase.DELETING) == (143, None, False)
     over = {"desired": Desired.DELETED, "phase": Phase.DELETING, "ended_as": Phase.FAILED}
@@ -67,6 +70,8 @@ def test_a_cancelled_job_frees_its_gpus_and_keeps_its_record(stage: Stage) -> No
     found = stage.service.outcome(job)
     assert (found.exit_code, found.cancelled_by, found.message) == (143, "ann", "Cancelled by ann.")
     assert stage.history(job).count("Cancelled") == 1
+    stopping = next(event for _, event in stage.service.history(job) if event.kind is EventKind.STOPPING)
+    assert stopping.numbers == (("desired", "Cancelled"),), "it is not called suspended"
     with pytest.raises(Conflict):
         stage.service.resume(job, "ann")
 

@@ -112,6 +112,13 @@ def test_a_limit_that_was_asked_for_is_exact(stage: Stage, lives: Callable[..., 
     assert stage.view(job).tasks[0].attempt == 4
 
 
+def test_one_retry_is_named_as_one(stage: Stage, lives: Callable[..., str]) -> None:
+    job = lives(backoff_limit=1)
+    for code in (1, 2):
+        fail(stage, job, code=code)
+    assert message(stage, job) == "task-0 ended with exit code 2; its retry failed."
+
+
 def test_an_elastic_job_has_no_crash_loop(stage: Stage, lives: Callable[..., str]) -> None:
     job = lives(elastic=True)
     for _ in range(3):

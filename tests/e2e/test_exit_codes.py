@@ -97,13 +97,15 @@ def test_every_retry_is_announced(shared: Stage) -> None:
     script = (
         'test -e "$PLIANT_CHECKPOINT_DIR/second" && exit 4; touch "$PLIANT_CHECKPOINT_DIR/second"; kill -9 $$'
     )
+    failed = "attempt 1 failed (task-0 was killed by SIGKILL). Retry 1 of 1 starts in "
     done = shared.run(f"pliant submit twice -i ubuntu --backoff-limit 1 --command -- bash -c '{script}'")
     assert done.code == 0, done.said
     followed = shared.run("pliant logs -f twice")
     assert followed.code == 4
-    assert (
-        "-- twice: attempt 1 failed (task-0 was killed by SIGKILL). Retry 1 of 1 starts in " in followed.said
-    )
+    assert f"-- twice: {failed}" in followed.said
+    attached = shared.run(f"pliant submit again --backoff-limit 1 --attach -- bash -c '{script}'")
+    assert attached.code == 4, "attached before its first attempt, or between both"
+    assert f"-- again: {failed}" in attached.said
 
 
 # -- keys ------------------------------------------------------------------------------------------

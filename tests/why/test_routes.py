@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -265,6 +266,19 @@ def test_of_one_that_ended_long_ago(api: Api) -> None:
     assert "There is no workload" in str(
         api.get(f"{WORKLOADS}/11111111-1111-1111-1111-111111111111/why", 404)
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "held"),
+    [("begin-time", {"beginAt": "2100-01-01T00:00:00Z"}), ("dependency", {"dependencies": [{"on": "busy"}]})],
+)
+def test_of_one_that_does_not_compete_yet(api: Api, code: str, held: dict[str, Any]) -> None:
+    """Its reason says all: no change of nodes or quotas would let it start, and it is not impossible."""
+    api.running(api.submit("busy", gpus=1)["workloadId"])
+    identity = api.submit("held", gpus=1, **held)["workloadId"]
+    until(lambda: api.item(identity)["reason"] is not None)
+    why = api.get(f"{WORKLOADS}/{identity}/why?full=true")
+    assert (why["reason"]["code"], why["unblock"], why["position"]) == (code, None, None)
 
 
 def test_of_one_that_is_being_stopped(api: Api) -> None:

@@ -102,6 +102,7 @@ REASONS: list[Reason] = [
     Incomplete(1, 3),
     ByOwner("Deleted"),
     ByOwner("Stopped"),
+    ByOwner("Cancelled"),
     Ended("Completed"),
     Restarted("sim-0", 2 * GPU),
     NoCapacity(2 * GPU, 1, GPU, 3 * GPU, 2),

@@ -217,9 +217,8 @@ def send(session: Session, kind: str, body: AnySubmission, *, dry_run: bool) -> 
     elif not structured(session, answer):
         noun = session.noun
         if elements := answer.get("elements"):
-            session.note(
-                f"{name} is an array of {counted(len(elements), 'job')}: {elements[0]} ... {elements[-1]}."
-            )
+            last = f" ... {elements[-1]}" if elements[1:] else ""
+            session.note(f"{name} is an array of {counted(len(elements), 'job')}: {elements[0]}{last}.")
             name = elements[0]
         look = f"describe job {name}" if noun == "job" else f"{session.group} describe {name}"
         click.echo(f"The {noun} '{answer['name']}' has been submitted successfully")

@@ -184,12 +184,14 @@ def followed(
 
 
 def _started(session: Session, workload_id: str, limit: int) -> bool:
-    """Wait until a task runs or all is over."""
+    """Wait until a task runs, has failed and waits for its retry, or all is over."""
     deadline, waiting = time.monotonic() + limit, False
     while True:
         item: Any = session.client.workload(workload_id)
         if item["runningPods"] or item["phase"] in _FINAL:
             return True
+        if any(pod["retryAt"] is not None for pod in session.client.pods(workload_id)):
+            return True  # it is told why, not only that it is not running
         if not waiting:
             session.note("Waiting for pod to start running...")
             waiting = True

@@ -239,7 +239,7 @@ def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str
     if everything == bool(names or ids):
         raise click.UsageError("Specify job names or --all.")
     noun = session.noun.capitalize()
-    worst = 0
+    worst = done = 0
     for name, find in _targets(session, names, ids, everything):
         try:
             item = find()
@@ -258,10 +258,13 @@ def _each(session: Session, verb: _Verb, names: Sequence[str], ids: Sequence[str
             click.echo(f"Failed to {verb.infinitive} {noun.lower()} {name}: {error.message}", err=True)
             worst = worst or code_of(error)
         else:
+            done += 1
             line = said.line if said is not None else ""
             click.echo(line or f"{noun} {name} {verb.done} successfully.")
             if said is not None and said.note:
                 session.note(said.note)
+    if everything and not done and not worst:
+        session.note(f"No {session.noun} of project {session.current_project} to {verb.infinitive}.")
     return worst
 
 

@@ -203,6 +203,10 @@ def workloads(
 
     if changes is None:
         listed = tables.ordered(items)
+        if not (listed or columns) and session.output in ("table", "wide") and _on_a_terminal(session):
+            where = f"project {project}" if project is not None else "any project"
+            session.note(f"No {'such ' if names or status else ''}{session.noun}s in {where}.")
+            return
         show(session, listed, lambda: text(listed))
         return
     present: dict[str, WorkloadItem] = {item["id"]: item for item in items}
@@ -222,7 +226,11 @@ def workloads(
 
 def _tells_workers(session: Session) -> bool:
     """Where a person reads: what scripts read keeps its columns."""
-    return session.output == "wide" or (session.program != "runai" and sys.stdout.isatty())
+    return session.output == "wide" or _on_a_terminal(session)
+
+
+def _on_a_terminal(session: Session) -> bool:
+    return session.program != "runai" and sys.stdout.isatty()
 
 
 def _draw(

@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 @click.option("-c", "--container", metavar="NAME", cls=NoEffect, expose_value=False)
 @click.option("--wait-timeout", metavar="TIME", cls=NoEffect, expose_value=False)
 @click.option("--previous", is_flag=True, help="Log of the attempt before the last.")
-@click.option(
-    "--attempt", type=click.IntRange(1), metavar="N", help="Log of this attempt (default: the last)."
-)
+@click.option("--attempt", metavar="N|all", help="Log of this attempt, or of all (default: the last).")
 @project_option
 @pass_session
 def logs(
@@ -55,11 +53,15 @@ def logs(
     all_pods: bool,
     prefix: bool | None,
     previous: bool,
-    attempt: int | None,
+    attempt: str | None,
 ) -> int:
     """Show the log of a workload; -f follows it until the job ends and returns its exit code."""
+    if follow:
+        session.failure_code = OWN_FAILURE
     if previous and attempt is not None:
         raise click.UsageError("--previous and --attempt exclude each other.")
+    if attempt == "all" and follow:
+        raise click.UsageError("--attempt all and --follow exclude each other.")
     if since and since_time:
         raise click.UsageError("--since and --since-time exclude each other.")
     task = "all" if all_pods else task
@@ -71,13 +73,12 @@ def logs(
             raise click.UsageError(
                 f"--since-time {since_time}: not a time such as 2026-01-31T12:00:00Z."
             ) from None
-    if follow:
-        session.failure_code = OWN_FAILURE
     item = session.find(name)
     pods = session.client.pods(item["id"])
     pod = _chosen(name, pods, task)
     many = task == "all" or (task is None and len(pods) > 1 and session.program != "runai")
     excerpt = Excerpt(tail, ago, timestamps)
+    number = _number(attempt)
     plain = attempt is None and not previous
     if plain and (prefix or (many and len(pods) > 1)):
         marked = prefix is not False
@@ -88,15 +89,18 @@ def logs(
             merged.shown(session, item["id"], begun, excerpt=excerpt, prefix=marked)
             return 0
     if previous:
-        attempt = _previous(name, pods, pod)
-    if follow and attempt is None:
+        number = _previous(name, pods, pod)
+    if follow and number is None:
         return followed(session, item["id"], name, pod=pod, excerpt=excerpt)
-    stream = session.client.logs(
-        item["id"], follow=follow, tail=tail, since=ago, pod=pod, timestamps=timestamps, attempt=attempt
-    )
     screen = LogScreen()
-    for piece in stream:
-        screen.show(piece)
+    for one in range(1, _newest(pods, pod) + 1) if attempt == "all" else (number,):
+        stream = session.client.logs(
+            item["id"], follow=follow, tail=tail, since=ago, pod=pod, timestamps=timestamps, attempt=one
+        )
+        if attempt == "all":
+            session.note(f"-- {name}: attempt {one}")
+        for piece in stream:
+            screen.show(piece)
     return 0
 
 
@@ -113,7 +117,20 @@ def _chosen(name: str, pods: Sequence[PodItem], task: str | None) -> str | None:
 
 def _previous(name: str, pods: Sequence[PodItem], pod: str | None) -> int:
     """Number of the attempt before the last one of that task, or of the first that has started."""
-    newest = next((it["attempt"] for it in pods if it["attempt"] and pod in (None, it["name"])), 0)
+    newest = _newest(pods, pod)
     if newest < 2:
         raise Conflict(f"{name} has no previous attempt.", "Its log has one attempt: leave out --previous.")
     return newest - 1
+
+
+def _number(attempt: str | None) -> int | None:
+    if attempt in (None, "all"):
+        return None
+    if not attempt.isdecimal() or not int(attempt):
+        raise click.UsageError(f"--attempt {attempt}: a number from 1, or all.")
+    return int(attempt)
+
+
+def _newest(pods: Sequence[PodItem], pod: str | None) -> int:
+    """Number of the last attempt of that task, or of the first that has started."""
+    return next((it["attempt"] for it in pods if it["attempt"] and pod in (None, it["name"])), 0)

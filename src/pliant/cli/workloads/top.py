@@ -143,6 +143,10 @@ def _jobs(session: Session, names: Sequence[str], everywhere: bool, sort: str | 
         items.sort(key=lambda item: -((loads.get(item["id"]) or _NOTHING)[key] or 0))
 
     def rows() -> str:
+        if not items:
+            where = f"project {project}" if project is not None else "any project"
+            session.note(f"No pending or running jobs in {where}.")
+            return ""
         lines = [_used(item, loads.get(item["id"]) or _NOTHING) for item in items]
         return fit_table(session, _USED, lines, _JOBS, right=_NUMBERS)
 

@@ -37,7 +37,8 @@ class Outcome:
 
 
 def outcome_of(workload: Workload, attempts: Sequence[Attempt], now: int) -> Outcome:
-    """The highest code among the last attempts of its tasks; of attempts that were stopped none counts.
+    """The highest code among the last attempts of its tasks. Attempts that were stopped count only for the
+    signal of a workload that a person has ended.
 
     A workload that had ended before it was deleted keeps its own code.
     """
@@ -53,11 +54,12 @@ def outcome_of(workload: Workload, attempts: Sequence[Attempt], now: int) -> Out
         code = (code_of(worst) if worst is not None else 0) or UNKNOWN_FAILURE
     elif phase.final or deleted:
         code = ENDED_BY_A_PERSON
+        worst = max((row.exit for row in newest.values() if row.exit is not None), key=code_of, default=None)
     return Outcome(
         phase,
         code,
         worst.signal if worst is not None else None,
-        worst is not None and worst.oom,
+        worst is not None and worst.oom and not worst.stopped,
         workload.cancelled_by,
         deleted,
         workload.deleted is not None,

@@ -225,8 +225,8 @@ def _unblock(
     if row is None or row.desired is Desired.DELETED:
         raise NotFound(f"There is no workload {identity!r}.", "It may have been deleted already.")
     verdict: Verdict | None = state.verdicts.get(identity)
-    if verdict is None or row.phase in (Phase.COMPLETED, Phase.FAILED):
-        return None
+    if verdict is None or row.held or row.phase in (Phase.COMPLETED, Phase.FAILED):
+        return None  # what is held competes for nothing: its reason says all
     large = len(state.world.workloads) > SMALL
     world = narrowed(state.world, [identity]) if large else state.world
     each = max(100, cost * len(world.workloads) // len(state.world.workloads))

@@ -46,7 +46,8 @@ def task_ended(task: Task, workload: Workload, end: Exit, settings: Settings) ->
     if (why := _hopeless(task, workload, end)) is not None:
         return replace(idle, phase=TaskPhase.FAILED, retry_at=None), why
     if idle.failures > workload.backoff_limit:
-        tried = f"all {workload.backoff_limit} retries failed" if workload.backoff_limit else ""
+        most = workload.backoff_limit
+        tried = f"all {most} retries failed" if most > 1 else "its retry failed" if most else ""
         return replace(idle, phase=TaskPhase.FAILED, retry_at=None), tried
     wait = min(settings.retry_base << min(task.failures, 20), settings.retry_max)
     limit = f" of {workload.backoff_limit}" if workload.backoff_limit < ENDLESS else ""

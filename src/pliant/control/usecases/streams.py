@@ -53,6 +53,10 @@ class Streams(Submissions):
         found = [
             row for row in self.attempts(identity) if row.id.task == chosen.name and row.id.number == wanted
         ]
+        if not found and chosen.attempt:
+            raise NotFound(
+                f"{chosen.name} has no attempt {wanted}.", f"Its newest attempt is {chosen.attempt}."
+            )
         if not found:
             raise Conflict(
                 f"{chosen.name} has not been started yet.", "Its log begins with its first attempt."

@@ -192,10 +192,12 @@ class Incomplete(Reason):
 @dataclass(frozen=True, slots=True)
 class ByOwner(Reason):
     code: ClassVar[str] = "by-owner"
-    desired: str  # Stopped or Deleted
+    desired: str  # Stopped, Deleted or Cancelled
 
     def text(self, now: int) -> str:
-        return "Deleted by its owner." if self.desired == "Deleted" else "Suspended by its owner."
+        return {"Deleted": "Deleted by its owner.", "Cancelled": "Cancelled by request."}.get(
+            self.desired, "Suspended by its owner."
+        )
 
 
 @dataclass(frozen=True, slots=True)

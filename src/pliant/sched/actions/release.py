@@ -15,7 +15,8 @@ def release(cycle: Cycle) -> None:
     for wid in sorted(wid for wid in world.ending if world.need(wid).holds):
         workload = world.workloads[wid]
         stopped = workload.desired is not Desired.RUNNING
-        _drop(cycle, wid, ByOwner(workload.desired.value) if stopped else Ended(workload.phase.value))
+        wish = "Cancelled" if workload.cancelled_by else workload.desired.value
+        _drop(cycle, wid, ByOwner(wish) if stopped else Ended(workload.phase.value))
     doubtful = {key for name in world.suspects for key in world.nodes[name].tasks} | set(world.strays)
     doubtful |= {key for key in world.adrift if _on_tainted(world, key)}
     lost: dict[tuple[str, Reason], list[TaskKey]] = {}
