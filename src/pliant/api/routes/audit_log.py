@@ -22,8 +22,8 @@ COLUMNS = (
     "entity_name", "entity_id", "result", "http_status_code", "permission", "request_id",
 )  # fmt: skip
 
-Since = Annotated[int, Query(alias="start", ge=0, description="Ms since the epoch.")]
-Until = Annotated[int, Query(alias="end", ge=0, description="Ms since the epoch; 0: now.")]
+Since = Annotated[int, Query(alias="start", ge=0, le=ALWAYS, description="Ms since the epoch.")]
+Until = Annotated[int, Query(alias="end", ge=0, le=ALWAYS, description="Ms since the epoch; 0: now.")]
 User = Annotated[str, Query(alias="user", max_length=200)]
 Text = Annotated[str, Query(max_length=200, description="Text in an entity's name, kind or id.")]
 

@@ -9,6 +9,7 @@ from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.guard import needs
 from pliant.api.models import Received
+from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.control.board.view import Board
@@ -115,7 +116,10 @@ def priority_classes(here: Here) -> Response:
 @router.post("/priority-classes", dependencies=[needs("priorities:write")], **answers(201, PriorityClassItem))
 def create_priority_class(body: Received[PriorityClassRequest], here: Here, caller: Caller) -> Response:
     """A name for a priority: more is first."""
-    return answer(_item(here.service.priorities.create(_row(body), caller.user)), 201)
+    row = _row(body)
+    return answered(
+        lambda: here.service.priorities.create(row, caller.user), lambda made: answer(_item(made), 201)
+    )
 
 
 @router.put("/priority-classes", dependencies=[needs("priorities:write")], **answers(200, AppliedList))

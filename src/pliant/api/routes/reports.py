@@ -14,6 +14,7 @@ from pliant.api.guard import may_see_unit, needs
 from pliant.api.listing import Listing, Window, window
 from pliant.api.models import Received
 from pliant.api.principal import Principal
+from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.measurements import shown
 from pliant.api.responses.sheet import attached, lines
@@ -130,7 +131,9 @@ def create_report(body: Received[ReportRequest], here: Here, caller: Caller) -> 
         json.dumps(kept),
         body.get("description", ""),
     )
-    return answer(_item(here.service.assets.create(row, caller.user)), 202)
+    return answered(
+        lambda: here.service.assets.create(row, caller.user), lambda made: answer(_item(made), 202)
+    )
 
 
 @router.get("/{identity}", dependencies=[needs("reports:read")], **answers(200, ReportItem))
