@@ -1,12 +1,16 @@
 """The description of the API: whole, and true for whatever somebody sends."""
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import schemathesis
+from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -89,6 +93,9 @@ class Ground:
 
     def _workload(self, workspace: bool) -> str:
         kind = Kind.WORKSPACE if workspace else Kind.TRAINING
+        for row in self.on.service.board.access.allowances.values():
+            none = replace(row, running=None, waiting=None, gpu_ms=None)  # what a call before this one set
+            self.on.service.usages.limit(none, "smoke")
         checked = self.on.service.check(Submission("default", Launch(IMAGE), kind))
         return self.on.service.submit(checked, "smoke").workload.id
 
@@ -151,3 +158,37 @@ def test_nothing_that_can_be_sent_breaks_the_server(ground: Ground) -> None:
 def test_fifty_calls_of_each_operation_break_nothing(ground: Ground, part: int) -> None:
     sent = send_all(ground, 50, seed_or(20261126), (part, PARTS))
     print(f"{sent} calls, part {part + 1} of {PARTS}")
+
+
+def test_every_schema_has_an_example_that_it_allows(quiet: Api) -> None:
+    described = quiet.get("/openapi.json")
+    wrong: list[str] = []
+    for path, item in described["paths"].items():
+        for method, operation in item.items():
+            told = [operation.get("requestBody", {}), *operation["responses"].values()]
+            parts = [
+                media for part in told for media in part.get("content", {}).values() if "schema" in media
+            ]
+            for part in [*parts, *operation.get("parameters", ())]:
+                whole = {"components": described["components"], **part["schema"]}
+                for error in Draft202012Validator(whole).iter_errors(part["example"]):
+                    wrong.append(f"{method} {path} {part.get('name', '')}: {error.message[:200]}")
+    assert not wrong
+
+
+def test_the_example_of_each_body_is_understood(ground: Ground) -> None:
+    """It is taken, or what it names is not there."""
+    refused: list[str] = []
+    paths = ground.app.openapi()["paths"]
+    with TestClient(ground.app, headers=OWNER) as http:
+        for path, item in paths.items():
+            for method, operation in item.items():
+                body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+                if body is None or "security" not in operation or path == "/api/v1/me/password":
+                    continue  # who asks here has no password
+                real = ground.real(path)
+                at = re.sub(r"\{(\w+)\}", lambda found, real=real: str(real.get(found[1], "trainings")), path)
+                got = http.request(method, at, json=body["example"])
+                if got.status_code == 400:
+                    refused.append(f"{method} {path}: {got.json()['message']} ({body['example']})")
+    assert not refused, "\n".join(refused)

@@ -13,7 +13,7 @@ from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.control.board.view import Board
-from pliant.control.errors import BadRequest, NotFound
+from pliant.control.errors import NotFound
 from pliant.control.submit.submission import DEFAULT_PRIORITY
 from pliant.control.submit.workload import category_of
 from pliant.model.priority import PriorityClass
@@ -142,13 +142,6 @@ def delete_priority_class(name: Name, here: Here, caller: Caller) -> Response:
 
 
 def _row(body: PriorityClassRequest) -> PriorityClass:
-    if "name" not in body or "value" not in body:
-        lacks = "value" if "name" in body else "name"
-        raise BadRequest(
-            f"A priority class needs a {lacks}.",
-            "Send name and value; a higher value is scheduled first.",
-            field=lacks,
-        )
     return PriorityClass(body["name"], body["value"], body.get("description", ""))
 
 
