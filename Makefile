@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .NOTPARALLEL: # two installations into one environment would meet
-.PHONY: help venv setup native check test-fast test test-long mutants fuzz bench demo lock clean
+.PHONY: help venv setup native check audit test-fast test test-long mutants fuzz bench demo lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -68,6 +68,11 @@ test: setup ## all tests that a build machine can run in about 20 minutes; ends 
 test-long: setup ## the tests that take minutes each, and new examples for all properties; PLIANT_SEED repeats
 	@export PLIANT_SEED=$${PLIANT_SEED:-$$(( RANDOM * 32768 + RANDOM ))}; echo "PLIANT_SEED=$$PLIANT_SEED"; \
 	  $(BIN)/python -m pytest -m "long or hypothesis" --hypothesis-profile=explore $(PYTEST_ARGS)
+
+audit: setup ## bandit over the code, and whether any version in constraints.txt is known to be vulnerable
+	@$(INSTALL) -e '.[audit]'
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src
+	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
 
 MUTANTS ?= pliant.sched.shares.ageing.*
 mutants: setup ## small changes to the core, and which of them no test notices; MUTANTS='pliant.sched.shares.*' chooses

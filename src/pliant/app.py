@@ -249,6 +249,7 @@ class Server:
             box=box is not None,
             least=box.least if box else 0,
             bounds=options.bounds,
+            halt=halts,
             beside=lambda below: Console(
                 below, app, secret=secret, peer=PEER, news=app.state.context.pulse.listen
             ),

@@ -1,5 +1,7 @@
 """What was measured over time, as it is asked for."""
 
+import csv
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,9 @@ from fastapi.testclient import TestClient
 
 from pliant.api.responses.measurements import Span
 from pliant.api.responses.times import stamp
-from pliant.control.ports import GpuLoad, Load, TaskLoad
+from pliant.control.ports import Batch, GpuLoad, Load, TaskLoad
 from pliant.engines.virtual.engine import VirtualEngine
-from pliant.model.sample import MINUTE, QUARTER, Number, Sample
+from pliant.model.sample import DAY, MINUTE, QUARTER, Number, Sample
 from pliant.model.workload import AttemptId
 from pliant.store import Database, open_store
 from pliant.wire.measurements import Measurements
@@ -268,3 +270,47 @@ def test_samples_outlive_the_server(tmp_path: Path) -> None:
         "pool:default",
     }
     store.close()
+
+
+def test_days_keep_the_sums_after_their_quarters_are_forgotten(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report over 90 days reads 90 rows for each project, and says the same a year later."""
+    store, loop = api.stage.store, api.stage.loop
+    series, seen = api.stage.service.series, (api.stage.service.load(), api.stage.service.uses())
+    project = api.get("/api/v1/org-unit/projects")["projects"][0]["id"]
+    last = api.stage.clock.now() // DAY * DAY
+    first = last - 90 * DAY
+    clock = At(last + 1)
+    monkeypatch.setattr(loop, "clock", clock)
+    for end in range(first + DAY, last + DAY, DAY):
+        quarters = range(end - DAY // 2, end + QUARTER, QUARTER)  # nothing was measured before noon
+        held = (end // DAY % 7) * 1000
+        rows = [
+            Sample(f"project:{project}", QUARTER, at, (Number("GPU_ALLOCATION", "", held),))
+            for at in quarters[1:]
+        ]
+        store.commit(loop.state.epoch, Batch(samples=rows, durable=False))
+    body = {"start": stamp(first), "end": stamp(last), "groupBy": "Project"}
+
+    def report(name: str) -> dict[str, str]:
+        made = api.call("POST", "/api/v1/org-unit/reports", 202, json={**body, "name": name})
+        text = api.http.get(f"/api/v1/org-unit/reports/{made['id']}/file").text
+        return next(csv.DictReader(io.StringIO(text)))
+
+    before = report("before")
+    assert float(before["gpu_allocation_hours"]) == 12 * sum(
+        end // DAY % 7 for end in range(first + DAY, last + DAY, DAY)
+    )
+    assert before["measured_percent"] == "50"
+    series.take(*seen)
+    days = store.samples(DAY, 0, 2**62, f"project:{project}")
+    assert len(days) == 90
+    assert [*series.long(f"project:{project}", first, last)] == [*days]
+    assert report("after") == before
+    inside = series.long(f"project:{project}", first + 3 * QUARTER, last - DAY - 2 * QUARTER)
+    assert sum(it.covered for it in inside) == 89 * DAY // 2 - 2 * QUARTER, "no part counts twice"
+    clock.ms += 365 * DAY
+    series.take(*seen)
+    assert not store.samples(QUARTER, 0, last, f"project:{project}")
+    assert report("later") == before

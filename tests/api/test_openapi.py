@@ -1,12 +1,16 @@
 """The description of the API: whole, and true for whatever somebody sends."""
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -19,6 +23,7 @@ from pliant.control.submit.submission import Submission
 from pliant.model.workload import AttemptId, Kind, Launch
 from tests.api.conftest import Api
 from tests.api.stage import IMAGE, TOKEN, Command, Stage, stage
+from tests.house.seeds import seed_or
 
 CHECKS = [
     not_a_server_error,
@@ -29,6 +34,7 @@ CHECKS = [
 OWNER = {"Authorization": f"Bearer {TOKEN}"}
 ENDLESS = "/api/v1/watch"
 EXAMPLES = 5
+PARTS = 4
 
 
 def test_the_description_is_valid_and_whole(quiet: Api) -> None:
@@ -87,6 +93,9 @@ class Ground:
 
     def _workload(self, workspace: bool) -> str:
         kind = Kind.WORKSPACE if workspace else Kind.TRAINING
+        for row in self.on.service.board.access.allowances.values():
+            none = replace(row, running=None, waiting=None, gpu_ms=None)  # what a call before this one set
+            self.on.service.usages.limit(none, "smoke")
         checked = self.on.service.check(Submission("default", Launch(IMAGE), kind))
         return self.on.service.submit(checked, "smoke").workload.id
 
@@ -101,16 +110,16 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         yield Ground(made)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)  # a minute on a quiet machine
-def test_nothing_that_can_be_sent_breaks_the_server(ground: Ground) -> None:
-    for result in ground.schema.get_all_operations():
+def send_all(ground: Ground, examples: int, number: int | None = None, part: tuple[int, int] = (0, 1)) -> int:
+    """So many calls of each operation of a part (which, of how many); `number` seeds the draws."""
+    sent = 0
+    for at, result in enumerate(ground.schema.get_all_operations()):
         operation = result.ok()
-        if operation.path == ENDLESS:
+        if operation.path == ENDLESS or at % part[1] != part[0]:
             continue
         bounded = settings(
-            max_examples=EXAMPLES,
-            derandomize=True,
+            max_examples=examples,
+            derandomize=number is None,
             database=None,
             deadline=None,
             phases=[Phase.explicit, Phase.generate],
@@ -120,13 +129,66 @@ def test_nothing_that_can_be_sent_breaks_the_server(ground: Ground) -> None:
         @bounded
         @given(case=operation.as_strategy(), exists=st.booleans())
         def send(case: schemathesis.Case, exists: bool) -> None:
+            nonlocal sent
             if exists and case.path_parameters:
                 known = ground.real(case.operation.path)
                 case.path_parameters |= {k: known[k] for k in case.path_parameters if k in known}
             if case.operation.path.endswith("/logs"):
                 case.query.pop("follow", None)  # of what runs, it has no end
+            sent += 1
             response = case.call(headers=OWNER)
             case.validate_response(response, checks=CHECKS)
 
+        if number is not None:
+            send = seed(number)(send)
         send()
     ground.on.loop.call(lambda draft: ground.on.loop.world.check())
+    return sent
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # a minute on a quiet machine
+def test_nothing_that_can_be_sent_breaks_the_server(ground: Ground) -> None:
+    send_all(ground, EXAMPLES)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_fifty_calls_of_each_operation_break_nothing(ground: Ground, part: int) -> None:
+    sent = send_all(ground, 50, seed_or(20261126), (part, PARTS))
+    print(f"{sent} calls, part {part + 1} of {PARTS}")
+
+
+def test_every_schema_has_an_example_that_it_allows(quiet: Api) -> None:
+    described = quiet.get("/openapi.json")
+    wrong: list[str] = []
+    for path, item in described["paths"].items():
+        for method, operation in item.items():
+            told = [operation.get("requestBody", {}), *operation["responses"].values()]
+            parts = [
+                media for part in told for media in part.get("content", {}).values() if "schema" in media
+            ]
+            for part in [*parts, *operation.get("parameters", ())]:
+                whole = {"components": described["components"], **part["schema"]}
+                for error in Draft202012Validator(whole).iter_errors(part["example"]):
+                    wrong.append(f"{method} {path} {part.get('name', '')}: {error.message[:200]}")
+    assert not wrong
+
+
+def test_the_example_of_each_body_is_understood(ground: Ground) -> None:
+    """It is taken, or what it names is not there."""
+    refused: list[str] = []
+    paths = ground.app.openapi()["paths"]
+    with TestClient(ground.app, headers=OWNER) as http:
+        for path, item in paths.items():
+            for method, operation in item.items():
+                body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+                if body is None or "security" not in operation or path == "/api/v1/me/password":
+                    continue  # who asks here has no password
+                real = ground.real(path)
+                at = re.sub(r"\{(\w+)\}", lambda found, real=real: str(real.get(found[1], "trainings")), path)
+                got = http.request(method, at, json=body["example"])
+                if got.status_code == 400:
+                    refused.append(f"{method} {path}: {got.json()['message']} ({body['example']})")
+    assert not refused, "\n".join(refused)

@@ -60,8 +60,8 @@ def test_applied_together(api: Api) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({}, "A priority class needs a name."),
-        ({"name": "new"}, "A priority class needs a value."),
+        ({}, "name must be given."),
+        ({"name": "new"}, "value must be given."),
         ({"name": "New", "value": 1}, "'New' cannot be the name of a priority class."),
         ({"name": "new", "value": 2_000_000_000}, "2000000000 cannot be the value of a priority class."),
     ],

@@ -1,12 +1,14 @@
 """One answer for one Idempotency-Key, of every POST that makes something."""
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pliant.api.repeats import BY_THEMSELVES, takes_key
+from pliant.api.errors import KINDS
+from pliant.api.repeats import BY_THEMSELVES, Repeats, takes_key
 from pliant.model.rights import SYSTEM, TENANT
 from tests.api.conftest import Api
 from tests.api.people import program
@@ -47,6 +49,111 @@ def test_the_same_key_makes_one(
     secrets = [it for key in ("clientSecret", "tempPassword", "token") if (it := first.json().get(key))]
     disk = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
     assert not [it for it in [*secrets, "hunter2-of-it"] if it.encode() in disk], "kept sealed only"
+
+
+READ = "made, and read again"
+"""Its answer is what GET says by then."""
+
+MADE: dict[str, tuple[Any, str]] = {
+    PROJECTS: ({"name": "team"}, READ),
+    "/api/v1/org-unit/departments": ({"name": "lab"}, READ),
+    "/api/v1/node-pools": ({"name": "fast", "labelKey": "pool", "labelValue": "fast"}, READ),
+    "/api/v1/network-topologies": ({"name": "racks", "levels": ["rack"]}, ""),
+    "/api/v1/priority-classes": ({"name": "urgent", "value": 90}, ""),
+    "/api/v1/asset/environment": ({"meta": {"name": "it"}, "spec": {"image": "ubuntu"}}, ""),
+    "/api/v1/asset/compute": ({"meta": {"name": "it"}, "spec": {"gpuDevicesRequest": 1}}, ""),
+    "/api/v1/workload-templates/trainings": ({"meta": {"name": "it"}, "spec": {"image": "ubuntu"}}, ""),
+    "/api/v1/asset/datasource/git": (
+        {"meta": {"name": "it"}, "spec": {"repository": "https://host/it.git", "path": "/code"}},
+        "",
+    ),
+    "/api/v1/asset/datasource/host-path": (
+        {"meta": {"name": "it"}, "spec": {"path": "/data", "mountPath": "/data"}},
+        "",
+    ),
+    "/api/v1/asset/datasource/nfs": (
+        {"meta": {"name": "it"}, "spec": {"server": "nfs", "path": "/data", "mountPath": "/data"}},
+        "",
+    ),
+    "/api/v1/asset/credentials/password": ({"meta": {"name": "it"}, "spec": {"password": "hunter2"}}, ""),
+    "/api/v1/asset/credentials/generic-secret": (
+        {"meta": {"name": "it"}, "spec": {"keyValuePairs": [{"key": "a", "value": "b"}]}},
+        "",
+    ),
+    "/api/v1/org-unit/reports": (
+        {"name": "it", "start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
+        "",
+    ),
+    "/api/v1/notifications": ({"kind": "mail", "address": "a@b.example"}, ""),
+    "/api/v1/subscriptions": (
+        {"channels": ["a@b.example"], "events": [{"category": "workloads", "types": ["failure"]}]},
+        "",
+    ),
+    "/api/v1/users": ({"email": "anna"}, ""),
+    "/api/v1/service-accounts": ({"name": "bot"}, ""),
+    "/api/v1/access-keys": ({"name": "mine"}, ""),
+    "/api/v1/authorization/access-rules": (
+        {"roleId": 1, "subjectType": "service-account", "subjectId": "$BOT", "scopeType": "tenant"},
+        "",
+    ),
+    "/api/v1/service-accounts/$BOT/secret": ({}, ""),
+    "/api/v1/users/$ANNA/password": ({}, ""),
+    "/api/v1/notifications/test": ({}, ""),
+    "/api/v1/access-keys/$KEY/secret": ({}, ""),
+}
+"""Every POST that makes something which a second one would make again."""
+
+
+AGAIN = re.compile(
+    r"/(suspend|resume|cancel|cordon|uncordon|drain|drains|logout|batch|batch-create|batch-patch|restore|input"
+    r"|resize|preview|what-if|email|workloads)$"
+)
+"""Ends of paths whose POST finds done what was done: a second one changes nothing more."""
+
+
+def test_each_post_that_takes_a_key_is_of_one_kind(quiet: Api) -> None:
+    """`signal` sends before it is recorded; `me/password` is the last of those that keep their answer."""
+    others = {"/api/v1/workloads/{identity}/signal", "/api/v1/me/password"}
+    made = {re.sub(r"\$\w+", "{key}", path) for path in MADE}
+    made |= {path.replace("trainings", kind) for path in made for kind in KINDS if "templates" in path}
+    for path, item in quiet.get("/openapi.json")["paths"].items():
+        if "security" in item.get("post", {}) and takes_key(path) and path not in BY_THEMSELVES:
+            kinds = (path in made, AGAIN.search(path) is not None, path in others)
+            assert sum(kinds) == 1, (path, kinds)
+
+
+@pytest.mark.parametrize("path", MADE)
+def test_the_answer_is_in_the_transaction_of_the_change(
+    api: Api, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the server was killed once the change was on disk."""
+    known: dict[str, str] = {}
+    text = f"{path} {MADE[path][0]}"
+    if "$BOT" in text:
+        known["$BOT"] = api.call("POST", ACCOUNTS, 201, json={"name": "known"})["id"]
+    if "$ANNA" in text:
+        known["$ANNA"] = api.call("POST", "/api/v1/users", 201, json={"email": "known"})["id"]
+    if "$KEY" in text:
+        known["$KEY"] = api.call("POST", "/api/v1/access-keys", 201, json={"name": "known"})["id"]
+    if path.endswith("/test"):
+        api.call("POST", "/api/v1/notifications", 201, json={"kind": "mail", "address": "a@b.example"})
+    at, sent = path, MADE[path][0]
+    for name, value in known.items():
+        at = at.replace(name, value)
+        sent = {key: value if it == name else it for key, it in sent.items()}
+
+    def killed(*_: Any) -> None:
+        raise AssertionError("a second transaction")
+
+    monkeypatch.setattr(Repeats, "_remember", killed)
+    first = api.http.post(at, json=sent, headers=keyed("k"))
+    again = api.http.post(at, json=sent, headers=keyed("k"))
+    assert 200 <= first.status_code < 300, first.text
+    assert again.status_code == first.status_code
+    if MADE[path][1] == READ:
+        assert again.json()["id"] == first.json()["id"]
+    else:
+        assert again.content == first.content
 
 
 def test_a_refused_request_uses_no_key_up_and_a_rehearsed_one_neither(api: Api) -> None:

@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 from prometheus_client.parser import text_string_to_metric_families
 
 from pliant.api.app import ROUTERS
+from pliant.api.responses import metrics
 from pliant.control.board.view import Board
 from pliant.control.service import Service
 from pliant.model.workload import Workload
@@ -16,6 +17,7 @@ from pliant.store import open_store
 from pliant.wire.server import ServerItem
 from tests.api.conform import conform
 from tests.api.conftest import Api
+from tests.api.stage import IMAGE
 
 
 def test_health_and_version(quiet: Api) -> None:
@@ -65,7 +67,7 @@ def test_a_backup_that_cannot_be_written(api: Api, tmp_path: Path) -> None:
 
 def test_the_debug_bundle(quiet: Api) -> None:
     answer = quiet.http.get("/api/v1/server/debug-bundle")
-    assert (answer.content, answer.headers["content-type"]) == (b"PK", "application/zip")
+    assert (answer.content, answer.headers["content-type"]) == (b"PK\5\6" + bytes(18), "application/zip")
 
 
 def test_metrics(api: Api) -> None:
@@ -89,6 +91,32 @@ def test_metrics(api: Api) -> None:
     assert (samples["pliant_gpus",], samples["pliant_allocated_gpus",]) == (2, 0.5)
     assert samples["pliant_cycles_total",] > 0
     assert ("pliant_cycle_duration_seconds",) in samples
+
+
+def test_the_labels_of_metrics_are_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest projects, and pods beyond a number, are one line together; sums stay right."""
+    monkeypatch.setattr(metrics, "MOST_PROJECTS", 2)
+    monkeypatch.setattr(metrics, "MOST_SHARES", 1)
+    for name in ("a", "b", "c"):
+        body = {"name": name, "resources": [{"gpu": {"deserved": 0.5}}]}
+        api.call("POST", "/api/v1/org-unit/projects", 201, json=body)
+        spec = {"image": IMAGE, "compute": {"gpuDevicesRequest": 0.5}}
+        job = {"name": f"job-{name}", "projectName": name, "spec": spec}
+        api.running(api.call("POST", "/api/v1/workloads/trainings", 202, json=job)["workloadId"])
+    share = {"workload": "w", "gpu": "g", "usedBytes": 5, "limitBytes": 7}
+    monkeypatch.setattr(metrics, "shares_of", lambda view, _: [{**share, "pod": view.workload.name}])
+    samples = [
+        sample
+        for family in text_string_to_metric_families(api.http.get("/metrics").text)
+        for sample in family.samples
+    ]
+    assert {it.labels["project"] for it in samples if "project" in it.labels} == {"default", "a", "other"}
+    quotas = {it.labels["project"]: it.value for it in samples if it.name == "pliant_project_quota_gpus"}
+    assert quotas["other"] == 1
+    running = {it.labels["project"]: it.value for it in samples if it.name == "pliant_workloads"}
+    assert running == {"a": 1, "other": 2}
+    used = {it.labels["pod"]: it.value for it in samples if it.name == "pliant_gpu_share_used_bytes"}
+    assert used == {"job-a": 5, "other": 10}
 
 
 def test_nothing_blocks_the_event_loop() -> None:

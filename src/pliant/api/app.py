@@ -49,6 +49,7 @@ from pliant.api.streaming.pulse import Pulse
 from pliant.api.streaming.sessions import Sessions
 from pliant.api.trouble import Trouble
 from pliant.control.explain.dry import Tried
+from pliant.control.ports import Halt
 from pliant.control.service import Service
 
 __all__ = ["ServerInfo", "create_app"]
@@ -71,6 +72,7 @@ def create_app(
     bounds: Bounds = NO_BOUNDS,
     hosts: frozenset[str] = frozenset(),
     beside: Callable[[ASGIApp], ASGIApp] | None = None,
+    halt: Halt = lambda point: None,
 ) -> FastAPI:
     """An ASGI application. A caller with the token `token()` may do all; `secret` signs what is issued.
 
@@ -121,7 +123,7 @@ def create_app(
     app.get("/openapi.json", include_in_schema=False, dependencies=everybody)(lambda: answer(app.openapi()))
     app.get("/api/docs", include_in_schema=False, dependencies=[needs(OPEN)])(app.reference)
     check_routes(app.routes)
-    app.add_middleware(Repeats, service=service, vault=authority.vault)
+    app.add_middleware(Repeats, service=service, vault=authority.vault, halt=halt)
     app.add_middleware(Gate, authority=authority, service=service)
     app.add_middleware(Trouble, service=service)
     if beside is not None:

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from pliant.api import errors
 from pliant.api.context import DRY_RUN, rehearsed
+from pliant.api.examples import illustrate
 from pliant.api.guard import flat
 from pliant.api.models import answer_type
 from pliant.api.repeats import BY_THEMSELVES, takes_key
@@ -75,6 +76,7 @@ class Api(FastAPI):
                     _tell_of_dry_runs(operation)
                 for status, meaning in refusals(path, method, operation):
                     answers.setdefault(status, {"description": meaning, "content": content})
+        illustrate(schema)
         return schema
 
     def reference(self) -> HTMLResponse:

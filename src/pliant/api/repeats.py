@@ -1,15 +1,18 @@
 """One answer for one Idempotency-Key: a client that is not sure whether a POST arrived may send it again.
 
-Submissions keep their answer in the transaction that records them; of all other POSTs it is kept, sealed,
-once the change is on disk. A server that is killed between the two makes the change again if asked again.
+What makes something keeps its answer, sealed, in the transaction of the change: see `answered`. Of all other
+POSTs it is kept once the change is on disk; if the server is killed between the two, they are carried out
+again, which finds done what was done.
 """
 
 import asyncio
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import TypeVar
 
 from fastapi import Response
 from fastapi.concurrency import run_in_threadpool
@@ -19,6 +22,8 @@ from pliant.api.errors import KINDS, refusal
 from pliant.api.vault import Vault
 from pliant.control.audit import TRAIL
 from pliant.control.errors import BadRequest, Conflict, Refused
+from pliant.control.kept import KEEPING, Keeping
+from pliant.control.ports import Halt
 from pliant.control.service import Service
 
 HEADER = b"idempotency-key"
@@ -33,6 +38,37 @@ LONGEST = 2**20
 """Bytes of an answer that is kept."""
 
 
+T = TypeVar("T")
+
+SEALED: ContextVar[Vault | None] = ContextVar("sealed", default=None)
+
+
+def answered(
+    change: Callable[[], T], told: Callable[[T], Response], at: Callable[[T], str] | None = None
+) -> Response:
+    """What `told` makes of a change; under an Idempotency-Key it is recorded in the change's transaction.
+
+    `at`: where the answer is read if the request is repeated, for what is known only afterwards.
+    """
+    kept, vault = KEEPING.get(), SEALED.get()
+    if kept is None or vault is None:
+        return told(change())
+    made: list[Response] = []
+
+    def tell(result: T) -> tuple[int, str]:
+        if at is not None:
+            return 201, vault.sealed({"at": at(result)})
+        made.append(told(result))
+        return made[0].status_code, vault.sealed({"body": bytes(made[0].body).decode()})
+
+    kept.answer = tell
+    try:
+        result = change()
+    finally:
+        kept.answer = None
+    return made[0] if made else told(result)
+
+
 def takes_key(path: str) -> bool:
     return AT_ONCE.search(path) is None
 
@@ -40,8 +76,8 @@ def takes_key(path: str) -> bool:
 class Repeats:
     """Inside the gate: a key is the caller's own."""
 
-    def __init__(self, app: ASGIApp, service: Service, vault: Vault) -> None:
-        self._app, self._service, self._vault = app, service, vault
+    def __init__(self, app: ASGIApp, service: Service, vault: Vault, halt: Halt) -> None:
+        self._app, self._service, self._vault, self._halt = app, service, vault, halt
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # key -> (its lock, how many hold or want it)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,12 +118,30 @@ class Repeats:
             return None
         if before.fingerprint != mark:
             raise Conflict("This Idempotency-Key was used for another request.", "Use a new key for each.")
-        text = self._vault.opened(
+        kept = self._vault.opened(
             before.body,
             "The answer that was given for this Idempotency-Key was",
             "Check whether it was done before you try again with a new key.",
-        )["body"]
+        )
+        if "at" in kept:
+            await self._read(scope, kept["at"], before.status, send)
+            return None
+        text = kept["body"]
         return Response(text, before.status, media_type="application/json" if text else None)
+
+    async def _read(self, scope: Scope, path: str, status: int, send: Send) -> None:
+        """What was made, as it is now."""
+
+        async def nothing() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def tell(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 200:
+                message = {**message, "status": status}
+            await send(message)
+
+        reading = {"method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+        await self._app({**scope, **reading}, nothing, tell)
 
     async def _ask(self, scope: Scope, name: str, mark: str, body: bytes, send: Send) -> None:
         told: list[Message] = []
@@ -103,10 +157,15 @@ class Repeats:
         async def keep(message: Message) -> None:
             told.append(message)
 
+        keeping = Keeping(name, mark)
+        KEEPING.set(keeping)
+        SEALED.set(self._vault)
         await self._app(scope, once, keep)
+        KEEPING.set(None)
+        self._halt("answered")
         status = told[0]["status"]
         text = b"".join(message.get("body", b"") for message in told[1:])
-        if 200 <= status < 300 and len(text) <= LONGEST:
+        if 200 <= status < 300 and len(text) <= LONGEST and not keeping.kept:
             sealed = self._vault.sealed({"body": text.decode()})
             await run_in_threadpool(self._remember, name, mark, status, sealed)
         for message in told:

@@ -26,6 +26,7 @@ from pliant.control.decider.dialogue import Dialogue
 from pliant.control.decider.port import Decider, Question
 from pliant.control.errors import Refused, Unavailable
 from pliant.control.inbox import Bell, Command, Look, News
+from pliant.control.kept import keeping
 from pliant.control.orders import Orders
 from pliant.control.ports import Batch, Clock, Engine, Halt, Saved, StaleEpoch, Store, StoreLost
 from pliant.control.recording import Nothing, Recorder
@@ -170,7 +171,7 @@ class Loop:
 
     def submit(self, run: Callable[[Draft], T]) -> "Future[T]":
         """Have `run` executed in the next cycle; the answer comes once its outcome is on disk."""
-        command = Command(audited(run, self.state), Future())
+        command = Command(keeping(audited(run, self.state)), Future())
         self._inbox.put(command)
         return command.answer
 

@@ -105,7 +105,7 @@ class Place:
 
     def _chosen(self) -> Path:
         runtime = Path(self._environ.get("XDG_RUNTIME_DIR") or "-")
-        for path in (runtime, Path("/dev/shm")):
+        for path in (runtime, Path("/dev/shm")):  # a folder of its own is made in it, mode 0700  # nosec B108
             if path.is_absolute() and not set(str(path)) & set(" \t:") and os.access(path, os.W_OK):
                 seen = path.stat()
                 if path != runtime or (seen.st_uid == os.geteuid() and not seen.st_mode & 0o077):

@@ -76,7 +76,7 @@ class Simulation:
         return pickle.dumps((saved.rows, list(self._machines.runs.values()), nodes, self.progress))
 
     def resume(self, saved: bytes) -> None:
-        rows, runs, nodes, progress = pickle.loads(saved)
+        rows, runs, nodes, progress = pickle.loads(saved)  # what this account saved in its own folder  # nosec B301
         self._rows, self._runs, self._nodes, self.progress = rows, runs, nodes, progress
 
     # ------------------------------------------------------------------ the clock

@@ -84,7 +84,7 @@ def read(path: Path) -> Config:
     if len(text) > LARGEST:
         raise Wrong(f"{path} has more than {LARGEST} characters.")
     try:
-        said = yaml.load(text, _Once)
+        said = yaml.load(text, _Once)  # _Once is a SafeLoader  # nosec B506
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark is not None else ""

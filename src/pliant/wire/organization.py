@@ -192,8 +192,8 @@ class Priorities(TypedDict):
 
 
 class PriorityClassRequest(TypedDict, total=False):
-    name: Word
-    value: Annotated[int, Range(-(2**31), 2**31 - 1)]
+    name: Required[Word]
+    value: Required[Annotated[int, Range(-(2**31), 2**31 - 1)]]
     description: Text
 
 

@@ -32,6 +32,13 @@ def answers(status: int, kind: Any, told: str = "Successful Response") -> dict[s
     return {"status_code": status, "responses": {status: described(kind, told)}, "response_model": None}
 
 
+def or_csv(told: dict[str, Any]) -> dict[str, Any]:
+    """The same of a route that answers lines as well."""
+    for one in told["responses"].values():
+        one["content"]["text/csv"] = {"schema": {"type": "string"}}
+    return told
+
+
 def described(kind: Any, told: str) -> dict[str, Any]:
     """One answer in OpenAPI."""
     schema = _schema(kind)

@@ -1,7 +1,7 @@
 """Numbers for Prometheus, read from the board when they are asked for."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -15,11 +15,24 @@ from pliant.model.quantity import GPU
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
+OTHER = "other"
+MOST_PROJECTS = 200
+"""Projects, the oldest first, that have lines of their own; the rest is summed up as OTHER."""
+
+MOST_POOLS = 50
+MOST_SHARES = 1000
+"""Pods with a part of a GPU that have lines of their own."""
+
 
 class _Reading(Collector):
     def __init__(self, board: Board, version: str, uses: Uses) -> None:
         self._board, self._uses = board, uses
         self._version = version
+        self._own = {view.queue.name for view in [*board.projects.values()][:MOST_PROJECTS]}
+        self._pools = {pool.name for pool in board.pools[:MOST_POOLS]}
+
+    def _label(self, project: str) -> str:
+        return project if project in self._own else OTHER
 
     def collect(self) -> Iterable[Metric]:
         board = self._board
@@ -27,7 +40,9 @@ class _Reading(Collector):
         info.add_metric([self._version], 1)
         yield info
         yield from self._projects()
-        phases = Counter((view.project.name, view.workload.phase.value) for view in board.workloads.values())
+        phases = Counter(
+            (self._label(view.project.name), view.workload.phase.value) for view in board.workloads.values()
+        )
         workloads = GaugeMetricFamily(
             "pliant_workloads", "Workloads that are not deleted.", labels=["project", "phase"]
         )
@@ -60,21 +75,30 @@ class _Reading(Collector):
             labels=["project", "pool"],
         )
         board = self._board
+        sums: dict[tuple[str, ...], float] = {}
         for view in board.projects.values():
             for use in view.uses:
                 used = sum_of(use.past, use.allocated.gpu, board.at, board.settings)
-                family.add_metric([view.queue.name, use.pool], used / (GPU * 3_600_000))
+                pool = use.pool if use.pool in self._pools else OTHER
+                _add(sums, (self._label(view.queue.name), pool), used / (GPU * 3_600_000))
+        _tell(family, sums)
         return family
 
     def _shares(self) -> Iterable[Metric]:
         labels = ["project", "workload", "pod", "gpu"]
         used = GaugeMetricFamily("pliant_gpu_share_used_bytes", "Memory in use by a pod.", labels=labels)
         limit = GaugeMetricFamily("pliant_gpu_share_limit_bytes", "Limit.", labels=labels)
+        uses: dict[tuple[str, ...], float] = {}
+        limits: dict[tuple[str, ...], float] = {}
         for view in self._board.workloads.values():
             for share in shares_of(view, self._uses):
-                where = [view.project.name, share["workload"], share["pod"], share["gpu"]]
-                used.add_metric(where, share["usedBytes"])
-                limit.add_metric(where, share["limitBytes"])
+                where = (self._label(view.project.name), share["workload"], share["pod"], share["gpu"])
+                if len(uses) >= MOST_SHARES:
+                    where = (where[0], OTHER, OTHER, OTHER)
+                _add(uses, where, share["usedBytes"])
+                _add(limits, where, share["limitBytes"])
+        _tell(used, uses)
+        _tell(limit, limits)
         yield used
         yield limit
 
@@ -89,6 +113,7 @@ class _Reading(Collector):
             name: GaugeMetricFamily(f"pliant_project_{name}_gpus", text, labels=["project"])
             for name, text in what.items()
         }
+        sums: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in what}
         for view in self._board.projects.values():
             values = {
                 "quota": sum(use.quota for use in view.uses),
@@ -96,9 +121,20 @@ class _Reading(Collector):
                 "fair_share": sum(use.fair_share for use in view.uses),
                 "over_quota": sum(max(0, use.allocated.gpu - use.quota) for use in view.uses),
             }
-            for name, family in families.items():
-                family.add_metric([view.queue.name], values[name] / GPU)
-        yield from families.values()
+            for name in what:
+                _add(sums[name], (self._label(view.queue.name),), values[name] / GPU)
+        for name, family in families.items():
+            _tell(family, sums[name])
+            yield family
+
+
+def _add(sums: dict[tuple[str, ...], float], where: tuple[str, ...], value: float) -> None:
+    sums[where] = sums.get(where, 0) + value
+
+
+def _tell(family: GaugeMetricFamily, sums: Mapping[tuple[str, ...], float]) -> None:
+    for where, value in sums.items():
+        family.add_metric(where, value)
 
 
 def scrape(board: Board, version: str, uses: Uses) -> bytes:

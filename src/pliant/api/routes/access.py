@@ -12,6 +12,7 @@ from pliant.api.errors import Forbidden, status_of_refusal
 from pliant.api.guard import needs
 from pliant.api.models import Received
 from pliant.api.principal import Principal
+from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.control.board.view import Board
@@ -70,7 +71,9 @@ def own_rules(here: Here, caller: Caller) -> Response:
 )
 def create_rule(body: Received[RuleRequest], here: Here, caller: Caller) -> Response:
     """A role is given only by a caller who has all of its permissions."""
-    return answer(_rule(_create(body, here, caller), here.service.board), 201)
+    return answered(
+        lambda: _create(body, here, caller), lambda row: answer(_rule(row, here.service.board), 201)
+    )
 
 
 def _create(body: RuleRequest, here: Context, caller: Principal) -> AccessRule:

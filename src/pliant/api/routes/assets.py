@@ -12,6 +12,7 @@ from pliant.api.guard import demand, needs
 from pliant.api.listing import Listing, Window, window
 from pliant.api.models import Received, without_effect
 from pliant.api.principal import Principal, place_of, unit_place
+from pliant.api.repeats import answered
 from pliant.api.requests.completion import concerns, policy_for, project_of, violations
 from pliant.api.requests.parse_submission import told_of
 from pliant.api.responses.encoding import answer, answers, empty
@@ -214,8 +215,10 @@ def _routes(path: str, kind: AssetKind, sent: Any, changed: Any, workloads: str 
         description = meta.get("description") or ""
         text = spec_text(here, body["spec"])
         row = Asset("", kind, workloads, meta["name"], scope, scope_id, text, description)
-        made = here.service.assets.create(row, caller.user)
-        return answer(_item(made, here.service.board, notices=in_vain(body["spec"])), 202)
+        return answered(
+            lambda: here.service.assets.create(row, caller.user),
+            lambda made: answer(_item(made, here.service.board, notices=in_vain(body["spec"])), 202),
+        )
 
     def read(identity: str, here: Here, caller: Caller) -> Response:
         return answer(_item(known(here, identity, caller), here.service.board))

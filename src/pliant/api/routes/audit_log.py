@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Response
 
 from pliant.api.context import Context, Here
 from pliant.api.guard import needs
-from pliant.api.responses.encoding import answer, answers, encode
+from pliant.api.responses.encoding import answer, answers, encode, or_csv
 from pliant.api.responses.sheet import sheet
 from pliant.api.responses.times import stamp
 from pliant.model.audit import AuditRecord
@@ -22,8 +22,8 @@ COLUMNS = (
     "entity_name", "entity_id", "result", "http_status_code", "permission", "request_id",
 )  # fmt: skip
 
-Since = Annotated[int, Query(alias="start", ge=0, description="Ms since the epoch.")]
-Until = Annotated[int, Query(alias="end", ge=0, description="Ms since the epoch; 0: now.")]
+Since = Annotated[int, Query(alias="start", ge=0, le=ALWAYS, description="Ms since the epoch.")]
+Until = Annotated[int, Query(alias="end", ge=0, le=ALWAYS, description="Ms since the epoch; 0: now.")]
 User = Annotated[str, Query(alias="user", max_length=200)]
 Text = Annotated[str, Query(max_length=200, description="Text in an entity's name, kind or id.")]
 
@@ -55,7 +55,11 @@ def log(
     return answer({"total": len(found), "next": rest, "audit_logs": found[offset:end]})
 
 
-@router.get("/log/file", dependencies=[needs("audit:read")], response_class=Response)
+@router.get(
+    "/log/file",
+    dependencies=[needs("audit:read")],
+    **or_csv(answers(200, list[AuditItem])),
+)
 def export(
     here: Here,
     since: Since = 0,

@@ -6,6 +6,7 @@ from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.guard import needs
 from pliant.api.models import Received, without_effect
+from pliant.api.repeats import answered
 from pliant.api.requests.parse_submission import told_of
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
@@ -89,7 +90,7 @@ def subscribe_by_events(body: Received[SubscriptionRequest], here: Here, caller:
             f"{address[:60]!r} is not a mail address.", "Name the address as the channel.", field="channels"
         )
     wanted = wanted_of({"kind": "mail", "address": address, "on": body["events"][0]["types"]}, caller)
-    return answer(_told(here.service.notices.subscribe(wanted)), 201)
+    return answered(lambda: here.service.notices.subscribe(wanted), lambda row: answer(_told(row), 201))
 
 
 @router.delete(

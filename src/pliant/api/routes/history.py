@@ -69,6 +69,8 @@ PAGE = 500
 FURTHEST = 20_000
 """Events that one question reads at most; `next` goes on from there."""
 
+Before = Annotated[int | None, Query(ge=1, lt=2**63, description="`next` of the page before this one.")]
+
 
 @router.get("/decisions", dependencies=[needs("workloads:read")], **answers(200, EventList))
 def decisions(
@@ -76,7 +78,9 @@ def decisions(
     caller: Caller,
     since: Since = 0,
     kinds: Annotated[list[Kind] | None, Query(alias="kind", description="Kinds of events.")] = None,
-    before: Annotated[int | None, Query(ge=1, description="`next` of the page before this one.")] = None,
+    before: Annotated[
+        int | None, Query(ge=1, lt=2**63, description="`next` of the page before this one.")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> Response:
     """What happened to workloads, each with its reason, the newest first."""

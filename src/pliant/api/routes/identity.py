@@ -16,6 +16,7 @@ from pliant.api.guard import demand, needs
 from pliant.api.models import Received
 from pliant.api.passwords import client_and_secret, digest, fits, hashed, temporary
 from pliant.api.principal import Principal
+from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.control.errors import BadRequest, NotFound
@@ -83,8 +84,11 @@ def create_user(body: Received[UserRequest], here: Here, caller: Caller) -> Resp
     """The answer's password is good for one thing: to set another."""
     password = temporary()
     account = _account(caller, body.get("account", ""))
-    row = here.service.identities.create_user(body["email"], hashed(password), caller.user, account)
-    return answer({"id": row.id, "username": row.name, "tempPassword": password}, 201)
+    kept = hashed(password)
+    return answered(
+        lambda: here.service.identities.create_user(body["email"], kept, caller.user, account),
+        lambda row: answer({"id": row.id, "username": row.name, "tempPassword": password}, 201),
+    )
 
 
 @router.get("/users/count", dependencies=[needs("users:read")], **answers(200, Counted))
@@ -125,8 +129,11 @@ def reset_password(key: str, here: Here, caller: Caller) -> Response:
     row = here.service.identities.user(key)
     _outranks(here, caller, subject_of(USER, row.id))
     password = temporary()
-    here.service.identities.set_password(row.id, hashed(password), must_change=True)
-    return answer({"password": password})
+    kept = hashed(password)
+    return answered(
+        lambda: here.service.identities.set_password(row.id, kept, must_change=True),
+        lambda _: answer({"password": password}),
+    )
 
 
 @router.post("/users/{key}/logout", dependencies=[needs("users:write")], status_code=204, response_model=None)
@@ -146,8 +153,9 @@ def own_password(body: Received[OwnPassword], here: Here, caller: Caller) -> Res
     if not fits(body["currentPassword"], row.password):
         raise Unauthorized("The current password is not valid.", "Ask an administrator to reset it.")
     new = hashed(body["newPassword"], here.service.board.settings.password_least)
-    here.service.identities.set_password(row.id, new, must_change=False)
-    return empty()
+    return answered(
+        lambda: here.service.identities.set_password(row.id, new, must_change=False), lambda _: empty()
+    )
 
 
 @router.post("/me/logout", dependencies=[needs("self:write")], status_code=204, response_model=None)
@@ -188,14 +196,11 @@ def create_application(body: Received[ApplicationRequest], here: Here, caller: C
             "Use lower-case letters, digits, '-' and '_'; first a letter, last a letter or digit.",
         )
     client, secret = client_and_secret()
-    row = here.service.identities.create_application(
-        body["name"],
-        client,
-        digest(_token(client, secret)),
-        caller.user,
-        _account(caller, body.get("account", "")),
+    kept, account = digest(_token(client, secret)), _account(caller, body.get("account", ""))
+    return answered(
+        lambda: here.service.identities.create_application(body["name"], client, kept, caller.user, account),
+        lambda row: answer({**_application(row), "clientSecret": secret}, 201),
     )
-    return answer({**_application(row), "clientSecret": secret}, 201)
 
 
 @router.get(
@@ -227,8 +232,10 @@ def renew_secret(key: str, here: Here, caller: Caller) -> Response:
     row = _ranked(here, caller, key)
     secret = client_and_secret()[1]
     kept = digest(_token(row.client, secret))
-    here.service.identities.change_application(row.id, lambda it: replace(it, secret=kept))
-    return answer({"clientSecret": secret})
+    return answered(
+        lambda: here.service.identities.change_application(row.id, lambda it: replace(it, secret=kept)),
+        lambda _: answer({"clientSecret": secret}),
+    )
 
 
 @router.delete(
@@ -293,19 +300,20 @@ def create_key(body: Received[KeyRequest], here: Here, caller: Caller) -> Respon
         raise BadRequest(f"Invalid lifetime of {days} days.", "Give 1 to 3650.", field="days")
     client, secret = client_and_secret()
     expires = here.service.now() + days * DAY if days is not None else None
-    row = here.service.identities.create_key(
-        AccessKey(
-            str(uuid.uuid4()),
-            body["name"],
-            client,
-            digest(_token(client, secret)),
-            caller.subject,
-            caller.user,
-            body.get("only", ""),
-            expires=expires,
-        )
+    key = AccessKey(
+        str(uuid.uuid4()),
+        body["name"],
+        client,
+        digest(_token(client, secret)),
+        caller.subject,
+        caller.user,
+        body.get("only", ""),
+        expires=expires,
     )
-    return answer({**_key(row), "clientSecret": secret, "token": _token(client, secret)}, 201)
+    return answered(
+        lambda: here.service.identities.create_key(key),
+        lambda row: answer({**_key(row), "clientSecret": secret, "token": _token(client, secret)}, 201),
+    )
 
 
 @router.get("/access-keys/{key}", dependencies=[needs("self:read")], **answers(200, KeyItem))
@@ -320,8 +328,10 @@ def renew_key(key: str, here: Here, caller: Caller) -> Response:
     if caller.only:
         raise Forbidden("This caller cannot renew access keys.", "Log in by yourself: pliant login")
     row, secret = _own_key(here, caller, key), client_and_secret()[1]
-    here.service.identities.renew_key(row.id, digest(_token(row.client, secret)))
-    return answer({"clientSecret": secret})
+    kept = digest(_token(row.client, secret))
+    return answered(
+        lambda: here.service.identities.renew_key(row.id, kept), lambda _: answer({"clientSecret": secret})
+    )
 
 
 @router.delete("/access-keys/{key}", dependencies=[needs("self:write")], status_code=204, response_model=None)

@@ -13,6 +13,7 @@ from pliant.api.listing import Listing, Window, window
 from pliant.api.models import Received, without_effect
 from pliant.api.principal import Principal
 from pliant.api.redaction import sight
+from pliant.api.repeats import answered
 from pliant.api.requests.parse_submission import check_cluster, told_of
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.organization import cluster_item, node_id, node_item, pool_item
@@ -166,8 +167,11 @@ def create_pool(body: Received[PoolRequest], here: Here, caller: Caller) -> Resp
     if not body.get("name"):
         raise BadRequest("The node pool has no name.", "Set name.", field="name")
     board = here.service.board
-    pool = here.service.create_pool(body["name"], lambda row: _changed(row, body, board), caller.user)
-    return _pool(pool.name, here, 201, without_effect(PoolRequest, body))
+    return answered(
+        lambda: here.service.create_pool(body["name"], lambda row: _changed(row, body, board), caller.user),
+        lambda pool: _pool(pool.name, here, 201, without_effect(PoolRequest, body)),
+        lambda pool: f"/api/v1/node-pools/{pool.id}",
+    )
 
 
 @router.get("/node-pools/{key}", dependencies=[needs("nodepools:read")], **answers(200, NodePoolItem))

@@ -10,6 +10,7 @@ from pliant.api.context import Here
 from pliant.api.guard import demand, needs
 from pliant.api.models import Received
 from pliant.api.principal import Principal
+from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.control.errors import BadRequest, Conflict, NotFound
@@ -49,7 +50,7 @@ def notifications(here: Here, caller: Caller) -> Response:
 def subscribe(body: Received[NotificationRequest], here: Here, caller: Caller) -> Response:
     """Webhooks, and notices about all users' jobs, are for anyone who sets the tenant's settings."""
     wanted = wanted_of(body, caller)
-    return answer(_item(here.service.notices.subscribe(wanted), 0), 201)
+    return answered(lambda: here.service.notices.subscribe(wanted), lambda row: answer(_item(row, 0), 201))
 
 
 def wanted_of(body: NotificationRequest, caller: Principal) -> Subscription:
@@ -93,7 +94,9 @@ def test(here: Here, caller: Caller) -> Response:
     rows = [row.id for row in here.service.notices.subscriptions() if row.user == caller.person]
     if not rows:
         raise Conflict("You have no notifications.", "Add one: pliant notify add ADDRESS")
-    return answer({"sent": here.service.notices.test(rows, caller.user)}, 202)
+    return answered(
+        lambda: here.service.notices.test(rows, caller.user), lambda sent: answer({"sent": sent}, 202)
+    )
 
 
 @router.put("/mail-server", dependencies=[needs("settings:update")], **answers(200, MailServerItem))

@@ -13,6 +13,7 @@ from pliant.api.guard import Target, check, demand, may_see_unit, needs, unit
 from pliant.api.listing import Listing, Window, window
 from pliant.api.models import Received
 from pliant.api.principal import Principal, unit_place
+from pliant.api.repeats import answered
 from pliant.api.requests.parse_submission import check_cluster
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers, empty
@@ -273,8 +274,13 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
             raise BadRequest(f"The {what} has no name.", "Set name.", field="name")
         if what == "project":
             demand(caller, "projects:create", _below(here, change.department))
+        make: Callable[[QueueChange, str], Queue]
         make = service.create_project if what == "project" else service.create_department
-        return rendered(here, make(change, caller.user).id, 201)
+        return answered(
+            lambda: make(change, caller.user),
+            lambda queue: rendered(here, queue.id, 201),
+            lambda queue: f"/api/v1/org-unit/{what}s/{queue.id}",
+        )
 
     def read(key: str, here: Here) -> Response:
         """By id or name."""

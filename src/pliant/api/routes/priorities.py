@@ -9,10 +9,11 @@ from pliant.api.auth import Caller
 from pliant.api.context import Here
 from pliant.api.guard import needs
 from pliant.api.models import Received
+from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp
 from pliant.control.board.view import Board
-from pliant.control.errors import BadRequest, NotFound
+from pliant.control.errors import NotFound
 from pliant.control.submit.submission import DEFAULT_PRIORITY
 from pliant.control.submit.workload import category_of
 from pliant.model.priority import PriorityClass
@@ -115,7 +116,10 @@ def priority_classes(here: Here) -> Response:
 @router.post("/priority-classes", dependencies=[needs("priorities:write")], **answers(201, PriorityClassItem))
 def create_priority_class(body: Received[PriorityClassRequest], here: Here, caller: Caller) -> Response:
     """A name for a priority: more is first."""
-    return answer(_item(here.service.priorities.create(_row(body), caller.user)), 201)
+    row = _row(body)
+    return answered(
+        lambda: here.service.priorities.create(row, caller.user), lambda made: answer(_item(made), 201)
+    )
 
 
 @router.put("/priority-classes", dependencies=[needs("priorities:write")], **answers(200, AppliedList))
@@ -138,13 +142,6 @@ def delete_priority_class(name: Name, here: Here, caller: Caller) -> Response:
 
 
 def _row(body: PriorityClassRequest) -> PriorityClass:
-    if "name" not in body or "value" not in body:
-        lacks = "value" if "name" in body else "name"
-        raise BadRequest(
-            f"A priority class needs a {lacks}.",
-            "Send name and value; a higher value is scheduled first.",
-            field=lacks,
-        )
     return PriorityClass(body["name"], body["value"], body.get("description", ""))
 
 

@@ -42,7 +42,7 @@ def record(
     here: Here,
     caller: Caller,
     cycle: Annotated[int | None, Query(ge=1, description="Number of a cycle.")] = None,
-    at: Annotated[int | None, Query(ge=0, description="Ms since the epoch.")] = None,
+    at: Annotated[int | None, Query(ge=0, lt=2**63, description="Ms since the epoch.")] = None,
 ) -> Response:
     """Lines of JSON, the first with a whole world before that cycle or time; for the server's owner only."""
     if not caller.admin:

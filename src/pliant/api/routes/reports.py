@@ -14,6 +14,7 @@ from pliant.api.guard import may_see_unit, needs
 from pliant.api.listing import Listing, Window, window
 from pliant.api.models import Received
 from pliant.api.principal import Principal
+from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.measurements import shown
 from pliant.api.responses.sheet import attached, lines
@@ -130,7 +131,9 @@ def create_report(body: Received[ReportRequest], here: Here, caller: Caller) -> 
         json.dumps(kept),
         body.get("description", ""),
     )
-    return answer(_item(here.service.assets.create(row, caller.user)), 202)
+    return answered(
+        lambda: here.service.assets.create(row, caller.user), lambda made: answer(_item(made), 202)
+    )
 
 
 @router.get("/{identity}", dependencies=[needs("reports:read")], **answers(200, ReportItem))
@@ -178,10 +181,10 @@ def _lines(
     if wanted["clusterId"] and (cluster is None or cluster.uuid not in wanted["clusterId"]):
         return
     for subject, identity, name in _groups(here, caller, by, wanted):
-        samples = here.service.series.of(subject, start, end)
+        samples = here.service.series.long(subject, start, end)
         cells = [shown(_hours(samples, metric)) for metric in sums.values()]
         cells += [_mean(samples, metric) for metric in MEANS.values()]
-        covered = sum(it.step for it in samples) * 100_000 // (end - start)
+        covered = sum(it.covered for it in samples) * 100_000 // (end - start)
         yield [name, identity, *cells, shown(min(covered, 100_000))]
 
 
@@ -234,7 +237,7 @@ def _named(view: QueueView, names: set[str]) -> bool:
 
 def _hours(samples: Sequence[Sample], metric: str) -> int:
     """The sum over the time, in thousandths of the metric's unit times hours."""
-    return sum(_whole(sample, metric) * sample.step for sample in samples) // HOUR
+    return sum(_whole(sample, metric) * sample.covered for sample in samples) // HOUR
 
 
 def _whole(sample: Sample, metric: str) -> int:
@@ -243,5 +246,10 @@ def _whole(sample: Sample, metric: str) -> int:
 
 def _mean(samples: Sequence[Sample], metric: str) -> str:
     """Empty if it was never measured."""
-    found = [it.value for sample in samples for it in sample.numbers if it.name == metric and not it.part]
-    return shown(sum(found) // len(found)) if found else ""
+    found = [
+        (it.value, sample.covered)
+        for sample in samples
+        for it in sample.numbers
+        if it.name == metric and not it.part
+    ]
+    return shown(sum(value * ms for value, ms in found) // sum(ms for _, ms in found)) if found else ""

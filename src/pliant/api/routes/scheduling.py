@@ -11,6 +11,7 @@ from pliant.api.guard import demand, needs
 from pliant.api.listing import Listing, Window, cut, window
 from pliant.api.models import Received
 from pliant.api.principal import Principal, unit_place
+from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.history import happening
 from pliant.control.board.view import CLUSTER, Board
@@ -121,8 +122,11 @@ def count_topologies(here: Here, asked: Asked) -> Response:
 @router.post("/network-topologies", dependencies=[needs("topologies:write")], **answers(201, TopologyItem))
 def create_topology(body: Received[TopologyRequest], here: Here, caller: Caller) -> Response:
     """Labels of nodes, the widest level first."""
-    made = here.service.create_topology(body.get("name", ""), tuple(body.get("levels", ())), caller.user)
-    return answer(_topology(made, here.service.board), 201)
+    name, levels = body.get("name", ""), tuple(body.get("levels", ()))
+    return answered(
+        lambda: here.service.create_topology(name, levels, caller.user),
+        lambda made: answer(_topology(made, here.service.board), 201),
+    )
 
 
 @router.get(

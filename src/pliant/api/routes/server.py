@@ -231,7 +231,12 @@ def renew_token(here: Here) -> Response:
 Redact = Annotated[bool, Query(description="Numbers instead of names; no log and no histories.")]
 
 
-@router.get("/server/debug-bundle", dependencies=[needs("server:operate")], response_class=Response)
+@router.get(
+    "/server/debug-bundle",
+    dependencies=[needs("server:operate")],
+    response_class=Response,
+    responses={200: {"content": {"application/zip": {}}}},
+)
 def debug_bundle(here: Here, redact: Redact = False) -> Response:
     """A zip with what somebody needs who looks into a problem from afar; no tokens in it."""
     headers = {"Content-Disposition": 'attachment; filename="pliant-debug.zip"'}

@@ -11,7 +11,7 @@ from pliant.api.context import Here
 from pliant.api.guard import needs
 from pliant.api.models import Received
 from pliant.api.principal import Principal, place_of
-from pliant.api.responses.encoding import answer, answers, empty
+from pliant.api.responses.encoding import answer, answers, empty, or_csv
 from pliant.api.responses.sheet import sheet
 from pliant.control.board.view import Board
 from pliant.control.errors import BadRequest, NotFound
@@ -42,7 +42,7 @@ InProject = Annotated[str, Query(alias="projectName", max_length=255)]
 # -- usage ------------------------------------------------------------------------------------------
 
 
-@router.get("/usage", dependencies=[needs("usage:read")], **answers(200, UsageReport))
+@router.get("/usage", dependencies=[needs("usage:read")], **or_csv(answers(200, UsageReport)))
 def usage(
     here: Here,
     caller: Caller,

@@ -15,6 +15,7 @@ from pliant.api.guard import about, check, known_workload, needs, workload
 from pliant.api.listing import Listing, Window, cut, window
 from pliant.api.models import Received
 from pliant.api.principal import Principal
+from pliant.api.repeats import answered
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.history import event_item, outcome_item, record_item
@@ -222,7 +223,9 @@ Number = Annotated[int, Query(ge=1, le=31, description="10: SIGUSR1, 12: SIGUSR2
 def signal_workload(identity: str, here: Here, caller: Caller, number: Number) -> Response:
     """A signal to all processes of its running tasks. What it ends is not ended by request, but failed."""
     find(here, identity)
-    return answer({"tasks": here.service.signal(identity, number, caller.user)})
+    return answered(
+        lambda: here.service.signal(identity, number, caller.user), lambda tasks: answer({"tasks": tasks})
+    )
 
 
 @router.get("/{identity}/outcome", dependencies=[needs("workloads:read", workload)], **answers(200, Outcome))

@@ -171,7 +171,7 @@ class ChildDecider:
                 self.trouble or said, "Nothing was changed. Try again later, or with a smaller question."
             )
         try:
-            refused, result, hint = pickle.loads(data)  # by our own child, over a private socket
+            refused, result, hint = pickle.loads(data)  # by our own child, over a private socket # nosec B301
         except (pickle.UnpicklingError, EOFError):
             raise Unavailable(
                 "The answer to the question is incomplete.", "Try again, or with a smaller question."

@@ -92,7 +92,7 @@ class Process:
         with asker.makefile("rwb") as stream:
             said: tuple[str, object, str]  # the name of what it raises, the answer or what is wrong, a hint
             try:
-                work, patience = pickle.load(stream)
+                work, patience = pickle.load(stream)  # by the server over a private socket  # nosec B301
                 signal.setitimer(signal.ITIMER_REAL, patience + 1)  # by then the asker has stopped waiting
                 said = ("", work(self._core), "")
             except Refused as error:

@@ -1,18 +1,25 @@
-"""What was measured over time: taken every minute, averaged over quarters of an hour, forgotten when old."""
+"""What was measured: taken every minute, averaged over quarters of an hour and over days, then forgotten."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pliant.control.board.measured import Uses, averaged, measured
 from pliant.control.loop import Loop
 from pliant.control.ports import Batch, Load
 from pliant.control.usecases.idling import Idling
-from pliant.model.sample import MINUTE, QUARTER, Sample
+from pliant.model.sample import COVERED, DAY, MINUTE, QUARTER, Number, Sample
 
 KEEP_MINUTES = 25 * 3600 * 1000
 """Ms for which each minute's sample is kept."""
 
 KEEP_QUARTERS = 90 * 24 * 3600 * 1000
 """Ms for which the averages of quarters of an hour are kept."""
+
+KEEP_DAYS = 3 * 366 * DAY
+"""Ms for which the averages of days are kept."""
+
+DAILY = ("cluster", "pool:", "project:", "department:")
+"""Beginnings of the subjects that have averages of days: those of which there are reports."""
 
 
 class Series:
@@ -22,6 +29,7 @@ class Series:
         self._loop = loop
         self._idling = Idling(loop)
         self._averaged = 0  # ms: up to then all quarters have their averages; 0: not known
+        self._days = 0  # ms: the same of days
 
     def take(self, load: Load, uses: Uses) -> None:
         """Keep a sample of everything as it is now, and average the quarters of an hour that are over; jobs
@@ -38,12 +46,49 @@ class Series:
             self._average(over)
             self._averaged = over
             self._loop.store.prune_samples(MINUTE, now - KEEP_MINUTES)
+            self._sum_up(now // DAY * DAY)
             self._loop.store.prune_samples(QUARTER, now - KEEP_QUARTERS)
+            self._loop.store.prune_samples(DAY, now - KEEP_DAYS)
 
     def of(self, subject: str, since: int, until: int) -> Sequence[Sample]:
         """After `since` and up to `until` (ms), oldest first; each minute if all of it is that young."""
         fine = since >= self._loop.clock.now() - KEEP_MINUTES
         return self._loop.store.samples(MINUTE if fine else QUARTER, since, until, subject)
+
+    def long(self, subject: str, since: int, until: int) -> Sequence[Sample]:
+        """The same for a long time, each at most once: whole days (UTC) as one sample if they have one."""
+        days = {
+            it.at: it for it in self._loop.store.samples(DAY, since + DAY - 1, until, subject) if it.covered
+        }
+        if not days:
+            return self.of(subject, since, until)
+        first, last = min(days) - DAY, max(days)
+        found = [*self.of(subject, since, first), *days.values(), *self.of(subject, last, until)]
+        for end in range(first + DAY, last, DAY):
+            if end not in days:
+                found += self._loop.store.samples(QUARTER, end - DAY, end, subject)
+        return sorted(found, key=lambda it: it.at)
+
+    def _sum_up(self, over: int) -> None:
+        """All days up to that time that have no sample yet, as far back as there are quarters."""
+        end = max(self._days, over - KEEP_QUARTERS) + DAY
+        while end <= over:
+            if not self._loop.store.samples(DAY, end - 1, end):
+                self._keep(self._day(end))
+            end += DAY
+        self._days = over
+
+    def _day(self, end: int) -> list[Sample]:
+        quarters = [
+            it for it in self._loop.store.samples(QUARTER, end - DAY, end) if it.subject.startswith(DAILY)
+        ]
+        counts: dict[str, int] = {}
+        for it in quarters:
+            counts[it.subject] = counts.get(it.subject, 0) + 1
+        return [
+            replace(it, numbers=(*it.numbers, Number(COVERED, "", counts[it.subject] * QUARTER * 1000)))
+            for it in averaged(quarters, DAY, end)
+        ]
 
     def _average(self, over: int) -> None:
         """All quarters up to that time that have none yet, as far back as there are minutes."""

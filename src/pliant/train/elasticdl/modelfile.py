@@ -196,7 +196,9 @@ def _run(path: Path, text: str) -> Any:
     if folder not in sys.path:
         sys.path.insert(0, folder)  # for what lies beside it
     try:
-        exec(compile(text, str(path), "exec", dont_inherit=True), vars(module))
+        exec(
+            compile(text, str(path), "exec", dont_inherit=True), vars(module)
+        )  # the user's own model, run as that user  # nosec B102
     except TrainError:
         raise
     except Exception as error:
