@@ -72,6 +72,21 @@ def test_what_the_command_line_does_is_seen_and_what_is_clicked_happens(page: Pa
     assert "live" not in typed(stage, "pliant list -o name")
 
 
+def test_an_open_menu_and_the_focus_stay_while_the_table_changes(page: Page, stage: Stage) -> None:
+    typed(stage, f"pliant submit first -g 1 {SLEEP}")
+    expect(row(page, "first")).to_contain_text("Running")
+    menu = page.get_by_role("button", name="Actions for first")
+    menu.click()
+    typed(stage, f"pliant submit second -g 1 {SLEEP}")
+    expect(row(page, "second")).to_contain_text("Running")
+    page.get_by_role("menuitem", name="Stop").click()
+    expect(row(page, "first")).to_contain_text("Suspended")
+    menu.focus()
+    typed(stage, "pliant delete second")
+    expect(row(page, "second")).to_have_count(0)
+    expect(menu).to_be_focused()
+
+
 def test_search_filters_columns_pages_and_csv(page: Page, stage: Stage, tmp_path: Path) -> None:
     typed(stage, f"pliant submit many --array 0-59 -g 2 {SLEEP}")
     typed(stage, f"pliant submit other -g 2 --label x==1+1 {SLEEP}")

@@ -13,33 +13,6 @@ from pliant.console.texts import spreadsheet
 Act = Callable[[str, dict[str, Any]], Awaitable[None]]
 """What is done: (label of the action, the row)."""
 
-_LINK = '<q-td :props="props"><a v-if="props.row.href" :href="props.row.href">{{ props.value }}</a>'
-_LINK += "<span v-else>{{ props.value }}</span></q-td>"
-_CHIP = '<q-td :props="props"><span class="chip" :class="props.row.tone">{{ props.value }}</span></q-td>'
-_BAR = """<q-td :props="props"><div class="meter" role="img" :aria-label="props.row.said">
-  <div class="part" :style="{width: props.row.within + '%'}"></div>
-  <div class="part over" :style="{width: props.row.over + '%'}"></div></div></q-td>"""
-EMPTY = '<div class="empty full-width">{{ props.message }}</div>'
-_SLOTS = {"link": _LINK, "chip": _CHIP, "bar": _BAR}
-
-ACTIONS = """<q-td :props="props">
-  <q-btn v-if="props.row.actions" flat dense round icon="more_vert"
-    :aria-label="'Actions for ' + props.row.name">
-    <q-menu auto-close>
-      <q-list :aria-label="'Actions for ' + props.row.name" role="menu"
-        @keydown.down.prevent="($event.target.nextElementSibling || $event.target).focus()"
-        @keydown.up.prevent="($event.target.previousElementSibling || $event.target).focus()">
-        <q-item v-for="(label, at) in props.row.actions.split(',')" :key="label" clickable role="menuitem"
-          :data-autofocus="at === 0 ? '' : null"
-          @click="$parent.$emit('act', [label, props.row.id])">
-          <q-item-section>{{ label }}</q-item-section>
-        </q-item>
-      </q-list>
-    </q-menu>
-  </q-btn>
-</q-td>"""
-"""A cell whose row says its actions, separated by commas."""
-
 PINNED = {
     "name": "actions",
     "label": "Actions",
@@ -49,6 +22,10 @@ PINNED = {
     "headerClasses": "pinned",
 }
 """Their column: at the right edge also where the table is wider than the screen."""
+
+
+class RowTable(ui.table, component="rows.js"):
+    """Columns have a `kind` as Column has it; `act` says (label of the action, id of the row)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +52,13 @@ class Table:
             tag("div").classes("space")
             choose_columns([(it.key, it.label) for it in columns[1:]], self._hidden, self._drawn)
             button("CSV", self._download, icon="download").props('aria-label="Download as CSV"')
-        self._table = ui.table(
+        self._table = RowTable(
             rows=[], columns=self._told(), row_key="id", pagination={"rowsPerPage": 50, "page": 1}
         ).props('flat binary-state-sort :rows-per-page-options="[10,25,50,100]"')
         self._table.props["no-data-label"] = empty
-        self._table.add_slot("no-data", EMPTY)
         if search:
             field.bind_value_to(self._table, "filter", forward=lambda text: text or "")
-        for column in columns:
-            if slot := _SLOTS.get(column.kind):
-                self._table.add_slot(f"body-cell-{column.key}", slot)
         if act is not None:
-            self._table.add_slot("body-cell-actions", ACTIONS)
             self._table.on("act", self._acted)
 
     def show(self, rows: list[dict[str, Any]]) -> None:
@@ -116,18 +88,16 @@ class Table:
 
 
 def told(column: Column) -> dict[str, Any]:
-    """As Quasar takes it."""
+    """As Quasar takes it, with its kind."""
     number = column.kind in ("number", "gpus")
-    found: dict[str, Any] = {
+    return {
+        "kind": column.kind,
         "name": column.key,
         "label": column.label,
         "field": column.key,
         "sortable": column.kind != "bar",
         "align": "right" if number else "left",
     }
-    if column.kind == "gpus":
-        found[":format"] = "value => typeof value === 'number' ? value.toFixed(2) : value"
-    return found
 
 
 def choose_columns(columns: Sequence[tuple[str, str]], hidden: set[str], changed: Callable[[], None]) -> None:

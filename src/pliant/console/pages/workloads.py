@@ -12,7 +12,7 @@ from pliant.console.design import tone
 from pliant.console.frame import Frame, button, heading, page, tag
 from pliant.console.pages.new import KINDS
 from pliant.console.rights import Rights
-from pliant.console.tables import ACTIONS, EMPTY, PINNED, choose_columns
+from pliant.console.tables import PINNED, RowTable, choose_columns
 from pliant.console.texts import age, gpus, spreadsheet
 
 COLUMNS = (
@@ -40,9 +40,8 @@ SORTED_BY = {key: field for key, _, field in COLUMNS}
 PHASES = ("Pending", "Creating", "Running", "Updating", "Stopped", "Completed", "Failed")
 TYPES = ("Training", "Workspace", "Distributed", "Inference")
 
-_NAME = '<q-td :props="props"><a :href="\'/console/workloads/\' + props.row.id">{{ props.value }}</a></q-td>'
-_STATUS = '<q-td :props="props"><span class="chip" :class="props.row.tone">{{ props.value }}</span></q-td>'
-
+KINDS_OF = {"name": "link", "status": "chip"}
+"""How columns that are not plain text are drawn."""
 
 NEXT = "event => (event.target.nextElementSibling || event.target).focus()"
 BEFORE = "event => (event.target.previousElementSibling || event.target).focus()"
@@ -56,6 +55,7 @@ def row_of(item: Mapping[str, Any], rights: Rights) -> dict[str, Any]:
     return {
         "id": item["id"],
         "name": item["name"],
+        "href": f"/console/workloads/{item['id']}",
         "status": item["status"],
         "tone": tone(item["status"]),
         "type": item["type"],
@@ -95,7 +95,7 @@ class WorkloadTable:
             tag("div").classes("space")
             choose_columns([(key, label) for key, label, _ in COLUMNS[1:]], self.hidden, self._drawn)
             button("CSV", self._download, icon="download").props('aria-label="Download as CSV"')
-        self.table = ui.table(
+        self.table = RowTable(
             rows=[],
             columns=self._columns(),
             row_key="id",
@@ -104,10 +104,6 @@ class WorkloadTable:
             'flat binary-state-sort :rows-per-page-options="[10,25,50,100]" title="" '
             'no-data-label="No workloads here. Start one: + New workload"'
         )
-        self.table.add_slot("no-data", EMPTY)
-        self.table.add_slot("body-cell-name", _NAME)
-        self.table.add_slot("body-cell-status", _STATUS)
-        self.table.add_slot("body-cell-actions", ACTIONS)
         self.table.on("request", self._requested, ["pagination"])
         self.table.on("act", self._acted)
 
@@ -126,6 +122,7 @@ class WorkloadTable:
         right = {"request", "gpu", "pods"}
         shown = [
             {
+                "kind": KINDS_OF.get(key, "text"),
                 "name": key,
                 "label": label,
                 "field": key,
