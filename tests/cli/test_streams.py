@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -192,3 +193,18 @@ def test_what_ssh_returns_when_it_runs_nothing(a1, run):
     assert run("pliant ssh nowhere -p team-a").code == 255
     a1.workloads[0]["runningPods"] = 0
     assert run("pliant ssh a1 -p team-a true").code == 255
+
+
+def test_the_entry_for_ssh(a1, run, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    done = run("pliant ssh-config a1 -p team-a --user ann")
+    assert done.code == 0, done.err
+    entry = dict(line.split(maxsplit=1) for line in done.out.splitlines())
+    assert (entry["Host"], entry["User"], entry["HostKeyAlias"]) == ("a1.pliant", "ann", "id-a1.pliant")
+    assert re.search(r"^\S+ --server http://\S+ ssh-proxy a1 -p team-a$", entry["ProxyCommand"]), entry
+    assert f"{tmp_path}/.ssh/authorized_keys does not exist" in done.err
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "authorized_keys").touch()
+    assert "does not exist" not in run("pliant ssh-config a1 -p team-a").err
+    assert run("pliant ssh-config nowhere -p team-a").code == 3
+    assert run("pliant ssh-proxy nowhere -p team-a").code == 255

@@ -129,6 +129,34 @@ def test_tensorboard_and_vscode(shell: Shell) -> None:
     assert shell.type("pliant submit both --jupyter --vscode").code == 2
 
 
+def test_openssh_inside_a_job(shell: Shell) -> None:
+    """With a stand-in for sshd, which this machine may lack: it says how it was started and echoes."""
+    done = shell.type("pliant submit box -g 0.5 -- sleep infinity && pliant wait box --for running")
+    assert done.code == 0, done.said
+    missing = shell.type("echo x | pliant ssh-proxy box")
+    if missing.code != 127:  # there is one
+        assert missing.out.startswith("SSH-2.0-")
+    else:
+        assert "no sshd in the job's PATH: install the OpenSSH server" in missing.said
+    program = shell.folder / "sshd"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >"$PLIANT_JOB_DIR/said"\nexec cat\n')
+    program.chmod(0o755)
+    done = shell.type("pliant submit ssh -g 0.5 -- sleep infinity && pliant wait ssh --for running")
+    assert done.code == 0, done.said
+    sums = shell.type("head -c 300000 /dev/urandom >x; sha256sum <x; pliant ssh-proxy ssh <x | sha256sum")
+    first, second = sums.out.splitlines()
+    assert first == second, "every byte, both ways"
+    folder = Path(shell.type("pliant describe job ssh | sed -n 's/^JOB FOLDER: //p'").out.strip())
+    said = (folder / "said").read_text().splitlines()
+    assert said[:3] == ["-i", "-e", "-f"] and f"HostKey={folder}/.ssh/host_key" in said
+    assert "PasswordAuthentication=no" in said
+    assert (folder / ".ssh" / "host_key").stat().st_mode & 0o777 == 0o600
+    [kept] = [word for word in said if word.startswith("SetEnv=")]
+    for name in ("PLIANT_ATTEMPT", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD"):
+        assert f" {name}=" in kept, "its limits hold there, and its end finds what runs there"
+    assert shell.type("pliant ssh-config ssh").out.startswith("Host ssh.pliant\n")
+
+
 def test_without_a_program(shell: Shell) -> None:
     alone = shell.stage.home / "alone"  # pip may have put a Jupyter beside pliant
     alone.mkdir()

@@ -1,5 +1,5 @@
-"""The blocks of README.md and of getting started, pasted at once into a terminal in a fresh home, give
-what they promise. Typed slowly, getting started is played by test_walkthroughs."""
+"""The blocks of README.md and of getting started, pasted at once into a terminal in a fresh home and typed
+line by line, give what they promise."""
 
 import contextlib
 import fcntl
@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 GETTING_STARTED = ROOT / "docs" / "guide" / "getting-started.md"
 CODE = "[exit code "
+PROMPTED = b"]\r\n$ "
+"""A command has ended, and the shell asks for the next."""
 LIMIT = 240.0
 TRAIN = (
     "import sys\nprint('epochs', sys.argv[2] if sys.argv[1:] else 1)\nopen('best.pt', 'w').write('weights')\n"
@@ -32,9 +34,13 @@ def blocks(title: str) -> list[str]:
     return re.findall(r"```sh\n(.*?)```", text, re.S)
 
 
-def paste(stage: Stage, text: str) -> str:
+WAYS = pytest.mark.parametrize("slowly", [False, True], ids=["pasted", "typed"])
+
+
+def enter(stage: Stage, text: str, *, slowly: bool) -> str:
     """What an interactive shell shows when it gets all lines at once, as the terminal of a user gives them: a
-    command that reads its input takes the lines that follow. Asserts that each command ended with 0."""
+    command that reads its input takes the lines that follow. Slowly: each line when the one before has ended.
+    Asserts that each command ended with 0."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 220, 0, 0))
     shell = subprocess.Popen(
@@ -47,9 +53,12 @@ def paste(stage: Stage, text: str) -> str:
         start_new_session=True,
     )
     os.close(theirs)
-    pasted, shown, end = f"{text.rstrip()}\nexit 0\n".encode(), b"", time.monotonic() + LIMIT
+    lines = [f"{line}\n".encode() for line in (*text.rstrip().splitlines(), "exit 0")]
+    pasted, typed, shown, end = b"" if slowly else b"".join(lines), 0, b"", time.monotonic() + LIMIT
     try:
         while time.monotonic() < end:
+            if slowly and not pasted and lines[typed:] and shown.count(PROMPTED) > typed:
+                pasted, typed = lines[typed], typed + 1
             can_read, can_write, _ = select.select([ours], [ours] if pasted else [], [], 1)
             if can_write:
                 pasted = pasted[os.write(ours, pasted[:1000]) :]
@@ -77,30 +86,33 @@ def project(stage: Stage) -> Path:
     return folder
 
 
-def test_your_own_script(stage: Stage, project: Path) -> None:
+@WAYS
+def test_your_own_script(stage: Stage, project: Path, slowly: bool) -> None:
     [block] = blocks("Your own script")
     typed = block.replace("pliant up ", "pliant up --simulate 1x2 ")  # whatever GPUs this machine has
-    shown = paste(stage, f"{typed}\npliant delete night")
+    shown = enter(stage, f"{typed}\npliant delete night", slowly=slowly)
     assert re.search(r"^epochs 1$", shown, re.M), "run shows what the script prints"
     assert re.search(r"^epochs 100$", shown, re.M), "logs -f shows what the script prints"
     assert len(re.findall(r"^ ?\d+ +\S+ +Succeeded ", shown, re.M)) == 2, shown
     assert (project / "best.pt").exists(), "results stay"
 
 
-def test_sharing(stage: Stage) -> None:
+@WAYS
+def test_sharing(stage: Stage, slowly: bool) -> None:
     [block] = blocks("Sharing")
-    first, second = paste(stage, block).split("Showing jobs for project team-a\n")[1:]
+    first, second = enter(stage, block, slowly=slowly).split("Showing jobs for project team-a\n")[1:]
     assert re.search(r"^elastic1 .* 2\.00 \(1\.00\)", first, re.M), first
     assert re.search(r"^elastic1 .* 1\.00 \(1\.00\)", second, re.M), second
     assert re.search(r"^filler1 +Running", second, re.M), second
 
 
-def test_getting_started(stage: Stage) -> None:
+@WAYS
+def test_getting_started(stage: Stage, slowly: bool) -> None:
     page = GETTING_STARTED.read_text("utf-8")
     typed = "\n".join(
         re.findall(r"^\$ (.*)$", "".join(re.findall(r"```console\n(.*?)```", page, re.S)), re.M)
     )
-    shown = paste(stage, typed)
+    shown = enter(stage, typed, slowly=slowly)
     assert re.search(r"^hello from a script$", shown, re.M), shown
     assert "again succeeded" in shown
     assert re.search(r"^digits +Training +Pending +default .*0\.00", shown, re.M), shown

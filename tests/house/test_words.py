@@ -93,9 +93,6 @@ def test_texts_follow_the_style() -> None:
 INSIDE = re.compile(r"\b(whoever|anew|of late|shall)\b", re.IGNORECASE)
 """Of docstrings and comments, which engineers read."""
 
-LATER = (SRC / "sched" / "preemption", SRC / "sched" / "placement")
-"""Their comments are still to be rewritten."""
-
 
 def remarks(path: Path) -> Iterator[tuple[int, str]]:
     """Docstrings and comments of a module with their lines."""
@@ -112,7 +109,6 @@ def test_docstrings_and_comments_follow_the_style() -> None:
     wrong = [
         f"{path.relative_to(SRC)}:{line}: {hit[0]!r}"
         for path in sorted(SRC.rglob("*.py"))
-        if not any(path.is_relative_to(folder) for folder in LATER)
         for line, text in remarks(path)
         if (hit := INSIDE.search(text))
     ]

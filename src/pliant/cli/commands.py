@@ -18,6 +18,8 @@ _SECTIONS = {
         "exec": "pliant.cli.workloads.execute:exec_command",
         "bash": "pliant.cli.workloads.execute:bash",
         "ssh": "pliant.cli.workloads.execute:ssh",
+        "ssh-config": "pliant.cli.workloads.secure_shell:ssh_config",
+        "ssh-proxy": "pliant.cli.workloads.secure_shell:ssh_proxy",
         "attach": "pliant.cli.workloads.execute:attach",
         "port-forward": "pliant.cli.workloads.forward:port_forward",
         "url": "pliant.cli.workloads.url:url_command",

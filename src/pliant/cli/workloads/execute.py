@@ -71,7 +71,7 @@ def exec_command(
     session: Session, name: str, command: tuple[str, ...], stdin: bool, tty: bool, pod: str | None
 ) -> int:
     """Run a command inside a running workload; `--` may come before it. Returns its exit code."""
-    return _run(session, name, command, stdin=stdin, tty=tty, pod=pod)
+    return run_inside(session, name, command, stdin=stdin, tty=tty, pod=pod)
 
 
 @click.command("bash", cls=Command, short_help="Open a shell inside a running workload.")
@@ -82,7 +82,7 @@ def exec_command(
 def bash(session: Session, name: str, pod: str | None) -> int:
     """Open /bin/bash inside a running workload."""
     # Piped input wants no terminal: `echo ls | pliant bash NAME`.
-    return _run(session, name, ["/bin/bash"], stdin=True, tty=sys.stdin.isatty(), pod=pod)
+    return run_inside(session, name, ["/bin/bash"], stdin=True, tty=sys.stdin.isatty(), pod=pod)
 
 
 @click.command("ssh", cls=ExecCommand, short_help="Open a login shell inside a running workload.")
@@ -98,7 +98,7 @@ def ssh(session: Session, name: str, command: tuple[str, ...], pod: str | None) 
     """
     session.failure_code = NO_CONNECTION
     shell = ["/bin/bash", "-l", *(("-c", " ".join(command)) if command else ())]
-    return _run(session, name, shell, stdin=True, tty=not command and sys.stdin.isatty(), pod=pod)
+    return run_inside(session, name, shell, stdin=True, tty=not command and sys.stdin.isatty(), pod=pod)
 
 
 @click.command("attach", cls=JobCommand, short_help="Follow a job's output; return its exit code.")
@@ -200,7 +200,7 @@ def _started(session: Session, workload_id: str, limit: int) -> bool:
         time.sleep(POLL)
 
 
-def _run(session: Session, name: str, command: Any, *, stdin: bool, tty: bool, pod: str | None) -> int:
+def run_inside(session: Session, name: str, command: Any, *, stdin: bool, tty: bool, pod: str | None) -> int:
     from pliant.cli.workloads import terminal
 
     item = session.find(name)

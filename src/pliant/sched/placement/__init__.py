@@ -1,1 +1,1 @@
-"""Where a task may stand and which place is best."""
+"""Which places a task may have, and which of them is best."""

@@ -1,4 +1,4 @@
-"""Eligibility: which pools and nodes a workload may use, which it likes best, and who must keep apart."""
+"""Eligibility: the pools and nodes a workload may use, its preferences, and tasks that must be kept apart."""
 
 from collections.abc import Iterator, Sequence
 
@@ -29,7 +29,7 @@ def all_pools(world: World) -> list[str]:
 def choices(world: World, workload: Workload) -> list[str]:
     """Pools to try, in order; just one where it already holds something. Its project must be known.
 
-    Runs that have nothing to do with one another may lie in several.
+    Independent runs may be in several.
     """
     independent = workload.groups and all(group.at_once for group in workload.groups)
     for key in world.keys_of(workload.id) if not independent else ():
@@ -57,7 +57,7 @@ def nodes_for(world: World, workload: Workload, pool: str) -> NodeClass:
 
 
 def never_fits(world: World, chunk: Chunk, cls: NodeClass) -> bool:
-    """True if these nodes could not hold it even if they were empty."""
+    """True if these nodes could not hold it even when empty."""
     devices, gpu_memory, cpu, memory = cls.largest
     picky = bool(world.demands(chunk.workload.id))
     whole = 0
@@ -79,7 +79,7 @@ def never_fits(world: World, chunk: Chunk, cls: NodeClass) -> bool:
 
 # ---------------------------------------------------------------- one task
 def spared(world: World, key: TaskKey, request: Request, pool: str) -> frozenset[str]:
-    """Node types that a task that may use any should leave to those that may not."""
+    """Node types that a task without a type constraint should leave to those with one."""
     workload = world.workloads.get(key[0])
     if not request.devices or workload is None or node_types(workload):
         return frozenset()
@@ -96,13 +96,13 @@ Bars = tuple[tuple[str, frozenset[str]], ...]
 
 
 def wheres_of(world: World, workload: Workload) -> tuple[Where, ...]:
-    """What its groups ask for, each once."""
+    """The distinct requests of its groups."""
     asked = world.demands(workload.id)
     return tuple(dict.fromkeys(demand.where for demand in asked.values())) if asked else PLAIN.wheres
 
 
 def for_task(world: World, cls: NodeClass, key: TaskKey) -> NodeClass:
-    """Those nodes of a class that suit this task."""
+    """The nodes of a class that are eligible for this task."""
     demand = world.demand(key)
     if demand is None:
         return cls
@@ -110,7 +110,7 @@ def for_task(world: World, cls: NodeClass, key: TaskKey) -> NodeClass:
 
 
 def best_first(world: World, classes: Sequence[NodeClass], key: TaskKey) -> Iterator[NodeClass]:
-    """The classes narrowed to what suits a task, by how it likes their nodes, then in their order."""
+    """The classes reduced to the eligible nodes of a task, by preference, then in their order."""
     demand = world.demand(key)
     where = demand.where if demand is not None else ANYWHERE
     if demand is not None:
@@ -124,7 +124,7 @@ def best_first(world: World, classes: Sequence[NodeClass], key: TaskKey) -> Iter
 
 
 def _scores(world: World, cls: NodeClass, where: Where) -> tuple[int, ...]:
-    """How its nodes are liked, each value once, the best first."""
+    """The distinct preference values of its nodes, the best first."""
     key = (cls.pool, cls.types, spec_of(cls), where)
     found = world.likings.get(key)
     if found is None:
@@ -135,7 +135,7 @@ def _scores(world: World, cls: NodeClass, where: Where) -> tuple[int, ...]:
 
 # ---------------------------------------------------------------- apart
 def bars(world: World, key: TaskKey) -> Bars:
-    """What others of its workload keep from a task now."""
+    """Nodes that other tasks of its workload exclude for a task now."""
     demand = world.demand(key)
     if demand is None or not demand.apart:
         return ()
@@ -155,7 +155,7 @@ def taken(world: World, apart: Apart, wid: str, but: TaskKey | None = None) -> s
 
 
 def left(world: World, key: TaskKey, node: NodeState) -> bool:
-    """False while a task from which this one must lie apart still runs where that would be too near."""
+    """False while a task that must be on another domain still runs in this one."""
     demand = world.demand(key)
     for apart in demand.apart if demand is not None else ():
         value = place_of(apart.key, node.row)
@@ -216,7 +216,7 @@ def _open_devices(node: NodeState, request: Request) -> int:
 def ruled_out(world: World, workload: Workload, cls: NodeClass) -> tuple[int, int, int, Taint | None] | None:
     """(nodes of pool and types, those without the labels, those with such a taint, one of these taints).
 
-    None if some node suits some of its tasks, or if there is no node at all.
+    None if some node is eligible for some of its tasks, or if there is no node at all.
     """
     plain = [node for node in world.nodes.values() if cls.reaches(node)]
     wheres = wheres_of(world, workload)
@@ -331,7 +331,7 @@ class Destinations:
         return self.world.pools.get(name) or NodePool(name, name)
 
     def never_fits(self, chunk: Chunk, pool: str) -> bool:
-        """True if even an empty pool could not hold it."""
+        """True if the pool could not hold it even when empty."""
         equivalence = self.equivalence(chunk, pool)
         found = self._never.get(equivalence)
         if found is None:

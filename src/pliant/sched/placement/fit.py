@@ -1,4 +1,4 @@
-"""The allocator: finds places and claims them. What places for real is also what tries things out."""
+"""The allocator: finds places and claims them, for real and in trials alike."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -80,9 +80,9 @@ def find(
     bars: eligibility.Bars = (),
     taste: score.Taste = score.PLAIN,
 ) -> NodeState | None:
-    """The best node with so much unclaimed; one that could start it now before one where it must wait."""
+    """The best node with this much unclaimed; one where it can start now before one where it must wait."""
     fits_there = _has_cores if whole(request) else fits  # only nodes with so many free devices are looked at
-    waits: bool | None = None  # nowhere can it start now
+    waits: bool | None = None  # it can start on no node now
     for nodes in score.tiers(cls, request, pool, most, taste):
         later = None
         for node in nodes:
@@ -106,7 +106,7 @@ def _taste(world: World, request: Request, spared: frozenset[str] = frozenset())
 def choose(
     world: World, classes: Sequence[NodeClass], key: TaskKey, request: Request, pool: NodePool, most: int = 0
 ) -> NodeState | None:
-    """The best node for a task in the first class that has one, among those that suit it."""
+    """The best eligible node for a task in the first class that has one."""
     spared = eligibility.spared(world, key, request, pool.name) if world.reserves else frozenset[str]()
     taste = _taste(world, request, spared)
     if not world.shunned and world.demand(key) is None:  # nothing to choose by
@@ -123,7 +123,7 @@ def choose(
 
 
 class Series:
-    """Where equal tasks go, one after the other: what is the same for all of them is worked out once.
+    """Places equal tasks one after the other: what is common to all of them is calculated once.
 
     Of tasks to which all nodes of a class are alike but for the room on them: see serial().
     """
@@ -156,7 +156,7 @@ class Series:
             and (row.max_tasks is None or len(node.tasks) < row.max_tasks)
             and (ask.cpu <= row.cpu - node.held_cpu or not ask.cpu)
             and (ask.memory <= row.memory - node.held_memory or not ask.memory)
-        ):  # what is neither claimed nor carried, nobody need be asked about
+        ):  # what is neither claimed nor carried needs no further check
             shares = _idle_shares(node, ask.devices)
             self._world.claim(key, Placement(row.name, shares, ask.cpu, ask.memory))
             return True
@@ -169,7 +169,7 @@ class Series:
 
 
 def _idle_shares(node: NodeState, count: int) -> tuple[Share, ...]:
-    """The first so many of its devices that nobody claims or carries; there are as many."""
+    """Its first `count` devices that are neither claimed nor carried; there are enough."""
     found: list[Share] = []
     for device in node.devices.values():
         if not (device.held or device.held_memory or device.gpu.foreign):
@@ -180,7 +180,7 @@ def _idle_shares(node: NodeState, count: int) -> tuple[Share, ...]:
 
 
 def serial(world: World, chunk: Chunk) -> bool:
-    """True if all that tells where the chunk goes are its one request and its class of nodes."""
+    """True if only its one request and its class of nodes decide where the chunk goes."""
     part = chunk.parts[0]
     return not (
         len(chunk.parts) > 1
@@ -232,7 +232,7 @@ def relocate(world: World, cls: NodeClass, part: Part, pool: NodePool, group: Ta
         return False
     request = replace(group.request, devices=len(claim.shares) + part.request.devices)
     mark = world.checkpoint()
-    world.claim(part.task, None)  # of all it has, only what lies elsewhere says where it may go
+    world.claim(part.task, None)  # only its other tasks decide where it may go
     placed = place_again(world, cls, Part(part.task, request, most=group.request.devices), pool)
     now = world.claim_of(part.task) if placed else None
     if now is None or now.node == claim.node or not starts_now(world, part.task):
@@ -242,7 +242,7 @@ def relocate(world: World, cls: NodeClass, part: Part, pool: NodePool, group: Ta
 
 
 def starts_now(world: World, key: TaskKey) -> bool:
-    """True if a task claims nothing, or nothing that others still carry."""
+    """True if a task claims nothing, or nothing that other tasks still carry."""
     claim = world.claim_of(key)
     node = world.nodes.get(claim.node) if claim is not None else None
     if claim is None or node is None:
@@ -284,7 +284,7 @@ def place(world: World, cls: NodeClass, chunk: Chunk, pool: NodePool) -> bool:
 
 
 def tidy(world: World, cls: NodeClass, chunk: Chunk, pool: NodePool) -> None:
-    """Place a chunk that has places once more, as if there had been room for all of it from the start."""
+    """Place a placed chunk again, as if there had been room for all of it from the start."""
     if len(chunk.parts) < 2:
         return
     mark = world.checkpoint()

@@ -24,9 +24,9 @@ def whole_devices(node: NodeState, count: int) -> list[Device] | None:
 def shared_devices(
     node: NodeState, request: Request, spread: bool = False
 ) -> list[tuple[Device, Share]] | None:
-    """Devices for a fraction: shared ones first (fit now, then most used), then unused; None if too few.
+    """Devices for a fraction: shared ones first (usable now, then most used), then unused; None if too few.
 
-    `spread` turns that round: unused ones first, then the least used.
+    With `spread`: unused ones first, then the least used.
     """
     found: list[tuple[tuple[bool, bool, int, int], Device, Share]] = []
     for device in node.devices.values():

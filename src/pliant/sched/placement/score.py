@@ -1,7 +1,7 @@
 """Which node is best: the order in which nodes of a class are tried. docs/reference/scheduling/packing.md
 
-Nodes that look alike stand together, by the cores they have left; inside such a row both what a task would
-strand and what it would leave follow from that number, so a row is searched by halving, never walked.
+Nodes that look alike form a row, sorted by the cores they have left. In a row this number determines
+both what a task would strand and what it would leave, so a row is searched by bisection.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,13 +20,13 @@ from pliant.sched.world.portions import whole
 from pliant.sched.world.share_worth import UNITS, Worth
 
 STEP = 50
-"""Milli-GPUs: growths of what is stranded that differ by less count as equal."""
+"""Milli-GPUs: stranded amounts that grow by less than this count as equal."""
 
 Entry = tuple[int, str]
 
 
 class Taste(NamedTuple):
-    """What, besides the request, makes one node better than another."""
+    """The preferences, besides the request, between nodes."""
 
     rates: Rates = (0, 0)
     spared: frozenset[str] = frozenset()  # node types that are kept for those who can use few
@@ -37,7 +37,7 @@ PLAIN = Taste()
 
 
 class Ask(NamedTuple):
-    """All that decides in which order nodes are tried: equal asks try them in one order."""
+    """All inputs of the order in which nodes are tried: equal asks have the same order."""
 
     devices: int
     portion: int  # thousandths of a device, of the largest one for an ask for memory of it
@@ -50,7 +50,7 @@ class Ask(NamedTuple):
 
 
 def ask_for(cls: NodeClass, request: Request, pool: NodePool, taste: Taste) -> Ask:
-    """What decides among the nodes of a class for such a request."""
+    """The key by which a request chooses among the nodes of a class."""
     return Ask(
         request.devices,
         _portion(cls, request),
@@ -66,7 +66,7 @@ def ask_for(cls: NodeClass, request: Request, pool: NodePool, taste: Taste) -> A
 def tiers(
     cls: NodeClass, request: Request, pool: NodePool, most: int, taste: Taste
 ) -> Iterator[Iterable[NodeState]]:
-    """Nodes that may have room, in order, made while they are looked at: often the first one is taken.
+    """Nodes that may have room, in order, generated lazily: often the first one is taken.
 
     Nodes that can give `most` devices come in the first tier.
     """
@@ -80,7 +80,7 @@ def tiers(
 
 
 def _portion(cls: NodeClass, request: Request) -> int:
-    """Thousandths of a device that it takes; of memory, on the largest device: no node is left out."""
+    """Thousandths of a device that it takes; of memory, on the largest device: no node is excluded."""
     if request.gpu_memory:
         return min(GPU, device_share.portion_of(request.gpu_memory, cls.largest[1]))
     return request.portion
@@ -94,8 +94,8 @@ def _joinable(look: Look, portion: int) -> int:
 def best(cls: NodeClass, looks: Iterable[Look], ask: Ask) -> Key | None:
     """The key of the best node of these looks that may have room; None without any.
 
-    The best of each look is remembered until a node of that look changes: who asks for the same after a
-    placement compares what is remembered, and looks again only at where the node was and is now.
+    The best of each look is cached until a node of that look changes: an equal request after a placement
+    compares cached values and searches only the rows where the node was and is now.
     """
     bests = cls.bests_for(ask)
     first: Key | None = None
@@ -121,7 +121,7 @@ def _ordered(cls: NodeClass, looks: Collection[Look], ask: Ask) -> Iterator[Node
 
 
 def _first(cls: NodeClass, look: Look, ask: Ask) -> Key | None:
-    """The first of _row(), which is what is asked for most: said without its loops where that is easy."""
+    """The first of _row(), the most frequent question, answered without its loops where possible."""
     if ask.devices > look.free and ask.devices > look.free + _joinable(look, ask.portion):
         return None
     entries, need = cls.looks[look], ask.memory if look.by_memory else ask.cpu
@@ -153,7 +153,7 @@ def _row(cls: NodeClass, look: Look, ask: Ask) -> Iterator[Key]:
 
 
 def _rank(look: Look, ask: Ask) -> tuple[int, ...]:
-    """What decides between nodes on which a task would strand the same."""
+    """The key between nodes on which a task would strand equal amounts."""
     spared = look.kind in ask.taste.spared
     if not ask.devices:
         return spared, look.usable > 0
@@ -165,7 +165,7 @@ def _rank(look: Look, ask: Ask) -> tuple[int, ...]:
 
 
 def _left(look: Look, ask: Ask) -> int:
-    """What is left now of the device that a fraction would join: less is better; GPU: it would break one."""
+    """What is left of the device that a fraction would join: less is better; GPU: it needs a free device."""
     if ask.whole or not look.rests:
         return 0 if ask.whole else GPU
     if ask.device_spread:
@@ -175,7 +175,7 @@ def _left(look: Look, ask: Ask) -> int:
 
 
 def _loss(left: int, ask: Ask) -> int:
-    """What a device of which so much is left is worth less to other shares once this one is there."""
+    """The value for other shares that a device with this much left loses through this one."""
     worth = ask.taste.worth
     if not worth or ask.whole or ask.device_spread:
         return 0
@@ -215,7 +215,7 @@ def _runs(
 
 
 def _growth(look: Look, free: int, gpu: int, need: int, rate: int) -> int:
-    """By how many steps what is stranded grows on a node with so many cores (or so much memory) free."""
+    """Steps by which the stranded amount grows on a node with this many cores (or this much memory) free."""
     before = look.room * rate - free * GPU
     after = before - gpu * rate + need * GPU
     return ((after if after > 0 else 0) - (before if before > 0 else 0)) // (STEP * rate)

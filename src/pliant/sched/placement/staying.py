@@ -1,4 +1,4 @@
-"""Staying: whoever lost a place in a cycle and finds it free again in that cycle keeps it and runs on."""
+"""Staying: a task that lost its place in a cycle and finds it free again in that cycle keeps it."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Domains: node sets that lie close together, in the order in which a workload tries them.
+"""Domains: sets of nodes that are close to each other, in the order in which a workload tries them.
 
 Levels of a topology are node labels, the widest first. A domain is the set of nodes with equal values on a
 level and all above it. Its order and its room are counted in what nobody claims.
@@ -37,7 +37,7 @@ class NodeSet:
 
 
 def branch_within(branch: Level | TaskGroup) -> bool:
-    """True if it, or anything below it, asks where its tasks lie."""
+    """True if it, or any part below it, has a topology constraint."""
     if branch.within is not None:
         return True
     return isinstance(branch, Level) and any(branch_within(child) for child in branch.children)
@@ -51,7 +51,7 @@ def parts_of(world: World, branch: Level | TaskGroup, parts: Sequence[Part]) -> 
 
 # ---------------------------------------------------------------- domains
 def paths(world: World, cls: NodeClass, levels: tuple[str, ...]) -> Iterator[tuple[NodeState, Path]]:
-    """Where each node lies; a path ends before the first label that a node has not."""
+    """The path of each node; it ends before the first label that the node lacks."""
     known = world.places.setdefault(levels, {})
     for name in cls.names:
         path = known.get(name)
@@ -88,12 +88,12 @@ def ordered(world: World, cls: NodeClass, levels: tuple[str, ...], asked: Amount
 
 
 def _part(want: int, have: int) -> int:
-    """How much of what is free is asked for, times 2**32."""
+    """The requested part of what is free, times 2**32."""
     return (want << 32) // max(1, have) if want else 0
 
 
 def amounts(parts: Sequence[Part], device_memory: int) -> Amounts:
-    """What the parts ask for together, GPU memory counted on devices of this size."""
+    """The total request of the parts, GPU memory counted on devices of this size."""
     gpu = sum(device_share.estimate(part.request, device_memory) for part in parts)
     return gpu, sum(part.request.cpu for part in parts), sum(part.request.memory for part in parts)
 
@@ -142,7 +142,7 @@ def room_for(node: NodeState, request: Request, empty: bool) -> int:
 
 # ---------------------------------------------------------------- what a workload may use
 def topology_of(world: World, within: Within, pool: str) -> Topology | None:
-    """The one that it names, or that of the pool; None if that is unknown."""
+    """The topology that it names, or that of the pool; None if unknown."""
     row = world.pools.get(pool)
     return world.topologies.get(within.topology or (row.topology if row is not None else ""))
 
@@ -150,7 +150,7 @@ def topology_of(world: World, within: Within, pool: str) -> Topology | None:
 def fixed(
     world: World, levels: tuple[str, ...], branch: Level | TaskGroup, parts: Sequence[Part]
 ) -> Path | None:
-    """The domain of the last of these levels in which the rest of a branch lies; None if nothing does."""
+    """The domain, on the last of these levels, of the rest of a branch; None if nothing is placed."""
     names = {group.name for group in groups_of(branch)}
     mine = {part.task for part in parts}
     found: dict[Path, int] = {}
@@ -173,7 +173,7 @@ def fixed(
 def bounds(
     world: World, cls: NodeClass, within: Within, branch: Level | TaskGroup, parts: Sequence[Part]
 ) -> list[NodeClass]:
-    """Domains of the required level among these nodes, the fullest first; just one where it lies already."""
+    """Domains of the required level among these nodes, the fullest first; only its own if it has one."""
     topology = topology_of(world, within, cls.pool)
     if topology is None or within.required not in topology.levels:
         return []
@@ -219,7 +219,7 @@ def node_sets(
 
 
 def never(world: World, chunk: Chunk, cls: NodeClass) -> bool:
-    """True if some part of it must lie in one domain, and none could hold it even if it were empty."""
+    """True if some part of it must be in one domain, and no domain could hold it even when empty."""
     return constrained(chunk.workload) and _never(world, tree(chunk.workload), cls, chunk.parts)
 
 

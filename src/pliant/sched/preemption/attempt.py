@@ -1,4 +1,4 @@
-"""The words of the victim search: what is taken, how it is searched for, and what came of one attempt."""
+"""The types of the victim search: units that are taken, modes of the search, the result of one attempt."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,10 +37,10 @@ class Unit(NamedTuple):
     gpu: int  # milli-GPUs lost
     cause: tuple[TaskKey, str | None]  # the task and device that had to make room
     priority: int  # of the group, or of the core
-    again: Part | None = None  # what must be placed again elsewhere: a move
+    again: Part | None = None  # it is placed again elsewhere: a move
 
     def lost(self, before: Before) -> Resources:
-        """What its workload no longer has."""
+        """Milli-GPUs that its workload loses."""
         gone = [before[self.workload][key] for key, after in self.changes if after is None]
         cpu = sum(claim.cpu for claim in gone if claim is not None)
         return Resources(self.gpu, cpu, sum(claim.memory for claim in gone if claim is not None))
@@ -50,9 +50,9 @@ class Aim(StrEnum):
     """What attempts are for, in their order."""
 
     TAKE = "take"  # what the policy lets the chunk have
-    WAIT = "wait"  # would less be lost once the minimum run time of others has passed?
-    RELOCATE = "relocate"  # what may not be taken may be moved out of the way
-    UNBOUNDED = "unbounded"  # is it a budget of disruptions alone that stands in the way?
+    WAIT = "wait"  # would fewer GPUs be lost after the minimum run time of other workloads?
+    RELOCATE = "relocate"  # cores that may not be taken may be moved
+    UNBOUNDED = "unbounded"  # is a budget of disruptions the only obstacle?
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +60,21 @@ class SearchMode:
     """How one attempt searches."""
 
     aim: Aim = Aim.TAKE
-    lasting: bool = False  # Policy.lasts() is asked for each place, not only once nothing can be left out
-    own_bound: bool = False  # what the policy's own bound asks for is taken first, not what is cheapest
+    lasting: bool = False  # Policy.lasts() is checked for each place, not only at the end
+    own_bound: bool = False  # units that the policy's own bound requires come first, before cheaper ones
     relocates: bool = False  # a core that may not be taken may be moved
-    sheltered: frozenset[str] = frozenset()  # projects disturbed so often that only bonus is taken of them
+    sheltered: frozenset[str] = frozenset()  # only bonus is taken of these projects
     keeps: frozenset[str] = frozenset()  # workloads whose cores are left alone
     first: str = ""  # a workload that loses all it has before anything else
 
     @property
     def patient(self) -> bool:
-        """False: as if nobody had a minimum run time."""
+        """False: minimum run times are ignored."""
         return self.aim is not Aim.WAIT
 
 
 class NodePrices:
-    """A heap in which each node has one price, the one that was put last."""
+    """A heap of nodes with one price each, the latest."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[Cost, str]] = []
@@ -89,7 +89,7 @@ class NodePrices:
             heappush(self._heap, (price, name))
 
     def pop(self) -> tuple[Cost, str] | None:
-        """The cheapest node, which is no longer in it; None if there is none left."""
+        """Remove and return the cheapest node; None if the heap is empty."""
         while self._heap:
             price, name = heappop(self._heap)
             if self._latest.get(name) == price:
@@ -99,30 +99,30 @@ class NodePrices:
 
 
 Heaps = dict[tuple[Request, Spec], NodePrices]
-"""By what is asked of a node, and which nodes are looked at."""
+"""Keyed by the request to a node and by the class of nodes."""
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One simulated attempt: what it took, and what it came upon."""
+    """One simulated attempt: the units it took and the obstacles it found."""
 
     world: Claims
     mode: SearchMode
-    found: bool = False  # it holds: the chunk has its places and every rule is kept
+    found: bool = False  # valid: the chunk has its places and every rule is kept
     units: list[Unit] = field(default_factory=list)
     before: dict[str, dict[TaskKey, Placement | None]] = field(default_factory=dict)  # see Before
     claims: dict[TaskKey, Placement | None] | None = None  # once something else is tried
     price: Cost = (0, 0, ())
     heaps: Heaps = field(default_factory=dict)  # prices of nodes that may serve the next chunk of its kind
     spared: dict[str, int] = field(default_factory=dict)  # workload -> until when (ms) it is left alone
-    denied: set[str] = field(default_factory=set)  # sheltered projects that were asked for something
+    denied: set[str] = field(default_factory=set)  # sheltered projects from which something was wanted
     overdrawn: set[str] = field(default_factory=set)  # projects that would lose more than their budget allows
-    returns: bool = False  # what it took would come straight back
-    homeless: set[str] = field(default_factory=set)  # who would have to move and has nowhere to go
+    returns: bool = False  # what it took would be reclaimed at once
+    homeless: set[str] = field(default_factory=set)  # would have to move, and have no other place
     outwaited: tuple[str, int, int] | None = None  # a victim, its priority and aged priority
-    # Who is waited for, until when (ms), by whose setting.
+    # The workload that is waited for, until when (ms), and the object whose setting says so.
     protected: tuple[str, int, Guarantee] | None = None
-    withheld: str = ""  # the project whose budget keeps the chunk from its places
+    withheld: str = ""  # the project whose budget blocks the chunk
     wake: int | None = None  # when (ms) the answer may be another
 
     def take(self, unit: Unit) -> None:
@@ -135,7 +135,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Effort:
-    """What a cycle may still spend on searches; counted, so that the same world gives the same answer."""
+    """The search budget of a cycle, counted in steps so that the same world gives the same answer."""
 
     steps: int  # simulated placements
     refinements: int  # nodes times tasks that may be looked at for lighter sets of victims

@@ -1,4 +1,4 @@
-"""Churn: how often work of a project may be disturbed for others, and how often it was."""
+"""Churn: how often the work of a project may be disrupted for other projects, and how often it was."""
 
 from collections.abc import Iterable
 
@@ -9,11 +9,11 @@ from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
 
 TAKING = ("consolidate", "reclaim", "preempt")
-"""Actions that disturb work for others. Bonus that is given back and background work do not count."""
+"""Actions that disrupt work for other projects. Returned bonus GPUs and background work do not count."""
 
 
 class Churn:
-    """The budgets of one cycle. A decision counts against the project of the workload that it disturbs."""
+    """The budgets of one cycle. A decision counts against the project of the workload that it disrupts."""
 
     def __init__(self, world: World, now: int, settings: Settings) -> None:
         self._world = world
@@ -24,15 +24,15 @@ class Churn:
         self._counts: dict[str, int] = {}  # decisions of this cycle by project
 
     def left(self, project: str) -> int:
-        """So many decisions may still be made against it; only where there is a bound."""
+        """Decisions that may still be made against each project; only projects with a bound."""
         return self.budget - len(self._past(project)) - self._counts.get(project, 0)
 
     def until(self, project: str) -> int:
-        """When (ms) the first of those that count no longer does; after the window where none is allowed."""
+        """When (ms) the oldest counted decision leaves the window; its end if none is allowed."""
         return min(self._past(project), default=self._now) + self.window
 
     def spent(self) -> set[str]:
-        """Projects that nothing more may be taken from."""
+        """Projects from which nothing more may be taken."""
         if not self.bounded:
             return set()
         return {project for project in self._world.projects if self.left(project) <= 0}
@@ -46,7 +46,7 @@ class Churn:
             self._counts[project] = self._counts.get(project, 0) + 1
 
     def rows(self, decisions: Iterable[Decision]) -> tuple[Disruptions, ...]:
-        """What is to be stored after these: with those of before that still count."""
+        """The decisions to store: these and the earlier ones that still count."""
         counts: dict[str, int] = {}
         for decision in decisions if self.bounded else ():
             if project := self._disturbed(decision):
@@ -57,7 +57,7 @@ class Churn:
         )
 
     def _disturbed(self, decision: Decision) -> str:
-        """The project of the work that a decision disturbs; empty if it disturbs none."""
+        """The project whose work a decision disrupts; empty if it disrupts none."""
         takes = decision.action in TAKING and decision.verb in (Verb.EVICT, Verb.SHRINK, Verb.MOVE)
         if not takes or isinstance(decision.reason, Shrunk | GaveWay):
             return ""

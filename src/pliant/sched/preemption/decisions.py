@@ -11,9 +11,10 @@ from pliant.sched.world.chunks import Step
 
 
 def decisions(policy: Policy, attempt: Attempt) -> Iterator[Decision]:
-    """One for each workload that something was taken of.
+    """One decision for each workload that loses something.
 
-    They stand in the order in which workloads lost their last unit: rightful with all before it gone.
+    They are in the order in which workloads lost their last unit: each is justified once those before
+    it are gone.
     """
     taken: dict[str, list[Unit]] = {}
     for unit in attempt.units:
@@ -35,7 +36,7 @@ def _decision(
         key, place = next(iter(claimed.items()))
         rest = world.need(wid)
         if place is not None and not rest.holds and rest.chunk is not None and rest.chunk.step is Step.CORE:
-            gpu, winner = place.gpu, policy.chunk.workload.id  # the most frequent: all it has is gone
+            gpu, winner = place.gpu, policy.chunk.workload.id  # the most frequent case: it loses all it has
             reason = policy.why(victim, gpu, mine[0].priority)
             return Decision(Verb.EVICT, policy.action, wid, (key[1],), gpu, 0, reason, winner)
     before = {key: claim for key, claim in claimed.items() if claim != world.claim_of(key)}

@@ -1,7 +1,8 @@
-"""The eviction order: in which everything could be lost where queues are compared anew after each loss.
+"""The order of eviction: in which all portions would be lost, with queues compared after each loss.
 
-It is the fair order of jobs turned round: on each level the worst placed queue, in a project the lowest
-priority, what is above cores, the youngest. What has been lost already is gone when two queues are compared.
+It is the reverse of the scheduling order: on each level the last queue, in a project the lowest priority,
+then portions above cores, then the youngest. Portions that are already lost do not count when two queues
+are compared.
 """
 
 from bisect import bisect_left
@@ -22,7 +23,7 @@ Turn = tuple[int, int, int, int, str]
 """Of a portion inside its project: priority, minus its step, age, its place in its group, workload."""
 
 Worst = tuple[int, ...]
-"""The key of a queue turned round: smaller is worse placed."""
+"""The reversed key of a queue: the smallest loses first."""
 
 
 class Loss(NamedTuple):
@@ -41,7 +42,7 @@ class EvictionOrder:
         self._world = world
         self._pool = pool
         self._standing = standing
-        self._left: dict[str, list[Loss]] = {}  # project -> its portions, who goes first last
+        self._left: dict[str, list[Loss]] = {}  # project -> its portions, the first to be lost at the end
         for victim in victims:
             losses = list(_losses(world, pool, victim))
             if losses:
@@ -51,7 +52,7 @@ class EvictionOrder:
         for project, losses in self._left.items():
             losses.sort(key=lambda loss: loss.turn, reverse=True)
             self._turns[project] = [loss.turn for loss in reversed(losses)]
-        self._gone = dict.fromkeys(self._left, NOTHING)  # project -> what was lost of it
+        self._gone = dict.fromkeys(self._left, NOTHING)  # project -> its lost portions
         self._older = {key: at for at, key in enumerate(sorted(standing))}
         self._heaps: dict[str, list[tuple[Worst, str]]] = {ROOT: []}
         below: dict[str, dict[str, None]] = {}
@@ -96,7 +97,7 @@ class EvictionOrder:
         heapify(heap)
 
     def _worst(self, queue: str) -> Worst:
-        """With what was taken and what goes next gone, where shares are compared."""
+        """Without what was taken and what is lost next, where shares are compared."""
         project, standing = self._next(queue), self._standing[queue]
         tally = self._world.tally(queue, self._pool)
         measure = measure_of(standing.allocatable, self._world.capacity.get(self._pool, NOTHING))

@@ -1,4 +1,4 @@
-"""Which attempts a victim search makes, in order: each is told what those before it came upon."""
+"""The attempts of a victim search in their order: each knows the obstacles that earlier ones found."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,17 +12,17 @@ from pliant.sched.world.node_classes import NodeClass
 
 AIMS = tuple(Aim)
 
-Other = tuple[int, Rank, str]  # a workload that could go first: minus its milli-GPUs, its rank, its id
+Other = tuple[int, Rank, str]  # one to be evicted first: minus its milli-GPUs, its rank, its id
 
 FEW = 16
-"""Among more units lighter ones are not looked for, and none is left out by placing everything anew."""
+"""With more units no smaller set is looked for, and none is left out by placing everything again."""
 
 ELSEWHERE = 4
-"""So many times what moves is looked for once more without those that have no other place."""
+"""How often a search for moves is repeated without the workloads that have no other place."""
 
 
 class Modes:
-    """Of one search: iterate, simulate each mode, and note the attempt before asking for the next."""
+    """The modes of one search: iterate, simulate each, and note the attempt before asking for the next."""
 
     def __init__(self, policy: Policy, effort: Effort, prices: PriceCache, cls: NodeClass) -> None:
         self._policy = policy
@@ -34,9 +34,9 @@ class Modes:
         self._each = len(cls.nodes) * len(policy.chunk.parts)  # refinements that one more attempt costs
         self._mark = self._world.checkpoint()
         self._sheltered = frozenset(policy.grounds.churn.spent())
-        self._met = Attempt(self._world, SearchMode())  # all that the attempts came upon
+        self._met = Attempt(self._world, SearchMode())  # all obstacles that the attempts found
         self._best: dict[Aim, Attempt] = {}
-        self.last = self._met  # the attempt that was made last
+        self.last = self._met  # the latest attempt
         self.shown: Attempt | None = None  # the attempt that the world shows; None: it is as it was
 
     def note(self, attempt: Attempt) -> None:
@@ -49,14 +49,14 @@ class Modes:
         met.outwaited = met.outwaited or attempt.outwaited
 
     def back(self) -> None:
-        """The world as it was; what holds can be had again."""
+        """Restore the world; a valid attempt can be repeated."""
         if self.last.found and self.last.claims is None:
             self.last.claims = self._world.since(self._mark)
         self._world.undo(self._mark)
         self.shown = None
 
     def __iter__(self) -> Iterator[SearchMode]:
-        """What is worth an attempt, in order, by what those before it came upon."""
+        """The modes worth an attempt, in order, given the obstacles that earlier ones found."""
         for aim in AIMS:
             for mode in self._of_aim(aim) if self._called_for(aim) else ():
                 yield mode
@@ -78,15 +78,15 @@ class Modes:
         return self._may_relocate() if aim is Aim.RELOCATE else bool(self._met.denied)
 
     def _may_relocate(self) -> bool:
-        """True if a core may be had by taking and moving together."""
+        """True if a core may be freed by evicting and moving together."""
         moves = self._policy.resettles and self._settings.consolidation_victims != 0
         return moves and self._policy.chunk.step is Step.CORE and len(self._cls.nodes) > 1
 
     def _of_aim(self, aim: Aim) -> Iterator[SearchMode]:
-        """As it comes, then by the policy's own bound, then beginning with each other workload.
+        """In the default order, then by the policy's own bound, then beginning with each other workload.
 
-        What would come straight back is avoided from the start only where it was found otherwise. Where more
-        is taken from a project than its budget allows, all is tried once more without that project.
+        Victims that would be reclaimed at once are avoided from the start only after an attempt found some.
+        If an attempt takes more from a project than its budget allows, all is tried again without it.
         """
         policy, met = self._policy, self._met
         relocates = aim in (Aim.RELOCATE, Aim.UNBOUNDED) and self._may_relocate()
@@ -99,7 +99,7 @@ class Modes:
                 yield mode
                 for _ in range(ELSEWHERE if policy.moves else 0):
                     if self.last.homeless <= mode.keeps:
-                        break  # nobody stood in the way who has no other place
+                        break  # no obstacle was without another place
                     mode = replace(mode, keeps=mode.keeps | self.last.homeless)
                     yield mode
                 self.back()
@@ -120,12 +120,12 @@ class Modes:
                 self._sheltered = sheltered
 
     def _lighter(self, aim: Aim) -> Iterator[SearchMode]:
-        """While the budget lasts: without a victim, and beginning with another that may be enough alone."""
+        """While the budget lasts: without one victim, and beginning with one that may suffice alone."""
         policy, met, units = self._policy, self._met, self.last.units
         if policy.moves or not units or len(units) > FEW or not self._settings.refine:
             return
         if len(units) == 1 and units[0].gpu <= policy.adding.gpu:
-            return  # what is taken of one alone, and no more than is asked for
+            return  # one victim, and no more than is requested
         if self._effort.refinements < self._each:
             return
         base = replace(self.last.mode, own_bound=False)
@@ -146,7 +146,7 @@ class Modes:
         met.overdrawn, met.denied = overdrawn, denied
 
     def _ways(self, best: Attempt, others: Sequence[Other]) -> Iterator[tuple[str, str]]:
-        """Whose core is kept, or who goes first instead, by what the last attempt left of them."""
+        """Whose core is kept, or who is evicted first instead, by what the last attempt left of them."""
         world = self._world
         victims = {it.workload for it in best.units if it.step is Step.CORE and it.again is None}
         for wid in sorted(victims, key=self._prices.rank, reverse=True):
@@ -159,7 +159,7 @@ class Modes:
                     yield "", wid
 
     def _others(self) -> list[Other]:
-        """Who else holds GPUs, the largest first."""
+        """Other workloads that hold GPUs, the largest first."""
         world, own = self._world, self._policy.chunk.workload.id
         return sorted(
             (-gpu, self._prices.rank(wid), wid)
@@ -170,7 +170,7 @@ class Modes:
         )
 
     def _loose(self) -> bool:
-        """True if somebody else holds what goes before anybody's core: bonus, or what this cycle gave it."""
+        """True if another workload holds GPUs that are lost before any core: bonus, or GPUs of this cycle."""
         world, own = self._world, self._policy.chunk.workload.project
         given = {wid for wid, _ in world.changed() if world.gpu_of(wid) and world.given_now(wid)}
         lent = {wid for wid in world.stretched if world.need(wid).bonus_gpu}
@@ -178,7 +178,7 @@ class Modes:
 
     # ------------------------------------------------------------------ the answer
     def _waits(self) -> bool:
-        """True if less would be lost once the minimum run time of others has passed: worth waiting for."""
+        """True if waiting for the end of others' minimum run time would save GPUs."""
         met, taken, ideal = self._met, self._best.get(Aim.TAKE), self._best.get(Aim.WAIT)
         if ideal is None or (taken is not None and taken.price[:2] <= ideal.price[:2]):
             return False
@@ -187,11 +187,11 @@ class Modes:
             last = max(waited_for, key=lambda wid: (met.spared[wid], wid))
             rule = self._policy.guarantee(self._world.workloads[last])
             met.protected = last, met.spared[last], rule
-            met.wake = min(met.spared.values())  # another, as good, may be free to go before
+            met.wake = min(met.spared.values())  # another, equally good one may be free to go earlier
         return bool(waited_for)
 
     def chosen(self) -> Attempt:
-        """The best attempt of the first aim that was reached, else what was come upon."""
+        """The best attempt of the first aim that was reached, else the obstacles found."""
         met, churn = self._met, self._policy.grounds.churn
         if self._waits():
             return met
@@ -199,7 +199,7 @@ class Modes:
         if found is not None:
             found.outwaited = met.outwaited
             if met.spared or self._sheltered or found.mode.aim is not Aim.TAKE:
-                found.heaps = {}  # they are not what the next search would find
+                found.heaps = {}  # the next search would not find the same
             return found
         if Aim.UNBOUNDED in self._best:
             met.withheld = min(met.denied, key=lambda each: (churn.until(each), each))

@@ -1,4 +1,4 @@
-"""Node eviction: what must be taken so that one node can hold one request, the cheapest way first."""
+"""Node eviction: the cheapest units to take so that one node can hold one request."""
 
 from itertools import islice
 from operator import itemgetter
@@ -28,11 +28,11 @@ class NodeEviction:
         self._prices = prices
         self._spend = effort.spend
         self._attempt = attempt
-        # What _single() has answered, with what it depends on.
+        # Answers of _single(), with what they depend on.
         self._units: dict[TaskKey, tuple[object, tuple[Unit, Cost] | None]] = {}
 
     def clear(self, node: NodeState, request: Request) -> list[Unit] | None:
-        """Take what a request needs on one node; None (and nothing taken) if it cannot be.
+        """Take what a request needs on one node; None (and nothing taken) if impossible.
 
         Two greedy ways are compared where victims hold several devices: the cheapest device first, and most
         devices freed for the price first.
@@ -58,9 +58,9 @@ class NodeEviction:
         return best[1]
 
     def estimate(self, node: NodeState, request: Request) -> Cost | None:
-        """What clear() would cost now; None if it could not be.
+        """What clear() would cost now; None if impossible.
 
-        Where each victim sits on one device nothing has to be tried, and it may turn out to cost more.
+        If each victim uses one device nothing is tried, and the true cost may be higher.
         """
         simple = self._simple(node, request)
         if simple is not None and request.devices > node.free:
@@ -85,7 +85,7 @@ class NodeEviction:
 
     # ------------------------------------------------------------------ a victim of its own on each device
     def _simple(self, node: NodeState, request: Request) -> list[Priced] | None:
-        """What frees each device of a node, the cheapest first, where it is one task of one device each."""
+        """The unit that frees each device of a node that one task of one device uses; cheapest first."""
         if not whole(request) or self._policy.moves or self._attempt.mode.relocates:
             return None
         if self._attempt.mode.sheltered:
@@ -100,7 +100,7 @@ class NodeEviction:
         return found
 
     def _only(self, device: Device) -> Priced | None:
-        """None unless the one claimant of a device is a workload of one task that has nothing else."""
+        """The workload of one task that is the only claimant of a device and has nothing else; else None."""
         world, uuid = self._world, device.gpu.uuid
         claimants = [key for key in device.tasks if self._share(key, uuid) is not None]
         if len(claimants) != 1:
@@ -128,7 +128,7 @@ class NodeEviction:
     def _single(self, key: TaskKey, uuid: str) -> tuple[Unit, Cost] | None:
         """The unit that gets a task off a device, and its price.
 
-        Kept where it is the same for all its devices, until something is taken or its queue ceases to give.
+        Cached if it is the same for all its devices, until something is taken or its queue can give no more.
         """
         world = self._world
         victim = world.workloads.get(key[0])
@@ -159,7 +159,7 @@ class NodeEviction:
         return [unit for it in found for unit in self._off(*it) or ()] if len(found) == lacks else None
 
     def _roomy(self, node: NodeState, request: Request, units: list[Unit]) -> bool:
-        """True if without these units there are cores and memory enough as well."""
+        """True if cores and memory suffice too once these units are gone."""
         cpu, memory = node.free_cpu, node.free_memory
         for unit in units:
             for key, after in unit.changes:
@@ -197,7 +197,7 @@ class NodeEviction:
                 for device, share in self._cheapest(node, request, broad):
                     if self._devices_fit(node, request):
                         break
-                    # What was taken meanwhile may have freed it, or may have changed what may be taken.
+                    # Units taken meanwhile may have freed it, or may have changed what may be taken.
                     for unit in self._off(device, share) or ():
                         self._attempt.take(unit)
                         units.append(unit)
@@ -212,7 +212,7 @@ class NodeEviction:
     def _cheapest(self, node: NodeState, request: Request, broad: bool) -> list[tuple[Device, Share]]:
         """Devices that can be freed for a request, the cheapest first; `broad`: the first of them alone."""
         found: list[tuple[Cost, int, Device, Share]] = []
-        known: dict[TaskKey, Cost | None] = {}  # of tasks that go as a whole, whichever device is asked for
+        known: dict[TaskKey, Cost | None] = {}  # of tasks that are taken whole, for any of their devices
         entire = whole(request)
         for device in node.devices.values():
             share = device.whole() if entire else share_on(device.gpu, request)
@@ -266,7 +266,7 @@ class NodeEviction:
         return free if whole(request) else fraction.shared_devices(node, request) is not None
 
     def _priced(self, device: Device, share: Share, keys: list[TaskKey]) -> tuple[list[Unit], Cost] | None:
-        """Units that free a share of one device and what they cost; None if that cannot be."""
+        """Units that free a share of one device and what they cost; None if impossible."""
         if len(keys) == 1:  # without it the device is free: nothing to try
             only = self._single(keys[0], device.gpu.uuid)
             return ([only[0]], only[1]) if only is not None else None
@@ -283,7 +283,7 @@ class NodeEviction:
         return [key for key in sorted(device.tasks) if self._share(key, device.gpu.uuid) is not None]
 
     def _freeing(self, device: Device, share: Share, claimants: list[TaskKey]) -> list[Unit] | None:
-        """Units that free a share of a device; None if that cannot be. Nothing is taken yet."""
+        """Units that free a share of a device; None if impossible. Nothing is taken yet."""
         claimants = [key for key in claimants if self._policy.grounds.places.placeable(key[0])]
         claimants.sort(key=lambda key: (self._prices.rank(key[0]), key))
         portion, others = device.claimed + share.portion - GPU, device.others(share)
@@ -307,7 +307,7 @@ class NodeEviction:
         return [one]
 
     def _together(self, device: Device, share: Share, claimants: list[TaskKey]) -> list[Unit] | None:
-        """Units that are enough together, each of them needed; found on the journal and undone."""
+        """A sufficient set of units, each of them needed; found on the journal and undone."""
         best: tuple[Cost, list[Unit]] | None = None
         shares = {key: self._share(key, device.gpu.uuid) for key in claimants}
         large = sorted(claimants, key=lambda key: -(it.portion if (it := shares[key]) is not None else 0))
@@ -324,7 +324,7 @@ class NodeEviction:
         return best[1] if best is not None else None
 
     def _in_turn(self, device: Device, share: Share, claimants: list[TaskKey]) -> list[Unit] | None:
-        """Units of these in their order until there is room; None if there never is."""
+        """Take units in this order until there is room; None if there is not enough."""
         mark = self._world.checkpoint()
         units: list[Unit] = []
         for key in claimants:

@@ -1,4 +1,4 @@
-"""A policy says what may be taken for one chunk, and whether an outcome holds; the search asks it."""
+"""A policy says what may be taken for one chunk, and whether an outcome is valid; the search asks it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from pliant.sched.world.subgroups import surplus, tree
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What policies judge by: who is due what, who may go where, and how often work may be disturbed."""
+    """What policies use: fair shares, eligible nodes, and how often work may be disrupted."""
 
     places: Destinations
     shares: Entitlement
@@ -33,12 +33,12 @@ class Grounds:
 
 
 class Policy:
-    """Of one action, for one chunk. It changes nothing: what a search comes upon is noted in its attempt."""
+    """The policy of one action for one chunk. It changes nothing: a search keeps notes in its attempt."""
 
     action = ""
-    moves = False  # cores are moved rather than taken
-    in_turn = False  # who goes first decides who may go after it
-    resettles = False  # victims may be placed again on what is left
+    moves = False  # cores are moved, not taken
+    in_turn = False  # the first victim decides which others may follow
+    resettles = False  # victims may be placed again on the remaining GPUs
 
     def __init__(self, grounds: Grounds, chunk: Chunk, pool: str, adding: Resources) -> None:
         self.grounds = grounds
@@ -51,15 +51,15 @@ class Policy:
 
     # ------------------------------------------------------------------ what a policy says
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
-        """True if this portion may be taken now, with what was taken before it gone already."""
+        """True if this portion may be taken now, after the ones already taken."""
         raise NotImplementedError
 
     def gives(self, project: str) -> bool:
-        """False once it may keep all but bonus and background work; that alone changes during an attempt."""
+        """False once it may keep all but bonus and background work; only this changes during an attempt."""
         return True
 
     def within_reach(self) -> bool:
-        """False if whatever may be taken leaves too few GPUs: a bound for which nothing has to be tried."""
+        """False if even taking everything allowed frees too few GPUs: a bound that needs no trial."""
         return True
 
     def holds(self) -> bool:
@@ -67,11 +67,11 @@ class Policy:
         return True
 
     def lasts(self, units: Iterable[Unit], before: Before) -> bool:
-        """True if nothing of what was taken comes straight back; asked once nothing more can be left out."""
+        """True if nothing that was taken is reclaimed at once; checked when no more units can be left out."""
         return True
 
     def lacking(self) -> Refusal | None:
-        """The bound that the chunk would break unless its own queue gives so much; None if there is none."""
+        """The bound that the chunk would break unless its queue gives this much; None if there is none."""
         return None
 
     def reason(self, victim: Workload, gpu: int, priority: int) -> Reason:
@@ -84,7 +84,7 @@ class Policy:
 
     # ------------------------------------------------------------------ what holds for all of them
     def takes(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
-        """may(), but for the cores that the attempt leaves alone. Background work goes whoever asks."""
+        """may(), without the cores that the attempt leaves alone. Background work may always be taken."""
         if victim.background:
             return True
         if step is Step.CORE and victim.id in attempt.mode.keeps:
@@ -98,14 +98,14 @@ class Policy:
         return self.unprotected(attempt, victim)
 
     def sheltered(self, attempt: Attempt, victim: Workload) -> bool:
-        """True if its project was disturbed so often that it keeps what it has but bonus."""
+        """True if its project is over its disruption budget: it keeps all but bonus."""
         if victim.project not in attempt.mode.sheltered:
             return False
         attempt.denied.add(victim.project)
         return True
 
     def safe(self, victim: Workload) -> int:
-        """For how long (ms) it is safe after its start; 0: not at all."""
+        """How long (ms) it is safe after its start; 0: not at all."""
         least = self._least.get(victim.project)
         if least is None:
             least = self._least[victim.project] = self.guarantee(victim).runtime
@@ -137,7 +137,7 @@ class Policy:
 
     # ------------------------------------------------------------------ units
     def unit(self, attempt: Attempt, key: TaskKey, uuid: str | None) -> Unit | None:
-        """The least that gets a task off a device (or, without one, off its node); None if it may not go."""
+        """The smallest unit that removes a task from a device (or its node); None if it may not be taken."""
         world, wid = self.world, key[0]
         victim, claim = world.workloads.get(wid), world.claim_of(key)
         if victim is None or claim is None or wid == self.chunk.workload.id:
@@ -148,7 +148,7 @@ class Policy:
         group = victim.groups[0] if alone else victim.group(world.tasks[key].group)
         own = priority_of(victim, group)
         if alone and group.min == group.max == 1 and not (group.elastic or self.moves):
-            if self.takes(attempt, victim, Step.CORE, own):  # the most frequent kind: all or nothing
+            if self.takes(attempt, victim, Step.CORE, own):  # the most frequent case: all or nothing
                 return Unit(wid, Step.CORE, ((key, None),), claim.gpu, (key, uuid), own)
             if not attempt.mode.relocates:
                 return None
@@ -189,11 +189,11 @@ class Policy:
     def _core(
         self, attempt: Attempt, victim: Workload, group: TaskGroup, key: TaskKey, uuid: str | None
     ) -> Unit | None:
-        """All it has; or, where cores are moved, this task, which is placed again."""
+        """All it has; or, where cores are moved, this task, which is placed again elsewhere."""
         world, row, claim = self.world, self.world.tasks[key], self.world.claim_of(key)
         assert claim is not None
         held_by = [k for k in world.keys_of(victim.id) if world.claim_of(k) is not None]
-        # With its core it loses its portions: the highest of all that counts.
+        # With its core it loses its portions: their highest priority counts.
         core = max(
             core_priority(victim),
             *(priority_of(victim, victim.group(world.tasks[k].group)) for k in held_by),
@@ -205,7 +205,7 @@ class Policy:
         if not may and not self.may_move(attempt, victim):
             return None
         if row.phase is not TaskPhase.RUNNING or row.carries != row.claims or not _within(claim, row.carries):
-            return None  # what is on its way is not moved about
+            return None  # a task that is starting or moving is not moved again
         request = group.request
         if group.elastic:
             request = replace(request, devices=min(len(claim.shares), request.devices))
@@ -214,7 +214,7 @@ class Policy:
 
 
 def _within(claim: Placement, carries: Placement | None) -> bool:
-    """True if an attempt that carries this needs nothing more for what it claims."""
+    """True if an attempt that carries this needs nothing more than it claims."""
     if carries is None or claim == carries:
         return carries is not None
     return claim.node == carries.node and set(claim.shares) <= set(carries.shares)

@@ -1,7 +1,7 @@
-"""What victims cost, and nodes that are cleared of them: worked out once for many searches.
+"""Prices of victims and of clearing nodes, calculated once for many searches.
 
-The rule of the cache: what was worked out holds as long as the projects that lose stand in the same order.
-Prices of nodes hold besides where nothing has changed since the mark: the others are asked for again.
+The rule of the cache: its values are valid while the projects that lose keep their order. Prices of nodes are
+valid besides where nothing has changed since the mark; the others are calculated again.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,13 +17,13 @@ from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.state import World
 
 WALKED = 200
-"""Of so many holders the order of loss is worked out anew; among more, queues stand as they began."""
+"""Up to so many holders the order is recalculated after each loss; above it queues keep their first order."""
 
 Estimate = Callable[[NodeState, Request], Cost | None]
-"""What it would cost to clear a node for a request; None if it cannot be."""
+"""The cost of clearing a node for a request; None if impossible."""
 
 Priced = tuple[Cost, int, Unit]
-"""What it costs to free a device, its index, and the one unit that has to go."""
+"""The cost of freeing a device, its index, and the one unit to take."""
 
 
 class PriceCache:
@@ -42,11 +42,11 @@ class PriceCache:
         self._order: EvictionOrder | None = None  # made when it is first asked for
         self._turns: dict[str, tuple[int, ...]] = {}
         self._ranks: dict[str, Rank] = {}
-        self._new: dict[str, bool] = {}  # workload -> whether all it has was given in this cycle
+        self._new: dict[str, bool] = {}  # workload -> True if it got all it has in this cycle
         self.alone: dict[TaskKey, tuple[Placement, Priced]] = {}  # of workloads of one task on one device
         self.nodes: dict[str, tuple[int, list[Priced] | None]] = {}  # stamp, and what frees each device
-        self.heaps: Heaps = {}  # left by the search before: good for one attempt
-        self.mark = 0  # of the journal when the heaps were good
+        self.heaps: Heaps = {}  # from the previous search: valid for one attempt
+        self.mark = 0  # of the journal when the heaps were valid
         self._before = self._claimed()
 
     def _claimed(self) -> dict[str, int]:
@@ -55,7 +55,7 @@ class PriceCache:
         return {key: self._world.claimed(key, self._pool).gpu for key in path}
 
     def still_holds(self) -> bool:
-        """True if the projects that lose stand in the order in which they stood."""
+        """True if the projects that lose are in the same order as before."""
         if self._walks:
             return False  # each loss changes the order of all others
         self._before = self._claimed()
@@ -63,7 +63,7 @@ class PriceCache:
         return _places(now) == _places(self._turns)
 
     def carried(self, cls: NodeClass, estimate: Estimate) -> Heaps:
-        """What nodes cost to the search before, those that have changed since asked for again; only once."""
+        """The prices of the previous search, with those of changed nodes calculated again; only once."""
         heaps, self.heaps = self.heaps, {}
         for name in self._world.nodes_since(self.mark) if heaps else ():
             for (request, spec), heap in heaps.items():
@@ -73,7 +73,7 @@ class PriceCache:
         return heaps
 
     def _turn(self, project: str) -> tuple[int, ...]:
-        """Where a project stands among those that lose: level by level, by rank and excess over its due."""
+        """Position of a project among those that lose: by level, by rank and excess over its fair share."""
         standing, found = self._shares.standing(self._pool), []
         for key in reversed(self._world.path(project)):
             have, due = self._before.get(key), standing[key].allocatable.gpu
@@ -92,10 +92,10 @@ class PriceCache:
         return (self._order.place(project, turn),)
 
     def rank(self, wid: str) -> Rank:
-        """Who goes first when nothing else decides.
+        """The victim that goes first when nothing else decides.
 
-        On each level the queue of the lowest rank, then the one most above its due; then the lowest priority,
-        the youngest.
+        On each level the queue of the lowest rank, then the one most above its fair share; then the lowest
+        priority, then the youngest.
         """
         known = self._ranks.get(wid)
         if known is not None:
@@ -112,7 +112,7 @@ class PriceCache:
         return found
 
     def is_new(self, wid: str) -> bool:
-        """True if to take all it has costs nothing: it was given in this cycle, or is the first to go."""
+        """True if taking all it has costs nothing: it is of this cycle, or the first to be lost."""
         found = self._new.get(wid)
         if found is None:
             first = self.youngest and self._world.workloads[wid].background
@@ -168,7 +168,7 @@ class PriceCache:
 
 
 def together(prices: list[Cost]) -> Cost:
-    """What units of different workloads cost at once."""
+    """The total cost of units of different workloads."""
     if len(prices) == 1:
         return prices[0]
     ranks = sorted((rank for price in prices for rank in price[2]), reverse=True)
@@ -176,6 +176,6 @@ def together(prices: list[Cost]) -> Cost:
 
 
 def _places(turns: dict[str, tuple[int, ...]]) -> dict[str, int]:
-    """The place of each by its number; equal ones share theirs."""
+    """The rank of each number; equal ones share a rank."""
     order = sorted(set(turns.values()))
     return {project: order.index(value) for project, value in turns.items()}

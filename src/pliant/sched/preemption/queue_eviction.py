@@ -1,4 +1,4 @@
-"""Queue eviction: what queues must give up first, because the chunk would break a limit of theirs."""
+"""Queue eviction: what queues must give up first because the chunk would exceed one of their limits."""
 
 from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Unit
 from pliant.sched.preemption.policy import Policy
@@ -8,13 +8,13 @@ from pliant.sched.world.chunks import Step
 
 
 def relieved(policy: Policy, prices: PriceCache, effort: Effort, attempt: Attempt) -> bool:
-    """Take from queues whose limit the chunk would break until it no longer does.
+    """Take from the queues whose limits the chunk would exceed until it no longer does.
 
-    What a workload can lose is asked once, and again only when it lost something or its queue ceased to give.
+    What a workload can lose is calculated once, and again only after it or its queue lost something.
     """
     world = policy.world
     known: dict[str, tuple[tuple[bool, str], Unit | None, Cost]] = {}  # by workload: asked what, answer, cost
-    below: dict[str, list[tuple[str, list[str]]]] = {}  # queue -> the projects below it, and who holds there
+    below: dict[str, list[tuple[str, list[str]]]] = {}  # queue -> projects below it, holders there
     while (limit := _limit(policy, attempt)) is not None:
         if limit.quota:
             return False
@@ -31,7 +31,7 @@ def relieved(policy: Policy, prices: PriceCache, effort: Effort, attempt: Attemp
                     known[wid] = asked, least, prices.of([] if least is None else [least])
                 _, unit, cost = known[wid]
                 if unit is not None:
-                    # One that is enough alone; else portions before cores, and of these the largest.
+                    # One that suffices alone; else portions before cores, the largest first.
                     enough = limit.resource != "gpu" or unit.gpu >= lacks
                     core, size = not enough and unit.step is Step.CORE, 0 if enough else -unit.gpu
                     found = (not enough, core, size, cost)
@@ -46,7 +46,7 @@ def relieved(policy: Policy, prices: PriceCache, effort: Effort, attempt: Attemp
 
 
 def _limit(policy: Policy, attempt: Attempt) -> Refusal | None:
-    """The limit that the chunk would break now, or, where the attempt asks for that, the policy's own."""
+    """The limit that the chunk would exceed now, or the policy's own bound if the attempt asks for it."""
     found = policy.shares.refuse(policy.chunk, policy.pool, policy.adding)
     return policy.lacking() if found is None and attempt.mode.own_bound else found
 

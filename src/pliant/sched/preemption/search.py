@@ -1,7 +1,7 @@
-"""The victim search: modes are generated, each is simulated, the outcome is validated, until one holds.
+"""The victim search: generates modes, simulates each, validates the outcome, until one is valid.
 
-It tries things on the journal with the allocator that places for real, in a fixed order and within a budget
-of steps, so that the same world always gives the same answer.
+It makes its changes on the journal with the allocator that also places for real, in a fixed order and within
+a budget of steps, so that the same world always gives the same answer.
 """
 
 from pliant.model.quantity import GPU
@@ -22,9 +22,9 @@ from pliant.sched.world.subgroups import constrained, tree
 
 
 def search(policy: Policy, effort: Effort, prices: PriceCache) -> Attempt:
-    """Places for one chunk by taking from others: the attempt that holds, and the world as it is with it.
+    """Place one chunk by taking from other workloads: the valid attempt, applied to the world.
 
-    If none holds, the attempt says what was come upon, and the world is as it was.
+    If none is valid, the attempt holds the obstacles found and the world is unchanged.
     """
     cls = policy.grounds.places.nodes_for(policy.chunk.workload, policy.pool)
     modes = Modes(policy, effort, prices, cls)
@@ -58,7 +58,7 @@ class Simulation:
         self._eviction = NodeEviction(policy, prices, effort, self._attempt)
         self._moves = policy.moves or mode.relocates
         self._final: Part | None = None  # with it the whole outcome can be judged
-        self._puts_off = False  # who moves is placed again when there is room for all of the chunk
+        self._puts_off = False  # moved workloads are placed again once there is room for the whole chunk
 
     def run(self) -> Attempt:
         attempt, policy = self._attempt, self._policy
@@ -70,7 +70,7 @@ class Simulation:
         return attempt
 
     def _took_all_of(self, wid: str) -> bool:
-        """Take all that a workload has, portions before the core; False if it may not go."""
+        """Take all that a workload has, portions before the core; False if it may not be taken."""
         world, attempt = self._world, self._attempt
         for key in reversed(world.keys_of(wid)):
             while (claim := world.claim_of(key)) is not None:
@@ -85,7 +85,7 @@ class Simulation:
 
     # ------------------------------------------------------------------ validate
     def _holds(self) -> bool:
-        """True if what stands now keeps all limits, rules and budgets."""
+        """True if the world as it is now keeps all limits, rules and budgets."""
         return self._admitted() and self._rightful() and self._bearable()
 
     def _admitted(self) -> bool:
@@ -118,8 +118,8 @@ class Simulation:
     def _served(self) -> bool:
         """Place the chunk, making room for it.
 
-        Where work is moved, room is made for all before anybody is placed again: so nobody is moved to where
-        room is made next, and who moves does not depend on what nodes are called.
+        For moves, room is made for the whole chunk before any victim is placed again: so no victim moves to a
+        node that is cleared next, and the choice does not depend on the names of nodes.
         """
         units = self._attempt.units
         if len(self._chunk.parts) < 2 or not self._moves:
@@ -151,7 +151,7 @@ class Simulation:
         world, units = self._world, self._attempt.units
         vain = not (units or part.extends or len(self._chunk.parts) > 1 or self._chunk.by_memory)
         if not vain and fit.place_part(world, (cls,), part, self._pool):
-            return True  # a single one was tried before the search began
+            return True  # a single task was tried before the search began
         cls = eligibility.for_task(world, cls, part.task)
         bars = eligibility.bars(world, part.task)
         if part.extends:
@@ -190,7 +190,7 @@ class Simulation:
         return served
 
     def _takeable(self, node: NodeState) -> int:
-        """Devices of a node that are not wholly the chunk's own: no more of them can be made free."""
+        """Devices of a node that the chunk does not use completely: no more than these can be freed."""
         wid = self._chunk.workload.id
         if len(self._world.keys_of(wid)) < 2:
             return node.usable
@@ -199,7 +199,7 @@ class Simulation:
         return node.usable - sum(1 for share in shares if share.portion >= GPU)
 
     def _priced(self, request: Request, cls: NodeClass) -> NodePrices:
-        """All nodes that could be cleared for a request, by what that costs."""
+        """All nodes that could be cleared for a request, by cost."""
         found = NodePrices()
         for name in cls.names:
             node = cls.nodes[name]
@@ -210,7 +210,7 @@ class Simulation:
         return found
 
     def _on(self, node: NodeState, part: Part, most: Cost | None = None) -> Cost | None:
-        """Clear a node and place a task there; None if that cannot be; nothing if it costs over `most`."""
+        """Clear a node and place a task there; None if impossible; nothing if it costs more than `most`."""
         world, units = self._world, self._attempt.units
         mark, known = world.checkpoint(), len(units)
         taken = self._eviction.clear(node, part.request)
@@ -240,7 +240,7 @@ class Simulation:
         return True
 
     def _resettled(self, units: list[Unit]) -> bool:
-        """Place again what must not be lost, large before small; False if something finds no place."""
+        """Place again what must not be lost, the largest first; False if one has no place."""
         for part in fit.by_size([unit.again for unit in units if unit.again is not None]):
             cls = self._places.nodes_for(self._world.workloads[part.task[0]], self._policy.pool)
             if not self._effort.spend(1):
@@ -262,7 +262,7 @@ class Simulation:
         solution = world.since(self._mark)
         for unit in sorted(attempt.units, key=lambda unit: self._prices.of([unit]), reverse=True):
             known = attempt.units
-            rest = [kept for kept in known if kept.cause != unit.cause]  # a replay makes units anew
+            rest = [kept for kept in known if kept.cause != unit.cause]  # a replay creates new units
             if len(rest) == len(known):
                 continue
             if self._replayed(rest):

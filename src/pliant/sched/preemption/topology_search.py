@@ -1,4 +1,4 @@
-"""Topology search: for work that must lie in one domain each domain is tried, and the cheapest is kept."""
+"""Topology search: for work that must be in one domain each domain is tried, and the cheapest is kept."""
 
 from collections.abc import Callable, Sequence
 
@@ -28,7 +28,7 @@ class TopologySearch:
         self._serve = serve
 
     def place(self, cls: NodeClass, branch: Level | TaskGroup, parts: Sequence[Part]) -> bool:
-        """Place what belongs to one part of the tree; on failure some of it may be placed."""
+        """Place one part of the tree; after a failure some of it may be placed."""
         world, units = self._world, self._units
         mine = topology.parts_of(world, branch, parts)
         if branch.within is None or not branch.within.required or not mine or mine[0].extends:
