@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,6 +48,7 @@ class Storm:
     def __init__(self, pair: Pair, database: Server, network: Network, dice: random.Random) -> None:
         self.pair, self.database, self.network, self.dice = pair, database, network, dice
         self.made = 0
+        self.took: dict[str, list[float]] = {}  # what happened -> seconds until another one led
         pair.lead()
         pair.stand_by()
 
@@ -58,6 +60,8 @@ class Storm:
         before = pair.pids()
         time.sleep(self.dice.uniform(0, 0.5))
         leader = pair.leader()
+        watch = threading.Thread(target=self.watch, args=(leader, happen.__name__), daemon=True)
+        watch.start()
         happen(leader)
         self.work()
         pair.until(self.both_again, "one leads, one stands by again", PATIENCE, seen=self.seen)
@@ -67,6 +71,17 @@ class Storm:
         assert not gone, f"these jobs were to go on: {gone}"
         assert kept == {attempt: before[attempt] for attempt in kept}, "processes of jobs were replaced"
         pair.verify()
+
+    def watch(self, leader: int, what: str) -> None:
+        """Notes how long it takes until another one leads; after a restart of the database none may."""
+        began = time.monotonic()
+        while time.monotonic() < began + PATIENCE:
+            if self.pair.leads() not in (0, leader):
+                self.took.setdefault(what, []).append(time.monotonic() - began)
+                return
+            if what == "restart" and time.monotonic() > began + 20:
+                return
+            time.sleep(0.02)
 
     def work(self) -> None:
         """Something comes, something goes."""
@@ -143,8 +158,11 @@ def test_a_hundred_rounds(pair: Pair, database: Server, network: Network) -> Non
     print(f"PLIANT_SEED={seed}")
     dice = random.Random(seed)
     storm = Storm(pair, database, network, dice)
-    for _ in range(100):
-        storm.round(dice.choice((storm.kill, storm.stop, storm.cut, storm.restart)))
+    for number in range(1, 101):
+        happen = dice.choice((storm.kill, storm.stop, storm.cut, storm.restart))
+        storm.round(happen)
+        told = storm.took.get(happen.__name__, [])[-1:]
+        print(f"round {number}: {happen.__name__}, another led after {told} s", flush=True)
 
 
 @pytest.mark.timeout(600)

@@ -51,9 +51,8 @@ def version(connection: Connection, name: str) -> str | None:
         return None
     if schema.TABLE_OF_VERSION not in tables or schema.state.name not in tables:
         raise StoreError(f"store {name}: it holds other tables than Pliant's: use a database of its own")
-    found = connection.execute(
-        text(f"SELECT version_num FROM {schema.TABLE_OF_VERSION}")
-    ).scalar_one()  # a constant  # nosec B608
+    query = f"SELECT version_num FROM {schema.TABLE_OF_VERSION}"  # a constant  # nosec B608
+    found = connection.execute(text(query)).scalar_one()
     if found > schema.HEAD:
         program = connection.execute(text("SELECT program FROM state")).scalar_one()
         raise StoreError(
@@ -70,9 +69,8 @@ def _make(connection: Connection) -> None:
     schema.metadata.create_all(connection, checkfirst=False)
     connection.execute(schema.state.insert().values(one=1, epoch=0, serial=0, program=""))
     connection.execute(schema.leadership.insert().values(one=1, revision=0, renewed=0))
-    connection.execute(
-        text(f"INSERT INTO {schema.TABLE_OF_VERSION} VALUES (:head)"), {"head": schema.HEAD}
-    )  # a constant  # nosec B608
+    entry = f"INSERT INTO {schema.TABLE_OF_VERSION} VALUES (:head)"  # a constant  # nosec B608
+    connection.execute(text(entry), {"head": schema.HEAD})
 
 
 def change(connection: Connection, name: str) -> None:
