@@ -1,9 +1,12 @@
 """Consolidation: jobs are moved, none is lost, so that a pending one fits."""
 
+import random
 from itertools import permutations
 
 import pytest
 
+from pliant.sched.actions.consolidate import fewest_devices
+from pliant.sched.preemption.search import search
 from pliant.sched.settings import Settings
 from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import world
@@ -196,3 +199,52 @@ def test_bonus_is_given_up_before_anybody_moves():
 def test_cores_are_consolidated_too():
     t = settled("n1:1:cpu=4 n2:1:cpu=4", "a=2", "x a c2 @n1", "y a c2 @n2", "wide a g1 c4")
     assert t.running() == {"x": 0, "y": 0, "wide": 1}
+
+
+def test_fewest_devices_is_a_bound():
+    """Never more than an exhaustive search needs, and at most one fewer."""
+    for seed in range(200):
+        dice = random.Random(seed)
+        sizes = (1000, 810, 650, 500, 470, 320, 230, 190, dice.randint(1, 1000))
+        portions = [dice.choice(sizes) for _ in range(dice.randint(0, 8))]
+        exact = _packed(sorted(portions, reverse=True), [])
+        assert exact - 1 <= fewest_devices(portions) <= exact, portions
+
+
+def _packed(rest, devices):
+    """The fewest devices that hold these portions, found by trying everything."""
+    if not rest:
+        return len(devices)
+    first, *others = rest
+    tried = [_packed(others, [*devices, first])]
+    for at, used in enumerate(devices):
+        if used + first <= 1000 and used not in devices[:at]:
+            tried.append(_packed(others, [*devices[:at], used + first, *devices[at + 1 :]]))
+    return min(tried)
+
+
+def test_a_hunt_that_cannot_succeed_tries_nothing(monkeypatch):
+    """40 nodes, each with a share that has room nowhere else: with all of them looked at, steps would go."""
+    nodes = " ".join(f"n{at}:1" for at in range(40))
+    jobs = [f"w{at} a g0.6 @n{at}" for at in range(40)]
+    scene = world(nodes, "a=50", *jobs, "late a g1")
+    spent = []
+
+    def counted(policy, effort, prices):
+        before, found = effort.steps, search(policy, effort, prices)
+        spent.append((policy.action, before - effort.steps))
+        return found
+
+    monkeypatch.setattr("pliant.sched.cycle.search", counted)
+    t = Ticker(scene)
+    t.settle()
+    assert not t.decisions(verb="move")
+    assert {steps for action, steps in spent if action == "consolidate"} == {0}
+
+
+@pytest.mark.parametrize(("small", "moves"), [("g0.5", 0), ("g0.4", 1)])
+def test_what_stays_may_change_its_device_and_what_goes_needs_room(small, moves):
+    """A share of 0.4 has room beside one of 0.6 on another node; one of 0.5 has none anywhere."""
+    t = settled("n1:1 n2:1", "a=3", f"w1 a {small} @n1", "w2 a g0.6 @n2", "late a g1")
+    assert len(t.decisions(verb="move")) == moves
+    assert ("late" in {line.split()[0] for line in t.rows() if "Running" in line}) == bool(moves)

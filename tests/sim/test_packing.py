@@ -15,10 +15,11 @@ NODES = "sn,cpu_milli,memory_mib,gpu,model\na,8000,4096,2,T4\nb,16000,8192,2,V10
 PODS = "pos,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
 
 
-def _run(tmp_path, capsys, nodes=NODES, pods=PODS + "0,1000,64,1,1000,\n"):
+def _run(tmp_path, capsys, nodes=NODES, pods=PODS + "0,1000,64,1,1000,\n", *more):
     for name, text in (("nodes.csv", nodes), ("pods.csv", pods)):
         (tmp_path / name).write_text(text)
-    code = main(["packing", "--nodes", str(tmp_path / "nodes.csv"), "--pods", str(tmp_path / "pods.csv")])
+    files = ["--nodes", str(tmp_path / "nodes.csv"), "--pods", str(tmp_path / "pods.csv")]
+    code = main(["packing", *files, *more])
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -31,6 +32,7 @@ def test_figures_of_a_small_cluster(tmp_path, capsys):
         "gpus": 4,
         "pods": 7,
         "placed": 5,  # four with GPUs, one without
+        "moves": 0,
         "arrived": 130.0,
         "allocated": 100.0,
         "allocated_at_100": 100.0,
@@ -46,6 +48,24 @@ def test_a_point_that_is_never_reached_is_null(tmp_path, capsys):
 def test_a_model_is_used_by_those_who_ask_for_it(tmp_path, capsys):
     pods = PODS + "".join(f"{at},0,0,1,1000,T4\n" for at in range(3)) + "3,0,0,2,1000,T4|V100\n"
     assert _run(tmp_path, capsys, pods=pods)[1]["placed"] == 3
+
+
+@pytest.mark.parametrize(("moves", "placed", "moved"), [(0, 2, 0), (1, 2, 0), (2, 3, 2), (50, 3, 2)])
+def test_pods_are_moved_within_the_budget(tmp_path, capsys, moves, placed, moved):
+    """Two pods that may run anywhere lie on the node that the third one must have."""
+    pods = PODS + "0,1000,64,1,1000,\n1,1000,64,1,1000,\n2,1000,64,2,1000,T4\n"
+    found = _run(tmp_path, capsys, NODES, pods, "--moves", str(moves))[1]
+    assert (found["placed"], found["moves"]) == (placed, moved)
+    assert found["allocated"] == (100.0 if placed == 3 else 50.0)
+
+
+@pytest.mark.parametrize(("between", "moved"), [(990, 1), (1000, 2)])
+def test_a_move_no_longer_counts_after_a_thousand_arrivals(tmp_path, capsys, between, moved):
+    nodes = NODES.replace("b,16000,8192,2", "b,32000,8192,4") + "c,16000,8192,2,P100\n"
+    kinds = ["1,1000,", "2,1000,T4", "2,1000,P100", *["0,0,"] * between, "2,1000,P100"]
+    pods = PODS + "".join(f"{at},0,0,{kind}\n" for at, kind in enumerate(kinds))
+    found = _run(tmp_path, capsys, nodes, pods, "--moves", "1")[1]
+    assert (found["moves"], found["placed"]) == (moved, 1 + moved + between)
 
 
 def test_the_same_trace_gives_the_same_figures(tmp_path):

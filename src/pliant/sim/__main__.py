@@ -33,6 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     packing = verbs.add_parser("packing")
     packing.add_argument("--nodes", type=Path, required=True)
     packing.add_argument("--pods", type=Path, required=True)
+    packing.add_argument("--moves", type=int, default=0, help="in any 1,000 arrivals")
     run = verbs.add_parser("run")
     run.add_argument("trace", type=Path)
     run.add_argument("--nodes", type=Path)
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
 def _packing(given: argparse.Namespace) -> dict[str, Any]:
     nodes = read_nodes(given.nodes)
     pods = read_pods(given.pods, nodes)
-    return pack(nodes, pods, _counting("pods") if given.progress else None).document()
+    return pack(nodes, pods, _counting("pods") if given.progress else None, given.moves).document()
 
 
 def _run(given: argparse.Namespace) -> dict[str, Any]:

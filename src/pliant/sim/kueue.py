@@ -1,5 +1,6 @@
 """The configuration of Kueue's performance test: cohorts of queues, classes of equal workloads, as CSV."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from pliant.model.quantity import GPU
@@ -17,8 +18,9 @@ COLUMNS = (
 def read(path: Path, config: str = "") -> Trace:
     """A cohort is a department with the quotas of its queues, a queue a project; one unit is one GPU.
 
-    Each cohort's quota is one node, for the units of the test have no place. The classes of a queue come in
-    turn, at their own intervals.
+    Each cohort's quota is one node that it alone may use, for the units of the test have no place: what its
+    quota has room for must not wait for others to be moved aside. The classes of a queue come in turn, at
+    their own intervals.
     """
     wrong = Complaints()
     numbers = [it for it in COLUMNS if it not in ("config", "class")]
@@ -37,11 +39,13 @@ def read(path: Path, config: str = "") -> Trace:
     for cohort in range(first["cohorts"]):
         name = f"cohort-{cohort}"
         whole = first["queues_per_cohort"] * first["nominal_quota"]
-        setup += [department(name, Quota(whole * GPU, whole * GPU)), machine(f"node-{cohort}", whole)]
+        setup.append(department(name, Quota(whole * GPU, whole * GPU)))
+        setup.append(machine(f"node-{cohort}", whole, model=name))
         for number in range(first["queues_per_cohort"]):
             queue = f"{name}-queue-{number}"
             limit = quota + most if most else UNLIMITED
-            setup.append(owner(queue, Quota(quota, limit), name, number))
+            project = owner(queue, Quota(quota, limit), name, number)
+            setup.append(replace(project, training_node_types=(name,)))
             for kind, row in rows:
                 jobs += [_job(queue, kind, index, row) for index in range(row["count_per_queue"])]
     jobs.sort(key=lambda job: (job.workload.created, job.workload.id))

@@ -1,4 +1,4 @@
-"""How much of a cluster gets allocated when pods arrive one by one and nobody ends."""
+"""How much of a cluster gets allocated when pods arrive one by one and none ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pliant.model.quantity import GPU
 from pliant.model.tenancy import UNLIMITED, Department, Project, Quota
 from pliant.model.workload import Task, TaskPhase
 from pliant.sched.cycle import decide
-from pliant.sched.plan import Plan
+from pliant.sched.plan import Plan, Verb
 from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
 from pliant.sim.openb import Pod, workload_of
@@ -19,6 +19,9 @@ from pliant.sim.openb import Pod, workload_of
 PROJECT = "trace"
 BETWEEN = 1000
 """Virtual ms between two arrivals."""
+
+MOVES_WINDOW = 1000 * BETWEEN
+"""Ms in which so many moves are allowed as are asked for."""
 
 NEAR = 999
 """A point counts as reached when this many thousandths of it have arrived: generated lists end just short."""
@@ -32,6 +35,7 @@ class Packing:
     gpus: int
     pods: int
     placed: int
+    moves: int  # of pods that were placed before
     arrived: float
     allocated: float
     allocated_at_100: float | None  # None: so much never arrived
@@ -47,27 +51,39 @@ def pack(
     nodes: Sequence[Node],
     pods: Sequence[Pod],
     tell: Callable[[int, int], None] | None = None,
+    moves: int = 0,
 ) -> Packing:
     """One decision for each pod that arrives; one for which there is no place at once goes away.
 
-    Nothing is moved: this is about the places that are chosen. `tell(done, total)` hears of the progress.
+    Of any 1,000 arrivals at most so many `moves` are made, by the scheduler's own consolidation within its
+    own budget of disruptions. `tell(done, total)` hears of the progress.
     """
     world, settings = _empty(nodes), Settings(consolidation_victims=0)
+    if moves:
+        settings = Settings(churn_budget=moves, churn_window=MOVES_WINDOW)
     total = sum(len(node.gpus) for node in nodes) * GPU
-    arrived = allocated = placed = now = 0
+    arrived = allocated = placed = moved = now = 0
     at: dict[int, int] = {}
     times: list[float] = []
+
+    def decided() -> Plan:
+        began = time.perf_counter()
+        plan = decide(world, now, settings)
+        times.append(time.perf_counter() - began)
+        return plan
+
     for serial, pod in enumerate(pods):
         now += BETWEEN
         workload = workload_of(pod, serial, PROJECT, now)
         task = Task(workload.id, "main-0", "main", 0)
         world.put(workload)
         world.put(task)
-        began = time.perf_counter()
-        plan = decide(world, now, settings)
-        times.append(time.perf_counter() - began)
+        plan = decided()
         arrived += pod.request.gpu
+        moved += sum(1 for decision in plan.decisions if decision.verb is Verb.MOVE)
         if _carried_out(world, plan, now):
+            _carried_out(world, decided(), now)  # what moved starts again, and who waited for its place
+        if world.tasks[task.key].claims is not None:
             allocated += pod.request.gpu
             placed += 1
         else:
@@ -79,7 +95,8 @@ def pack(
         if tell is not None:
             tell(serial + 1, len(pods))
     return Packing(
-        len(nodes), total // GPU, len(pods), placed, _percent(arrived, total), _percent(allocated, total),
+        len(nodes), total // GPU, len(pods), placed, moved,
+        _percent(arrived, total), _percent(allocated, total),
         _percent(at[100], total) if 100 in at else None,
         _percent(at[130], total) if 130 in at else None,
         round(sum(times) / len(times) * 1000, 3), round(max(times) * 1000, 3),
@@ -96,11 +113,17 @@ def _empty(nodes: Sequence[Node]) -> World:
 
 
 def _carried_out(world: World, plan: Plan, now: int) -> bool:
-    """Let everything that was ordered run; whether anything was."""
+    """Let everything that was ordered run, and what was stopped end at once; whether anything was stopped."""
     for row in plan.tasks:
-        ordered = row.phase is TaskPhase.ORDERED
-        world.put(replace(row, phase=TaskPhase.RUNNING, started=now) if ordered else row)
-    return bool(plan.starts)
+        if row.phase is TaskPhase.ORDERED:
+            world.put(replace(row, phase=TaskPhase.RUNNING, started=now))
+        elif row.phase is TaskPhase.STOPPING:
+            world.put(replace(row, phase=TaskPhase.WAITING, carries=None))
+        else:
+            world.put(row)
+    for count in plan.disruptions:
+        world.put(count)
+    return bool(plan.stops)
 
 
 def _percent(part: int, total: int) -> float:

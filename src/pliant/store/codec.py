@@ -12,16 +12,18 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from itertools import cycle
+from json.encoder import encode_basestring_ascii
 from types import NoneType, UnionType
-from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 FORMAT = 10
 """Written beside every row; to be raised whenever a stored class gains or loses a field."""
 
-_TEXT = json.JSONEncoder(separators=(",", ":")).encode  # made once
+KEPT = 1000
+"""Parts of rows of one class whose text is kept: a row that replaces another mostly shares its parts."""
 
 T = TypeVar("T")
-Encode = Callable[[Any], Any]
+Encode = Callable[[Any], str]  # to JSON
 Decode = Callable[[Any, bool], Any]  # (JSON, whether the row's format is newer than ours)
 Pair = tuple[Encode, Decode]
 
@@ -43,12 +45,12 @@ class Codec(Generic[T]):
 
     def __init__(self, kind: type[T]) -> None:
         self.kind = kind
-        self._encode, self._decode = _pair(cast(Hashable, kind))
+        self._encode, self._decode = _dataclass(kind)
 
     def encode(self, value: T) -> str:
         """ASCII JSON. Raises CodecError for a value that could not be read back."""
         try:
-            return _TEXT(self._encode(value))
+            return self._encode(value)
         except CodecError as error:
             raise error.inside(self.kind.__name__) from None
 
@@ -85,20 +87,30 @@ def _pair(hint: Hashable) -> Pair:
         if issubclass(hint, tuple) and hasattr(hint, "_fields"):
             return _named_tuple(hint)
         if is_dataclass(hint):
-            return _dataclass(hint)
+            return _kept(_dataclass(hint))
     raise TypeError(f"{hint} cannot be stored: add it to pliant.store.codec")
+
+
+_TEXTS: dict[type, Callable[[Any], str]] = {
+    str: encode_basestring_ascii,
+    int: str,
+    bool: lambda value: "true" if value else "false",
+    NoneType: lambda value: "null",
+}
 
 
 def _scalar(kinds: tuple[type, ...]) -> Pair:
     exact = frozenset(kinds)
     names = " or ".join(sorted("null" if kind is NoneType else kind.__name__ for kind in kinds))
+    texts = {kind: _TEXTS[kind] for kind in kinds}
 
-    def encode(value: Any) -> Any:
-        if type(value) in exact:
-            return value
+    def encode(value: Any) -> str:
+        text = texts.get(type(value))
+        if text is not None:
+            return text(value)
         for kind in (str, int):  # an enum or another subclass is written as the plain value that it is
             if kind in exact and isinstance(value, kind) and not isinstance(value, bool):
-                return kind(value)
+                return _TEXTS[kind](kind(value))
         raise _wrong(names, value)
 
     def decode(data: Any, newer: bool) -> Any:
@@ -117,8 +129,8 @@ def _union(kinds: tuple[Any, ...]) -> Pair:
         raise TypeError(f"a union of {kinds} cannot be stored: its members look alike in JSON")
     write, read = _pair(inner[0])
 
-    def encode(value: Any) -> Any:
-        return None if value is None else write(value)
+    def encode(value: Any) -> str:
+        return "null" if value is None else write(value)
 
     def decode(data: Any, newer: bool) -> Any:
         return None if data is None else read(data, newer)
@@ -132,16 +144,16 @@ def _tuple(kinds: tuple[Any, ...]) -> Pair:
     size = len(pairs)
     name = "" if endless else f" of {size}"
 
-    def encode(value: Any) -> Any:
+    def encode(value: Any) -> str:
         if type(value) is not tuple or (not endless and len(value) != size):
             raise _wrong(f"tuple{name}", value)
-        done: list[Any] = []
+        done: list[str] = []
         try:
             for (write, _), item in zip(cycle(pairs), value, strict=False):
                 done.append(write(item))
         except CodecError as error:
             raise error.inside(f"[{len(done)}]") from None
-        return done
+        return f"[{','.join(done)}]"
 
     def decode(data: Any, newer: bool) -> Any:
         if type(data) is not list or (not endless and len(data) != size):
@@ -159,11 +171,12 @@ def _tuple(kinds: tuple[Any, ...]) -> Pair:
 
 def _enum(kind: type[Enum]) -> Pair:
     members = {member.value: member for member in kind}
+    texts = {member: json.dumps(member.value) for member in kind}
 
-    def encode(value: Any) -> Any:
+    def encode(value: Any) -> str:
         if type(value) is not kind:
             raise _wrong(kind.__name__, value)
-        return value.value
+        return texts[value]
 
     def decode(data: Any, newer: bool) -> Any:
         if type(data) in (str, int) and data in members:
@@ -179,16 +192,16 @@ def _named_tuple(kind: Any) -> Pair:
     pairs = [_pair(hints[name]) for name in names]
     least = len(names) - len(kind._field_defaults)
 
-    def encode(value: Any) -> Any:
+    def encode(value: Any) -> str:
         if type(value) is not kind:
             raise _wrong(kind.__name__, value)
-        done: list[Any] = []
+        done: list[str] = []
         try:
             for (write, _), item in zip(pairs, value, strict=True):
                 done.append(write(item))
         except CodecError as error:
             raise error.inside(f".{names[len(done)]}") from None
-        return done
+        return f"[{','.join(done)}]"
 
     def decode(data: Any, newer: bool) -> Any:
         if type(data) is not list or len(data) < least or (newer and len(data) > len(names)):
@@ -204,23 +217,45 @@ def _named_tuple(kind: Any) -> Pair:
     return encode, decode
 
 
+def _kept(pair: Pair) -> Pair:
+    """The same, remembering what was written last."""
+    write, decode = pair
+    known: dict[int, tuple[Any, str]] = {}  # by identity: no part of a row changes, and these live
+
+    def encode(value: Any) -> str:
+        found = known.get(id(value))
+        if found is None:
+            if len(known) >= KEPT:
+                known.clear()
+            found = known[id(value)] = value, write(value)
+        return found[1]
+
+    return encode, decode
+
+
 def _dataclass(kind: Any) -> Pair:
     hints = get_type_hints(kind)
     parts = [(field.name, *_pair(hints[field.name])) for field in fields(kind)]
     required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
     known = frozenset(name for name, _, _ in parts)
+    usual = {f.name: f.default for f in fields(kind)}  # what most rows have: its text is made once
+    plain = [
+        (f'"{name}":', name, write, usual[name], "" if usual[name] is MISSING else write(usual[name]))
+        for name, write, _ in parts
+    ]
 
-    def encode(value: Any) -> Any:
+    def encode(value: Any) -> str:
         if type(value) is not kind:
             raise _wrong(kind.__name__, value)
-        data = {}
+        done: list[str] = []
         name = ""
         try:
-            for name, write, _ in parts:
-                data[name] = write(getattr(value, name))
+            for head, name, write, default, text in plain:
+                part = getattr(value, name)
+                done.append(head + (text if part is default else write(part)))
         except CodecError as error:
             raise error.inside(f".{name}") from None
-        return data
+        return f"{{{','.join(done)}}}"
 
     def decode(data: Any, newer: bool) -> Any:
         if type(data) is not dict:

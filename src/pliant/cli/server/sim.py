@@ -42,16 +42,24 @@ sim = LazyGroup(
     metavar="FILE",
     help="CSV with one line per pod, in order of arrival.",
 )
+@click.option(
+    "--moves",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Most moves of running pods in any 1,000 arrivals (default: 0, no pod is moved).",
+)
 @output_options
 @pass_session
-def packing(session: Session, nodes: str, pods: str) -> None:
+def packing(session: Session, nodes: str, pods: str, moves: int) -> None:
     """Submit pods one by one, without ending any, and print the share of allocated GPUs.
 
     The files have the columns of the openb trace: sn, cpu_milli, memory_mib, gpu, model for nodes and
     cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec for pods, plain or with names that end in .gz. A pod
-    that does not fit when it arrives is dropped. No pod is moved.
+    that does not fit when it arrives is dropped. With --moves, the scheduler first tries to move running pods
+    so that it fits (consolidation).
     """
-    found = _simulated(session, ["packing", "--nodes", nodes, "--pods", pods])
+    found = _simulated(session, ["packing", "--nodes", nodes, "--pods", pods, "--moves", str(moves)])
     if not structured(session, found):
         click.echo(_table(found))
 
@@ -142,10 +150,11 @@ def _table(found: Mapping[str, Any]) -> str:
         share = found[name]
         return "never reached" if share is None else f"{share:.2f} %"
 
+    moved = f", {found['moves']} moved" if found["moves"] else ""
     lines = (
         ("Nodes", found["nodes"]),
         ("GPUs", found["gpus"]),
-        ("Pods", f"{found['pods']}, {found['placed']} placed"),
+        ("Pods", f"{found['pods']}, {found['placed']} placed{moved}"),
         ("GPUs asked for", percent("arrived")),
         ("Allocated when 100 % had arrived", percent("allocated_at_100")),
         ("Allocated when 130 % had arrived", percent("allocated_at_130")),

@@ -1,23 +1,99 @@
 """Consolidate: move what runs so that a waiting core fits. Nothing is lost: every victim has a new place."""
 
-from pliant.model.quantity import Resources
-from pliant.model.workload import Workload
+from collections.abc import Sequence
+
+from pliant.model.quantity import GPU, Resources
+from pliant.model.workload import Request, TaskKey, Workload
 from pliant.sched.actions.context import Cycle
+from pliant.sched.placement import fit
 from pliant.sched.preemption.attempt import Attempt
-from pliant.sched.preemption.policy import Policy
+from pliant.sched.preemption.policy import Grounds, Policy
 from pliant.sched.world.chunks import Chunk, Step
+from pliant.sched.world.node_classes import NodeClass
+from pliant.sched.world.nodes import NodeState
 
 
 class Consolidate(Policy):
     action = "consolidate"
     moves = True
 
+    def __init__(self, grounds: Grounds, chunk: Chunk, pool: str, adding: Resources) -> None:
+        super().__init__(grounds, chunk, pool, adding)
+        self._open: dict[str, bool] = {}  # node -> what may_clear() has answered
+        self._leaves: dict[TaskKey, bool] = {}  # what _may_leave() has answered
+        self._finds: dict[tuple[NodeClass, Request], bool] = {}  # whether some node has room for that now
+
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
         if step is Step.BONUS:
             return True
-        return (
-            victim.preemptible and not self.sheltered(attempt, victim) and self.unprotected(attempt, victim)
-        )
+        if not victim.preemptible or self._stuck(victim):
+            return False
+        return not self.sheltered(attempt, victim) and self.unprotected(attempt, victim)
+
+    def _stuck(self, victim: Workload) -> bool:
+        """True if its one task is known to have room nowhere else."""
+        keys = self.world.keys_of(victim.id)
+        return len(keys) == 1 and not self._leaves.get(keys[0], True)
+
+    def may_clear(self, node: NodeState, request: Request) -> bool:
+        """For a chunk of one task, that is: only then nothing has been moved when nodes are asked for."""
+        if len(self.chunk.parts) > 1:
+            return True
+        found = self._open.get(node.row.name)
+        if found is None:
+            found = self._open[node.row.name] = self._has_room_without(node, request)
+        return found
+
+    def _has_room_without(self, node: NodeState, request: Request) -> bool:
+        """False if the request would not fit even if all had gone that find room on some node now.
+
+        What stays may stay on another device: as many devices are left to it as the request does not need.
+        """
+        cpu, memory, stays = node.free_cpu, node.free_memory, [request.portion] * request.devices
+        for key in node.tasks:
+            claim = self.world.claim_of(key)
+            if claim is not None and claim.node == node.row.name:
+                if self._may_leave(key):
+                    cpu, memory = cpu + claim.cpu, memory + claim.memory
+                else:
+                    stays += [share.portion for share in claim.shares]
+        if (request.cpu and request.cpu > cpu) or (request.memory and request.memory > memory):
+            return False
+        if not request.devices or request.gpu_memory or node.usable < len(node.devices):
+            return True
+        return fewest_devices(stays) <= node.usable
+
+    def _may_leave(self, key: TaskKey) -> bool:
+        """False for a task that has room nowhere but where it is; of what may shrink nothing is concluded."""
+        found = self._leaves.get(key)
+        if found is None:
+            row, places = self.world.workloads.get(key[0]), self.grounds.places
+            if row is None or row.project not in self.world.projects:
+                return True
+            group = row.group(self.world.tasks[key].group)
+            if group.elastic or group.min < group.max or row.background or group.request.gpu_memory:
+                return True
+            at = places.nodes_for(row, self.pool), group.request
+            found = self._finds.get(at)
+            if found is None:
+                found = self._finds[at] = fit.find(*at, places.pool(self.pool)) is not None
+            self._leaves[key] = found
+        return found
+
+
+def fewest_devices(portions: Sequence[int]) -> int:
+    """So many devices these portions (thousandths) need at least: a bound, and mostly the number.
+
+    Those of more than half a device need one each; what the smaller ones do not find beside them needs more.
+    For each size the same is asked with all smaller ones left out, and beside whom such a size does not fit.
+    """
+    most = 0
+    for least in {min(it, GPU - it) for it in portions}:
+        alone = [it for it in portions if 2 * it > GPU]
+        beside = sum(GPU - it for it in alone if it + least <= GPU)
+        small = sum(it for it in portions if 2 * it <= GPU and it >= least)
+        most = max(most, len(alone) - (beside - small) // GPU if small > beside else len(alone))
+    return most
 
 
 def consolidate(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy | None:

@@ -15,8 +15,7 @@ from pliant.sched.world.device_share import share_on
 from pliant.sched.world.nodes import Device, NodeState
 from pliant.sched.world.portions import whole
 
-LARGE = 1 << 32
-"""Scale on which prices per freed device are compared as integers."""
+LARGE = 1 << 32  # scale on which prices per freed device are compared as integers
 
 
 class NodeEviction:

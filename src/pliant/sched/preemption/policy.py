@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pliant.model.machine import Placement
 from pliant.model.quantity import Resources
 from pliant.model.reason import GaveWay, Moved, Reason, Shrunk
-from pliant.model.workload import TaskGroup, TaskKey, TaskPhase, Workload
+from pliant.model.workload import Request, TaskGroup, TaskKey, TaskPhase, Workload
 from pliant.sched.placement.eligibility import Destinations
 from pliant.sched.plan import Guarantee
 from pliant.sched.preemption.attempt import Attempt, Before, Unit
@@ -16,6 +16,7 @@ from pliant.sched.shares.entitlement import Entitlement
 from pliant.sched.shares.naming import named_at, workload_named
 from pliant.sched.shares.protection import of_pool, protected_until
 from pliant.sched.world.chunks import Chunk, Part, Step, core_priority, priority_of
+from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.portions import given_back, without
 from pliant.sched.world.subgroups import surplus, tree
 
@@ -60,6 +61,10 @@ class Policy:
 
     def within_reach(self) -> bool:
         """False if even taking everything allowed frees too few GPUs: a bound that needs no trial."""
+        return True
+
+    def may_clear(self, node: NodeState, request: Request) -> bool:
+        """False if whatever may be taken leaves no room for that on this node: likewise."""
         return True
 
     def holds(self) -> bool:
@@ -114,9 +119,7 @@ class Policy:
     def unprotected(self, attempt: Attempt, victim: Workload) -> bool:
         """False while its minimum run time keeps it safe."""
         least = self.safe(victim)
-        if not least:
-            return True
-        until = protected_until(self.world, victim.id, least, self.grounds.now)
+        until = protected_until(self.world, victim.id, least, self.grounds.now) if least else 0
         if until <= self.grounds.now:
             return True
         attempt.spared[victim.id] = until
@@ -200,8 +203,8 @@ class Policy:
         )
         may = self.takes(attempt, victim, Step.CORE, core)
         if may and (victim.background or not self.moves):
-            changes = tuple((k, None) for k in held_by)
-            return Unit(victim.id, Step.CORE, changes, world.gpu_of(victim.id), (key, uuid), core)
+            gpu, changes = world.gpu_of(victim.id), tuple((k, None) for k in held_by)
+            return Unit(victim.id, Step.CORE, changes, gpu, (key, uuid), core)
         if not may and not self.may_move(attempt, victim):
             return None
         if row.phase is not TaskPhase.RUNNING or row.carries != row.claims or not _within(claim, row.carries):

@@ -191,8 +191,7 @@ class Simulation:
 
     def _takeable(self, node: NodeState) -> int:
         """Devices of a node that the chunk does not use completely: no more than these can be freed."""
-        wid = self._chunk.workload.id
-        if len(self._world.keys_of(wid)) < 2:
+        if len(self._world.keys_of(wid := self._chunk.workload.id)) < 2:
             return node.usable
         own = (self._world.claim_of(key) for key in node.tasks if key[0] == wid)
         shares = (share for claim in own if claim is not None for share in claim.shares)
@@ -203,7 +202,7 @@ class Simulation:
         found = NodePrices()
         for name in cls.names:
             node = cls.nodes[name]
-            if node.tasks and request.devices <= node.usable:
+            if node.tasks and request.devices <= node.usable and self._policy.may_clear(node, request):
                 found.put(name, self._eviction.estimate(node, request))
                 if self._effort.steps <= 0:
                     return NodePrices()
@@ -229,9 +228,8 @@ class Simulation:
     def _few(self) -> bool:
         """True if no more workloads move than one consolidation may."""
         most = self._places.settings.consolidation_victims
-        if most < 0 or not self._moves:
-            return True
-        return len({unit.workload for unit in self._attempt.units if unit.again is not None}) <= most
+        moved = {unit.workload for unit in self._attempt.units if unit.again is not None}
+        return most < 0 or not self._moves or len(moved) <= most
 
     def _seated(self, node: NodeState, part: Part) -> bool:
         if part.extends:
