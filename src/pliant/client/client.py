@@ -246,7 +246,7 @@ class Client(Administration):
         return cast("WhyItem", self._http.call("GET", f"{_workload(workload_id)}/why", query=query))
 
     def queue(self, *, remedies: bool = False, starts: int = 0) -> list[QueueEntry]:
-        """`starts`: of so many, from the head of the queue, the start is estimated."""
+        """`starts`: number of entries at the head of the queue whose start is estimated."""
         asked: Query = [("remedies", remedies or None), ("starts", starts or None)]
         found = self._http.call("GET", "/api/v1/queue", query=asked)
         return cast("list[QueueEntry]", entries(found))

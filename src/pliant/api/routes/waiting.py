@@ -80,7 +80,7 @@ def _unblocked(here: Context, identity: str, full: bool) -> Unblocked | None:
 Remedies = Annotated[bool, Query(description="Include changes that would let each start, one of each kind.")]
 
 Starts = Annotated[
-    int, Query(ge=0, le=20, description="Estimate the start of so many, from the head of the queue.")
+    int, Query(ge=0, le=20, description="Number of entries at the head of the queue whose start to estimate.")
 ]
 
 

@@ -14,11 +14,8 @@ AIMS = tuple(Aim)
 
 Other = tuple[int, Rank, str]  # one to be evicted first: minus its milli-GPUs, its rank, its id
 
-FEW = 16
-"""With more units no smaller set is looked for, and none is left out by placing everything again."""
-
-ELSEWHERE = 4
-"""How often a search for moves is repeated without the workloads that have no other place."""
+FEW = 16  # units; with more no smaller set is looked for, and none is left out by placing everything again
+ELSEWHERE = 4  # repetitions of a search for moves without the workloads that have no other place
 
 
 class Modes:
