@@ -47,6 +47,30 @@ def test_a_python_that_does_not_run_fails(shell: Path, tmp_path: Path) -> None:
     assert found(tmp_path)["python"] == ("python", "fail", f"{shell}/python: broken")
 
 
+@pytest.mark.parametrize(
+    ("cuda", "newest", "status", "text"),
+    [
+        ("13.0", 13020, "ok", "2.9.1, built for CUDA 13.0; the driver supports CUDA 13.2"),
+        (
+            "13.0",
+            12080,
+            "fail",
+            "the driver supports CUDA 12.8 at most: update the driver, or install a torch ",
+        ),
+        ("12.8", 12040, "ok", "the driver supports CUDA 12.4"),
+        ("12.8", 0, "ok", "2.9.1, built for CUDA 12.8; there is no driver"),
+        ("-", 0, "ok", "2.9.1, built for the CPU only"),
+        ("-", 12080, "warn", "built for the CPU only: it uses no GPU"),
+    ],
+)
+def test_torch_against_the_driver(
+    shell: Path, tmp_path: Path, cuda: str, newest: int, status: str, text: str
+) -> None:
+    (shell / "python").write_text(f"#!/bin/sh\necho 3.12.1 2.9.1 {cuda} yes {newest}\n")
+    seen = found(tmp_path)["torch"]
+    assert seen.status == status and text in seen.text, seen
+
+
 def test_a_directory_that_is_gone_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

@@ -25,12 +25,18 @@ LEAST_FREE = 5
 
 LEAST_FILES = 1024
 TRIED = (
-    "import importlib.util as u, sys\n"
+    "import ctypes, importlib.util as u, sys\n"
     "t = u.find_spec('torch') and __import__('torch')\n"
+    "newest = ctypes.c_int(0)\n"
+    "try:\n"
+    "    ctypes.CDLL('libcuda.so.1').cuDriverGetVersion(ctypes.byref(newest))\n"
+    "except (AttributeError, OSError):\n"
+    "    pass\n"
     "print(sys.version.split()[0], (t.__version__ if t else '-'), (t.version.cuda if t else None) or '-',"
-    " 'yes' if u.find_spec('safetensors') else 'no')\n"
+    " 'yes' if u.find_spec('safetensors') else 'no', newest.value)\n"
 )
-"""Run by the Python of the shell: its version, torch, the CUDA that torch was built for, safetensors."""
+"""Run by the Python of the shell: its version, torch, the CUDA that torch was built for, safetensors, and the
+newest CUDA that the driver supports (13020 for 13.2; 0: there is no driver)."""
 
 
 class Check(NamedTuple):
@@ -140,16 +146,28 @@ def _python() -> list[Check]:
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         return [Check("python", "fail", f"{program}: {lines[-1]}")]
-    version, torch, cuda, safe = done.stdout.split()
+    version, torch, cuda, safe, newest = done.stdout.split()
     found = [Check("python", "ok", f"{program} {version}")]
     if torch == "-":
         return [*found, Check("torch", "warn", "not installed: pip install 'pliant[train]'")]
-    found.append(
-        Check("torch", "ok", f"{torch}, built for {'the CPU only' if cuda == '-' else f'CUDA {cuda}'}")
-    )
+    found.append(_torch(torch, cuda, int(newest)))
     if safe == "no":
         found.append(Check("safetensors", "warn", "not installed: pip install 'pliant[train]'"))
     return found
+
+
+def _torch(version: str, cuda: str, newest: int) -> Check:
+    """The CUDA that it was built for, against the driver: one of the same major version serves it."""
+    if cuda == "-":
+        text = f"{version}, built for the CPU only"
+        return Check("torch", "warn", f"{text}: it uses no GPU") if newest else Check("torch", "ok", text)
+    built, drives = f"{version}, built for CUDA {cuda}", f"{newest // 1000}.{newest % 1000 // 10}"
+    if not newest:
+        return Check("torch", "ok", f"{built}; there is no driver")
+    if newest // 1000 < int(cuda.partition(".")[0]):
+        cure = f"update the driver, or install a torch for CUDA {newest // 1000}"
+        return Check("torch", "fail", f"{built}; the driver supports CUDA {drives} at most: {cure}")
+    return Check("torch", "ok", f"{built}; the driver supports CUDA {drives}")
 
 
 def _program(what: str, names: tuple[str, ...], cure: str) -> Check:
