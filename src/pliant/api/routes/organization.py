@@ -260,22 +260,19 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
 
     def index(here: Here, asked: Asked, caller: Caller) -> Response:
         board = here.service.board
-        renderer = UnitRenderer(board, here.service.now())
         entries = sorted(seen(board, caller), key=lambda view: int(view.queue.id))
-        return answer(_listing.page(f"{what}s", entries, asked, renderer.unit))
+        return answer(_listing.page(f"{what}s", entries, asked, UnitRenderer(board, here.service.now()).unit))
 
     def count(here: Here, asked: Asked, caller: Caller) -> Response:
         return answer(_listing.count(seen(here.service.board, caller), asked))
 
     def create(body: Received[UnitRequest], here: Here, caller: Caller) -> Response:
-        service = here.service
         change = change_of(body, TimeLimits(), here)
         if not change.name:
             raise BadRequest(f"The {what} has no name.", "Set name.", field="name")
         if what == "project":
             demand(caller, "projects:create", _below(here, change.department))
-        make: Callable[[QueueChange, str], Queue]
-        make = service.create_project if what == "project" else service.create_department
+        make = here.service.create_project if what == "project" else here.service.create_department
         return answered(
             lambda: make(change, caller.user),
             lambda queue: rendered(here, queue.id, 201),
