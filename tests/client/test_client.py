@@ -29,12 +29,12 @@ def test_pages_are_hidden(fake, client):
     assert [dict(request.query)["offset"] for request in fake.requests] == ["0", "3", "6"]
 
 
-def test_calls_share_one_connection(fake, client, monkeypatch):
+def test_calls_share_one_connection(fake, sync, monkeypatch):
     monkeypatch.setattr("pliant.client.transport.KEPT_FOR", 1000.0)
     ports = set()
     for _ in range(3):
-        client.whoami()
-        ports.add(client._http._kept.sock.getsockname()[1])
+        sync.whoami()
+        ports.add(sync._http._kept.sock.getsockname()[1])
     assert len(ports) == 1
 
 
@@ -64,12 +64,12 @@ def test_what_must_not_happen_twice_is_not_sent_again(fake, client):
     assert len(fake.requests) == 1
 
 
-def test_a_kept_connection_that_may_be_closing_is_not_used_again(fake, client, monkeypatch):
+def test_a_kept_connection_that_may_be_closing_is_not_used_again(fake, sync, monkeypatch):
     monkeypatch.setattr("pliant.client.transport.KEPT_FOR", -1.0)
-    client.whoami()
-    before = client._http._kept
-    client.whoami()
-    assert client._http._kept is not before
+    sync.whoami()
+    before = sync._http._kept
+    sync.whoami()
+    assert sync._http._kept is not before
 
 
 def test_of_two_with_one_name_the_living_is_found(fake, client):

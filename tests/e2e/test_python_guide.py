@@ -12,7 +12,7 @@ PATIENCE = 300  # seconds
 
 def test_the_examples_run(stage: Stage) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S)
-    assert len(blocks) == PAGE.read_text("utf-8").count("```python") == 7
+    assert len(blocks) == PAGE.read_text("utf-8").count("```python") == 8
     done = stage.run("pliant up --simulate 1x2")
     assert done.code == 0, done.said
     program = stage.folder / "examples.py"
@@ -31,6 +31,7 @@ def test_the_examples_run(stage: Stage) -> None:
     assert lines[:2] == ["Completed 0", "hello"], ran.stdout
     assert "[0, 1]" in lines
     assert {"hello Completed", "seed-0 Completed", "seed-1 Failed"} <= set(lines)
+    assert any(line.endswith("'leader', 1, 'later', 0)") for line in lines), ran.stdout
     assert "True Completed" in lines
     assert "never" in lines
     assert "Job unheard-of does not exist in project default." in lines

@@ -54,6 +54,8 @@ _SECTIONS = {
         "nodepool": "pliant.cli.cluster.nodepool:nodepool",
         "topology": "pliant.cli.cluster.topology:topology",
         "priorityclass": "pliant.cli.organization.priorityclass:priorityclass",
+        "policy": "pliant.cli.organization.kept:policy",
+        "asset": "pliant.cli.organization.kept:asset",
         "user": "pliant.cli.access.people:user",
         "app": "pliant.cli.access.people:app",
         "access-rule": "pliant.cli.access.rules:access_rule",

@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pliant.client.aio import AsyncClient as AsyncClient
     from pliant.client.client import Client as Client
 
-__all__ = ["Client"]
+__all__ = ["AsyncClient", "Client"]
 
 
 def __getattr__(name: str) -> Any:
@@ -14,4 +15,8 @@ def __getattr__(name: str) -> Any:
         from pliant.client.client import Client
 
         return Client
+    if name == "AsyncClient":
+        from pliant.client.aio import AsyncClient
+
+        return AsyncClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

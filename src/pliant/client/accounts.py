@@ -46,3 +46,13 @@ def _of_root(path: str) -> bool:
         if part == "/":
             return True
         part = os.path.dirname(part)
+
+
+def account_name(uid: int) -> str:
+    """Its number if it has no name."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -98,6 +98,11 @@ class Client(Administration):
         """What the server said, with its last answer, is wrong with it; empty if nothing is."""
         return self._http.trouble
 
+    def abort(self) -> None:
+        """`close`, and break off its streams; by any thread."""
+        self._http.abort()
+        self._http.close()
+
     def close(self) -> None:
         self._http.close()
 

@@ -1,5 +1,6 @@
 """HTTP with the standard library: one kept connection for calls, one of its own for each stream."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
+from weakref import WeakSet
 
 from pliant.client.errors import BadRequest, PliantError, Unreachable, from_answer
 from pliant.wire import TROUBLE
@@ -70,6 +72,8 @@ class Transport:
             raise BadRequest(f"{url!r} is not a server address: {error}.") from error
         self._prefix = parts.path.rstrip("/")
         self._kept: http.client.HTTPConnection | None = None
+        self._streaming: WeakSet[Any] = WeakSet()  # sockets
+        self._aborted = False
         self.trouble = ""  # what the server said is wrong with it, with its last answer
         self._used = 0.0  # monotonic seconds of the last answer on `_kept`
 
@@ -142,12 +146,15 @@ class Transport:
         headers: Mapping[str, str] | None = None,
     ) -> "Stream":
         """Open a connection of its own, whose answer is read piece by piece for as long as it lasts."""
+        if self._aborted:
+            raise Unreachable(f"The connection to {self.url} was broken off.")
         connection = self._connect(CONNECT_TIMEOUT)
         data, sent = self._encode(None, headers)
         try:
             connection.request(method, self._target(path, query), data, sent)
             if connection.sock is not None:
                 connection.sock.settimeout(self._timeout)
+                self._streaming.add(connection.sock)
             response = connection.getresponse()
             if response.status >= 300:
                 payload = response.read()
@@ -166,6 +173,13 @@ class Transport:
         return Transport(
             self.url, self.token, timeout=self._timeout, socket=self.socket, authority=self.authority
         )
+
+    def abort(self) -> None:
+        """Break off what is read from streams, by any thread; no further one is opened."""
+        self._aborted = True
+        for each in [*self._streaming]:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         if self._kept is not None:
@@ -313,8 +327,10 @@ def _local_socket(path: str) -> socket.socket:
         credentials = made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         owner = _UCRED.unpack(credentials)[1]
         if owner not in (_ROOT, os.geteuid()) and not _of_the_server(owner):
+            from pliant.client.accounts import account_name
+
             raise Unreachable(
-                f"{path} is served by user {_name(owner)}.", "Start a server of your own: pliant up"
+                f"{path} is served by user {account_name(owner)}.", "Start a server of your own: pliant up"
             )
     except BaseException:
         made.close()
@@ -329,15 +345,6 @@ def _of_the_server(uid: int) -> bool:
     from pliant.client.accounts import server_account
 
     return uid == server_account()
-
-
-def _name(uid: int) -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 class Stream:

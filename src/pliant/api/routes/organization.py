@@ -267,12 +267,12 @@ def _routes(what: str, one: Callable[..., Any], page: Any) -> None:
         return answer(_listing.count(seen(here.service.board, caller), asked))
 
     def create(body: Received[UnitRequest], here: Here, caller: Caller) -> Response:
-        service, change = here.service, change_of(body, TimeLimits(), here)
+        change = change_of(body, TimeLimits(), here)
         if not change.name:
             raise BadRequest(f"The {what} has no name.", "Set name.", field="name")
         if what == "project":
             demand(caller, "projects:create", _below(here, change.department))
-        make = service.create_project if what == "project" else service.create_department
+        make = here.service.create_project if what == "project" else here.service.create_department
         return answered(
             lambda: make(change, caller.user),
             lambda queue: rendered(here, queue.id, 201),

@@ -73,7 +73,10 @@ def _known(here: Context, kind: str, scope: str | None, project: str, department
     meta = {"scope": scope, "projectId": project, "departmentId": department}
     row = _find(here, kind, meta)
     if row is None:
-        raise NotFound(f"There is no policy for {kind} there.", "Make one with PUT.")
+        raise NotFound(
+            f"There is no policy for {kind} there.",
+            f"Make one: pliant policy set {kind} -f FILE (PUT /api/v2/policy/{kind})",
+        )
     return row
 
 
