@@ -32,6 +32,7 @@ def test_figures_of_a_small_cluster(tmp_path, capsys):
         "gpus": 4,
         "pods": 7,
         "placed": 5,  # four with GPUs, one without
+        "before_first_drop": 4,
         "moves": 0,
         "arrived": 130.0,
         "allocated": 100.0,

@@ -35,6 +35,7 @@ class Packing:
     gpus: int
     pods: int
     placed: int
+    before_first_drop: int  # pods, all of them placed
     moves: int  # of pods that were placed before
     arrived: float
     allocated: float
@@ -63,6 +64,7 @@ def pack(
         settings = Settings(churn_budget=moves, churn_window=MOVES_WINDOW)
     total = sum(len(node.gpus) for node in nodes) * GPU
     arrived = allocated = placed = moved = now = 0
+    first: int | None = None
     at: dict[int, int] = {}
     times: list[float] = []
 
@@ -87,6 +89,7 @@ def pack(
             allocated += pod.request.gpu
             placed += 1
         else:
+            first = serial if first is None else first
             world.drop(task)
             world.drop(workload)
         for point in (100, 130):
@@ -95,7 +98,8 @@ def pack(
         if tell is not None:
             tell(serial + 1, len(pods))
     return Packing(
-        len(nodes), total // GPU, len(pods), placed, moved,
+        len(nodes), total // GPU, len(pods), placed,
+        len(pods) if first is None else first, moved,
         _percent(arrived, total), _percent(allocated, total),
         _percent(at[100], total) if 100 in at else None,
         _percent(at[130], total) if 130 in at else None,

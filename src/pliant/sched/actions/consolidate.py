@@ -6,11 +6,12 @@ from pliant.model.quantity import GPU, Resources
 from pliant.model.workload import Request, TaskKey, Workload
 from pliant.sched.actions.context import Cycle
 from pliant.sched.placement import fit
-from pliant.sched.preemption.attempt import Attempt
+from pliant.sched.preemption.attempt import Attempt, Cost, Estimate
 from pliant.sched.preemption.policy import Grounds, Policy
 from pliant.sched.world.chunks import Chunk, Step
 from pliant.sched.world.node_classes import NodeClass
 from pliant.sched.world.nodes import NodeState
+from pliant.sched.world.portions import whole
 
 
 class Consolidate(Policy):
@@ -19,7 +20,7 @@ class Consolidate(Policy):
 
     def __init__(self, grounds: Grounds, chunk: Chunk, pool: str, adding: Resources) -> None:
         super().__init__(grounds, chunk, pool, adding)
-        self._open: dict[str, bool] = {}  # node -> what may_clear() has answered
+        self._open: dict[str, bool] = {}  # node -> what _has_room_without() has answered
         self._leaves: dict[TaskKey, bool] = {}  # what _may_leave() has answered
         self._finds: dict[tuple[NodeClass, Request], bool] = {}  # whether some node has room for that now
 
@@ -35,14 +36,22 @@ class Consolidate(Policy):
         keys = self.world.keys_of(victim.id)
         return len(keys) == 1 and not self._leaves.get(keys[0], True)
 
-    def may_clear(self, node: NodeState, request: Request) -> bool:
-        """For a chunk of one task, that is: only then nothing has been moved when nodes are asked for."""
+    def priced(self, node: NodeState, request: Request, estimate: Estimate) -> Cost | None:
+        """Of a chunk of one task a bound: only then nothing has been moved when nodes are asked for."""
         if len(self.chunk.parts) > 1:
-            return True
+            return estimate(node, request)
         found = self._open.get(node.row.name)
         if found is None:
             found = self._open[node.row.name] = self._has_room_without(node, request)
-        return found
+        if not found:
+            return None
+        if self.grounds.places.settings.victims == "youngest" or not all(map(self._counts, node.tasks)):
+            return estimate(node, request)
+        return 1, least_moved(node, request), ()
+
+    def _counts(self, key: TaskKey) -> bool:
+        """True for a task whose move costs what it claims: others may go for nothing, or shrink."""
+        return key in self._leaves and not self.world.given_now(key[0])
 
     def _has_room_without(self, node: NodeState, request: Request) -> bool:
         """False if the request would not fit even if all had gone that find room on some node now.
@@ -79,6 +88,16 @@ class Consolidate(Policy):
                 found = self._finds[at] = fit.find(*at, places.pool(self.pool)) is not None
             self._leaves[key] = found
         return found
+
+
+def least_moved(node: NodeState, request: Request) -> int:
+    """So many milli-GPUs have to go from a node at least before a request finds its devices there."""
+    if not request.devices or request.gpu_memory:
+        return 0
+    claimed = sorted(it.claimed for it in node.devices.values() if not it.gpu.foreign)
+    if whole(request):
+        return sum(claimed[: request.devices])
+    return sum(max(0, it + request.portion - GPU) for it in claimed[: request.devices])
 
 
 def fewest_devices(portions: Sequence[int]) -> int:

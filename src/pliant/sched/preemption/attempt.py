@@ -1,6 +1,6 @@
 """The types of the victim search: units that are taken, modes of the search, the result of one attempt."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import heappop, heappush
@@ -13,6 +13,7 @@ from pliant.sched.plan import Guarantee
 from pliant.sched.world.chunks import Part, Step
 from pliant.sched.world.claims import Claims
 from pliant.sched.world.node_classes import Spec
+from pliant.sched.world.nodes import NodeState
 
 Rank = tuple[tuple[int, ...], int, int, str]
 """Smaller is lost first: see PriceCache.rank()."""
@@ -23,6 +24,9 @@ UnitRank = tuple[tuple[int, ...], int, int, int, int, str]
 Cost = tuple[int, int, tuple[UnitRank, ...]]
 """(workloads that lose their core, milli-GPUs lost, victims by rank): smaller is better. Where cores are only
 moved, they count as lost; where both happens, a move costs its milli-GPUs alone."""
+
+Estimate = Callable[[NodeState, Request], Cost | None]
+"""The cost of clearing a node for a request; None if impossible."""
 
 Before = Mapping[str, Mapping[TaskKey, Placement | None]]
 """Workload -> what its tasks claimed before the first unit was taken of it."""

@@ -9,7 +9,7 @@ from pliant.model.reason import GaveWay, Moved, Reason, Shrunk
 from pliant.model.workload import Request, TaskGroup, TaskKey, TaskPhase, Workload
 from pliant.sched.placement.eligibility import Destinations
 from pliant.sched.plan import Guarantee
-from pliant.sched.preemption.attempt import Attempt, Before, Unit
+from pliant.sched.preemption.attempt import Attempt, Before, Cost, Estimate, Unit
 from pliant.sched.preemption.churn import Churn
 from pliant.sched.shares.admission import Refusal
 from pliant.sched.shares.entitlement import Entitlement
@@ -63,9 +63,9 @@ class Policy:
         """False if even taking everything allowed frees too few GPUs: a bound that needs no trial."""
         return True
 
-    def may_clear(self, node: NodeState, request: Request) -> bool:
-        """False if whatever may be taken leaves no room for that on this node: likewise."""
-        return True
+    def priced(self, node: NodeState, request: Request, estimate: Estimate) -> Cost | None:
+        """What room for that on a node costs, or a bound of it; None if none can be made."""
+        return estimate(node, request)
 
     def holds(self) -> bool:
         """True if the whole outcome, chunk placed and victims gone, keeps the rules."""

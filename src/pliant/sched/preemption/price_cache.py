@@ -4,23 +4,19 @@ The rule of the cache: its values are valid while the projects that lose keep th
 valid besides where nothing has changed since the mark; the others are calculated again.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from pliant.model.machine import Placement
-from pliant.model.workload import Request, TaskKey
-from pliant.sched.preemption.attempt import Cost, Heaps, Rank, Unit, UnitRank
+from pliant.model.workload import TaskKey
+from pliant.sched.preemption.attempt import Cost, Estimate, Heaps, Rank, Unit, UnitRank
 from pliant.sched.preemption.eviction_order import EvictionOrder, Turn
 from pliant.sched.shares.entitlement import Entitlement
 from pliant.sched.world.chunks import Step, core_priority, may_lose
 from pliant.sched.world.node_classes import NodeClass
-from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.state import World
 
 WALKED = 200
 """Up to so many holders the order is recalculated after each loss; above it queues keep their first order."""
-
-Estimate = Callable[[NodeState, Request], Cost | None]
-"""The cost of clearing a node for a request; None if impossible."""
 
 Priced = tuple[Cost, int, Unit]
 """The cost of freeing a device, its index, and the one unit to take."""

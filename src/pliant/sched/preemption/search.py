@@ -202,8 +202,8 @@ class Simulation:
         found = NodePrices()
         for name in cls.names:
             node = cls.nodes[name]
-            if node.tasks and request.devices <= node.usable and self._policy.may_clear(node, request):
-                found.put(name, self._eviction.estimate(node, request))
+            if node.tasks and request.devices <= node.usable:
+                found.put(name, self._policy.priced(node, request, self._eviction.estimate))
                 if self._effort.steps <= 0:
                     return NodePrices()
         return found
