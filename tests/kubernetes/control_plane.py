@@ -60,9 +60,11 @@ class ControlPlane:
             headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
-            answer: Json = json.loads(response.read())
+            said = response.read()
         finally:
             connection.close()
+        told = "json" in response.getheader("Content-Type", "")  # an unknown path is answered in plain text
+        answer: Json = json.loads(said) if told else {"message": said.decode()}
         if response.status >= 400:
             raise Answered(response.status, answer.get("message", ""))
         return answer

@@ -9,6 +9,7 @@ from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
 from pliant.model.event import EventKind
 from pliant.model.hold import ASSEMBLING
+from pliant.model.origin import Origin
 from pliant.model.workload import (
     PREEMPTIBLE_BELOW,
     PRIORITIES,
@@ -84,9 +85,26 @@ class Imports:
         for identity in sorted(self._state.touched):
             known = self._state.world.workloads.get(identity)
             if known is not None and known.origin is not None and not known.phase.final:
+                if known.origin.over:
+                    self._close(known, known.origin, draft)
+                    continue
                 held = ASSEMBLING if self._lacks(known) else ""
                 if held != known.held:
                     self._state.put(draft, replace(known, held=held))
+
+    def _close(self, row: Workload, origin: Origin, draft: Draft) -> None:
+        """Its maker makes no more of it: once nothing of it lives, what waits has ended as that says."""
+        tasks = self._state.world.tasks_of(row.id)
+        waiting = [task for task in tasks if task.phase is TaskPhase.WAITING]
+        if not waiting or any(task.phase.live for task in tasks):
+            return
+        phase = TaskPhase.FAILED if origin.failure else TaskPhase.SUCCEEDED
+        for task in waiting:
+            self._state.put(draft, replace(task, phase=phase, claims=None, retry_at=None))
+        said = f"{origin} has failed: {origin.failure}" if origin.failure else f"{origin} is complete"
+        words = f"{said.rstrip('.')}."
+        self._state.last_words[row.id] = words
+        draft.event(row.id, EventKind.EXITED, words, who="engine")
 
     def _lacks(self, row: Workload) -> bool:
         ready, wanted = dict(row.origin.ready if row.origin is not None else ()), dict[str, int]()

@@ -43,6 +43,7 @@ class Run:
     told: bool = False  # that it started
     refused: End | None = None  # why it will never start
     exit: Exit | None = None  # reported
+    recorded: bool = False  # its end is on the server's disk
     tries: int = 0  # looks for a pod that somebody else is to make
     answers: int = 0  # orders that came after the end and have not been answered with it
 
@@ -71,6 +72,8 @@ class Steps:
             while run.answers:
                 run.answers -= 1
                 self._sink(AttemptEnded(run.id, run.exit))
+            if run.recorded and run.pod is not None and not run.gone and (run.pod.deleting or run.pod.found):
+                self._cluster.release(run.pod)
             return None
         pod = run.pod
         if pod is None or run.gone:
