@@ -52,7 +52,7 @@ from pliant.devices.doctor import examine, table
 from pliant.devices.handout import Handout
 from pliant.devices.place import Place
 from pliant.devices.strays import Strays
-from pliant.engines.kube.make import kube_engine
+from pliant.engines.kube.make import kube_engine, kube_resources
 from pliant.engines.local.confinement import writable
 from pliant.engines.local.engine import LocalEngine
 from pliant.engines.local.launcher import LOG_KEEP, LOG_MAX, BoxLauncher, OwnLauncher
@@ -263,10 +263,12 @@ class Server:
         keep_house(service, store)
         Sender(service.notices, service.now).start()
         self._strays.start()
+        end_resources = kube_resources(kubeconfig, cluster.uuid, service, engine.name)
         gc.collect()
         ready()
         gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
         self._front.run(sockets=[*sockets])
+        end_resources()
         if self._stop_tasks:
             self._drain()
         if renewal is not None and offer is not None:

@@ -61,7 +61,8 @@ class Imports:
 
     def listed(self, engine: str, there: frozenset[str], draft: Draft) -> None:
         for row in list(self._state.world.workloads.values()):
-            if row.origin is not None and row.origin.engine == engine and row.id not in there:
+            origin = row.origin
+            if origin is not None and origin.makes and origin.engine == engine and row.id not in there:
                 self.gone(row.id, draft)
 
     def explain(self, now: int) -> None:
@@ -69,7 +70,7 @@ class Imports:
         state = self._state
         for identity in sorted(state.touched):
             row, verdict = state.world.workloads.get(identity), state.verdicts.get(identity)
-            if row is None or row.origin is None or verdict is None:
+            if row is None or row.origin is None or not row.origin.makes or verdict is None:
                 self._codes.pop(identity, None)
             elif self._codes.get(identity) != verdict.reason.code:
                 self._codes[identity] = verdict.reason.code
@@ -84,9 +85,10 @@ class Imports:
                 self._take(row, draft)
         for identity in sorted(self._state.touched):
             known = self._state.world.workloads.get(identity)
-            if known is not None and known.origin is not None and not known.phase.final:
-                if known.origin.over:
-                    self._close(known, known.origin, draft)
+            origin = known.origin if known is not None else None
+            if known is not None and origin is not None and origin.makes and not known.phase.final:
+                if origin.over:
+                    self._close(known, origin, draft)
                     continue
                 held = ASSEMBLING if self._lacks(known) else ""
                 if held != known.held:

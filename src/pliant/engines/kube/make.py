@@ -2,9 +2,25 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pliant.control.ports import Engine
 from pliant.engines.kube.names import SCHEDULER
+
+if TYPE_CHECKING:
+    from pliant.control.service import Service
+
+
+def kube_resources(kubeconfig: str, cluster: str, service: "Service", engine: str) -> Callable[[], None]:
+    """Keep custom resources and rows in line, until what is returned is called; nothing without a cluster."""
+    if not kubeconfig:
+        return lambda: None
+    from pliant.engines.kube.connection import Connection
+    from pliant.engines.kube.resources import Resources
+
+    found = Resources(Connection(Path(kubeconfig)), cluster, service, engine)
+    found.start()
+    return found.close
 
 
 def kube_engine(

@@ -110,7 +110,7 @@ class Steps:
             try:
                 made = self._made(run, run.order)
             except Refused as error:
-                run.refused = End(code=NEVER, error=str(error))
+                run.refused = End(code=None if error.later else NEVER, error=str(error))
             else:
                 if made is None:
                     return PAUSE
@@ -121,7 +121,7 @@ class Steps:
 
     def _made(self, run: Run, order: Start) -> Seen | None:
         """Its pod. None: another look for one that somebody else makes; there is none if it is `gone`."""
-        if order.workload.origin is None:
+        if order.workload.origin is None or not order.workload.origin.makes:
             return self._create(order)
         claimed = self._waiting.claim(order)
         run.tries += 1

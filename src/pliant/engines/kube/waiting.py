@@ -253,8 +253,8 @@ def workload_of(
             first.pod.namespace,
             name,
             tuple(ready),
-            maker is not None and maker.over,
-            maker.failure if maker is not None else "",
+            over=maker is not None and maker.over,
+            failure=maker.failure if maker is not None else "",
         ),
     )
 
