@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -252,6 +253,15 @@ class Cluster:
             missing(lambda: self.client.delete(Secret, name, namespace=namespace))
 
     # ---- who leads ----
+
+    def mark(self, namespace: str, name: str, label: str) -> None:
+        """That pod alone of its namespace has the label from now on."""
+        for pod in self.client.list(Pod, namespace=namespace, labels={label: "true"}):
+            other = pod.metadata.name if pod.metadata is not None else None
+            if other and other != name:
+                change: dict[str, Any] = {"metadata": {"labels": {label: None}}}
+                missing(partial(self.client.patch, Pod, other, change, namespace=namespace))
+        self.client.patch(Pod, name, {"metadata": {"labels": {label: "true"}}}, namespace=namespace)
 
     def raise_epoch(self, epoch: int) -> None:
         """Raises StaleEpoch if a higher one was here."""

@@ -3,6 +3,7 @@ elsewhere shows as an object with a status alone.
 """
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Hashable, Mapping, Sequence
@@ -42,6 +43,9 @@ RATE = 50
 """Objects that are written in a second at most: the pods of workloads come first."""
 
 ACCEPTED = "Accepted"
+LEADS = f"{GROUP}/leads"
+"""Label of the pod of the server that leads."""
+
 Key = tuple[str, str, str]  # kind, namespace, name
 
 
@@ -91,6 +95,7 @@ class Resources:
         self._connection.close()
 
     def _run(self) -> None:
+        self._mark()
         told = False
         while not self._closed.is_set():
             try:
@@ -115,6 +120,17 @@ class Resources:
             if board.version != version:
                 version = board.version
                 self._look()
+
+    def _mark(self) -> None:
+        """Where this server is a pod: it is the one to which the chart's service leads, and no other is."""
+        name, namespace = os.environ.get("POD_NAME"), os.environ.get("POD_NAMESPACE")
+        while name and namespace and not self._closed.is_set():
+            try:
+                self._cluster.mark(namespace, name, LEADS)
+                return
+            except HTTPError as error:
+                log.warning("pod %s cannot be marked as the one that leads: %s", name, error)
+                self._closed.wait(LOOK)
 
     def _look(self) -> None:
         """What has changed on the server since the last look is shown."""
