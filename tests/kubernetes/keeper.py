@@ -4,8 +4,8 @@
 all else that it makes lies in OWN. Whoever uses it holds a shared lock on FOLDER/users; when the last one is
 gone, also by a kill, everything is ended.
 
-More words: `audit` writes what is asked of the API server to OWN/audit.log; `account=NAMESPACE:NAME:TOKEN` lets
-that service account in.
+More words: `audit` writes what is asked of the API server to OWN/audit.log; `account=NAMESPACE:NAME:TOKEN`
+lets that service account in.
 """
 
 import ctypes
