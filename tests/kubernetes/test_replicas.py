@@ -35,8 +35,8 @@ class Replica:
         words += [f"--database={address}", f"--kubeconfig={kubeconfig}", f"--lease={LEASE}"]
         words += [f"--port={self.port}"]
         environment = {**os.environ, "POD_NAME": name, "POD_NAMESPACE": "pliant"}
-        log = (folder / f"{name}.log").open("wb")
-        self.process = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        with (folder / f"{name}.log").open("wb") as log:
+            self.process = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=log, stderr=log)
 
     def ask(self, path, body=None):
         """(status, answer); (0, {}): nobody listens."""
@@ -52,7 +52,7 @@ class Replica:
             return 0, {}
 
     def leads(self):
-        return self.ask("/api/v1/projects")[0] == 200
+        return self.ask("/api/v1/clusters")[0] == 200
 
     def end(self, how=signal.SIGKILL):
         self.process.send_signal(how)
@@ -100,10 +100,10 @@ def test_the_second_one_leads_when_the_first_is_killed(plane, address, tmp_path)
         until(first.leads, "one server leads")
         second = begin("b")
         until(lambda: second.ask("/readyz")[0] == 200, "the other one can be asked whether it lives")
-        assert second.ask("/api/v1/projects")[0] == 503, "and answers nothing else"
+        assert second.ask("/api/v1/clusters")[0] == 503, "and answers nothing else"
         until(lambda: leading() == ["a"], "the service leads to the first")
         spec = {"image": "forever", "compute": {"gpuDevicesRequest": 1}}
-        projects = first.ask("/api/v1/projects")[1]["projects"]
+        projects = first.ask("/api/v1/org-unit/projects")[1]["projects"]
         job = {"name": "train", "projectId": projects[0]["id"], "clusterId": "", "spec": spec}
         clusters = first.ask("/api/v1/clusters")[1]
         job["clusterId"] = clusters[0]["uuid"]
