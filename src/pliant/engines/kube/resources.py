@@ -14,16 +14,18 @@ from typing import Any, cast
 from httpx2 import HTTPError
 from lightkube import ApiError
 from lightkube.resources.core_v1 import Namespace
+from lightkube.resources.scheduling_v1 import PriorityClass as KubeClass
 from lightkube.types import PatchType
 
 from pliant.control.errors import Refused
 from pliant.control.service import Service
 from pliant.engines.kube.cluster import TERMINATING, Cluster, missing, status_of
 from pliant.engines.kube.connection import Connection
-from pliant.engines.kube.kinds import GROUP, VERSION, Pools, Queues, Sort, Works, resource_of
+from pliant.engines.kube.kinds import GROUP, USER, VERSION, Pools, Queues, Sort, Works, resource_of
 from pliant.engines.kube.names import CLUSTER, MANAGED_BY
 from pliant.engines.kube.watching import Follower
 from pliant.engines.kube.work import WorkQueue
+from pliant.model.priority import PriorityClass
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,7 @@ RATE = 50
 """Objects that are written in a second at most: the pods of workloads come first."""
 
 ACCEPTED = "Accepted"
+CLASS = "PriorityClass"
 LEADS = f"{GROUP}/leads"
 """Label of the pod of the server that leads."""
 
@@ -76,6 +79,11 @@ class Resources:
             )
             for kind, sort in self._sorts.items()
         ]
+        self._classes: dict[str, PriorityClass] = {}
+        kind: Any = KubeClass
+        self._followers.insert(
+            0, Follower(connection.client, kind, self._classes_listed, self._class_changed)
+        )
         self._queue: WorkQueue | None = None
         self._thread = threading.Thread(target=self._run, name="pliant-kube-resources", daemon=True)
 
@@ -96,24 +104,18 @@ class Resources:
 
     def _run(self) -> None:
         self._mark()
-        told = False
-        while not self._closed.is_set():
+        self._queue = WorkQueue(self._work, 1)
+        left, told = list(self._followers), False
+        while left and not self._closed.is_set():
             try:
-                for follower in self._followers:
-                    follower.open()
-                break
+                left[0].open()
+                left.pop(0)
             except HTTPError as error:
                 if not told and not self._closed.is_set():
-                    log.warning(
-                        "no custom resources: %s; try `pliant cluster crds | kubectl apply -f -`", error
-                    )
+                    cure = "pliant cluster crds | kubectl apply -f -"
+                    log.warning("no custom resources: %s; try `%s`", error, cure)
                 told = True
                 self._closed.wait(ABSENT)
-        else:
-            return
-        self._queue = WorkQueue(self._work, 1)
-        for key in list(self._objects):
-            self._queue.add(key)
         version = -1
         while not self._closed.wait(LOOK if version >= 0 else 0):
             board = self._service.board
@@ -168,11 +170,29 @@ class Resources:
         if self._queue is not None:
             self._queue.add(key)
 
+    def _classes_listed(self, found: Sequence[Any]) -> None:
+        for each in found:
+            self._class_changed(True, each)
+
+    def _class_changed(self, there: bool, found: Any) -> None:
+        """What was submitted keeps its value, so a class that goes from the cluster stays with the server."""
+        name = found.metadata.name
+        if there and not name.startswith("system-"):
+            self._classes[name] = PriorityClass(name, found.value, found.description or "")
+            if self._queue is not None:
+                self._queue.add((CLASS, "", name))
+
     # ---- one object ----
 
     def _work(self, key: Hashable) -> float | None:
         kind, namespace, name = cast(Key, key)
         if self._closed.is_set():
+            return None
+        if kind == CLASS:
+            try:
+                self._service.priorities.apply([self._classes[name]], USER)
+            except Refused as error:
+                log.warning("priority class %s of the cluster is not taken over: %s", name, error)
             return None
         sort, body = self._sorts[kind], self._objects.get(cast(Key, key))
         try:

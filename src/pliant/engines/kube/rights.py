@@ -40,6 +40,7 @@ RIGHTS = (
     Right("", "secrets", ("list", "get", "create", "update", "delete"), "values of environment variables"),
     Right("", "events", ("create",), "what is wrong with an object"),
     Right("coordination.k8s.io", "leases", ("get", "create", "update"), "which server leads"),
+    Right("scheduling.k8s.io", "priorityclasses", ("list", "watch"), "values of priorities"),
     Right("batch", "jobs", ("get",), "how many pods a Job wants"),
     Right("jobset.x-k8s.io", "jobsets", ("get",), "how many pods a JobSet wants"),
     Right("kubeflow.org", "pytorchjobs", ("get",), "how many pods a PyTorchJob wants"),
