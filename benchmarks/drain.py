@@ -55,7 +55,7 @@ from pliant.control.service import Service
 from pliant.control.state.draft import Draft
 from pliant.control.submit.submission import Submission
 from pliant.control.submit.variables import Variables
-from pliant.control.usecases.tenancy import QueueChange, QuotaChange
+from pliant.control.usecases.changes import QueueChange, QuotaChange
 from pliant.devices.simulated import SimulatedDevices
 from pliant.engines.virtual.engine import VirtualEngine
 from pliant.engines.virtual.machines import Machines

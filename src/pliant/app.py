@@ -26,7 +26,6 @@ from typing import NoReturn
 from fastapi import FastAPI
 
 from pliant import __version__
-from pliant.compiled import COMPILED, CORE  # before all that imports the core
 
 # isort: split
 from pliant.api.app import ServerInfo, create_app
@@ -39,21 +38,18 @@ from pliant.api.peer import PEER, listen
 from pliant.console.mount import Console
 from pliant.control.clock import SteadyClock
 from pliant.control.decider.child import ChildDecider
-from pliant.control.fractions import Finding
 from pliant.control.halts import Halts
 from pliant.control.housekeeping import keep_house
 from pliant.control.lease import Renewal
 from pliant.control.loop import Loop
-from pliant.control.ports import Devices, Engine, StaleEpoch, Store
+from pliant.control.ports import Engine, StaleEpoch, Store
 from pliant.control.service import Service
 from pliant.control.state.draft import Draft
 from pliant.devices.discovery import Elsewhere, Found, find_devices
-from pliant.devices.doctor import examine, table
 from pliant.devices.handout import Handout
 from pliant.devices.place import Place
 from pliant.devices.strays import Strays
-from pliant.engines.kube.make import kube_engine
-from pliant.engines.local.confinement import writable
+from pliant.engines.kube.make import kube_engine, kube_resources
 from pliant.engines.local.engine import LocalEngine
 from pliant.engines.local.launcher import LOG_KEEP, LOG_MAX, BoxLauncher, OwnLauncher
 from pliant.engines.local.layout import Layout, LayoutError
@@ -62,13 +58,14 @@ from pliant.engines.local.strangers import end as end_strangers
 from pliant.engines.local.strangers import strangers
 from pliant.engines.local.supervisor import command
 from pliant.engines.local.warden import Away
+from pliant.examination import examined, findings
 from pliant.model.event import EventKind
 from pliant.model.machine import Cluster
 from pliant.model.workload import AttemptId
 from pliant.notices.sender import Sender
 from pliant.options import Options, parsed
 from pliant.shared import WallsAlone, ready
-from pliant.standby import Standby, opened, reap_inherited, reopened
+from pliant.standby import Replica, Standby, opened, reap_inherited, reopened
 from pliant.store import UNSEALED, Database, StoreBusy, StoreError, open_store
 from pliant.store.bundle import bundle
 from pliant.store.folder import Held, StateFolder
@@ -136,6 +133,10 @@ class Server:
 
     def _stand_by(self) -> int:
         """Until it leads, and then until told to stop; the exit code."""
+        if self.options.replica:
+            self.certificates.choose(self.options.tls, self.options.given)
+            address = self.folder.adopt(self.options.database)
+            self.folder.choose(address if isinstance(address, str) else None)
         if isinstance(self.folder.address, Path):
             raise StoreError(
                 f"{self.folder.path} keeps its state in a file, which one server uses: "
@@ -145,7 +146,8 @@ class Server:
         store = opened(self.folder.address, patient=STEPPED_BACK in os.environ)
         try:
             port, lease = self.options.port, self.options.lease
-            won = Standby(self.folder, store, self.certificates, port, lease).wait()
+            kind = Replica if self.options.replica else Standby
+            won = kind(self.folder, store, self.certificates, port, lease).wait()
             if won is None:
                 return OK
             self._lock = won.lock
@@ -263,10 +265,12 @@ class Server:
         keep_house(service, store)
         Sender(service.notices, service.now).start()
         self._strays.start()
+        end_resources = kube_resources(kubeconfig, cluster.uuid, service, engine.name)
         gc.collect()
         ready()
         gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
         self._front.run(sockets=[*sockets])
+        end_resources()
         if self._stop_tasks:
             self._drain()
         if renewal is not None and offer is not None:
@@ -355,24 +359,19 @@ class Server:
     def _step_back(self) -> NoReturn:
         """Become a server that stands by, as the same process: all that it held and knew goes."""
         environment = {key: value for key, value in os.environ.items() if key != "PLIANT_HALT"}
-        words = [sys.executable, "-m", "pliant.app", "serve", "--standby", "--lease", str(self.options.lease)]
-        words += ["--state", str(self.options.state), "--host", self.options.host]
+        words = [sys.executable, "-m", "pliant.app"]
+        if self.options.replica:
+            words += sys.argv[1:]
+        else:
+            words += ["serve", "--standby", "--lease", str(self.options.lease)]
+            words += ["--state", str(self.options.state), "--host", self.options.host]
         os.execve(words[0], words, environment | {STEPPED_BACK: "1"})
-
-
-def findings(state: Path, devices: Devices, confined: bool = False) -> list[Finding]:
-    """What of shares of GPUs is enforced on this machine and what is not."""
-    program, notice = command()
-    found = examine(devices, Place(state), notice, writable(program), confined)
-    return [Finding("compiled core", COMPILED, CORE), *found]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     given = parsed(argv)
     if given.verb == "doctor":
-        found = find_devices((), "", lambda pid: True)
-        print(json.dumps(table(findings(given.state.absolute(), found.devices))))
-        return OK
+        return examined(given.state.absolute(), given.kube, given.kubeconfig)
     folder = StateFolder(given.state.absolute())
     stands_by = given.verb == "serve" and given.standby and STEPPED_BACK not in os.environ
     logging.basicConfig(

@@ -12,6 +12,9 @@ from pliant.shared import SharedBox
 from pliant.store.errors import StoreError
 from pliant.store.recovery import ADOPT, END, REFUSE
 
+IN_CLUSTER = Path("in-cluster")
+"""In the place of a kubeconfig: the server is a pod of the cluster that it manages."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -23,6 +26,7 @@ class Options:
     port: int = 0
     take_over: bool = False
     standby: bool = False
+    replica: bool = False  # one of several servers, each on a machine of its own, over one database
     database: str | None = None  # of PostgreSQL; None: what the folder says
     lease: float = LEASE  # seconds
     unknown: str = REFUSE  # what to do with tasks that live and are not in the store
@@ -40,17 +44,20 @@ class Options:
         box = SharedBox.read(given.socket, given.warden) if given.box else None
         if box is not None and (given.standby or given.database):
             raise StoreError("A server with --box keeps its state in its folder: leave --database out.")
+        if given.replica and not given.database:
+            raise StoreError("A server with --replica shares a database: give --database postgresql://...")
         if box is not None and (given.tls or given.certificate):
             raise StoreError("A server with --box answers at its socket alone: leave --tls and --cert out.")
         return cls(
             state=given.state.absolute(),
             simulate=tuple(given.simulate),
-            kubeconfig=given.kubeconfig and given.kubeconfig.absolute(),
+            kubeconfig=IN_CLUSTER if given.in_cluster else given.kubeconfig and given.kubeconfig.absolute(),
             scheduler=given.scheduler_name,
             host=given.host,
             port=given.port,
             take_over=given.take_over,
-            standby=given.standby,
+            standby=given.standby or given.replica,
+            replica=given.replica,
             database=given.database,
             lease=given.lease,
             unknown=given.unknown,
@@ -75,11 +82,15 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     serve.add_argument("--state", type=Path, required=True)
     serve.add_argument("--simulate", action="append", default=[])
     serve.add_argument("--kubeconfig", type=Path, help="share the GPUs of that Kubernetes cluster")
+    serve.add_argument(
+        "--in-cluster", action="store_true", help="share the GPUs of the cluster it is a pod of"
+    )
     serve.add_argument("--scheduler-name", help="take in pods that name this as their scheduler")
     serve.add_argument("--host", default="127.0.0.1")
     serve.add_argument("--port", type=int, default=0)
     serve.add_argument("--take-over", action="store_true")
     serve.add_argument("--standby", action="store_true")
+    serve.add_argument("--replica", action="store_true", help="one of several servers over one database")
     serve.add_argument("--database")
     serve.add_argument("--lease", type=float, default=LEASE)
     serve.add_argument("--tls", action=argparse.BooleanOptionalAction)
@@ -94,4 +105,6 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     serve.add_argument("--warden", type=Path, default=Path("/etc/pliant/warden.conf"))
     look = verbs.add_parser("doctor")
     look.add_argument("--state", type=Path, required=True)
+    look.add_argument("--kube", action="store_true", help="of a cluster, not of this machine")
+    look.add_argument("--kubeconfig", type=Path)
     return parser.parse_args(argv)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pliant import __version__
 from pliant.api.app import ServerInfo, create_app
 from pliant.api.certificates import Certificates
-from pliant.api.forward import Forward
+from pliant.api.forward import Forward, probed
 from pliant.api.front import Front
 from pliant.api.listeners import BACKLOG, PortTaken, open_port, taken
 from pliant.api.peer import listen
@@ -194,6 +194,47 @@ class Standby:
         finally:
             if lock is not None:
                 os.close(lock)
+
+
+class Replica:
+    """One of several servers over one database, each on its own machine: it answers probes until it leads.
+
+    Nothing but the lease tells whether another one leads.
+    """
+
+    def __init__(
+        self, folder: StateFolder, store: Database, certificates: Certificates, port: int, lease: float
+    ) -> None:
+        self._folder, self._store, self._certificates = folder, store, certificates
+        self._port, self._pause, self._vigil = port, lease / LOOKS, Vigil(lease)
+        self._won: Won | None = None
+
+    def wait(self) -> Won | None:
+        """Until it leads; None if it was told to end. Raises Held, PortTaken, StoreError."""
+        lock = self._folder.lock(take_over=False)
+        own = open_port(self._certificates.host, self._port)
+        own.listen(BACKLOG)
+        server = Front(probed, self._certificates.context(), patience=1)
+
+        def look_out() -> None:
+            while not server.should_exit:
+                try:
+                    seen = self._store.seen()
+                    epoch = self._store.claim(seen) if self._vigil.look(seen, time.monotonic()) else None
+                except StoreLost as error:
+                    log.warning("the store does not answer: %s", error)
+                    self._vigil.blind()
+                else:
+                    if epoch is not None:
+                        log.warning("takes the lead with epoch %d", epoch)
+                        self._won = Won(epoch, lock, [own], listen(self._folder.socket))
+                        server.should_exit = True
+                        return
+                time.sleep(self._pause)
+
+        threading.Thread(target=look_out, name="pliant-replica", daemon=True).start()
+        server.run(sockets=[own.dup()])
+        return self._won
 
 
 def _how(lock: int | None) -> str:

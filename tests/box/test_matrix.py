@@ -17,7 +17,7 @@ from pliant.api.app import ROUTERS, ServerInfo, create_app
 from pliant.api.front import Front
 from pliant.api.guard import flat, needs_of
 from pliant.api.peer import listen
-from pliant.control.usecases.tenancy import QueueChange
+from pliant.control.usecases.changes import QueueChange
 from pliant.model.identity import AccessKey, AccessRule, subject_of
 from pliant.model.origin import Owner
 from pliant.model.rights import TENANT, Place

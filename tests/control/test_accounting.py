@@ -6,7 +6,7 @@ import pytest
 
 from pliant.control.state import accounting
 from pliant.control.state.accounting import PERIODS, REFRESH, WHOLE, decayed, lengthened, sum_of, total
-from pliant.control.usecases.tenancy import QueueChange, QuotaChange
+from pliant.control.usecases.changes import QueueChange, QuotaChange
 from pliant.model.ledger import PastUse
 from pliant.sched.settings import Settings
 from tests.control.stage import Stage

@@ -1,6 +1,6 @@
 """Rules that look at the clock and at the past, through a loop with its store: restarts forget nothing."""
 
-from pliant.control.usecases.tenancy import QueueChange, QuotaChange
+from pliant.control.usecases.changes import QueueChange, QuotaChange
 from pliant.model.ledger import Disruptions
 from tests.control.stage import Stage
 

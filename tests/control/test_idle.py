@@ -7,7 +7,7 @@ import pytest
 
 from pliant.control.ports import GpuLoad, Load
 from pliant.control.state.idle import GAP, Spans
-from pliant.control.usecases.tenancy import QueueChange
+from pliant.control.usecases.changes import QueueChange
 from pliant.model.event import EventKind
 from pliant.model.notice import IDLE, MAIL, Subscription
 from pliant.model.sample import MINUTE, Number, Sample

@@ -62,6 +62,35 @@ def test_nothing_is_given_to_pods_that_are_not_there(stage, found):
     assert stage.phase("uid-train") == Phase.RUNNING
 
 
+def over(row, failure=""):
+    return replace(row, origin=replace(row.origin, ready=(("task", 0),), over=True, failure=failure))
+
+
+@pytest.mark.parametrize(
+    ("failure", "phase", "said"),
+    [
+        (
+            "BackoffLimitExceeded: Job has reached it.",
+            Phase.FAILED,
+            "has failed: BackoffLimitExceeded: Job has reached it.",
+        ),
+        ("", Phase.COMPLETED, "is complete."),
+    ],
+)
+def test_a_job_that_is_over_waits_for_nothing(stage, found, failure, phase, said):
+    found.tell(WorkFound(work(ready=0)))
+    assert stage.view("uid-train").workload.held == "assembling"
+    found.tell(WorkFound(over(work(), failure)))
+    row = stage.view("uid-train").workload
+    assert (row.phase, row.phase_message) == (phase, f"Job runai-default/train {said}")
+
+
+def test_what_still_runs_of_a_job_that_is_over_ends_first(stage, found):
+    found.tell(WorkFound(work()))
+    found.tell(WorkFound(over(work(), "DeadlineExceeded")))
+    assert stage.phase("uid-train") == Phase.RUNNING
+
+
 def test_a_project_that_is_made_later(stage, found):
     found.tell(WorkFound(work(project="team-x")))
     assert "uid-train" not in stage.loop.world.workloads

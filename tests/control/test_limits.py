@@ -11,7 +11,7 @@ from pliant.control.state.usage import DAY, parts
 from pliant.control.submit.sequence import Start
 from pliant.control.submit.submission import Submission
 from pliant.control.submit.variables import Variables
-from pliant.control.usecases.tenancy import QueueChange
+from pliant.control.usecases.changes import QueueChange
 from pliant.model.identity import Allowance
 from pliant.model.ledger import Usage
 from pliant.model.workload import Launch

@@ -7,7 +7,7 @@ import pytest
 
 from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound
 from pliant.control.submit.submission import Submission
-from pliant.control.usecases.tenancy import QueueChange, QuotaChange
+from pliant.control.usecases.changes import QueueChange, QuotaChange
 from pliant.model.tenancy import TimeLimits
 from pliant.model.workload import Kind, Launch
 from tests.control.stage import Stage

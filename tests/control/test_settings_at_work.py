@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pliant.control.submit.submission import Distribution
-from pliant.control.usecases.tenancy import QueueChange, QuotaChange
+from pliant.control.usecases.changes import QueueChange, QuotaChange
 from pliant.model.ledger import Disruptions
 from pliant.model.workload import Kind
 from tests.control.stage import Stage

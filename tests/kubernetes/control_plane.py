@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,16 @@ def pieces() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = Path(given) if given else cache / "pliant" / "kubernetes" / made.hexdigest()[:16]
     if any(not (folder / name).exists() for name in ("kube-apiserver", "etcd", "kwok", "kubectl")):
-        gap("no Kubernetes", "run `tests/kubernetes/setup` (5 minutes)")
+        gap("no Kubernetes", "run `tests/kubernetes/setup` (6 minutes)")
     return folder
+
+
+def helm() -> str:
+    """The program; a gap where the pieces that were given have none."""
+    found = pieces() / "helm"
+    if not found.exists():
+        gap("no Helm", "run `tests/kubernetes/setup` (6 minutes)")
+    return str(found)
 
 
 class Answered(Exception):
@@ -60,9 +68,11 @@ class ControlPlane:
             headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
-            answer: Json = json.loads(response.read())
+            said = response.read()
         finally:
             connection.close()
+        told = "json" in response.getheader("Content-Type", "")  # an unknown path is answered in plain text
+        answer: Json = json.loads(said) if told else {"message": said.decode()}
         if response.status >= 400:
             raise Answered(response.status, answer.get("message", ""))
         return answer
@@ -112,8 +122,10 @@ def until(condition: Callable[[], Any], what: str) -> Any:
 
 
 @contextmanager
-def shared(folder: Path) -> Iterator[ControlPlane]:
-    """The control plane of that folder, for all processes that ask for it; started by the first of them."""
+def shared(folder: Path, *words: str) -> Iterator[ControlPlane]:
+    """The control plane of that folder, for all processes that ask for it; started by the first of them, with
+    the words of the keeper that it says.
+    """
     binaries = pieces()
     folder.mkdir(exist_ok=True)
     told = folder / "plane.json"
@@ -122,14 +134,14 @@ def shared(folder: Path) -> Iterator[ControlPlane]:
             fcntl.flock(starting, fcntl.LOCK_EX)
             fcntl.flock(users, fcntl.LOCK_SH)  # waits for one that is just ending
             if not told.exists():
-                _start(folder, binaries, told)
+                _start(folder, binaries, told, words)
         yield ControlPlane(**json.loads(told.read_text()))
 
 
-def _start(folder: Path, binaries: Path, told: Path) -> None:
+def _start(folder: Path, binaries: Path, told: Path, words: Sequence[str]) -> None:
     """Start its keeper, which outlives this process if others use it by then, and wait until it is ready."""
     own, log = tempfile.mkdtemp(dir=folder), folder / "keeper.log"
-    command = [sys.executable, "-m", "tests.kubernetes.keeper", str(folder), own, str(binaries)]
+    command = [sys.executable, "-m", "tests.kubernetes.keeper", str(folder), own, str(binaries), *words]
     files = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),

@@ -3,6 +3,9 @@
 `python -m tests.kubernetes.keeper FOLDER OWN PIECES` writes FOLDER/plane.json once the API server is ready;
 all else that it makes lies in OWN. Whoever uses it holds a shared lock on FOLDER/users; when the last one is
 gone, also by a kill, everything is ended.
+
+More words: `audit` writes what is asked of the API server to OWN/audit.log; `account=NAMESPACE:NAME:TOKEN`
+lets that service account in.
 """
 
 import ctypes
@@ -17,6 +20,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -43,8 +47,8 @@ def free_ports(number: int) -> list[int]:
 class Plane:
     """One try to start it."""
 
-    def __init__(self, folder: Path, pieces: Path) -> None:
-        self.folder, self.pieces = folder, pieces
+    def __init__(self, folder: Path, pieces: Path, words: Sequence[str]) -> None:
+        self.folder, self.pieces, self.words = folder, pieces, words
         self.processes: list[subprocess.Popen[bytes]] = []
         self.token = secrets.token_hex(16)
 
@@ -53,7 +57,13 @@ class Plane:
         self.url = f"https://127.0.0.1:{port}"
         etcd_url, peer_url = f"http://127.0.0.1:{etcd}", f"http://127.0.0.1:{peer}"
         folder = self.folder
-        (folder / "tokens.csv").write_text(f'{self.token},admin,admin,"system:masters"\n')
+        users = [f'{self.token},admin,admin,"system:masters"\n']
+        for word in self.words:
+            if word.startswith("account="):
+                namespace, name, token = word.removeprefix("account=").split(":")
+                who = f"system:serviceaccount:{namespace}:{name}"
+                users.append(f'{token},{who},{who},"system:serviceaccounts"\n')
+        (folder / "tokens.csv").write_text("".join(users))
         self.run(
             "etcd",
             f"--data-dir={folder}/etcd",
@@ -89,6 +99,7 @@ class Plane:
             "--feature-gates=WatchList=false,SizeBasedListCostEstimate=false",
             # Nobody runs the controllers that would make service accounts and take a new node's taint away.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            *self.audit(),
         )
         self.wait()
         self.write_kubeconfig()
@@ -108,6 +119,14 @@ class Plane:
             f"--tls-cert-file={folder}/certificates/apiserver.crt",  # nobody looks whose it is
             f"--tls-private-key-file={folder}/certificates/apiserver.key",
         )
+
+    def audit(self) -> list[str]:
+        if "audit" not in self.words:
+            return []
+        policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
+        (self.folder / "audit.json").write_text(json.dumps({**policy, "omitStages": ["RequestReceived"]}))
+        path = self.folder / "audit"
+        return [f"--audit-policy-file={path}.json", f"--audit-log-path={path}.log"]
 
     def run(self, name: str, *words: str) -> None:
         log = (self.folder / f"{name}.log").open("wb")
@@ -188,11 +207,11 @@ class Plane:
             process.wait()
 
 
-def main(folder: Path, place: Path, pieces: Path) -> None:
+def main(folder: Path, place: Path, pieces: Path, words: Sequence[str]) -> None:
     for number in range(5):
         own = place / f"try-{number}"
         own.mkdir()
-        plane = Plane(own, pieces)
+        plane = Plane(own, pieces, words)
         try:
             plane.start()
             break
@@ -215,4 +234,4 @@ def main(folder: Path, place: Path, pieces: Path) -> None:
 if __name__ == "__main__":
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    main(*map(Path, sys.argv[1:]))
+    main(*map(Path, sys.argv[1:4]), sys.argv[4:])

@@ -1,6 +1,7 @@
 """Pods that others made and that name us as their scheduler: told, started, taken away, left alone."""
 
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -87,6 +88,9 @@ class FoundRig(KubeRig):
         nodes = [fact.node for fact in self.facts if isinstance(fact, NodeSeen)]
         return sum(gpu.foreign for gpu in nodes[-1].gpus)
 
+    def pods_that(self, phase):
+        return [pod for pod in self.listed() if pod["status"]["phase"] == phase]
+
     def stop_it(self, attempt):
         self.engine.stop(Stop(attempt, self.name, 1000, "decision-2", self.epoch))
 
@@ -140,6 +144,31 @@ def test_pods_of_a_job_are_one_workload_each_pod_for_itself(rig):
     row = rig.one(ready=2)
     again = rig.begin(row, "task-0", 2)
     until(lambda: rig.started(again), "its successor runs as the next attempt")
+
+
+def test_a_job_that_has_given_up_is_told(rig):
+    """Its last pod changes before it says so, and none changes after."""
+    rig.open()
+    job = rig.add_job("train", parallelism=2)
+    for name in ("train-a", "train-b"):
+        rig.add(name, owner=job, spec={"nodeName": rig.name})
+    until(lambda: len(rig.pods_that("Running")) == 2, "they run")
+    for name in ("train-a", "train-b"):
+        rig.plane.request("PATCH", f"{rig.pods}/{name}/status", {"status": {"phase": "Failed"}})
+    until(lambda: len(rig.pods_that("Failed")) == 2, "they have failed")
+    assert not rig.one(ready=0).origin.over
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now}
+    condition |= {"reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
+    conditions = [condition | {"type": "FailureTarget"}, condition | {"type": "Failed"}]
+    rig.plane.request(
+        "PATCH",
+        f"/apis/batch/v1/namespaces/runai-{rig.name}/jobs/train/status",
+        {"status": {"conditions": conditions, "startTime": now}},
+    )
+    until(lambda: rig.one(ready=0).origin.over, "it is told")
+    said = rig.one(ready=0).origin.failure
+    assert said == "BackoffLimitExceeded: Job has reached the specified backoff limit"
 
 
 def test_pods_of_a_jobset_are_a_gang(rig):

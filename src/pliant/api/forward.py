@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pliant.api.errors import MOST_BODY, problem
@@ -33,6 +34,14 @@ _HOP = {b"host", b"connection", b"keep-alive", b"transfer-encoding", b"content-l
 def silent(message: str) -> ASGIApp:
     """The answer of a server that cannot say now."""
     return problem(503, message, "Ask again.", NOT_LEADING, {"Retry-After": "1"})
+
+
+async def probed(scope: Scope, receive: Receive, send: Send) -> None:
+    """A server that lives and could lead; all but probes is for the one that does."""
+    if scope["type"] == "http" and scope["path"] in ("/healthz", "/readyz"):
+        await JSONResponse({"status": "ok", "role": "standby"})(scope, receive, send)
+    else:
+        await silent("This server does not lead.")(scope, receive, send)
 
 
 class Doubt:

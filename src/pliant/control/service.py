@@ -26,6 +26,7 @@ from pliant.control.usecases.tuning import Tuning
 from pliant.control.usecases.usage import Usages
 from pliant.model.audit import AuditRecord
 from pliant.model.event import Event, EventKind
+from pliant.model.origin import Origin
 from pliant.model.reason import Reason
 from pliant.model.sample import MINUTE
 from pliant.model.workload import AttemptId, Desired, TaskPhase, Workload
@@ -221,9 +222,13 @@ class Service(Streams, Tuning):
 
         self._loop.call(run)
 
-    def delete(self, identity: str, user: str, *, purge: bool = False) -> Workload:
-        """End it and forget it; its name is free at once. With `purge` its files are removed as well."""
-        return self._loop.call(lambda draft: self._deleted(draft, identity, user, purge))
+    def delete(
+        self, identity: str, user: str, *, purge: bool = False, origin: Origin | None = None
+    ) -> Workload:
+        """End it and forget it; its name is free at once. With `purge` its files are removed as well.
+        `origin`: its maker, if that has deleted it.
+        """
+        return self._loop.call(lambda draft: self._deleted(draft, identity, user, purge, origin))
 
     def delete_all(self, identities: Sequence[str], user: str) -> dict[str, NotFound]:
         """`delete` of many in one transaction; those that were not there."""
@@ -239,8 +244,12 @@ class Service(Streams, Tuning):
 
         return self._loop.call(run)
 
-    def _deleted(self, draft: Draft, identity: str, user: str, purge: bool) -> Workload:
-        workload = replace(self._own(identity), desired=Desired.DELETED, purge=purge)
+    def _deleted(
+        self, draft: Draft, identity: str, user: str, purge: bool, origin: Origin | None = None
+    ) -> Workload:
+        known = self._live(identity)
+        workload = known if origin is not None and known.origin == origin else self._own(identity)
+        workload = replace(workload, desired=Desired.DELETED, purge=purge)
         draft.put(workload)
         how = " with its files" if purge else ""
         draft.event(identity, EventKind.DELETED, f"{user} deleted {workload.name}{how}.", who=user)

@@ -63,6 +63,7 @@ class NodePool:
     min_runtime: int = 0  # ms for which a started preemptible workload is safe
     device_strategy: Strategy = Strategy.PACK  # how fractions fill the devices of a node
     topology: str = ""  # name of the one that its workloads mean when they name none
+    origin: str = ""  # as that of a project
 
 
 OF_PROJECT = "project:"

@@ -21,6 +21,9 @@ class Origin:
     namespace: str
     name: str
     ready: tuple[tuple[str, int], ...] = ()  # by group: so many more of its tasks can be started now
+    makes: bool = True  # its tasks too; else the engine makes them
+    over: bool = False  # it makes no more tasks
+    failure: str = ""  # why it is over; empty: it did what it is for
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"

@@ -48,6 +48,7 @@ class Queue:
     created: int = 0  # ms since the epoch
     description: str = ""
     limits: TimeLimits = TimeLimits()
+    origin: str = ""  # the object on a cluster that alone may change it, as kubectl names it; empty: none
 
     def quota(self, pool: str = DEFAULT_POOL) -> Quota:
         """Its quota in one pool; nothing but over quota where none was set."""

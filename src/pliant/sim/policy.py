@@ -9,7 +9,7 @@ from typing import Any
 
 from pliant.control.errors import BadRequest
 from pliant.control.state.setting import changed, read
-from pliant.control.usecases.tenancy import QuotaChange
+from pliant.control.usecases.changes import QuotaChange
 from pliant.model.machine import DEFAULT_POOL, Gpu, Node, NodePool, Strategy
 from pliant.model.quantity import parse_duration, parse_gpus
 from pliant.model.tenancy import UNLIMITED, Department, Project

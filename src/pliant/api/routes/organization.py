@@ -21,7 +21,7 @@ from pliant.api.responses.organization import RANKS, UnitRenderer, parent_of
 from pliant.api.responses.times import stamp
 from pliant.control.board.view import Board, QueueView
 from pliant.control.errors import BadRequest, NotFound
-from pliant.control.usecases.tenancy import QueueChange, QuotaChange, revision
+from pliant.control.usecases.changes import QueueChange, QuotaChange, revision
 from pliant.model.machine import DEFAULT_POOL
 from pliant.model.quantity import GPU
 from pliant.model.rights import Place

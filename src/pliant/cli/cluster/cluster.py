@@ -1,8 +1,9 @@
-"""cluster list, set; and `list clusters` of the first edition."""
+"""cluster list, set, crds; and `list clusters` of the first edition."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 
 import click
@@ -20,6 +21,7 @@ cluster = LazyGroup(
             "set": "pliant.cli.cluster.cluster:set_cluster",
             "settings": "pliant.cli.cluster.settings:settings",
             "events": "pliant.cli.cluster.settings:events",
+            "crds": "pliant.cli.cluster.cluster:crds",
         }
     },
     name="cluster",
@@ -101,3 +103,18 @@ def choose(session: Session, name: str) -> None:
             click.echo(f"Set current cluster to {entry['name']}")
             return
     raise NotFound(f"Cluster {name} does not exist", f"`{session.program} cluster list` shows the clusters.")
+
+
+@click.command("crds", cls=Command)
+def crds() -> None:
+    """Print the definitions of Pliant's custom resources, for `kubectl apply -f -`.
+
+    They belong to this version of Pliant: apply them again after an upgrade.
+    """
+    texts = [
+        each.read_text("utf-8")
+        for each in sorted(
+            files("pliant").joinpath("engines", "kube", "crds").iterdir(), key=lambda each: each.name
+        )
+    ]
+    click.echo("---\n".join(texts), nl=False)

@@ -21,16 +21,22 @@ from pliant.client.locate import state_folder
 
 @click.command("doctor", cls=Command, short_help="Check this shell and this machine.")
 @click.option("--job", metavar="NAME", help="Check what this job needs to start again instead.")
+@click.option("--kube", is_flag=True, help="Check a Kubernetes cluster instead: rights, resources, nodes.")
+@click.option(
+    "--kubeconfig", metavar="FILE", help="With --kube: of that cluster. Default: as kubectl finds it."
+)
 @project_option
 @output_options
 @pass_session
-def doctor(session: Session, job: str | None) -> int:
+def doctor(session: Session, job: str | None, kube: bool, kubeconfig: str | None) -> int:
     """Check what jobs of this shell need, and show which limits of GPU shares are enforced on this machine.
 
     Returns 1 if a check fails. Without a running server the command checks the machine itself.
     """
     if job is not None:
         return _one_job(session, job)
+    if kube:
+        return _cluster(session, kubeconfig)
     try:
         found: list[Any] = list(session.client.doctor()["findings"])
     except Unreachable:
@@ -72,11 +78,21 @@ def _one_job(session: Session, name: str) -> int:
     return int(any(one.status == "fail" for one in found))
 
 
-def _here(state: str) -> list[Any]:
+def _cluster(session: Session, kubeconfig: str | None) -> int:
+    words = ["--kube", *(("--kubeconfig", kubeconfig) if kubeconfig else ())]
+    found = _here(state_folder(session.state), *words)
+    lines = [[one["what"], "yes" if one["holds"] else "no", one["text"]] for one in found]
+    show(session, found, lambda: table(("WHAT", "HOLDS", "HOW, OR WHY NOT"), lines, headers=session.headers))
+    return int(not all(one["holds"] for one in found))
+
+
+def _here(state: str, *more: str) -> list[Any]:
     """What the server's own program finds without a server."""
-    words = [sys.executable, "-m", "pliant.app", "doctor", "--state", state]
+    words = [sys.executable, "-m", "pliant.app", "doctor", "--state", state, *more]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        if more:
+            raise PliantError(said[-1].removeprefix("pliant: "))
         raise PliantError(f"This machine cannot be examined: {said[-1]}", "Start a server with `pliant up`.")
     return cast("list[Any]", json.loads(done.stdout))

@@ -9,6 +9,7 @@ from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
 from pliant.model.event import EventKind
 from pliant.model.hold import ASSEMBLING
+from pliant.model.origin import Origin
 from pliant.model.workload import (
     PREEMPTIBLE_BELOW,
     PRIORITIES,
@@ -60,7 +61,8 @@ class Imports:
 
     def listed(self, engine: str, there: frozenset[str], draft: Draft) -> None:
         for row in list(self._state.world.workloads.values()):
-            if row.origin is not None and row.origin.engine == engine and row.id not in there:
+            origin = row.origin
+            if origin is not None and origin.makes and origin.engine == engine and row.id not in there:
                 self.gone(row.id, draft)
 
     def explain(self, now: int) -> None:
@@ -68,7 +70,7 @@ class Imports:
         state = self._state
         for identity in sorted(state.touched):
             row, verdict = state.world.workloads.get(identity), state.verdicts.get(identity)
-            if row is None or row.origin is None or verdict is None:
+            if row is None or row.origin is None or not row.origin.makes or verdict is None:
                 self._codes.pop(identity, None)
             elif self._codes.get(identity) != verdict.reason.code:
                 self._codes[identity] = verdict.reason.code
@@ -83,10 +85,28 @@ class Imports:
                 self._take(row, draft)
         for identity in sorted(self._state.touched):
             known = self._state.world.workloads.get(identity)
-            if known is not None and known.origin is not None and not known.phase.final:
+            origin = known.origin if known is not None else None
+            if known is not None and origin is not None and origin.makes and not known.phase.final:
+                if origin.over:
+                    self._close(known, origin, draft)
+                    continue
                 held = ASSEMBLING if self._lacks(known) else ""
                 if held != known.held:
                     self._state.put(draft, replace(known, held=held))
+
+    def _close(self, row: Workload, origin: Origin, draft: Draft) -> None:
+        """Its maker makes no more of it: once nothing of it lives, what waits has ended as that says."""
+        tasks = self._state.world.tasks_of(row.id)
+        waiting = [task for task in tasks if task.phase is TaskPhase.WAITING]
+        if not waiting or any(task.phase.live for task in tasks):
+            return
+        phase = TaskPhase.FAILED if origin.failure else TaskPhase.SUCCEEDED
+        for task in waiting:
+            self._state.put(draft, replace(task, phase=phase, claims=None, retry_at=None))
+        said = f"{origin} has failed: {origin.failure}" if origin.failure else f"{origin} is complete"
+        words = f"{said.rstrip('.')}."
+        self._state.last_words[row.id] = words
+        draft.event(row.id, EventKind.EXITED, words, who="engine")
 
     def _lacks(self, row: Workload) -> bool:
         ready, wanted = dict(row.origin.ready if row.origin is not None else ()), dict[str, int]()

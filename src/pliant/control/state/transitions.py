@@ -69,8 +69,12 @@ def core_of(workload: Workload, tasks: Sequence[Task]) -> list[Task]:
 
 def following(workload: Workload, tasks: Sequence[Task]) -> list[Task]:
     """The tasks that come next in a workload of which only some are to run at once."""
-    found = []
-    for group in workload.groups if workload.desired is Desired.RUNNING and not workload.phase.final else ():
+    found: list[Task] = []
+    if workload.desired is not Desired.RUNNING or workload.phase.final:
+        return found
+    if workload.origin is not None and workload.origin.over:
+        return found
+    for group in workload.groups:
         if group.at_once:
             rows = [task for task in tasks if task.group == group.name]
             going = sum(task.phase is not TaskPhase.SUCCEEDED for task in rows)

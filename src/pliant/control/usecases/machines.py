@@ -19,6 +19,16 @@ from pliant.model.workload import Desired, Workload
 from pliant.sched.placement.eligibility import all_pools
 
 
+def check_origin(what: str, row: Project | Department | NodePool, origin: str | None) -> None:
+    """Refuse a change of what an object on a cluster says, unless it comes from there."""
+    if row.origin and origin is None:
+        raise Conflict(
+            f"{what.capitalize()} {row.name} was applied with kubectl as {row.origin} and is changed there: "
+            f"kubectl edit {row.origin}.",
+            "Pliant does not change objects that it did not create.",
+        )
+
+
 class Machines:
     """The part of the service that is about nodes and their pools."""
 
@@ -37,7 +47,9 @@ class Machines:
             f"There is no node pool {key!r}.", "See the pools with: pliant nodepool list", field="nodePool"
         )
 
-    def create_pool(self, name: str, change: Callable[[NodePool], NodePool], user: str) -> NodePool:
+    def create_pool(
+        self, name: str, change: Callable[[NodePool], NodePool], user: str, origin: str | None = None
+    ) -> NodePool:
         """A pool of that name with what `change` sets on it."""
 
         def run(draft: Draft) -> NodePool:
@@ -51,7 +63,7 @@ class Machines:
                 )
             numbers = [int(pool.id) for pool in world.pools.values() if pool.id.isdigit()]
             identity = str(1 + max(numbers, default=1))
-            pool = replace(change(NodePool(identity, name)), id=identity, name=name)
+            pool = replace(change(NodePool(identity, name)), id=identity, name=name, origin=origin or "")
             if not (pool.label_key and pool.label_value):
                 raise BadRequest("A node pool needs the label of its nodes.", "Give --label KEY=VALUE.")
             self._check_pool(pool)
@@ -61,10 +73,15 @@ class Machines:
 
         return self._loop.call(run)
 
-    def update_pool(self, key: str, change: Callable[[NodePool], NodePool], user: str) -> NodePool:
+    def update_pool(
+        self, key: str, change: Callable[[NodePool], NodePool], user: str, origin: str | None = None
+    ) -> NodePool:
         def run(draft: Draft) -> NodePool:
             old = self._pool(key)
-            pool = replace(change(old), id=old.id, name=old.name)
+            check_origin("node pool", old, origin)
+            pool = replace(change(old), id=old.id, name=old.name, origin=origin or "")
+            if origin is not None and pool == old:
+                return pool
             if old.name == DEFAULT_POOL and pool.label_key:
                 raise Conflict("The pool 'default' takes every node of no other pool; it has no label.")
             self._check_pool(pool)
@@ -76,9 +93,10 @@ class Machines:
 
         return self._loop.call(run)
 
-    def delete_pool(self, key: str, user: str) -> None:
+    def delete_pool(self, key: str, user: str, origin: str | None = None) -> None:
         def run(draft: Draft) -> None:
             pool = self._pool(key)
+            check_origin("node pool", pool, origin)
             if pool.name == DEFAULT_POOL:
                 raise Conflict("The pool 'default' cannot be deleted.")
             users = sorted(

@@ -1,8 +1,7 @@
 """Use cases about who owns quota: departments and projects."""
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -11,21 +10,19 @@ from pliant.control.state.draft import Draft
 from pliant.control.state.limits import EVERYBODY
 from pliant.control.state.promises import check_promises
 from pliant.control.submit.submission import check_name
-from pliant.control.usecases.machines import Machines
+from pliant.control.usecases.changes import QueueChange, revision
+from pliant.control.usecases.machines import Machines, check_origin
 from pliant.model.asset import Scope
 from pliant.model.event import EventKind
 from pliant.model.identity import Allowance
 from pliant.model.machine import DEFAULT_POOL, Cluster, NodePool
-from pliant.model.quantity import plain, spell_gpus
-from pliant.model.reason.base import amount
+from pliant.model.quantity import spell_gpus
 from pliant.model.tenancy import (
     UNLIMITED,
     AnyQueue,
     Department,
     Project,
     Queue,
-    Quota,
-    TimeLimits,
     with_quota,
 )
 from pliant.model.workload import Desired
@@ -34,80 +31,6 @@ Done = TypeVar("Done")
 
 DEFAULT = "default"
 """Name of the department and of the project that always exist."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueChange:
-    """What to set on a project or department; None: leave it as it is."""
-
-    name: str | None = None
-    quotas: tuple[tuple[str, "QuotaChange"], ...] = ()  # per pool name
-    limits: TimeLimits | None = None
-    description: str | None = None
-    department: str | None = None  # id or name of the one above; "": a department at the top
-    default_pools: tuple[str, ...] | None = None
-    interactive_node_types: tuple[str, ...] | None = None
-    training_node_types: tuple[str, ...] | None = None
-    only_if: tuple[str, ...] = ()  # revisions, one of which must be the present one; (): whatever it is
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaChange:
-    """What to set of a quota; None: leave it as it is. Units as in Quota; UNLIMITED: no bound, no value."""
-
-    gpu: int | None = None
-    gpu_limit: int | None = None
-    weight: int | None = None
-    rank: int | None = None
-    cpu: int | None = None
-    cpu_limit: int | None = None
-    memory: int | None = None
-    memory_limit: int | None = None
-    reclaim_min_runtime: int | None = None
-    preempt_min_runtime: int | None = None
-
-    def over(self, quota: Quota) -> Quota:
-        """`quota` with these changes; refused if it contradicts itself."""
-        named = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
-        for name in ("weight", "reclaim_min_runtime", "preempt_min_runtime"):
-            if named.get(name) == UNLIMITED:
-                named[name] = None
-        changed = replace(quota, **named)
-        for what, value in (
-            ("quota", changed.gpu),
-            ("limit", changed.gpu_limit),
-            ("weight", changed.weight or 0),
-        ):
-            if value < 0 and value != UNLIMITED:
-                raise BadRequest(
-                    f"Invalid GPU {what} {plain(value)}.", "Give 0 or more.", field="resources.gpu"
-                )
-        if min(changed.reclaim_min_runtime or 0, changed.preempt_min_runtime or 0) < 0:
-            raise BadRequest(
-                "The minimum runtime cannot be negative.", "Give 0 or more, such as 2m.", field="resources"
-            )
-        if changed.gpu_limit != UNLIMITED and (changed.gpu == UNLIMITED or changed.gpu_limit < changed.gpu):
-            raise BadRequest(
-                f"The limit of {spell_gpus(changed.gpu_limit)} is below the quota.",
-                "Raise the limit or lower the quota.",
-                field="resources.gpu.limit",
-            )
-        for resource, due, most in (
-            ("cpu", changed.cpu, changed.cpu_limit),
-            ("memory", changed.memory, changed.memory_limit),
-        ):
-            if UNLIMITED not in (due, most) and most < due:
-                raise BadRequest(
-                    f"The limit of {amount(resource, most)} is below the quota of {amount(resource, due)}.",
-                    "Raise the limit or lower the quota.",
-                    field=f"resources.{resource}.limit",
-                )
-        return changed
-
-
-def revision(queue: Queue) -> str:
-    """Another word whenever anything that is set on a project or department has changed."""
-    return hashlib.sha256(repr(queue).encode()).hexdigest()[:20]
 
 
 class Tenancy(Machines):
@@ -167,6 +90,7 @@ class Tenancy(Machines):
             fresh = Project(
                 self._next_id(), name, created=draft.now, department=department.id, namespace=f"runai-{name}"
             )
+            fresh = replace(fresh, origin=change.origin or "")
             made = self._put(draft, self._changed(fresh, change), user, EventKind.SUBMITTED, "created")
             return self._kept(draft, made)
 
@@ -185,9 +109,12 @@ class Tenancy(Machines):
     def _update_project(self, draft: Draft, key: str, change: QueueChange, user: str) -> Project:
         old = self._project(key)
         _check_revision(old, change)
+        check_origin("project", old, change.origin)
         if change.department:
             old = replace(old, department=self._department(change.department).id)
         project = self._changed(old, change)
+        if change.origin is not None and project == self._project(key):
+            return project
         self._check_fixed_use(project)
         return self._put(draft, project, user, EventKind.UPDATED, "changed")
 
@@ -197,9 +124,10 @@ class Tenancy(Machines):
             lambda draft: self._kept(draft, _all_or_none(changes, partial(self._update_project, draft), user))
         )
 
-    def delete_project(self, key: str, user: str) -> None:
+    def delete_project(self, key: str, user: str, origin: str | None = None) -> None:
         def run(draft: Draft) -> None:
             project = self._project(key)
+            check_origin("project", project, origin)
             if project.name == DEFAULT:
                 raise Conflict("The project 'default' cannot be deleted.", "Set its quota to 0 instead.")
             own = [row for row in self._loop.world.workloads.values() if row.project == project.id]
@@ -234,7 +162,8 @@ class Tenancy(Machines):
                     "Choose another name or update it.",
                     field="name",
                 )
-            fresh = self._below(Department(self._next_id(), name, created=draft.now), change.department)
+            fresh = Department(self._next_id(), name, created=draft.now, origin=change.origin or "")
+            fresh = self._below(fresh, change.department)
             made = self._put(draft, self._changed(fresh, change), user, EventKind.SUBMITTED, "created")
             return self._kept(draft, made)
 
@@ -248,7 +177,10 @@ class Tenancy(Machines):
     def _update_department(self, draft: Draft, key: str, change: QueueChange, user: str) -> Department:
         old = self._department(key)
         _check_revision(old, change)
+        check_origin("department", old, change.origin)
         department = self._changed(self._below(old, change.department), change)
+        if change.origin is not None and department == old:
+            return department
         self._check_fixed_use(department)
         return self._put(draft, department, user, EventKind.UPDATED, "changed")
 
@@ -260,9 +192,10 @@ class Tenancy(Machines):
             )
         )
 
-    def delete_department(self, key: str, user: str) -> None:
+    def delete_department(self, key: str, user: str, origin: str | None = None) -> None:
         def run(draft: Draft) -> None:
             department = self._department(key)
+            check_origin("department", department, origin)
             world = self._loop.world
             projects = [row.name for row in world.projects.values() if row.department == department.id]
             inner = [row.name for row in world.departments.values() if row.parent == department.id]
@@ -325,7 +258,9 @@ class Tenancy(Machines):
             if quota.gpu is not None:
                 queue = replace(queue, derived=False)
         fields = {
-            name: value for name in ("limits", "description") if (value := getattr(change, name)) is not None
+            name: value
+            for name in ("limits", "description", "origin")
+            if (value := getattr(change, name)) is not None
         }
         if isinstance(queue, Project):
             if change.default_pools is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -22,7 +23,12 @@ M = TypeVar("M", bound=DictMixin)
 
 
 class Refused(Exception):
-    """The API server will never take it; says why."""
+    """The API server does not take it; says why."""
+
+    def __init__(self, why: str, *, later: bool = False) -> None:
+        """`later`: it may take it then."""
+        super().__init__(why)
+        self.later = later
 
 
 def made(kind: type[M], body: Mapping[str, Any]) -> M:
@@ -31,6 +37,15 @@ def made(kind: type[M], body: Mapping[str, Any]) -> M:
 
 def status_of(error: ApiError) -> int:
     return error.status.code or 0
+
+
+TERMINATING = "NamespaceTerminating"
+"""Why nothing can be created in a namespace."""
+
+
+def _causes(error: ApiError) -> list[str]:
+    details = error.status.details
+    return [each.reason or "" for each in (details.causes if details is not None else None) or ()]
 
 
 def missing(call: Callable[[], T]) -> T | None:
@@ -65,14 +80,17 @@ class Cluster:
                         return seen(there)
                     raise
                 if code == 404:
-                    self._add_namespace(namespace)
+                    self.add_namespace(namespace)
                     continue
+                if code == 403 and TERMINATING in _causes(error):
+                    said = f"namespace {namespace} is being deleted: no pod can be created in it"
+                    raise Refused(said, later=True) from error
                 if code in (400, 403, 422):
                     raise Refused(f"the cluster refuses its pod: {why}") from error
                 raise
         raise Refused(f"namespace {namespace} is not there")
 
-    def _add_namespace(self, name: str) -> None:
+    def add_namespace(self, name: str) -> None:
         labels = {"app.kubernetes.io/managed-by": "pliant"}
         try:
             self.client.create(made(Namespace, {"metadata": {"name": name, "labels": labels}}))
@@ -117,15 +135,22 @@ class Cluster:
     def warn(self, pod: Seen, reason: str, why: str) -> None:
         """As `explain`, and as an event."""
         self.explain(pod, reason, why)
+        metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+        self.event({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}, reason, why)
+
+    def event(self, about: Mapping[str, Any], reason: str, why: str) -> None:
+        """A warning about that object; of one without a namespace it is told in `default`."""
+        metadata = about["metadata"]
+        name, namespace = metadata["name"], metadata.get("namespace") or "default"
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         event = {
-            "metadata": {"generateName": f"{pod.name[:40].rstrip('-.')}-", "namespace": pod.namespace},
+            "metadata": {"generateName": f"{name[:40].rstrip('-.')}-", "namespace": namespace},
             "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": pod.namespace,
-                "name": pod.name,
-                "uid": pod.uid,
+                "apiVersion": about["apiVersion"],
+                "kind": about["kind"],
+                "name": name,
+                "uid": metadata["uid"],
+                **({"namespace": namespace} if metadata.get("namespace") else {}),
             },
             "reason": reason,
             "message": why[:1024],
@@ -135,7 +160,7 @@ class Cluster:
             "lastTimestamp": now,
             "count": 1,
         }
-        self._unless_past(lambda: self.client.create(made(Event, event), namespace=pod.namespace))
+        self._unless_past(lambda: self.client.create(made(Event, event), namespace=namespace))
 
     def look(self, pod: Seen) -> Seen | None:
         """As it is now; None if it, or its name, is gone."""
@@ -205,7 +230,7 @@ class Cluster:
             self.client.create(secret)
         except ApiError as error:
             if status_of(error) == 404:
-                self._add_namespace(namespace)
+                self.add_namespace(namespace)
                 self.client.create(secret)
             elif status_of(error) == 409:
                 self.client.replace(secret)
@@ -228,6 +253,15 @@ class Cluster:
             missing(lambda: self.client.delete(Secret, name, namespace=namespace))
 
     # ---- who leads ----
+
+    def mark(self, namespace: str, name: str, label: str) -> None:
+        """That pod alone of its namespace has the label from now on."""
+        for pod in self.client.list(Pod, namespace=namespace, labels={label: "true"}):
+            other = pod.metadata.name if pod.metadata is not None else None
+            if other and other != name:
+                change: dict[str, Any] = {"metadata": {"labels": {label: None}}}
+                missing(partial(self.client.patch, Pod, other, change, namespace=namespace))
+        self.client.patch(Pod, name, {"metadata": {"labels": {label: "true"}}}, namespace=namespace)
 
     def raise_epoch(self, epoch: int) -> None:
         """Raises StaleEpoch if a higher one was here."""

@@ -1,5 +1,6 @@
 """The way to one API server, which can be given up while answers are still coming."""
 
+import logging
 import socket
 import threading
 import weakref
@@ -9,6 +10,8 @@ import httpx2
 from lightkube import Client, KubeConfig
 from lightkube.config.client_adapter import verify_cluster
 from lightkube.core.exceptions import ConfigError
+
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would note every request
 
 SECONDS = 10.0  # for one answer
 SERVER_SECONDS = 20

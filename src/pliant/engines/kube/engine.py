@@ -176,7 +176,11 @@ class KubeEngine:
         """No device of a pod changes while it runs."""
 
     def recorded(self, attempt: AttemptId) -> None:
-        self._look_at(("recorded", attempt))
+        with self._lock:
+            run = self._runs.get(attempt)
+            if run is not None:
+                run.recorded = True
+        self._look_at(attempt)
 
     def answer(self, workload: str, why: str, *, taken: bool) -> None:
         self._waiting.answer(workload, why, taken=taken)
@@ -305,13 +309,9 @@ class KubeEngine:
             case AttemptId():
                 run = self._runs.get(key)
                 return None if run is None else self._steps.take(run)
-            case ("recorded", AttemptId() as attempt):
-                pod = self._pod(attempt)
-                if pod is not None and (pod.deleting or pod.found):
-                    self._cluster.release(pod)
             case ("forget", str(workload)):
-                for pod in [pod for pod in list(self._pods.values()) if self._is_of(pod, workload)]:
-                    (self._cluster.release if pod.found else self._cluster.remove)(pod)
+                for each in [pod for pod in list(self._pods.values()) if self._is_of(pod, workload)]:
+                    (self._cluster.release if each.found else self._cluster.remove)(each)
                 self._secrets.forget(workload)
             case (str(namespace), str(name)):
                 pod = self._pods.get((namespace, name))

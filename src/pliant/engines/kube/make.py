@@ -2,9 +2,31 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pliant.control.ports import Engine
 from pliant.engines.kube.names import SCHEDULER
+
+if TYPE_CHECKING:
+    from pliant.control.fractions import Finding
+    from pliant.control.service import Service
+    from pliant.engines.kube.connection import Connection
+
+
+OWN = "in-cluster"
+"""In the place of a kubeconfig: the cluster of which this process is a pod."""
+
+
+def kube_resources(kubeconfig: str, cluster: str, service: "Service", engine: str) -> Callable[[], None]:
+    """Keep custom resources and rows in line, until what is returned is called; nothing without a cluster."""
+    if not kubeconfig:
+        return lambda: None
+    from pliant.engines.kube.connection import Connection
+    from pliant.engines.kube.resources import Resources
+
+    found = Resources(_connected(kubeconfig, Connection), cluster, service, engine)
+    found.start()
+    return found.close
 
 
 def kube_engine(
@@ -24,6 +46,24 @@ def kube_engine(
         from pliant.engines.kube.engine import KubeEngine
     except ModuleNotFoundError as error:
         raise ValueError("--kubeconfig needs lightkube: pip install 'pliant[kubernetes]'.") from error
-    connection = Connection(Path(kubeconfig))
+    connection = _connected(kubeconfig, Connection)
     named = scheduler or SCHEDULER
     return KubeEngine(connection, cluster, project_name=project_name, clock=clock, scheduler=named)
+
+
+def kube_findings(kubeconfig: str) -> "list[Finding]":
+    """What of a cluster Pliant could use, and what is missing. Raises ValueError."""
+    try:
+        from pliant.engines.kube.connection import Connection
+        from pliant.engines.kube.rights import examine
+    except ModuleNotFoundError as error:
+        raise ValueError("--kube needs lightkube: pip install 'pliant[kubernetes]'.") from error
+    connection = _connected(kubeconfig, Connection)
+    try:
+        return examine(connection.client)
+    finally:
+        connection.close()
+
+
+def _connected(kubeconfig: str, connection: type["Connection"]) -> "Connection":
+    return connection(None if kubeconfig == OWN else Path(kubeconfig))

@@ -22,8 +22,12 @@ never was from one that ran and vanished, and an attempt could be started twice.
 
 
 def namespace_of(project: str) -> str:
-    """Of the project of that name."""
-    return "default" if project == "default" else f"{PREFIX}{_label(project, 57)}"
+    """Of the project of that name; no two have one together."""
+    if project == "default":
+        return "default"
+    plain = _label(project, 57)
+    digest = hashlib.sha256(project.encode()).hexdigest()[:10]
+    return f"{PREFIX}{plain if plain == project else f'{plain[:46]}-{digest}'}"
 
 
 def pod_name(cluster: str, attempt: AttemptId, workload: str) -> str:

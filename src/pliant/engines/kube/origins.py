@@ -1,6 +1,6 @@
 """Who makes pods like one, up to the object that a person made, and how many of them it wants."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -30,10 +30,17 @@ class Maker:
 
     ref: OwnerRef
     groups: Mapping[str, Wanted]  # empty: as many as there are
+    over: bool = False  # it makes no more pods
+    failure: str = ""  # why it is over; empty: it did what it is for
 
     @property
     def uid(self) -> str:
         return self.ref.uid
+
+    @property
+    def at_once(self) -> int:
+        """So many pods it keeps alive while it is not over."""
+        return 0 if self.over else sum(each.at_once or each.count for each in self.groups.values())
 
 
 def maker_of(client: Client, namespace: str, owner: OwnerRef) -> Maker:
@@ -43,7 +50,8 @@ def maker_of(client: Client, namespace: str, owner: OwnerRef) -> Maker:
         body = _read(client, namespace, owner)
         if body is None:
             return top
-        top = Maker(owner, _groups(owner.kind, body.get("spec") or {}))
+        spec, status = body.get("spec") or {}, body.get("status") or {}
+        top = Maker(owner, _groups(owner.kind, spec), *_outcome(status.get("conditions") or ()))
         above = [each for each in body["metadata"].get("ownerReferences", ()) if each.get("controller")]
         if not above:
             break
@@ -73,6 +81,15 @@ def _read(client: Client, namespace: str, owner: OwnerRef) -> dict[str, Any] | N
         raise
     body = None if found is None else cast(Any, found).to_dict()
     return cast(dict[str, Any], body) if body is not None and body["metadata"]["uid"] == owner.uid else None
+
+
+def _outcome(conditions: Sequence[Mapping[str, Any]]) -> tuple[bool, str]:
+    """Whether it is over, and why it failed: Jobs, JobSets and training jobs say so in the same way."""
+    said = {each["type"]: each for each in conditions if each.get("status") == "True"}
+    if (failed := said.get("Failed")) is not None:
+        words = [failed.get("reason"), failed.get("message")]
+        return True, ": ".join(filter(None, words)) or "Failed"
+    return not said.keys().isdisjoint(("Complete", "Completed", "Succeeded")), ""
 
 
 def _groups(kind: str, spec: Mapping[str, Any]) -> Mapping[str, Wanted]:

@@ -1,5 +1,6 @@
 """What we read from a pod, and the pod that a start becomes."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,6 +40,10 @@ STUCK = frozenset(
     }
 )
 """Why a container waits that will not start: the kubelet would try for ever while its devices are taken."""
+
+_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_LABEL = re.compile(r"([a-z0-9][-a-z0-9.]{0,251}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+"""Labels of a workload that its pods can have too."""
 
 UNSTARTABLE = frozenset({"ContainerCannotRun", "StartError"})
 """Reasons of a terminated container that never ran."""
@@ -217,7 +222,9 @@ def manifest(
         **({"envFrom": [{"secretRef": {"name": secret}}]} if secret else {}),
         **mounts(launch.volumes),
     }
-    labels = {MANAGED_BY: "pliant", CLUSTER: cluster, WORKLOAD: workload.id}
+    asked = ((name, value) for name, value in workload.labels if _VALUE.fullmatch(value))
+    own = {name: value for name, value in asked if _LABEL.fullmatch(name)}
+    labels = {**own, MANAGED_BY: "pliant", CLUSTER: cluster, WORKLOAD: workload.id}
     return {
         "metadata": {
             "name": pod_name(cluster, attempt, workload.name),

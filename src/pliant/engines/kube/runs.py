@@ -43,6 +43,7 @@ class Run:
     told: bool = False  # that it started
     refused: End | None = None  # why it will never start
     exit: Exit | None = None  # reported
+    recorded: bool = False  # its end is on the server's disk
     tries: int = 0  # looks for a pod that somebody else is to make
     answers: int = 0  # orders that came after the end and have not been answered with it
 
@@ -71,6 +72,8 @@ class Steps:
             while run.answers:
                 run.answers -= 1
                 self._sink(AttemptEnded(run.id, run.exit))
+            if run.recorded and run.pod is not None and not run.gone and (run.pod.deleting or run.pod.found):
+                self._cluster.release(run.pod)
             return None
         pod = run.pod
         if pod is None or run.gone:
@@ -107,7 +110,7 @@ class Steps:
             try:
                 made = self._made(run, run.order)
             except Refused as error:
-                run.refused = End(code=NEVER, error=str(error))
+                run.refused = End(code=None if error.later else NEVER, error=str(error))
             else:
                 if made is None:
                     return PAUSE
@@ -118,7 +121,7 @@ class Steps:
 
     def _made(self, run: Run, order: Start) -> Seen | None:
         """Its pod. None: another look for one that somebody else makes; there is none if it is `gone`."""
-        if order.workload.origin is None:
+        if order.workload.origin is None or not order.workload.origin.makes:
             return self._create(order)
         claimed = self._waiting.claim(order)
         run.tries += 1

@@ -18,7 +18,7 @@ from pliant.model.origin import Origin
 from pliant.model.workload import Kind, TaskGroup, Workload
 
 AGAIN = 5.0
-"""Seconds between two looks whether the maker of pods of which none is there still is."""
+"""Seconds between two looks at the maker of pods of which some, or all, are not there."""
 
 REFUSED = "PliantRefused"
 """Reason in the condition and the event of a pod that is no workload."""
@@ -161,8 +161,11 @@ class WaitingPods:
             return None
         owner = offers[0].owner if offers else None
         known = source.maker
-        if owner is not None and (known is None or len(offers) > self._expected(known)):
+        lives = sum(not (it.pod.over or it.pod.deleting) for it in offers)
+        lacks = known is not None and lives < known.at_once
+        if owner is not None and (known is None or lacks or len(offers) > self._expected(known)):
             source.maker = maker_of(self._cluster.client, source.namespace, owner)
+            lacks = lives < source.maker.at_once
         if not offers:
             return self._empty(uid, source)
         identity = source.maker.uid if source.maker is not None else uid
@@ -177,7 +180,7 @@ class WaitingPods:
             self._told[identity] = row
         if news:
             self._report(WorkFound(row))
-        return None
+        return AGAIN if lacks else None
 
     def _warn(self, pod: Seen, why: str) -> None:
         if self._warned.get(pod.uid) != why:
@@ -244,7 +247,15 @@ def workload_of(
         tolerations=first.tolerations,
         source="Kubernetes",
         category="Train",
-        origin=Origin(engine, kind, first.pod.namespace, name, tuple(ready)),
+        origin=Origin(
+            engine,
+            kind,
+            first.pod.namespace,
+            name,
+            tuple(ready),
+            over=maker is not None and maker.over,
+            failure=maker.failure if maker is not None else "",
+        ),
     )
 
 

@@ -1,0 +1,119 @@
+"""What the server may do on a cluster, and nothing more; and whether an account may."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from httpx2 import HTTPError
+from lightkube import Client
+from lightkube.resources.authorization_v1 import SelfSubjectAccessReview
+from lightkube.resources.core_v1 import Node
+
+from pliant.control.fractions import Finding
+from pliant.engines.kube.cluster import made
+from pliant.engines.kube.connection import Unreachable
+from pliant.engines.kube.kinds import GROUP, VERSION
+from pliant.engines.kube.nodes import MEMORY, MODEL, gpu_count
+
+OLDEST = (1, 29)
+"""Of an API server: older ones do not know CEL rules of custom resources for certain."""
+
+
+KINDS = ("departments", "projects", "nodepools", "workloads")
+
+
+class Right(NamedTuple):
+    group: str  # empty: the core
+    resource: str  # with its part, e.g. pods/log
+    verbs: tuple[str, ...]
+    why: str
+
+
+RIGHTS = (
+    Right("", "nodes", ("list", "watch"), "what there is"),
+    Right("", "pods", ("list", "watch", "get", "create", "patch"), "tasks, and pods that name its scheduler"),
+    Right("", "pods/binding", ("create",), "placement"),
+    Right("", "pods/eviction", ("create",), "stopping, with disruption budgets kept"),
+    Right("", "pods/status", ("patch",), "why a pod waits"),
+    Right("", "pods/log", ("get",), "pliant logs"),
+    Right("", "pods/exec", ("get", "create"), "pliant exec"),
+    Right("", "namespaces", ("get", "create"), "those of projects"),
+    Right("", "secrets", ("list", "get", "create", "update", "delete"), "values of environment variables"),
+    Right("", "events", ("create",), "what is wrong with an object"),
+    Right("coordination.k8s.io", "leases", ("get", "create", "update"), "which server leads"),
+    Right("scheduling.k8s.io", "priorityclasses", ("list", "watch"), "values of priorities"),
+    Right("batch", "jobs", ("get",), "how many pods a Job wants"),
+    Right("jobset.x-k8s.io", "jobsets", ("get",), "how many pods a JobSet wants"),
+    Right("kubeflow.org", "pytorchjobs", ("get",), "how many pods a PyTorchJob wants"),
+    *(
+        Right(GROUP, kind, ("list", "watch", "create", "patch", "delete"), "custom resources")
+        for kind in KINDS
+    ),
+    *(Right(GROUP, f"{kind}/status", ("patch",), "custom resources") for kind in KINDS),
+)
+
+
+def examine(client: Client) -> list[Finding]:
+    """Raises Unreachable."""
+    try:
+        return list(_findings(client))
+    except HTTPError as error:
+        raise Unreachable(f"the cluster does not answer: {error}. Try `kubectl get nodes`.") from error
+
+
+def _findings(client: Client) -> Iterator[Finding]:
+    yield _version(client)
+    for right in RIGHTS:
+        lacks = [verb for verb in right.verbs if not _may(client, right, verb)]
+        name = f"{right.resource}{'.' + right.group if right.group else ''}"
+        said = f"may not {', '.join(lacks)} {name} ({right.why}): give the account the chart's ClusterRole"
+        yield Finding(f"right {name}", not lacks, said if lacks else right.why)
+    yield from _kinds(client)
+    yield from _nodes(client)
+
+
+def _version(client: Client) -> Finding:
+    told = client._client._client.get("/version").json()
+    number = tuple(int("".join(filter(str.isdigit, told[part])) or 0) for part in ("major", "minor"))
+    least = ".".join(map(str, OLDEST))
+    text = f"{told['gitVersion']}; {least} or newer is needed"
+    return Finding("API server", number >= OLDEST, text)
+
+
+def _may(client: Client, right: Right, verb: str) -> bool:
+    resource, _, part = right.resource.partition("/")
+    asked: dict[str, Any] = {"group": right.group, "resource": resource, "verb": verb}
+    asked |= {"subresource": part} if part else {}
+    review = client.create(made(SelfSubjectAccessReview, {"spec": {"resourceAttributes": asked}}))
+    return review.status is not None and bool(review.status.allowed)
+
+
+def _kinds(client: Client) -> Iterator[Finding]:
+    told = client._client._client.get(f"/apis/{GROUP}/{VERSION}").json()
+    there = {each["name"] for each in told.get("resources", ())}
+    for kind in KINDS:
+        found = kind in there
+        text = VERSION if found else "not installed: pliant cluster crds | kubectl apply -f -"
+        yield Finding(f"resource {kind}.{GROUP}", found, text)
+
+
+def _nodes(client: Client) -> Iterator[Finding]:
+    """GPUs without labels are shared all the same; nobody can ask for them by their model or memory."""
+    nodes = list(client.list(Node))
+    gpus = [node for node in nodes if gpu_count(node)]
+    yield Finding(
+        "nodes with GPUs",
+        bool(gpus),
+        f"{len(gpus)} of {len(nodes)} nodes have {sum(map(gpu_count, gpus))} GPUs"
+        if gpus
+        else "none: install NVIDIA's device plugin",
+    )
+    bare = []
+    for node in gpus:
+        labels = (node.metadata and node.metadata.labels) or {}
+        if MODEL not in labels or MEMORY not in labels:
+            bare.append((node.metadata and node.metadata.name) or "")
+    if bare:
+        said = (
+            f"{', '.join(sorted(bare)[:5])} lack {MODEL} or {MEMORY}: install NVIDIA's GPU feature discovery"
+        )
+        yield Finding("labels of GPUs", False, said)

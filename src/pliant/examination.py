@@ -1,0 +1,36 @@
+"""What `pliant doctor` finds on a machine, or on a cluster, with or without a server."""
+
+import json
+import sys
+from pathlib import Path
+
+from pliant.compiled import COMPILED, CORE
+from pliant.control.fractions import Finding
+from pliant.control.ports import Devices
+from pliant.devices.discovery import find_devices
+from pliant.devices.doctor import examine, table
+from pliant.devices.place import Place
+from pliant.engines.kube.make import OWN, kube_findings
+from pliant.engines.local.confinement import writable
+from pliant.engines.local.supervisor import command
+
+
+def findings(state: Path, devices: Devices, confined: bool = False) -> list[Finding]:
+    """What of shares of GPUs is enforced on this machine and what is not."""
+    program, notice = command()
+    found = examine(devices, Place(state), notice, writable(program), confined)
+    return [Finding("compiled core", COMPILED, CORE), *found]
+
+
+def examined(state: Path, kube: bool, kubeconfig: Path | None) -> int:
+    """Print it as JSON; the exit code."""
+    try:
+        if kube:
+            found = kube_findings(str(kubeconfig or OWN))
+        else:
+            found = findings(state, find_devices((), "", lambda pid: True).devices)
+    except ValueError as error:
+        sys.stderr.write(f"pliant: {error}\n")
+        return 1
+    print(json.dumps(table(found)))
+    return 0
