@@ -16,7 +16,7 @@ from json.encoder import encode_basestring_ascii
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
-FORMAT = 10
+FORMAT = 11
 """Written beside every row; to be raised whenever a stored class gains or loses a field."""
 
 KEPT = 1000
