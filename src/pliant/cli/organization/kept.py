@@ -216,7 +216,7 @@ def update_asset(session: Session, kind: str, name: str, file: str | None, user:
 @output_options
 @pass_session
 def describe_asset(session: Session, kind: str, name: str) -> None:
-    """Show an asset. Values of credentials are shown to nobody."""
+    """Show an asset. The values of credentials are never shown."""
     found = _named(session, kind, name)
     if not structured(session, found):
         click.echo(as_yaml({"name": name, "for": _whose(session, found["meta"]), "spec": found["spec"]}))
@@ -228,7 +228,7 @@ def describe_asset(session: Session, kind: str, name: str) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Accepted; workloads keep what they took from it.")
 @pass_session
 def delete_assets(session: Session, kind: str, names: tuple[str, ...], yes: bool) -> None:
-    """Delete assets. Workloads that were submitted with them go on."""
+    """Delete assets. Workloads that were submitted with them keep running."""
     for name in names:
         session.client.call("DELETE", _path(kind, _named(session, kind, name)["meta"]["id"]))
         click.echo(f"{kind} {name} deleted.")
