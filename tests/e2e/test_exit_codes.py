@@ -46,6 +46,7 @@ def test_all_that_wait_return_the_code_of_the_job(shared: Stage, script: str, co
     }
     again = f"pliant submit {name}-a -i ubuntu --backoff-limit 0 --attach --command -- bash -c '{script}'"
     found["submit --attach"] = shared.run(again)
+    found["submit --wait"] = shared.run(again.replace("-a -i", "-w -i").replace("--attach", "--wait"))
     found["run"] = shared.run(f"pliant run --name {name}-r -i ubuntu --command -- bash -c '{script}'")
     assert {command: done.code for command, done in found.items()} == dict.fromkeys(found, code)
     assert found[f"logs -f {name}"].out == found[f"attach {name}"].out == "from the job\n"

@@ -26,7 +26,8 @@ GROUPS = {
         "--gpu-memory-request", "--gpu-memory-limit", "--elastic",
     ),
     "Input and output": (
-        "--command", "--args", "--export", "--env-file", "--secret", "--stdin", "--tty", "--output", "--json",
+        "--command", "--args", "--export", "--env-file", "--secret", "--wait", "--stdin", "--tty", "--output",
+        "--json",
         "--yaml", "--no-headers",
     ),
     "Order": (

@@ -120,6 +120,7 @@ def common_options(function: _Function) -> _Function:
                 help="The job reads what is typed or piped into `run`, `submit --attach` or `attach -i`.",
             ),
             click.option("--attach", is_flag=True, help="Follow the output and return the job's exit code."),
+            click.option("--wait", is_flag=True, help="Wait for the end and return the job's exit code."),
             click.option(
                 "--image-pull-policy",
                 cls=NoEffect,
@@ -163,9 +164,16 @@ def finish(session: Session, kind: str, body: AnySubmission, given: Mapping[str,
         session.note("Note: --large-shm has no effect: processes here share the machine's own /dev/shm.")
     unsupported.note(session, given)
     note_elastic(session, body, given)
+    if given["wait"] and given["attach"]:
+        raise click.UsageError("--wait and --attach exclude each other.")
     answer = send(session, kind, body, dry_run=given["dry_run"])
-    if answer is None or not given["attach"]:
+    if answer is None or not (given["attach"] or given["wait"]):
         return None
+    if given["wait"]:
+        from pliant.cli.workloads.wait import awaited
+
+        jobs = {item["name"]: item["id"] for item in session.find_all(answer["name"])}
+        return awaited(session, jobs)[1]
     from pliant.cli.workloads.execute import attach_to, typed_here
 
     identity, name = answer["workloadId"], answer["name"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -44,7 +45,23 @@ def wait(session: Session, names: tuple[str, ...], wanted: str, timeout: str | N
     state = _state(wanted)
     deadline = time.monotonic() + duration(timeout, "--timeout") if timeout else None
     waiting = {item["name"]: item["id"] for name in dict.fromkeys(names) for item in session.find_all(name)}
-    worst, pause = 0, POLL
+    left, code = awaited(session, waiting, state, deadline=deadline, first=first)
+    if left:
+        click.echo(f"Error: timed out after {timeout}; still waiting for {', '.join(left)}.", err=True)
+        return WAIT_TIMED_OUT
+    return code
+
+
+def awaited(
+    session: Session,
+    jobs: Mapping[str, str],
+    state: str = "finished",
+    *,
+    deadline: float | None = None,
+    first: bool = False,
+) -> tuple[list[str], int]:
+    """Wait for jobs (id by name) and tell of each; (names of those still waited for, highest exit code)."""
+    waiting, worst, pause = dict(jobs), 0, POLL
     while True:
         for name, identity in list(waiting.items()):
             outcome = _outcome(session, identity)
@@ -52,14 +69,13 @@ def wait(session: Session, names: tuple[str, ...], wanted: str, timeout: str | N
                 continue
             del waiting[name]
             code = _tell(name, outcome, state)
-            if first:
-                return code
             worst = max(worst, code)
+            if first:
+                return [], code
         if not waiting:
-            return worst
+            return [], worst
         if deadline is not None and time.monotonic() + pause > deadline:
-            click.echo(f"Error: timed out after {timeout}; still waiting for {', '.join(waiting)}.", err=True)
-            return WAIT_TIMED_OUT
+            return list(waiting), worst
         time.sleep(pause)
         pause = min(pause * 1.1, POLL_MOST)
 
