@@ -287,6 +287,12 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
     assert {type(row) for row in batch.put} == {Workload, Task, Remembered}
 
 
+def test_zero_gpus_are_none(api: Api) -> None:
+    """Clients that are made for Run:ai send it for a workload without GPUs."""
+    item = api.running(api.submit("a", gpus=0)["workloadId"])
+    assert item["allocatedResources"]["gpu"] == 0
+
+
 # -- what is refused, and changes nothing ----------------------------------------------------------
 
 
@@ -296,13 +302,6 @@ def test_what_can_never_run_is_said_at_once_and_in_one_transaction(
         (
             {"image": ""},
             snapshot("400 -i, --image must be set. Name an image, or a command: submit NAME -- COMMAND..."),
-        ),
-        (
-            {"compute": {"gpuDevicesRequest": 0}},
-            snapshot(
-                "400 A job cannot ask for 0 GPUs. Ask for 1 or more, for a fraction such as 0.5, or leave "
-                "it out for a workload without GPUs."
-            ),
         ),
         (
             {"compute": {"gpuDevicesRequest": -1}},

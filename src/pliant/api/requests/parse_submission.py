@@ -112,7 +112,7 @@ def _needing(asked: Submission, compute: wire.Compute) -> Submission:
     _check_kind(compute)
     return replace(
         asked,
-        gpus=_milli(compute, "gpuDevicesRequest"),
+        gpus=_milli(compute, "gpuDevicesRequest") or None,  # Run:ai's clients say 0 for none
         portion=_milli(compute, "gpuPortionRequest"),
         gpu_memory=_bytes(compute, "gpuMemoryRequest"),
         portion_limit=_milli(compute, "gpuPortionLimit"),
