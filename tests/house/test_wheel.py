@@ -98,6 +98,24 @@ def test_without_a_compiler_it_is_still_built_and_says_so(tmp_path: Path) -> Non
         assert not set(NATIVE) & set(archive.namelist())
 
 
+STORED = """
+import sys
+from pathlib import Path
+from pliant.compiled import CORE
+from pliant.control.ports import Batch
+from pliant.model.workload import Request
+from pliant.sim.openb import Pod, workload_of
+from pliant.store import open_store
+
+store = open_store(Path(sys.argv[1]))
+row = workload_of(Pod(Request(1, 500), ("A100", "H100")), 7, "default", 1000)
+store.commit(store.lead(), Batch(put=[row]))
+assert list(store.load().rows) == [row]
+print(store.load().rows)
+"""
+"""A row with tuples of tuples, written and read; a compiled class does not know what its tuples hold."""
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_compiled_core_decides_byte_for_byte_the_same(tmp_path: Path) -> None:
@@ -106,7 +124,7 @@ def test_a_compiled_core_decides_byte_for_byte_the_same(tmp_path: Path) -> None:
     assert f"-{python}-{python}-linux_" in wheel.name
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "compiled")
-    told = {}
+    told, rows = {}, {}
     for name, source in (("compiled", tmp_path / "compiled"), ("plain", ROOT / "src")):
         env = os.environ | {"PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}
         ask = [sys.executable, "-c", "from pliant.compiled import CORE; print(CORE)"]
@@ -115,4 +133,13 @@ def test_a_compiled_core_decides_byte_for_byte_the_same(tmp_path: Path) -> None:
         decide = [sys.executable, "-m", "tests.sched.canon", str(tmp_path / f"{name}.txt"), "--worlds", "200"]
         subprocess.run(decide, env=env, check=True)
         told[name] = (tmp_path / f"{name}.txt").read_bytes()
+        stored = subprocess.run(
+            [sys.executable, "-c", STORED, str(tmp_path / f"{name}.db")],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        rows[name] = stored.stdout
+    assert "pod-7" in rows["compiled"] and rows["compiled"] == rows["plain"]
     assert told["compiled"] == told["plain"] != b""

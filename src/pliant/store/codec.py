@@ -6,13 +6,16 @@ default (the row is older than the field). An unknown field is left out, for it 
 row's format is newer than FORMAT: then reading it would lose something, and CodecError says so.
 """
 
+import ast
 import json
+import sys
 from collections.abc import Callable, Hashable
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from itertools import cycle
 from json.encoder import encode_basestring_ascii
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -65,6 +68,24 @@ class Codec(Generic[T]):
         except ValueError as error:
             raise CodecError(f"not JSON: {error}", self.kind.__name__) from None
         return value
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    """Its type hints. A compiled class keeps only `tuple` of `tuple[str, ...]`: its source has the rest."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        module = sys.modules[base.__module__]
+        file = Path(getattr(module, "__file__", None) or "")
+        if file.suffix != ".so":
+            found |= get_type_hints(base) if file.suffix == ".py" else {}
+            continue
+        source = ast.parse((file.parent / f"{module.__name__.rpartition('.')[2]}.py").read_text("utf-8"))
+        for node in source.body:
+            if isinstance(node, ast.ClassDef) and node.name == base.__name__:
+                lines = [it for it in node.body if isinstance(it, ast.AnnAssign)]
+                said = {ast.unparse(it.target): ast.unparse(it.annotation) for it in lines}
+                found |= get_type_hints(type(base.__name__, (), {"__annotations__": said}), vars(module))
+    return found
 
 
 def _wrong(expected: str, found: object) -> CodecError:
@@ -187,7 +208,7 @@ def _enum(kind: type[Enum]) -> Pair:
 
 
 def _named_tuple(kind: Any) -> Pair:
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     names: tuple[str, ...] = kind._fields
     pairs = [_pair(hints[name]) for name in names]
     least = len(names) - len(kind._field_defaults)
@@ -234,7 +255,7 @@ def _kept(pair: Pair) -> Pair:
 
 
 def _dataclass(kind: Any) -> Pair:
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     parts = [(field.name, *_pair(hints[field.name])) for field in fields(kind)]
     required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
     known = frozenset(name for name, _, _ in parts)

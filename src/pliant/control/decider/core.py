@@ -21,13 +21,14 @@ class Core:
     def __init__(self) -> None:
         self.world = World()
         self.settings = Settings()
-        self.verdicts: dict[str, Verdict] = {}  # by workload, of the last plan
+        self._told: tuple[Verdict, ...] = ()  # by the last plan
+        self._verdicts: dict[str, Verdict] | None = {}  # the same by workload, once somebody asks
         self.number = 0  # of the last ask
 
     def follow(self, ask: Ask) -> None:
         """Take in what is new."""
         if ask.base is not None:
-            self.world, self.verdicts = World(), {}
+            self.world, self._told, self._verdicts = World(), (), None
             for row in ask.base:
                 self.world.put(row)
         else:
@@ -39,15 +40,22 @@ class Core:
         began = time.perf_counter_ns()
         plan = decide(self.world, now, self.settings)
         took = (time.perf_counter_ns() - began) // 1000
-        self.verdicts = {verdict.workload: verdict for verdict in plan.verdicts}
+        self._told, self._verdicts = plan.verdicts, None
         return Decided(self.number, plan, took)
 
     def copy(self) -> "Core":
         """Another one that knows the same."""
         other = Core()
         other.world, other.settings = self.world.fresh(), self.settings
-        other.verdicts, other.number = dict(self.verdicts), self.number
+        other._told, other._verdicts, other.number = self._told, None, self.number
         return other
+
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """By workload, of the last plan."""
+        if self._verdicts is None:
+            self._verdicts = {verdict.workload: verdict for verdict in self._told}
+        return self._verdicts
 
 
 class Inline:

@@ -93,17 +93,18 @@ def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
     after = {verdict.workload: verdict for verdict in plan.verdicts}
     for identity in after.keys() - there.keys():
         del after[identity]  # it has gone since the plan was asked for
-    alike: tuple[Reason | None, Reason | None] = None, None  # of one kind: many workloads share a reason
-    for identity, (_, reason, position) in after.items():
-        old = before.get(identity)
-        if old is not None and state.told and old[1] is alike[0] and reason is alike[1]:
+    was: Reason | None = None  # two of one kind: many workloads share a reason
+    now: Reason | None = None
+    told = state.told
+    for (identity, (_, reason, position)), old in zip(after.items(), map(before.get, after), strict=True):
+        if told and reason is now and old is not None and old[1] is was:
             continue
         if old is None or old.reason.code != reason.code:
             draft.event(identity, EventKind.PENDING, reason.text(draft.now), reason=reason)
             state.touched.add(identity)
             continue
-        alike = old.reason, reason
-        if not state.told:
-            state.told = old.position != position or old.reason != reason
+        was, now = old.reason, reason
+        if not told:
+            told = state.told = old.position != position or old.reason != reason
     state.verdicts = after
     state.touched.update(before.keys() - after.keys())

@@ -258,8 +258,12 @@ class Cycle(Destinations):
 
     def looked_at(self, chunks: Iterable[Chunk]) -> None:
         positions = self.positions
+        last = len(positions)
         for chunk in chunks:
-            positions.setdefault(chunk.workload.id, len(positions) + 1)
+            wid = chunk.workload.id
+            if wid not in positions:
+                last += 1
+                positions[wid] = last
 
     def wake_at(self, instant: int) -> None:
         if instant > self.now and (self.wake is None or instant < self.wake):
@@ -291,10 +295,17 @@ class Cycle(Destinations):
     def block(self, choice: PoolChoice, block: Block, alike: Iterable[Chunk]) -> None:
         """Remember that these got nothing, and why: of several pools the one in which they came farthest."""
         self.failed(choice, block.equivalence, alike)
+        blocked = self.blocked
+        kept: Block | None = None  # the last one that stays: those that are alike mostly share theirs
         for chunk in alike:
-            known = self.blocked.get(chunk.workload.id)
+            wid = chunk.workload.id
+            known = blocked.get(wid)
+            if known is not None and known is kept:
+                continue
             if known is None or not _same(known.chunk, chunk) or self._more_hope(block, known):
-                self.blocked[chunk.workload.id] = block
+                blocked[wid] = block
+            else:
+                kept = known
 
     def failed(self, choice: PoolChoice, equivalence: Equivalence, alike: Iterable[Chunk]) -> None:
         """Remember what a choice could not give."""

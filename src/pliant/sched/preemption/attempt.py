@@ -25,8 +25,7 @@ Cost = tuple[int, int, tuple[UnitRank, ...]]
 """(workloads that lose their core, milli-GPUs lost, victims by rank): smaller is better. Where cores are only
 moved, they count as lost; where both happens, a move costs its milli-GPUs alone."""
 
-Estimate = Callable[[NodeState, Request], Cost | None]
-"""The cost of clearing a node for a request; None if impossible."""
+Estimate = Callable[[NodeState, Request], Cost | None]  # the cost of clearing a node; None if impossible
 
 Before = Mapping[str, Mapping[TaskKey, Placement | None]]
 """Workload -> what its tasks claimed before the first unit was taken of it."""

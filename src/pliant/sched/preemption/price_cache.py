@@ -18,8 +18,7 @@ from pliant.sched.world.state import World
 WALKED = 200
 """Up to so many holders the order is recalculated after each loss; above it queues keep their first order."""
 
-Priced = tuple[Cost, int, Unit]
-"""The cost of freeing a device, its index, and the one unit to take."""
+Priced = tuple[Cost, int, Unit]  # the cost of freeing a device, its index, and the one unit to take
 
 
 class PriceCache:
