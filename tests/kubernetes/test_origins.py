@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from pliant.engines.kube.names import namespace_of
 from pliant.model.fact import NodeSeen, WorkFound, WorkGone, WorkListed
 from pliant.model.order import Start, Stop
 from pliant.model.workload import Attempt, AttemptId
@@ -287,6 +288,14 @@ def test_a_pod_that_does_not_name_us_is_never_touched(rig):
         pod = rig.plane.get(f"{rig.pods}/{name}")
         assert "finalizers" not in pod["metadata"]
         assert rig.condition(name) is None
+
+
+def test_no_two_projects_have_one_namespace():
+    assert namespace_of("default") == "default" and namespace_of("team-a") == "runai-team-a"
+    long = "x" * 58
+    names = ["a-b", "a--b", "a---b", f"{long}1", f"{long}2"]
+    spaces = {namespace_of(name) for name in names}
+    assert len(spaces) == len(names) and all(len(each) <= 63 for each in spaces)
 
 
 def define_jobsets(plane):
