@@ -25,6 +25,7 @@ from typing import NoReturn
 
 from fastapi import FastAPI
 
+import pliant.compiled  # noqa: F401 - before all that imports the core
 from pliant import __version__
 
 # isort: split

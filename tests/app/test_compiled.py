@@ -27,9 +27,9 @@ def source(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def asked(source: Path) -> list[str]:
+def asked(source: Path, what: str = ASK) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", ASK],
+        [sys.executable, "-c", what],
         env={"PYTHONPATH": str(source)},
         capture_output=True,
         text=True,
@@ -53,6 +53,14 @@ def test_a_compiled_part_that_does_not_fit_is_passed_over(source: Path, module: 
     said, where = asked(source)
     assert said.startswith("False plain Python, because the compiled core does not load here: ")
     assert where == f"{source}/pliant/sched/cycle.py True"
+
+
+@pytest.mark.parametrize("program", ["app", "control.decider.process"])
+def test_programs_start_where_a_compiled_part_does_not_fit(source: Path, program: str) -> None:
+    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+    for module in ("model/workload", "sched/plan"):
+        (source / "pliant" / f"{module}{suffix}").write_bytes(b"made for another machine")
+    assert asked(source, f"import pliant.{program}") == []
 
 
 def test_what_is_wrong_with_the_plain_modules_is_not_hidden(source: Path) -> None:
