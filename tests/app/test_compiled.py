@@ -22,7 +22,7 @@ ASK = (
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """A copy of the package without anything compiled."""
-    ignored = shutil.ignore_patterns("__pycache__", "bin", "*.so", "images", "train", "cli")
+    ignored = shutil.ignore_patterns("__pycache__", "bin", "*.so", "train", "cli")
     shutil.copytree(ROOT / "src" / "pliant", tmp_path / "pliant", ignore=ignored)
     return tmp_path
 
