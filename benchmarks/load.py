@@ -162,8 +162,11 @@ def main() -> int:
     row("submit, p50", statistics.median(posts.times), "ms", target=round(4 * empty[0], 2), to=empty)
     row("submit, p99", percentile(posts.times, 0.99), "ms", to=empty)
     row("list of 50, p99", percentile(lists.times, 0.99), "ms", target=100, to=empty)
-    row("refused", len(posts.wrong) + len(lists.wrong), "", target=0, to=(1, ""))
-    row("accepted and not in the list", lost, "", target=0, to=(1, ""))
+    wrong, all_ = len(posts.wrong) + len(lists.wrong), len(posts.times) + len(lists.times)
+    row("refused", 100 * wrong / all_, "%", target=0, to=(100, "all submissions and lists"))
+    row(
+        "accepted and not in the list", 100 * lost / len(posts.times), "%", target=0, to=(100, "all accepted")
+    )
     row("memory of the server", after, "MB", to=(before, "before"))
     row(f"{watchers} followers, the last one is told", seen, "ms", target=1000, to=empty)
     for each in rates:
