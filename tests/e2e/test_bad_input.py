@@ -52,7 +52,6 @@ REFUSED = [
     (f"runai submit 1a {IMAGE}", 2, ["'1a'", "first a letter"]),
     (f"runai submit a_b {IMAGE}", 2, ["'a_b'"]),
     (f"runai submit {'a' * 64} {IMAGE}", 2, ["63"]),
-    (f"runai submit a {IMAGE} -g 0", 2, ["0 GPUs", "leave it out"]),
     (f"runai submit a {IMAGE} -g -1", 2, ["-g -1"]),
     (f"runai submit a {IMAGE} -g 1.5", 2, ["1.5 GPUs", "whole"]),
     (f"runai submit a {IMAGE} -g nan", 2, ["-g nan", "number"]),
