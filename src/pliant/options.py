@@ -8,12 +8,10 @@ from pathlib import Path
 from pliant.api.pace import NO_BOUNDS, Bounds
 from pliant.control.lease import LEASE
 from pliant.devices.strays import REPORT, STOP
+from pliant.engines.kube.make import OWN
 from pliant.shared import SharedBox
 from pliant.store.errors import StoreError
 from pliant.store.recovery import ADOPT, END, REFUSE
-
-IN_CLUSTER = Path("in-cluster")
-"""In the place of a kubeconfig: the server is a pod of the cluster that it manages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class Options:
         return cls(
             state=given.state.absolute(),
             simulate=tuple(given.simulate),
-            kubeconfig=IN_CLUSTER if given.in_cluster else given.kubeconfig and given.kubeconfig.absolute(),
+            kubeconfig=Path(OWN) if given.in_cluster else given.kubeconfig and given.kubeconfig.absolute(),
             scheduler=given.scheduler_name,
             host=given.host,
             port=given.port,
