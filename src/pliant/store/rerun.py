@@ -60,13 +60,18 @@ def _values(kind: Any) -> Callable[[Any], tuple[Any, ...]] | None:
 
 def digest(plan: Any) -> str:
     """Of all of a plan, the same for equal plans; reasons that verdicts share are told once."""
-    waiting, reasons, places = zip(*plan.verdicts, strict=True) if plan.verdicts else ((),) * 3
+    told = plan.verdicts
+    if isinstance(told, tuple):  # older versions hold them one by one
+        waiting, reasons, _ = zip(*told, strict=True) if told else ((),) * 3
+    else:
+        waiting, reasons = told.workloads, told.reasons
+    places = range(1, len(waiting) + 1)
     which = list(map(id, reasons))
     distinct = dict(zip(which, reasons, strict=True))
     number = {key: at for at, key in enumerate(distinct)}
     rest = [canonical(getattr(plan, field.name)) for field in fields(plan) if field.name != "verdicts"]
-    told = json.dumps([rest, list(map(canonical, distinct.values()))], separators=(",", ":"))
-    found = hashlib.sha256("\n".join((told, "", *waiting, "")).encode())
+    text = json.dumps([rest, list(map(canonical, distinct.values()))], separators=(",", ":"))
+    found = hashlib.sha256("\n".join((text, "", *waiting, "")).encode())
     found.update(_bytes(places))
     found.update(_bytes(map(number.__getitem__, which)))
     return found.hexdigest()

@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -89,13 +88,14 @@ def _listing(now: int) -> Listing[WorkloadView]:
 
 
 def everything(here: Context, caller: Principal, board: Board, deleted: bool) -> Sequence[WorkloadView]:
-    """Those that the caller may see, in the order of submission; deleted ones newest first."""
+    """Those that the caller may see, in the order of submission; deleted ones newest first.
+
+    Of those that wait the reason may be an older one; they are rendered with the newest.
+    """
     if deleted:
         return [ended_view(row, board) for row in here.service.ended() if caller.sees(row, board)]
-    whole = caller.all_seeing
-    views = board.workloads.values()
-    found = views if whole else (view for view in views if caller.sees(view, board))
-    return sorted(found, key=attrgetter("workload.serial"))
+    views = board.workloads.standing
+    return list(views if caller.all_seeing else (view for view in views if caller.sees(view, board)))
 
 
 def find(here: Context, identity: str, board: Board | None = None) -> WorkloadView:

@@ -104,8 +104,8 @@ class Publisher:
             return None
         project = known.world.projects[workload.project]
         tasks = known.world.tasks_of(identity)
-        verdict = known.verdicts.get(identity)
-        reason = verdict.reason if verdict is not None else known.reasons.get(identity)
+        verdict = known.verdicts.reason(identity)
+        reason = verdict or known.reasons.get(identity)
         if workload.phase.final:
             reason = None  # how it ended is its phase's message; why it once started does not matter any more
         placed = next((task.carries or task.claims for task in tasks if task.carries or task.claims), None)

@@ -14,8 +14,9 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar, cast
 
 from pliant.control.decider.port import Ask, Decided, News
+from pliant.model.reason import Reason
 from pliant.model.workload import Launch, Workload
-from pliant.sched.plan import Plan
+from pliant.sched.plan import Plan, Verdicts
 from pliant.sched.world.rows import Row
 
 R = TypeVar("R", bound=Row)
@@ -28,8 +29,11 @@ OUT_OF_MEMORY = 3
 
 BARE = Launch("")
 
-PARTS = tuple(it.name for it in fields(Plan) if it.name != "wake")
-"""Fields of a plan that are sequences."""
+PARTS = tuple(it.name for it in fields(Plan) if it.name not in ("wake", "verdicts"))
+"""Fields of a plan that are sequences of rows."""
+
+COLUMN = 5_000
+"""Verdicts that go together: two columns of strings and of reasons that were written before."""
 
 
 class _Pickler(pickle.Pickler):
@@ -68,8 +72,10 @@ class Sender:
 
     def decided(self, decided: Decided) -> None:
         plan = decided.plan or Plan()
-        parts = ((name, piece) for name in PARTS for piece in _pieces(getattr(plan, name)))
-        self._send((decided.number, plan.wake, decided.took), parts)
+        rows = ((name, piece) for name in PARTS for piece in _pieces(getattr(plan, name)))
+        told = plan.verdicts
+        columns = zip(_pieces(told.workloads, COLUMN), _pieces(told.reasons, COLUMN), strict=True)
+        self._send((decided.number, plan.wake, decided.took), chain(rows, (("", it) for it in columns)))
 
     def _send(self, head: object, parts: Iterable[object]) -> None:
         buffer = io.BytesIO()
@@ -99,9 +105,17 @@ class Receiver:
         parts = self._parts()
         number, wake, took = next(parts)
         found: dict[str, list[Any]] = {name: [] for name in PARTS}
+        workloads: list[str] = []
+        reasons: list[Reason] = []
         for name, piece in parts:
-            found[name] += piece
-        return Decided(number, Plan(**{name: tuple(it) for name, it in found.items()}, wake=wake), took)
+            if name:
+                found[name] += piece
+            else:
+                workloads += piece[0]
+                reasons += piece[1]
+        told = Verdicts(tuple(workloads), tuple(reasons))
+        rows = {name: tuple(it) for name, it in found.items()}
+        return Decided(number, Plan(**rows, verdicts=told, wake=wake), took)
 
     def _parts(self) -> Iterator[Any]:
         unpickler = pickle.Unpickler(self)  # by the server over a private socket  # nosec B301
@@ -127,6 +141,6 @@ def lean(row: R) -> R:
     return replace(row, launch=BARE, annotations=()) if isinstance(row, Workload) else row
 
 
-def _pieces(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for at in range(0, len(values), PIECE):
-        yield values[at : at + PIECE]
+def _pieces(values: Sequence[Any], size: int = PIECE) -> Iterator[Sequence[Any]]:
+    for at in range(0, len(values), size):
+        yield values[at : at + size]

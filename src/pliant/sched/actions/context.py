@@ -1,7 +1,8 @@
 """The state of one cycle: what the actions share, record and leave behind for the plan."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 from pliant.model.machine import Placement
@@ -256,14 +257,11 @@ class Cycle(Destinations):
         """A priority with what the workload has won by waiting."""
         return aged(workload, priority, self.now, self.settings)
 
-    def looked_at(self, chunks: Iterable[Chunk]) -> None:
-        positions = self.positions
-        last = len(positions)
-        for chunk in chunks:
-            wid = chunk.workload.id
-            if wid not in positions:
-                last += 1
-                positions[wid] = last
+    def looked_at(self, chunks: Sequence[Chunk]) -> None:
+        new = dict.fromkeys([chunk.workload.id for chunk in chunks])
+        if not self.positions.keys().isdisjoint(new):
+            new = dict.fromkeys([wid for wid in new if wid not in self.positions])
+        self.positions.update(zip(new, count(len(self.positions) + 1), strict=False))
 
     def wake_at(self, instant: int) -> None:
         if instant > self.now and (self.wake is None or instant < self.wake):
@@ -292,13 +290,15 @@ class Cycle(Destinations):
             self.record(Decision(Verb.GROW, action, workload.id, tasks, before, after, grown))
         self.blocked.pop(workload.id, None)
 
-    def block(self, choice: PoolChoice, block: Block, alike: Iterable[Chunk]) -> None:
+    def block(self, choice: PoolChoice, block: Block, alike: Sequence[Chunk]) -> None:
         """Remember that these got nothing, and why: of several pools the one in which they came farthest."""
-        self.failed(choice, block.equivalence, alike)
-        blocked = self.blocked
+        blocked, ids = self.blocked, [chunk.workload.id for chunk in alike]
+        self._failures_of(choice, block.equivalence).update(zip(ids, alike, strict=True))
+        if blocked.keys().isdisjoint(ids):
+            blocked.update(dict.fromkeys(ids, block))
+            return
         kept: Block | None = None  # the last one that stays: those that are alike mostly share theirs
-        for chunk in alike:
-            wid = chunk.workload.id
+        for wid, chunk in zip(ids, alike, strict=True):
             known = blocked.get(wid)
             if known is not None and known is kept:
                 continue
@@ -307,11 +307,9 @@ class Cycle(Destinations):
             else:
                 kept = known
 
-    def failed(self, choice: PoolChoice, equivalence: Equivalence, alike: Iterable[Chunk]) -> None:
-        """Remember what a choice could not give."""
-        failures = self.failures.setdefault(choice, {}).setdefault(equivalence, {})
-        for chunk in alike:
-            failures[chunk.workload.id] = chunk
+    def _failures_of(self, choice: PoolChoice, equivalence: Equivalence) -> dict[str, Chunk]:
+        """Where to remember what a choice could not give, by workload."""
+        return self.failures.setdefault(choice, {}).setdefault(equivalence, {})
 
     def _more_hope(self, one: Block, other: Block) -> bool:
         if one.equivalence == other.equivalence and (one.refusal is None) is (other.refusal is None):

@@ -71,7 +71,7 @@ class Unblocking(Search):
         return lambda row, chunk: offer(self, row, chunk)
 
     def _reason(self, plan: Plan) -> Reason | None:
-        return next((verdict.reason for verdict in plan.verdicts if verdict.workload == self.wid), None)
+        return plan.verdicts.reason(self.wid)
 
     def _wait(self, instant: int) -> None:
         if not self.works(Change(), instant) or self.works(Change(), self.trial.now):
