@@ -28,6 +28,19 @@ def check(stage: Stage) -> None:
     kept, anew = stage.loop.board, made_anew(stage)
     for what in ("workloads", "nodes", "pools", "departments", "projects", "queue", "cycles"):
         assert getattr(kept, what) == getattr(anew, what), what
+    serials = [view.workload.serial for view in kept.workloads.standing]
+    assert serials == sorted(serials) and list(kept.queue) == list(anew.queue)
+    assert {it.workload.id for it in kept.workloads.holding} == {
+        it.workload.id for it in kept.workloads.values() if it.gpu
+    }
+
+
+def test_a_view_that_comes_late_stands_where_it_was_submitted(stage: Stage) -> None:
+    """A workload that is brought back keeps its serial, and lists are in the order of submission."""
+    first, second = stage.submit("first", 1), stage.submit("second", 1)
+    views, verdicts = stage.loop.board.workloads, stage.loop.state.verdicts
+    late = views.changed({first: None}, verdicts).changed({first: views[first]}, verdicts)
+    assert [view.workload.id for view in late.standing] == [first, second]
 
 
 @pytest.mark.parametrize("seed", range(5))
