@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pliant.compiled  # noqa: F401 - before all that imports the core
 from pliant import __version__
 from pliant.sim.facts import facts_of
 from pliant.sim.lines import TraceError

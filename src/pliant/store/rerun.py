@@ -115,6 +115,8 @@ class Replay:
         codec = importlib.util.module_from_spec(spec)
         sys.modules["pliant_rerun_codec"] = codec
         spec.loader.exec_module(codec)
+        if importlib.util.find_spec("pliant.compiled"):  # older versions have none
+            importlib.import_module("pliant.compiled")  # passes over compiled parts that do not fit here
         self.unknown: dict[str, int] = {}  # classes that this core does not have, and how often they came
         self._codecs: dict[str, Any] = {}
         self._settings = codec.Codec(importlib.import_module("pliant.sched.settings").Settings)
