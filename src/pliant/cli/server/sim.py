@@ -98,6 +98,8 @@ def run(session: Session, trace: str, **given: Any) -> None:
         words += [f"--{name}", str(round(duration(given[name], f"--{name}") * 1000))] if given[name] else []
     found = _simulated(session, [*words, "--seed", str(given["seed"])])
     facts = found.pop("facts")
+    for warning in found["warnings"]:
+        click.echo(f"Warning: {warning}.", err=True)
     if not structured(session, found):
         click.echo("\n".join(f"{name + ':':35}{value}" for name, value in facts))
         if given["out"]:
