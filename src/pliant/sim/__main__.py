@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import json
 import sys
@@ -79,6 +80,8 @@ def _run(given: argparse.Namespace) -> dict[str, Any]:
     results = Results(given.out, inputs) if given.out is not None else None
     if results is not None and (saved := results.interrupted()) is not None:
         simulation.resume(saved)
+    gc.collect()
+    gc.freeze()  # the trace stays: looking through it for garbage again and again is a tenth of a run
     tell = _counting("jobs") if given.progress else lambda done, of: None
     kept = time.monotonic()
 

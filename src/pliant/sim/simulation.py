@@ -130,13 +130,18 @@ class Simulation:
         return max(min(times), it.meter.now) if times else None
 
     def _settle(self) -> None:
-        """Cycle until nothing changes, and measure what was decided."""
-        loop, meter = self._loop, self.progress.meter
-        for _ in range(2 * SETTLING):
+        """Cycle until nothing changes, and measure what was decided. What was ordered is done at once."""
+        loop, meter, timeline = self._loop, self.progress.meter, self._machines.timeline
+        quiet = 0  # cycles without news
+        while quiet < 2 * SETTLING:
             before, rests = loop.plan, loop.turn() and not loop.due
             if loop.plan is not before:
                 self._note(loop.plan)
-            if rests:
+            coming, quiet = timeline.next(), quiet + 1
+            if coming is not None and coming <= meter.now:
+                timeline.advance(meter.now)
+                quiet = 0
+            elif rests:
                 break
         else:
             raise AssertionError(f"no rest after {2 * SETTLING} cycles at {meter.now}: {loop.plan}")
