@@ -57,7 +57,10 @@ def test_putting_again_replaces():
 @pytest.mark.parametrize("seed", range(8))
 def test_dropped_rows_leave_nothing_behind(seed):
     """Rows that come and go, in any order, leave the world as one that never knew them."""
-    scene, extra = _scene(), world("n8:2 n9:2:pool=slow", "e/=1 e/z=1", "z1 z g1 @n8", "z2 z g1 >n9", pools="slow")
+    scene, extra = (
+        _scene(),
+        world("n8:2 n9:2:pool=slow", "e/=1 e/z=1", "z1 z g1 @n8", "z2 z g1 >n9", pools="slow"),
+    )
     found, dice = scene.world(), random.Random(seed)
     rows = [row for row in extra.rows() if row not in list(scene.rows())]
     dice.shuffle(rows)
@@ -144,7 +147,9 @@ def test_what_is_known_of_devices_follows_every_change(seed):
             found.put(replace(row, claims=claims if dice.random() < 0.8 else None))
         now = followed.look(found)
         assert now == DeviceFaults().look(found)
-        told |= {word for text in now for word in ("over-full", "of which only", "and on node") if word in text}
+        told |= {
+            word for text in now for word in ("over-full", "of which only", "and on node") if word in text
+        }
     assert len(told) == 3, told
 
 

@@ -90,7 +90,7 @@ def record_plan(state: State, plan: Plan, draft: Draft, number: int) -> list[Ord
 def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
     """Keep the newest verdict of each waiting workload; history gets a line when its kind changes."""
     before, there = state.verdicts, state.world.workloads
-    after = {verdict.workload: verdict for verdict in plan.verdicts}
+    after = {verdict[0]: verdict for verdict in plan.verdicts}
     for identity in after.keys() - there.keys():
         del after[identity]  # it has gone since the plan was asked for
     was: Reason | None = None  # two of one kind: many workloads share a reason

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 from pliant.model.machine import Placement
@@ -257,13 +258,10 @@ class Cycle(Destinations):
         return aged(workload, priority, self.now, self.settings)
 
     def looked_at(self, chunks: Iterable[Chunk]) -> None:
-        positions = self.positions
-        last = len(positions)
-        for chunk in chunks:
-            wid = chunk.workload.id
-            if wid not in positions:
-                last += 1
-                positions[wid] = last
+        positions, looked = self.positions, [chunk.workload.id for chunk in chunks]
+        if not positions.keys().isdisjoint(looked):  # in several pools
+            looked = [wid for wid in looked if wid not in positions]
+        positions.update(zip(looked, count(len(positions) + 1), strict=False))
 
     def wake_at(self, instant: int) -> None:
         if instant > self.now and (self.wake is None or instant < self.wake):

@@ -50,14 +50,13 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verd
     world = cycle.world
     found: dict[str, Reason] = {}
     known: dict[Equivalence, Reason] = {}
-    reasons: dict[int, Reason] = {}  # by id of the block: many share one
+    before: Block | None = None  # many that follow one another share one
+    reason: Reason | None = None
     for wid, block in cycle.blocked.items():
-        reason = reasons.get(id(block))
-        if reason is None:
-            reason = known.get(block.equivalence)
+        if block is not before or reason is None:
+            before, reason = block, known.get(block.equivalence)
             if reason is None:
                 reason = known[block.equivalence] = explain(cycle, reserving, block)
-            reasons[id(block)] = reason
         found[wid] = reason
     for wid, until in cycle.delays.items():
         if wid in cycle.blocked:
@@ -74,7 +73,7 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verd
             found[wid] = _gang(cycle, key)
     world.update_sets()  # who got something in this cycle and lacks nothing any more
     unseen: dict[Equivalence, Reason] = {}
-    for wid in sorted(wid for wid in world.wanting if wid not in found):
+    for wid in sorted(world.wanting.keys() - found.keys()):
         workload = world.workloads[wid]
         known_project = workload.project in world.projects
         found[wid] = (
@@ -91,7 +90,7 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verd
         if world.workloads[wid].desired is Desired.STOPPED:
             found[wid] = Cancelled() if world.workloads[wid].cancelled_by else Suspended()
     seen = [wid for wid in cycle.positions if wid in found]  # they are in their order
-    order = [*seen, *sorted(wid for wid in found if wid not in cycle.positions)]
+    order = [*seen, *sorted(found.keys() - cycle.positions.keys())]
     return tuple(map(Verdict, order, map(found.__getitem__, order), count(1)))
 
 
