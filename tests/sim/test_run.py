@@ -96,7 +96,7 @@ def test_an_interrupted_run_comes_to_the_same_wherever_it_was_cut(tmp_path):
     for instants in range(1, 12):
         simulation, left = Simulation(trace, assumed, 1), [instants]
 
-        def between(done, of, left=left):
+        def between(left=left):
             left[0] -= 1
             if not left[0]:
                 raise Cut
@@ -209,6 +209,17 @@ def test_a_part_of_kueues_generator(tmp_path, capsys):
     assert found["jobs"] == found["ended"] == 3 * (20 + 8 + 50)
     assert found["allocation"]["gpus"] == 60
     assert all(len(fact) == 2 for fact in facts_of(found))
+
+
+def test_how_far_it_is_is_told_also_while_nothing_is_submitted(tmp_path, monkeypatch, capsys):
+    """One long job after the others: what is told goes on, with the day and what has ended."""
+    monkeypatch.setattr("pliant.sim.__main__.TOLD_ELSEWHERE", 0.0)
+    trace = written(tmp_path, JOBS + "90,a,1,864000,long,,,,,\n")
+    assert main(["run", str(trace), "--progress"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "  0 %  0 of 7 jobs, 0 ended, day 0.00"
+    last = [line for line in lines if line.startswith("100 %  7 of 7 jobs")]
+    assert len(last) > 3 and last[-1] == "100 %  7 of 7 jobs, 7 ended, day 10.00"
 
 
 def test_as_a_user_types_it(tmp_path):

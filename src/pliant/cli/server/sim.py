@@ -136,7 +136,7 @@ def compare(session: Session, a: str, b: str) -> None:
 def _simulated(session: Session, words: list[str], *, counts: bool = True) -> dict[str, Any]:
     """What the simulator prints; it is a process of its own."""
     line = [sys.executable, "-m", "pliant.sim", *words]
-    if counts and sys.stderr.isatty() and not session.quiet:
+    if counts and not session.quiet:
         line.append("--progress")
     done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode not in (0, WRONG_INPUT):

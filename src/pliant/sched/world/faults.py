@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from pliant.model.reason.waiting import SetAside
-from pliant.sched.world.queue_tree import parent_of
 from pliant.sched.world.nodes import NodeState
+from pliant.sched.world.queue_tree import parent_of
 from pliant.sched.world.sanity import overfull
 from pliant.sched.world.state import World
 
