@@ -128,7 +128,10 @@ class Simulation:
 
     def _next(self) -> int | None:
         """When something happens next; None: never more."""
-        it, found = self.progress, [self._machines.timeline.next(), self._loop.wakes]
+        it, found = self.progress, [self._machines.timeline.next()]
+        wakes = self._loop.wakes
+        if wakes is not None and wakes > it.meter.now:  # what has ended goes with the next cycle, whenever
+            found.append(wakes)
         if it.next < len(self.jobs):
             found.append(self.jobs[it.next].workload.created)
         if it.changed < len(self.trace.changes):
