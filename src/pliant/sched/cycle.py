@@ -103,7 +103,10 @@ def serve(cycle: Cycle, reserving: Reserving, action: str, policy_for: PolicyFor
         pool = choice[1]
         batches = list(_useful(cycle, choice, policy_for))
         if action != "shrink":  # bonus may be taken at once
-            batches = [[it for it in batch if not cycle.delayed(it.workload)] for batch in batches]
+            batches = [
+                [it for it in batch if not it.workload.preemption_delay or not cycle.delayed(it.workload)]
+                for batch in batches
+            ]
         if not any(batches):
             continue
         order = cycle.order(pool, batches)

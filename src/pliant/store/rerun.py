@@ -12,6 +12,7 @@ import io
 import json
 import sys
 import zipfile
+import zlib
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -88,18 +89,22 @@ def _bytes(numbers: Iterable[int]) -> bytes:
 # ---------------------------------------------------------------------- reading
 
 
-def lines_of(data: bytes) -> Iterator[dict[str, Any]]:
-    """Lines of a record, or of the record in a debug bundle. Raises Unreadable."""
+def lines_of(data: bytes, torn: Callable[[int], None] = lambda number: None) -> Iterator[dict[str, Any]]:
+    """Lines of a record, or of the record in a debug bundle, up to one that is `torn`. Raises Unreadable."""
     if data[:2] == b"PK":
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if "replay.jsonl" not in archive.namelist():
-                raise Unreadable("this bundle has no replay.jsonl: its server recorded no cycles")
-            data = archive.read("replay.jsonl")
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                if "replay.jsonl" not in archive.namelist():
+                    raise Unreadable("this bundle has no replay.jsonl: its server recorded no cycles")
+                data = archive.read("replay.jsonl")
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise Unreadable(f"this bundle is cut off or damaged: {error}") from None
     for number, line in enumerate(data.splitlines(), 1):
         try:
             entry = json.loads(line)
         except ValueError:
-            return  # torn: the server ended while it wrote
+            torn(number)  # the server ended while it wrote, or its disk was full
+            return
         if not isinstance(entry, dict) or "v" not in entry:
             raise Unreadable(f"line {number} is no line of a record")
         if entry["v"] != VERSION:
@@ -120,6 +125,8 @@ class Replay:
         codec = importlib.util.module_from_spec(spec)
         sys.modules["pliant_rerun_codec"] = codec
         spec.loader.exec_module(codec)
+        if importlib.util.find_spec("pliant.compiled"):  # older versions have none
+            importlib.import_module("pliant.compiled")  # passes over compiled parts that do not fit here
         self.unknown: dict[str, int] = {}  # classes that this core does not have, and how often they came
         self._codecs: dict[str, Any] = {}
         self._settings = codec.Codec(importlib.import_module("pliant.sched.settings").Settings)
@@ -232,7 +239,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         data = sys.stdin.buffer.read() if given.file == "-" else Path(given.file).read_bytes()
         found = rerun(lines_of(data), only)
-    except (ValueError, OSError, ImportError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, ImportError) as error:
         sys.stderr.write(f"pliant: {error}\n")
         return 1
     sys.stdout.write(json.dumps(found) + "\n")

@@ -257,11 +257,11 @@ class Cycle(Destinations):
         """A priority with what the workload has won by waiting."""
         return aged(workload, priority, self.now, self.settings)
 
-    def looked_at(self, chunks: Sequence[Chunk]) -> None:
-        new = dict.fromkeys([chunk.workload.id for chunk in chunks])
-        if not self.positions.keys().isdisjoint(new):
-            new = dict.fromkeys([wid for wid in new if wid not in self.positions])
-        self.positions.update(zip(new, count(len(self.positions) + 1), strict=False))
+    def looked_at(self, chunks: Iterable[Chunk]) -> None:
+        positions, looked = self.positions, [chunk.workload.id for chunk in chunks]
+        if not positions.keys().isdisjoint(looked):  # in several pools
+            looked = [wid for wid in looked if wid not in positions]
+        positions.update(zip(looked, count(len(positions) + 1), strict=False))
 
     def wake_at(self, instant: int) -> None:
         if instant > self.now and (self.wake is None or instant < self.wake):

@@ -38,6 +38,7 @@ class Claims(Holdings):
         self.capacity: dict[str, Resources] = {}  # of ready nodes, by pool
         self._tallies: dict[tuple[str, str], Tally] = {}  # by queue and pool
         self._paths: dict[str, tuple[str, ...]] = {}  # what path() has answered since the tree changed
+        self._children: Mapping[str | None, Sequence[str]] = {}  # likewise of children()
         self._chains: dict[tuple[str, str], list[Tally]] = {}  # (project, pool) -> those up to the root
         self._journal: list[tuple[TaskKey, Placement | None]] = []
         self.version = 0  # changes whenever a claim does
@@ -73,14 +74,23 @@ class Claims(Holdings):
         """What is behind a key of the queue tree."""
         return "project" if key in self.projects else "department"
 
-    def children(self) -> dict[str | None, list[str]]:
+    def _forget_tree(self) -> None:
+        """The queue tree has changed."""
+        self._paths.clear()
+        self._chains.clear()
+        self._children = {}
+
+    def children(self) -> Mapping[str | None, Sequence[str]]:
         """Keys of the queues right below each department (by id), or below None at the top."""
+        if self._children:
+            return self._children
         below: dict[str | None, list[str]] = {}
         for pid, project in sorted(self.projects.items()):
             department = project.department if project.department in self.departments else None
             below.setdefault(department, []).append(pid)
         for did in sorted(self.departments):
             below.setdefault(parent_of(self.departments, did), []).append(department_key(did))
+        self._children = below
         return below
 
     def knows(self, placement: Placement) -> bool:
