@@ -16,18 +16,18 @@ def decisions(policy: Policy, attempt: Attempt) -> Iterator[Decision]:
     They are in the order in which workloads lost their last unit: each is justified once those before
     it are gone.
     """
-    taken: dict[str, list[Unit]] = {}
+    before, taken = attempt.before(), dict[str, list[Unit]]()
     for unit in attempt.units:
         mine = taken[unit.workload] = taken.pop(unit.workload, [])
         mine.append(unit)
     for wid, mine in taken.items():
-        decision = _decision(policy, wid, mine, attempt.before[wid])
+        decision = _decision(policy, wid, mine, before[wid])
         if decision is not None:
             yield decision
 
 
 def _decision(
-    policy: Policy, wid: str, mine: list[Unit], claimed: dict[TaskKey, Placement | None]
+    policy: Policy, wid: str, mine: list[Unit], claimed: dict[TaskKey, Placement]
 ) -> Decision | None:
     """The decision about a victim that lost these units; None if it has all that it claimed before."""
     world = policy.world
@@ -35,7 +35,7 @@ def _decision(
     if len(mine) == len(claimed) == 1 and mine[0].step is Step.CORE and mine[0].again is None:
         key, place = next(iter(claimed.items()))
         rest = world.need(wid)
-        if place is not None and not rest.holds and rest.chunk is not None and rest.chunk.step is Step.CORE:
+        if not rest.holds and rest.chunk is not None and rest.chunk.step is Step.CORE:
             gpu, winner = place.gpu, policy.chunk.workload.id  # the most frequent case: it loses all it has
             reason = policy.why(victim, gpu, mine[0].priority)
             return Decision(Verb.EVICT, policy.action, wid, (key[1],), gpu, 0, reason, winner)
@@ -44,12 +44,12 @@ def _decision(
         return None
     after = {key: world.claim_of(key) for key in before}
     gpu_after = world.gpu_of(wid)
-    had = sum(claim.gpu for claim in before.values() if claim is not None)
-    gpu_before = gpu_after + had - sum(claim.gpu for claim in after.values() if claim is not None)
+    has = sum(claim.gpu for claim in after.values() if claim is not None)
+    gpu_before = gpu_after - has + sum(claim.gpu for claim in before.values())
     chunk = world.need(wid).chunk
     lost_core = any(unit.step is Step.CORE and unit.again is None for unit in mine)
     moved = any(
-        new is not None and old is not None and (new.node != old.node or not set(new.uuids) <= set(old.uuids))
+        new is not None and (new.node != old.node or not set(new.uuids) <= set(old.uuids))
         for old, new in ((before[key], after[key]) for key in before)
     )
     lost = gpu_before - gpu_after
@@ -59,7 +59,7 @@ def _decision(
         verb, reason = Verb.EVICT, policy.why(victim, lost, priority)
     elif moved:
         verb = Verb.MOVE
-        places = [claim.node for claim in before.values() if claim is not None]
+        places = [claim.node for claim in before.values()]
         targets = [claim.node for claim in after.values() if claim is not None]
         wanted = lost > 0 and any(unit.step is Step.WANTED for unit in mine)
         reason = policy.reason(victim, lost, priority) if wanted else policy.moved(places, targets, lost)

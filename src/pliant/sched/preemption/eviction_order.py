@@ -7,7 +7,6 @@ are compared.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from pliant.model.quantity import Resources
@@ -54,12 +53,11 @@ class EvictionOrder:
             self._turns[project] = [loss.turn for loss in reversed(losses)]
         self._gone = dict.fromkeys(self._left, NOTHING)  # project -> its lost portions
         self._older = {key: at for at, key in enumerate(sorted(standing))}
-        self._heaps: dict[str, list[tuple[Worst, str]]] = {ROOT: []}
-        below: dict[str, dict[str, None]] = {}
+        self._below: dict[str, dict[str, None]] = {}  # queue -> those below it that have something to lose
+        self._keys: dict[str, Worst] = {}  # of queues below which nothing was lost since they were calculated
         for project in self._left:
             for child, parent in self._links(project):
-                below.setdefault(parent, {})[child] = None
-        self._fill(ROOT, below)
+                self._below.setdefault(parent, {})[child] = None
         for at in range(sum(map(len, self._left.values()))):
             self._take(at)
 
@@ -76,25 +74,21 @@ class EvictionOrder:
         self._gone[project] = self._gone[project].plus(loss.amount)
         self._places[project].append(at)
         for child, parent in self._links(project):
-            heap = self._heaps[parent]
-            if self._left[child] if child in self._left else self._heaps[child]:
-                heapreplace(heap, (self._worst(child), child))
-            else:
-                heappop(heap)
+            self._keys.pop(child, None)
+            if not (self._left.get(child) or self._below.get(child)):
+                del self._below[parent][child]
 
     def _next(self, queue: str) -> str:
         """The project that loses next below a queue."""
         while queue not in self._left:
-            queue = self._heaps[queue][0][1]
+            queue = min(self._below[queue], key=self._key)
         return queue
 
-    def _fill(self, parent: str, below: dict[str, dict[str, None]]) -> None:
-        heap = self._heaps.setdefault(parent, [])
-        for child in below.get(parent, ()):
-            if child not in self._left:
-                self._fill(child, below)
-            heap.append((self._worst(child), child))
-        heapify(heap)
+    def _key(self, queue: str) -> Worst:
+        found = self._keys.get(queue)
+        if found is None:
+            found = self._keys[queue] = self._worst(queue)
+        return found
 
     def _worst(self, queue: str) -> Worst:
         """Without what was taken and what is lost next, where shares are compared."""
