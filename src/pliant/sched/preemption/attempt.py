@@ -15,10 +15,10 @@ from pliant.sched.world.claims import Claims
 from pliant.sched.world.node_classes import Spec
 from pliant.sched.world.nodes import NodeState
 
-Rank = tuple[tuple[int, ...], int, int, str]
+Rank = tuple[int, int, int, str]
 """Smaller is lost first: see PriceCache.rank()."""
 
-UnitRank = tuple[tuple[int, ...], int, int, int, int, str]
+UnitRank = tuple[int, int, int, int, int, str]
 """The same with what is lost (bonus before core) and the place of a surplus task in its group."""
 
 Cost = tuple[int, int, tuple[UnitRank, ...]]

@@ -11,7 +11,7 @@ from pliant.model.workload import TaskKey
 from pliant.sched.preemption.attempt import Cost, Estimate, Heaps, Rank, Unit, UnitRank
 from pliant.sched.preemption.eviction_order import EvictionOrder, Turn
 from pliant.sched.shares.entitlement import Entitlement
-from pliant.sched.world.chunks import Step, core_priority, may_lose
+from pliant.sched.world.chunks import Step, core_priority
 from pliant.sched.world.node_classes import NodeClass
 from pliant.sched.world.state import World
 
@@ -30,8 +30,8 @@ class PriceCache:
         self._pool = pool
         self.youngest = youngest  # only the order of victims counts
         self._moves = moves
-        self._walks = youngest and sum(map(len, world.holders.values())) <= WALKED
-        self._order: EvictionOrder | None = None  # made when it is first asked for
+        walks = youngest and sum(map(len, world.holders.values())) <= WALKED
+        self._order = EvictionOrder(world, pool, shares.standing(pool)) if walks else None
         self._ranks: dict[str, Rank] = {}
         self._new: dict[str, bool] = {}  # workload -> True if it got all it has in this cycle
         self.alone: dict[TaskKey, tuple[Placement, Priced]] = {}  # of workloads of one task on one device
@@ -42,9 +42,9 @@ class PriceCache:
 
     def still_holds(self) -> bool:
         """True if the projects that lose are in the same order as before."""
-        return not self._walks and _places(self._turns_now()) == _places(self._turns)
+        return self._order is None and self._turns_now() == self._turns
 
-    def _turns_now(self) -> dict[str, tuple[int, ...]]:
+    def _turns_now(self) -> dict[str, int]:
         """Where projects stand among those that lose: by level, by rank and excess over their fair share."""
         world, standing, found = self._world, self._shares.standing(self._pool), dict[str, tuple[int, ...]]()
         for project, holders in world.holders.items():
@@ -52,7 +52,8 @@ class PriceCache:
                 have, due = world.claimed(key, self._pool).gpu, standing[key].allocatable.gpu
                 excess = (have << 32) // due if due > 0 else have << 32
                 found[project] = (*found.get(project, ()), standing[key].rank, -excess)
-        return found
+        order = {turn: at for at, turn in enumerate(sorted(set(found.values())))}
+        return {project: order[turn] for project, turn in found.items()}
 
     def carried(self, cls: NodeClass, estimate: Estimate) -> Heaps:
         """The prices of the previous search, with those of changed nodes calculated again; only once."""
@@ -64,14 +65,11 @@ class PriceCache:
                     heap.put(name, estimate(nodes[name], request))
         return heaps
 
-    def _place(self, project: str, turn: Turn) -> tuple[int, ...]:
-        """The place of a portion among all that could be lost, as it was when it was first asked for."""
-        world = self._world
-        if self._order is None:
-            rows = (world.workloads[wid] for held in world.holders.values() for wid in sorted(held))
-            others = (row for row in rows if may_lose(row, Step.WANTED) and row.project in world.projects)
-            self._order = EvictionOrder(world, self._pool, self._shares.standing(self._pool), others)
-        return (self._order.place(project, turn),)
+    def _queue(self, project: str, turn: Turn) -> int:
+        """The place of a project among those that lose, or of this portion among all that could be lost."""
+        if self._order is not None:
+            return self._order.place(project, turn)
+        return self._turns.get(project, 0)
 
     def rank(self, wid: str) -> Rank:
         """The victim that goes first when nothing else decides.
@@ -84,10 +82,7 @@ class PriceCache:
             return known
         workload = self._world.workloads[wid]
         project, priority, age = workload.project, core_priority(workload), -workload.serial
-        if self._walks:
-            queue = self._place(project, (priority, -Step.CORE, age, 0, wid))
-        else:
-            queue = self._turns.get(project, ())
+        queue = self._queue(project, (priority, -Step.CORE, age, 0, wid))
         found = self._ranks[wid] = (queue, priority, age, wid)
         return found
 
@@ -115,9 +110,9 @@ class PriceCache:
             tail = self._tail(unit)
             if unit.again is not None:  # the fewest GPUs moved, then the last task
                 tail = (moved[wid] << 16) - self._world.tasks[unit.again.task].index
-            elif self._walks and unit.step is not Step.CORE:
+            elif unit.step is not Step.CORE:
                 turn = (unit.priority, -unit.step, age, tail, wid)
-                queue = self._place(self._world.workloads[wid].project, turn)
+                queue = self._queue(self._world.workloads[wid].project, turn)
             ranks.add((queue, unit.priority, -unit.step, age, tail, wid))
             if self._world.workloads[wid].background:
                 continue  # it is the first to go
@@ -136,9 +131,3 @@ class PriceCache:
             return -self._world.tasks[key].index
         keys = self._world.keys_of(unit.workload)
         return len(keys) - keys.index(unit.changes[0][0])
-
-
-def _places(turns: dict[str, tuple[int, ...]]) -> dict[str, int]:
-    """The rank of each number; equal ones share a rank."""
-    order = sorted(set(turns.values()))
-    return {project: order.index(value) for project, value in turns.items()}
