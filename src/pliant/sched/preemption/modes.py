@@ -28,11 +28,13 @@ class Modes:
         self._mark = self._world.checkpoint()
         self._sheltered = frozenset(policy.grounds.churn.spent())
         self._best: dict[Aim, Attempt] = {}
+        self._attempts = 0
         self._shown: Attempt | None = None  # the attempt that the world shows; None: it is as it was
         self.met = Obstacles()
 
     def attempt(self, mode: SearchMode) -> Attempt:
         """The next attempt, in the world as it was."""
+        self._attempts += 1
         self._back()
         return Attempt(self._world, mode, self.met)
 
@@ -89,7 +91,7 @@ class Modes:
                 mode = replace(mode, keeps=mode.keeps | met.homeless)
             if policy.lacking() is not None:
                 yield replace(base, own_bound=True)
-            for _, _, wid in self._others() if policy.in_turn and not self._loose() else ():
+            for _, _, wid in self._others() if policy.in_turn else ():
                 if not self._effort.refine(self._each):
                     break
                 yield replace(base, first=wid)
@@ -128,7 +130,7 @@ class Modes:
         overdrawn, denied = set(met.overdrawn), set(met.denied)
         tried: set[SearchMode] = set()
         self._back()
-        others = [] if policy.in_turn and self._loose() else self._others()
+        others = self._others()
         while True:
             ways = self._ways(base, self._best[aim], others)
             mode = next((it for it in ways if it not in tried), None)
@@ -138,7 +140,6 @@ class Modes:
             yield mode
             if self._shown is not None and self._shown.price < self._best[aim].price:
                 self._best[aim] = self._shown
-                self._shown.heaps = {}  # prices of nodes that changed are not known
         met.overdrawn, met.denied = overdrawn, denied
 
     def _ways(self, base: SearchMode, best: Attempt, others: list[Other]) -> Iterator[SearchMode]:
@@ -160,13 +161,6 @@ class Modes:
             for wid in holders
             if wid != own and (gpu := world.gpu_of(wid))
         )
-
-    def _loose(self) -> bool:
-        """True if another workload holds GPUs that are lost before any core: bonus, or GPUs of this cycle."""
-        world, own = self._world, self._policy.chunk.workload.project
-        given = {wid for wid, _ in world.changed() if world.gpu_of(wid) and world.given_now(wid)}
-        lent = {wid for wid in world.stretched if world.need(wid).bonus_gpu}
-        return any(world.workloads[wid].project != own for wid in given | lent)
 
     # ------------------------------------------------------------------ the answer
     def _waits(self) -> bool:
@@ -196,7 +190,7 @@ class Modes:
             return None
         found = self._best.get(Aim.TAKE) or self._best.get(Aim.RELOCATE)
         if found is not None:
-            if met.spared or self._sheltered or found.mode.aim is not Aim.TAKE:
+            if self._attempts > 1 or self._sheltered:
                 found.heaps = {}  # the next search would not find the same
         elif Aim.UNBOUNDED in self._best:
             met.withheld = min(met.denied, key=lambda each: (churn.until(each), each))

@@ -56,13 +56,11 @@ class NodeEviction:
 
         If each victim uses one device nothing is tried, and the true cost may be higher.
         """
-        apart = request.devices == 1 if not whole(request) else not self._entangled(node)
-        if apart and not fit.has_devices(node, request):
-            units = self._apart(node, request)
-            if units is None:
-                return None
-            if self._roomy(node, request, units):
-                return self._prices.of(units)
+        if not fit.has_devices(node, request):
+            apart = self._simple(node, request) is not None
+            if apart or (request.devices == 1 if not whole(request) else not self._entangled(node)):
+                units = self._apart(node, request)
+                return self._prices.of(units) if units is not None else None
         mark = self._attempt.checkpoint()
         found = self.clear(node, request)
         self._attempt.undo(mark)
@@ -115,13 +113,6 @@ class NodeEviction:
             return units if len(units) == lacks else None
         found = self._cheapest(node, request, False)[:lacks]
         return [unit for it in found for unit in self._freeing(*it)] if len(found) == lacks else None
-
-    def _roomy(self, node: NodeState, request: Request, units: list[Unit]) -> bool:
-        """True if cores and memory suffice too once these units are gone."""
-        gone = [claim for unit in units for _, claim, after in unit.changes if after is None]
-        cpu = node.free_cpu + sum(claim.cpu for claim in gone if claim.node == node.row.name)
-        memory = node.free_memory + sum(claim.memory for claim in gone if claim.node == node.row.name)
-        return (not request.cpu or request.cpu <= cpu) and (not request.memory or request.memory <= memory)
 
     def _least(self, node: NodeState) -> list[Unit]:
         """The cheapest unit that frees cores and memory of a node; none if there is none."""

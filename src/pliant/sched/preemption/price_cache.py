@@ -46,14 +46,14 @@ class PriceCache:
 
     def _turns_now(self) -> dict[str, int]:
         """Where projects stand among those that lose: by level, by rank and excess over their fair share."""
-        world, standing, found = self._world, self._shares.standing(self._pool), dict[str, tuple[int, ...]]()
-        for project, holders in world.holders.items():
-            for key in reversed(world.path(project)) if holders and project in world.projects else ():
-                have, due = world.claimed(key, self._pool).gpu, standing[key].allocatable.gpu
-                excess = (have << 32) // due if due > 0 else have << 32
-                found[project] = (*found.get(project, ()), standing[key].rank, -excess)
-        order = {turn: at for at, turn in enumerate(sorted(set(found.values())))}
-        return {project: order[turn] for project, turn in found.items()}
+        world, standing, found = self._world, self._shares.standing(self._pool), dict[str, list[int]]()
+        for project in [it for it, holders in world.holders.items() if holders and it in world.projects]:
+            turn = found[project] = []
+            for key in reversed(world.path(project)):
+                have, due = world.tally(key, self._pool).gpu, standing[key].allocatable.gpu
+                turn += standing[key].rank, -((have << 32) // due if due > 0 else have << 32)
+        order = sorted(found.values())
+        return {project: order.index(turn) for project, turn in found.items()}
 
     def carried(self, cls: NodeClass, estimate: Estimate) -> Heaps:
         """The prices of the previous search, with those of changed nodes calculated again; only once."""

@@ -183,7 +183,7 @@ class Simulation:
             now, taken = cleared
             seated = now <= price and self._seated(node, part, taken)
             if seated and (part is not self._final or self._holds()):
-                if part.request.devices <= self._takeable(node):
+                if len(self._chunk.parts) == 1 or part.request.devices <= self._takeable(node):
                     heap.put(name, now)
                 break
             attempt.undo(mark)
@@ -197,11 +197,9 @@ class Simulation:
 
     def _takeable(self, node: NodeState) -> int:
         """Devices of a node that the chunk does not use completely: no more than these can be freed."""
-        if len(self._world.keys_of(wid := self._chunk.workload.id)) < 2:
-            return node.usable
-        own = (self._world.claim_of(key) for key in node.tasks if key[0] == wid)
-        shares = (share for claim in own if claim is not None for share in claim.shares)
-        return node.usable - sum(1 for share in shares if share.portion >= GPU)
+        wid = self._chunk.workload.id
+        own = (claim.shares for key, claim in self._world.claims_on(node) if key[0] == wid)
+        return node.usable - sum(1 for shares in own for share in shares if share.portion >= GPU)
 
     def _priced(self, part: Part, cls: NodeClass) -> NodePrices:
         """Nodes that could be cleared for a task, by cost; for more devices only the one where it sits."""
