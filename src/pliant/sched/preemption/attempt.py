@@ -70,7 +70,6 @@ class SearchMode:
     lasting: bool = False  # Policy.lasts() is checked for each place, not only at the end
     own_bound: bool = False  # units that the policy's own bound requires come first, before cheaper ones
     relocates: bool = False  # a core that may not be taken may be moved
-    sheltered: frozenset[str] = frozenset()  # only bonus is taken of these projects
     keeps: frozenset[str] = frozenset()  # workloads whose cores are left alone
     first: str = ""  # a workload that loses all it has before anything else
 
@@ -109,8 +108,9 @@ class Obstacles:
     """What the attempts of one search came upon, and what the search concludes where it takes nothing."""
 
     spared: dict[str, int] = field(default_factory=dict)  # workload -> until when (ms) it is left alone
-    denied: set[str] = field(default_factory=set)  # sheltered projects from which something was wanted
-    overdrawn: set[str] = field(default_factory=set)  # projects that would lose more than their budget allows
+    denied: set[str] = field(
+        default_factory=set
+    )  # projects from which more was wanted than their budget allows
     homeless: set[str] = field(default_factory=set)  # would have to move, and have no other place
     returns: bool = False  # what was taken would be reclaimed at once
     outwaited: tuple[str, int, int] | None = None  # a victim, its priority and aged priority

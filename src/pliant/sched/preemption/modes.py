@@ -26,7 +26,6 @@ class Modes:
         self._cls = cls
         self._each = len(cls.nodes) * len(policy.chunk.parts)  # refinements that one more attempt costs
         self._mark = self._world.checkpoint()
-        self._sheltered = frozenset(policy.grounds.churn.spent())
         self._best: dict[Aim, Attempt] = {}
         self._attempts = 0
         self._shown: Attempt | None = None  # the attempt that the world shows; None: it is as it was
@@ -80,10 +79,16 @@ class Modes:
         return moves and policy.chunk.step is Step.CORE and len(self._cls.nodes) > 1
 
     def _of_aim(self, aim: Aim) -> Iterator[SearchMode]:
-        """In the default order, then by the policy's own bound, then beginning with each other workload."""
+        """In the default order, then by the policy's own bound, then beginning with each other workload.
+
+        Victims that would be reclaimed at once are avoided only after an attempt found some.
+        """
         policy, met = self._policy, self.met
-        for base in self._bases(aim):
-            mode, met.homeless = base, set()
+        met.returns = False
+        relocates = aim in (Aim.RELOCATE, Aim.UNBOUNDED) and self._may_relocate()
+        for lasting in (False, True):
+            mode = base = SearchMode(aim, lasting, relocates=relocates)
+            met.homeless = set()
             for _ in range(1 + ELSEWHERE):
                 yield mode
                 if not policy.moves or met.homeless <= mode.keeps:
@@ -95,26 +100,7 @@ class Modes:
                 if not self._effort.refine(self._each):
                     break
                 yield replace(base, first=wid)
-
-    def _bases(self, aim: Aim) -> Iterator[SearchMode]:
-        """Victims that would be reclaimed at once are avoided only after an attempt found some.
-
-        If an attempt takes more from a project than its budget allows, all is tried again without it.
-        """
-        met = self.met
-        relocates = aim in (Aim.RELOCATE, Aim.UNBOUNDED) and self._may_relocate()
-        sheltered = frozenset() if aim is Aim.UNBOUNDED else self._sheltered
-        while True:
-            met.overdrawn, met.returns = set(), False
-            yield SearchMode(aim, relocates=relocates, sheltered=sheltered)
-            if met.returns:
-                yield SearchMode(aim, lasting=True, relocates=relocates, sheltered=sheltered)
-            more = met.overdrawn - sheltered
-            sheltered |= more
-            met.denied |= more
-            if aim is not Aim.UNBOUNDED:
-                self._sheltered = sheltered
-            if not more:
+            if not met.returns:
                 return
 
     def _lighter(self, aim: Aim) -> Iterator[SearchMode]:
@@ -127,7 +113,7 @@ class Modes:
         if self._effort.refinements < self._each:
             return
         base = replace(found.mode, own_bound=False, first="")
-        overdrawn, denied = set(met.overdrawn), set(met.denied)
+        denied = set(met.denied)
         tried: set[SearchMode] = set()
         self._back()
         others = self._others()
@@ -140,7 +126,7 @@ class Modes:
             yield mode
             if self._shown is not None and self._shown.price < self._best[aim].price:
                 self._best[aim] = self._shown
-        met.overdrawn, met.denied = overdrawn, denied
+        met.denied = denied
 
     def _ways(self, base: SearchMode, best: Attempt, others: list[Other]) -> Iterator[SearchMode]:
         """With a core that was taken kept, or beginning with another workload that would cost less."""
@@ -190,7 +176,7 @@ class Modes:
             return None
         found = self._best.get(Aim.TAKE) or self._best.get(Aim.RELOCATE)
         if found is not None:
-            if self._attempts > 1 or self._sheltered:
+            if self._attempts > 1 or churn.bounded:
                 found.heaps = {}  # the next search would not find the same
         elif Aim.UNBOUNDED in self._best:
             met.withheld = min(met.denied, key=lambda each: (churn.until(each), each))

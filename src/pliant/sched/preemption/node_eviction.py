@@ -124,8 +124,8 @@ class NodeEviction:
     # ------------------------------------------------------------------ a victim of its own on each device
     def _simple(self, node: NodeState, request: Request) -> list[Priced] | None:
         """The unit that frees each device of a node that one rigid workload uses; the cheapest first."""
-        mode = self._attempt.mode
-        if not whole(request) or self._policy.moves or mode.relocates or mode.sheltered:
+        policy, relocates = self._policy, self._attempt.mode.relocates
+        if not whole(request) or policy.moves or relocates or policy.grounds.churn.bounded:
             return None
         known = self._prices.nodes.get(node.row.name)
         if known is not None and known[0] == node.stamp:
@@ -234,7 +234,7 @@ class NodeEviction:
         if victim is None or victim.project not in world.projects:
             return None
         keys = world.keys_of(victim.id) if key[0] in self._attempt.touched else ()
-        state = self._policy.gives(victim.project), tuple(map(world.claim_of, keys))
+        state = self._policy.state(self._attempt, victim.project), tuple(map(world.claim_of, keys))
         known = self._units.get(key)
         if known is not None and known[0] == state:
             return known[1]._replace(cause=(key, uuid)) if known[1] is not None else None

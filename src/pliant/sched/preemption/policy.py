@@ -54,7 +54,7 @@ class Policy:
         raise NotImplementedError
 
     def gives(self, project: str) -> bool:
-        """False once it may keep all but bonus and background work; only this changes during an attempt."""
+        """False once it may keep all but bonus and background work."""
         return True
 
     def within_reach(self) -> bool:
@@ -103,11 +103,25 @@ class Policy:
         return self.unprotected(attempt, victim)
 
     def sheltered(self, attempt: Attempt, victim: Workload) -> bool:
-        """True if its project is over its disruption budget: it keeps all but bonus."""
-        if victim.project not in attempt.mode.sheltered:
+        """True if its project has no budget left for one more disruption: it keeps all but bonus."""
+        churn, world = self.grounds.churn, self.world
+        if not churn.bounded or attempt.mode.aim is Aim.UNBOUNDED or world.given_now(victim.id):
+            return False
+        disturbed = {
+            unit.workload
+            for unit in attempt.units
+            if (row := world.workloads[unit.workload]).project == victim.project
+            and not (row.background or world.given_now(row.id))
+            and (unit.step is not Step.BONUS or unit.again is not None)
+        }
+        if victim.id in disturbed or len(disturbed) < churn.left(victim.project):
             return False
         attempt.met.denied.add(victim.project)
         return True
+
+    def state(self, attempt: Attempt, project: str) -> object:
+        """All that changes during an attempt of what a project may lose, while a workload has what it has."""
+        return self.gives(project), len(attempt.units) if self.grounds.churn.bounded else 0
 
     def safe(self, victim: Workload) -> int:
         """How long (ms) it is safe after its start; 0: not at all."""

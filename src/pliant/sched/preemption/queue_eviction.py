@@ -19,7 +19,7 @@ def relieved(policy: Policy, prices: PriceCache, effort: Effort, attempt: Attemp
         if unit is None or not effort.spend(1):
             return False
         attempt.take(unit)
-    known: dict[str, tuple[tuple[bool, str], Unit | None, Cost]] = {}  # by workload: asked what, answer, cost
+    known: dict[str, tuple[object, Unit | None, Cost]] = {}  # by workload: asked what, answer, cost
     while limit := (
         policy.shares.refuse(policy.chunk, policy.pool, policy.adding)
         or (policy.lacking() if mode.own_bound else None)
@@ -29,7 +29,7 @@ def relieved(policy: Policy, prices: PriceCache, effort: Effort, attempt: Attemp
         lacks = limit.used + limit.asked - limit.allowed
         found: list[tuple[tuple[bool, bool, int, Cost], Unit]] = []
         for project in sorted(world.holders):
-            asked = policy.gives(project), limit.resource
+            asked = policy.state(attempt, project), limit.resource
             for wid in sorted(world.holders[project]) if limit.key in world.path(project) else ():
                 if wid not in known or known[wid][0] != asked:
                     least = _least(policy, attempt, wid, limit.resource)

@@ -11,13 +11,13 @@ from pliant.model.quantity import GPU
 from pliant.model.workload import TaskGroup, TaskKey
 from pliant.sched.placement import eligibility, fit, topology
 from pliant.sched.placement.staying import given_back
-from pliant.sched.preemption.attempt import Aim, Attempt, Cost, Effort, Heaps, NodePrices, Obstacles, Unit
+from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Heaps, NodePrices, Obstacles, Unit
 from pliant.sched.preemption.modes import FEW, Modes
 from pliant.sched.preemption.node_eviction import NodeEviction
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.preemption.queue_eviction import relieved
-from pliant.sched.world.chunks import Part, Step
+from pliant.sched.world.chunks import Part
 from pliant.sched.world.node_classes import NodeClass, spec_of
 from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.subgroups import Level, constrained, tree
@@ -70,8 +70,8 @@ class Simulation:
 
     # ------------------------------------------------------------------ validate
     def _holds(self) -> bool:
-        """True if the world as it is now keeps all limits, rules and budgets."""
-        return self._admitted() and self._rightful() and self._bearable()
+        """True if the world as it is now keeps all limits and rules."""
+        return self._admitted() and self._rightful()
 
     def _admitted(self) -> bool:
         return not self._policy.shares.exceeded(self._chunk, self._policy.pool, self._policy.adding)
@@ -83,21 +83,6 @@ class Simulation:
         lasts = self._policy.lasts(self._attempt.units)
         self._attempt.met.returns |= not lasts
         return lasts
-
-    def _bearable(self) -> bool:
-        """True if no project loses more than its budget of disruptions allows."""
-        churn, world = self._policy.grounds.churn, self._world
-        if not churn.bounded:
-            return True
-        disturbed: dict[str, set[str]] = {}
-        for unit in self._attempt.units:
-            disturbs = unit.step is not Step.BONUS or unit.again is not None
-            row = world.workloads[unit.workload]
-            if disturbs and not (row.background or self._prices.is_new(unit.workload)):
-                disturbed.setdefault(row.project, set()).add(unit.workload)
-        over = {it for it, workloads in disturbed.items() if len(workloads) > churn.left(it)}
-        self._attempt.met.overdrawn |= over
-        return not over or self._attempt.mode.aim is Aim.UNBOUNDED
 
     # ------------------------------------------------------------------ make room and place
     def _served(self) -> bool:
