@@ -67,7 +67,6 @@ class SearchMode:
     """How one attempt searches."""
 
     aim: Aim = Aim.TAKE
-    lasting: bool = False  # Policy.lasts() is checked for each place, not only at the end
     own_bound: bool = False  # units that the policy's own bound requires come first, before cheaper ones
     relocates: bool = False  # a core that may not be taken may be moved
     keeps: frozenset[str] = frozenset()  # workloads whose cores are left alone
@@ -111,8 +110,6 @@ class Obstacles:
     denied: set[str] = field(
         default_factory=set
     )  # projects from which more was wanted than their budget allows
-    homeless: set[str] = field(default_factory=set)  # would have to move, and have no other place
-    returns: bool = False  # what was taken would be reclaimed at once
     outwaited: tuple[str, int, int] | None = None  # a victim, its priority and aged priority
     # The workload that is waited for, until when (ms), and the object whose setting says so.
     protected: tuple[str, int, Guarantee] | None = None
@@ -129,6 +126,7 @@ class Attempt:
     met: Obstacles
     found: bool = False  # valid: the chunk has its places and every rule is kept
     units: list[Unit] = field(default_factory=list)
+    homeless: set[str] = field(default_factory=set)  # would have to move, and have no other place
     touched: set[str] = field(default_factory=set)  # workloads of which something was taken, if only in trial
     claims: dict[TaskKey, Placement | None] = field(default_factory=dict)  # once something else is tried
     price: Cost = (0, 0, ())

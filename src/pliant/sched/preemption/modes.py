@@ -12,7 +12,6 @@ from pliant.sched.world.node_classes import NodeClass
 Other = tuple[int, Rank, str]  # one to be evicted first: minus its milli-GPUs, its rank, its id
 
 FEW = 16  # units; with more no smaller set is looked for, and none is left out by placing everything again
-ELSEWHERE = 4  # repetitions of a search for moves without the workloads that have no other place
 
 
 class Modes:
@@ -79,29 +78,17 @@ class Modes:
         return moves and policy.chunk.step is Step.CORE and len(self._cls.nodes) > 1
 
     def _of_aim(self, aim: Aim) -> Iterator[SearchMode]:
-        """In the default order, then by the policy's own bound, then beginning with each other workload.
-
-        Victims that would be reclaimed at once are avoided only after an attempt found some.
-        """
-        policy, met = self._policy, self.met
-        met.returns = False
+        """In the default order, then by the policy's own bound, then beginning with each other workload."""
+        policy = self._policy
         relocates = aim in (Aim.RELOCATE, Aim.UNBOUNDED) and self._may_relocate()
-        for lasting in (False, True):
-            mode = base = SearchMode(aim, lasting, relocates=relocates)
-            met.homeless = set()
-            for _ in range(1 + ELSEWHERE):
-                yield mode
-                if not policy.moves or met.homeless <= mode.keeps:
-                    break  # no obstacle was without another place
-                mode = replace(mode, keeps=mode.keeps | met.homeless)
-            if policy.lacking() is not None:
-                yield replace(base, own_bound=True)
-            for _, _, wid in self._others() if policy.in_turn else ():
-                if not self._effort.refine(self._each):
-                    break
-                yield replace(base, first=wid)
-            if not met.returns:
-                return
+        mode = SearchMode(aim, relocates=relocates)
+        yield mode
+        if policy.lacking() is not None:
+            yield replace(mode, own_bound=True)
+        for _, _, wid in self._others() if policy.in_turn else ():
+            if not self._effort.refine(self._each):
+                break
+            yield replace(mode, first=wid)
 
     def _lighter(self, aim: Aim) -> Iterator[SearchMode]:
         """While the budget lasts: without one victim, and beginning with one that may suffice alone."""
@@ -138,14 +125,22 @@ class Modes:
                 yield replace(base, first=wid)
 
     def _others(self) -> list[Other]:
-        """Other workloads that hold GPUs, the largest first."""
-        world, own = self._world, self._policy.chunk.workload.id
+        """Other workloads that hold GPUs, the largest first.
+
+        Where the first victim decides which may follow there are none while another project holds GPUs that
+        are lost before any core, bonus or those of this cycle: with them it only seems to be above its due.
+        """
+        world, own = self._world, self._policy.chunk.workload
+        loose = {wid for wid, _ in world.changed() if world.gpu_of(wid) and world.given_now(wid)}
+        loose |= {wid for wid in world.stretched if world.need(wid).bonus_gpu}
+        if self._policy.in_turn and any(world.workloads[wid].project != own.project for wid in loose):
+            return []
         return sorted(
             (-gpu, self._prices.rank(wid), wid)
             for project, holders in world.holders.items()
             if project in world.projects
             for wid in holders
-            if wid != own and (gpu := world.gpu_of(wid))
+            if wid != own.id and (gpu := world.gpu_of(wid))
         )
 
     # ------------------------------------------------------------------ the answer

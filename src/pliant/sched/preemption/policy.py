@@ -70,7 +70,7 @@ class Policy:
         return True
 
     def lasts(self, units: Iterable[Unit]) -> bool:
-        """True if nothing that was taken is reclaimed at once; checked when no more units can be left out."""
+        """True if nothing that was taken is reclaimed at once."""
         return True
 
     def lacking(self) -> Refusal | None:
@@ -90,7 +90,7 @@ class Policy:
         """may(), without what the attempt leaves alone. Bonus and background work may always be taken."""
         if victim.background or step is Step.BONUS:
             return True
-        if step is Step.CORE and victim.id in attempt.mode.keeps:
+        if step is Step.CORE and (victim.id in attempt.mode.keeps or victim.id in attempt.homeless):
             return False
         if not self.may(attempt, victim, step, priority) or self.sheltered(attempt, victim):
             return False
@@ -98,9 +98,9 @@ class Policy:
 
     def may_move(self, attempt: Attempt, victim: Workload) -> bool:
         """True if a core that may not be taken may be placed elsewhere instead."""
-        if not attempt.mode.relocates or not victim.preemptible or self.sheltered(attempt, victim):
+        if not attempt.mode.relocates or not victim.preemptible or victim.id in attempt.homeless:
             return False
-        return self.unprotected(attempt, victim)
+        return not self.sheltered(attempt, victim) and self.unprotected(attempt, victim)
 
     def sheltered(self, attempt: Attempt, victim: Workload) -> bool:
         """True if its project has no budget left for one more disruption: it keeps all but bonus."""
@@ -121,7 +121,8 @@ class Policy:
 
     def state(self, attempt: Attempt, project: str) -> object:
         """All that changes during an attempt of what a project may lose, while a workload has what it has."""
-        return self.gives(project), len(attempt.units) if self.grounds.churn.bounded else 0
+        spent = len(attempt.units) if self.grounds.churn.bounded else 0
+        return self.gives(project), len(attempt.homeless), spent
 
     def safe(self, victim: Workload) -> int:
         """How long (ms) it is safe after its start; 0: not at all."""

@@ -62,7 +62,7 @@ class Simulation:
         attempt = self._attempt
         if relieved(self._policy, self._prices, self._effort, attempt) and self._served():
             self._leave_out()
-            if self._holds() and self._lasts():
+            if self._holds():
                 attempt.found, attempt.price = True, self._prices.of(attempt.units)
         if not attempt.found:
             attempt.undo(self._mark)
@@ -77,12 +77,7 @@ class Simulation:
         return not self._policy.shares.exceeded(self._chunk, self._policy.pool, self._policy.adding)
 
     def _rightful(self) -> bool:
-        return self._policy.holds() and (not self._attempt.mode.lasting or self._lasts())
-
-    def _lasts(self) -> bool:
-        lasts = self._policy.lasts(self._attempt.units)
-        self._attempt.met.returns |= not lasts
-        return lasts
+        return self._policy.holds() and self._policy.lasts(self._attempt.units)
 
     # ------------------------------------------------------------------ make room and place
     def _served(self) -> bool:
@@ -158,7 +153,7 @@ class Simulation:
         rejected: list[tuple[Cost, str]] = []
         while (entry := heap.pop()) is not None:
             price, name = entry
-            node, mark = world.nodes[name], attempt.checkpoint()
+            node, mark, homeless = world.nodes[name], attempt.checkpoint(), len(attempt.homeless)
             if bars and not eligibility.allowed(node, bars):
                 rejected.append(entry)
                 continue
@@ -172,7 +167,7 @@ class Simulation:
                     heap.put(name, now)
                 break
             attempt.undo(mark)
-            if now > price:
+            if now > price or len(attempt.homeless) > homeless:  # there may be other victims
                 heap.put(name, now)
             else:
                 rejected.append((now, name))
@@ -222,7 +217,7 @@ class Simulation:
             if not self._effort.spend(1):
                 return False
             if not fit.place_again(self._world, cls, part, self._pool):
-                self._attempt.met.homeless.add(part.task[0])
+                self._attempt.homeless.add(part.task[0])
                 return False
         return True
 
