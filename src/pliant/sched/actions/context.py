@@ -13,7 +13,7 @@ from pliant.sched.placement import eligibility, fit
 from pliant.sched.placement.eligibility import Destinations, Equivalence
 from pliant.sched.placement.staying import given_back
 from pliant.sched.plan import Decision, Guarantee, Verb
-from pliant.sched.preemption.attempt import Attempt, Effort, Rank, Unit
+from pliant.sched.preemption.attempt import Effort, Obstacles, Rank, Unit
 from pliant.sched.preemption.churn import Churn
 from pliant.sched.preemption.policy import Grounds, Policy
 from pliant.sched.preemption.price_cache import PriceCache
@@ -231,16 +231,16 @@ class Cycle(Destinations):
                 if equivalence not in hopeless and not self.try_place(chunk, pool, adding):
                     hopeless.add(equivalence)
 
-    def came_upon(self, equivalence: Equivalence, attempt: Attempt) -> None:
+    def came_upon(self, equivalence: Equivalence, met: Obstacles) -> None:
         """Remember what kept a search from taking more, and when that may be otherwise."""
-        if attempt.outwaited is not None:
-            self.outwaited.setdefault(equivalence, attempt.outwaited)
-        if attempt.protected is not None:
-            self.protected[equivalence] = attempt.protected
-        if attempt.withheld:
-            self.withheld[equivalence] = attempt.withheld
-        if attempt.wake is not None:
-            self.wake_at(attempt.wake)
+        if met.outwaited is not None:
+            self.outwaited.setdefault(equivalence, met.outwaited)
+        if met.protected is not None:
+            self.protected[equivalence] = met.protected
+        if met.withheld:
+            self.withheld[equivalence] = met.withheld
+        if met.wake is not None:
+            self.wake_at(met.wake)
 
     def room_freed(self) -> None:
         """Something was released: what did not fit may fit now."""

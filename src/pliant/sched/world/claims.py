@@ -1,6 +1,6 @@
 """What is claimed and carried where: tasks, nodes and queues with their sums, and a journal with undo."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from pliant.model.ledger import Disruptions, PastUse
@@ -148,6 +148,13 @@ class Claims(Holdings):
         begun = any(self.claim_of(key) is not None for key in self.keys_of(workload.id))
         return (workload.within, workload.subgroups, groups, names, workload.id if begun else "", demands)
 
+    def claims_on(self, node: NodeState) -> Iterator[tuple[TaskKey, Placement]]:
+        """What is claimed on a node, by task."""
+        for key in node.tasks:
+            claim = self.claim_of(key)
+            if claim is not None and claim.node == node.row.name:
+                yield key, claim
+
     # ------------------------------------------------------------------ hypotheses
     def checkpoint(self) -> int:
         """A mark to which undo() can return."""
@@ -185,6 +192,11 @@ class Claims(Holdings):
     def since(self, mark: int) -> dict[TaskKey, Placement | None]:
         """What the tasks touched since the mark claim now."""
         return {key: self._claims.get(key) for key, _ in self._journal[mark:]}
+
+    def replay(self, claims: Mapping[TaskKey, Placement | None]) -> None:
+        """Let tasks claim what since() told before it was undone."""
+        for key, claim in claims.items():
+            self.claim(key, claim)
 
     def nodes_since(self, mark: int) -> dict[str, None]:
         """Names of the nodes on which something was claimed or given back since the mark."""
