@@ -23,6 +23,11 @@ class _Output(click.Choice[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and value.startswith(PATH):
             return value
+        if ctx is not None and ctx.info_name in ("submit", "run") and str(value) not in self.choices:
+            raise click.UsageError(
+                f"-o {value}: -o is the format of the answer. Use --log-file {value} for the job's output.",
+                ctx,
+            )
         return super().convert(value, param, ctx)
 
 

@@ -206,7 +206,7 @@ def rotate_token(session: Session) -> None:
 
 
 @click.command("version", cls=Command, short_help="Show the versions of this program and of the server.")
-@click.option("--short", is_flag=True, help="Show the version of this program only.")
+@click.option("--short", "--client", is_flag=True, help="Show the version of this program only.")
 @output_options
 @pass_session
 def version(session: Session, short: bool) -> None:

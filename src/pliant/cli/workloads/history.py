@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pliant.cli.completion import workload_names
 from pliant.cli.lazy import Command
 from pliant.cli.output.amounts import duration, moment, show_bytes, show_duration, show_gpus
 from pliant.cli.output.fit import Columns, fit_table
 from pliant.cli.output.formats import output_options, project_option, show
-from pliant.cli.session import Session, pass_session
+from pliant.cli.session import Session, bare, pass_session
 from pliant.cli.workloads.outcomes import signal_name
 
 if TYPE_CHECKING:
@@ -22,14 +23,18 @@ _HEADER = (
     *("#", "NAME", "STATUS", "SUBMITTED", "WAITED", "ELAPSED", "GPUS", "GPU-HOURS", "MAX RSS", "EXIT"),
     "REASON",
 )
+MOST = 500
+"""As many as the server lists at once."""
+
 _WIDE = ("PROJECT", "USER", "ATTEMPTS", "ID")
 
 
 @click.command("history", cls=Command, short_help="List past and present jobs with their outcomes.")
+@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=workload_names)
 @click.option(
     "-n",
     "count",
-    type=click.IntRange(1, 500),
+    type=click.IntRange(1, MOST),
     default=20,
     show_default=True,
     metavar="N",
@@ -41,11 +46,19 @@ _WIDE = ("PROJECT", "USER", "ATTEMPTS", "ID")
 @project_option
 @output_options
 @pass_session
-def history(session: Session, count: int, since: str | None, everywhere: bool, as_csv: bool) -> None:
-    """List jobs with usage and outcome, the newest first, deleted jobs included."""
+def history(
+    session: Session, names: tuple[str, ...], count: int, since: str | None, everywhere: bool, as_csv: bool
+) -> None:
+    """List jobs with usage and outcome, the newest first, deleted jobs included.
+
+    With NAMES, only jobs of these names or numbers.
+    """
     project = None if everywhere else session.current_project
     ago = round(duration(since, "--since")) if since else 0
-    entries = session.client.history(project, since=ago, limit=count)
+    entries = session.client.history(project, since=ago, limit=MOST if names else count)
+    if names:
+        asked = {bare(name) for name in names}
+        entries = [it for it in entries if asked & {it["name"], str(it["number"])}][:count]
     if not entries and project is not None:
         session.check_project()
     if as_csv:
@@ -54,7 +67,8 @@ def history(session: Session, count: int, since: str | None, everywhere: bool, a
 
     def text() -> str:
         if not entries:
-            session.note(f"No jobs in {'any project' if everywhere else f'project {project}'}.")
+            where = "any project" if everywhere else f"project {project}"
+            session.note(f"No {'such ' if names else ''}jobs in {where}.")
             return ""
         wide = session.output == "wide"
         rows = [_row(entry) + (_more(entry) if wide else []) for entry in entries]
