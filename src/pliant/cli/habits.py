@@ -178,7 +178,8 @@ _INSTEAD = {
     "strigger": "`pliant wait NAME`",
 }
 """The word or words that were typed, and what to use; a `*` is any further word. {names} are the words after
-them that are no options and no value of one, {last} is the last that is no option, {line} is all that follows."""
+them that are no options and no value of one, {last} is the last that is no option, {line} is
+all that follows."""
 
 _VERBS = {
     "add": ("create", "submit"), "create": ("submit",), "edit": ("update", "set"),
@@ -205,13 +206,15 @@ _SUBMIT_FLAGS = {
     "--workdir": "--working-dir", "--cwd": "--working-dir", "--chdir": "--working-dir", "-C": "--working-dir",
     "-D": "--working-dir", "--dir": "--working-dir",
     "--retries": "--backoff-limit", "--max-retries": "--backoff-limit", "--restart": "--backoff-limit 0",
-    "--log": "--log-file", "--logfile": "--log-file", "--out": "--log-file",
     "--job-name": "--name", "-J": "--name", "-n": "--name",
     "--partition": "--node-pools", "--qos": "--priority", "--namespace": "-p", "--account": "-p",
     "-A": "-p", "--node": _ON_NODE, "--nodelist": _ON_NODE,
     "--follow": "--attach",
 }  # fmt: skip
 _SUBMIT_ADVICE = {
+    **dict.fromkeys(
+        ("--log", "--logfile", "--log-file", "--out"), "Use `pliant logs NAME > FILE` for the job's output."
+    ),
     "--nodes": "Use `pliant training pytorch submit NAME --workers N -- COMMAND`.",
     "--ntasks": "Use `pliant training pytorch submit NAME --workers N -- COMMAND`.",
     "--rm": "Use --ttl-after-finish TIME to delete the job after its end.",

@@ -42,7 +42,7 @@ _VALUED = {
 _HEARD = {
     *("--job-name", "--gpus", "--gres", "--gpus-per-node", "--gpus-per-task", "--cpus-per-task", "--time"),
     *("--mem", "--mem-per-cpu", "--mem-per-gpu", "--partition", "--account", "--qos", "--array", "--wrap"),
-    *("--dependency", "--begin", "--chdir", "--export", "--output", "--signal", "--nodelist", "--exclude"),
+    *("--dependency", "--begin", "--chdir", "--export", "--output", "--error", "--nodelist", "--exclude"),
     *(
         "--nodes",
         "--ntasks",
@@ -112,7 +112,8 @@ def _sbatch(args: Sequence[str]) -> str:
     if "--parsable" in options:
         flags += ["-o", "name"]
     hold = f" and then `pliant suspend {name}`" if "-H" in options or "--hold" in options else ""
-    return _said(_submit(name, options, flags), typed) + hold + _lacking(options)
+    written = "; `pliant logs` prints its output" if {"--output", "--error"} & {*options} else ""
+    return _said(_submit(name, options, flags), typed) + hold + written + _lacking(options)
 
 
 def _submit(name: str, options: dict[str, str], flags: Sequence[str]) -> list[str]:
@@ -195,7 +196,7 @@ def _flags(options: dict[str, str]) -> list[str]:
 
 _SAME = {
     "--partition": "--node-pools", "--account": "-p", "--qos": "--priority", "--array": "--array",
-    "--chdir": "--working-dir", "--export": "--export", "--output": "--log-file", "--signal": "--signal",
+    "--chdir": "--working-dir", "--export": "--export",
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ class _Output(click.Choice[str]):
             return value
         if ctx is not None and ctx.info_name in ("submit", "run") and str(value) not in self.choices:
             raise click.UsageError(
-                f"-o {value}: -o is the format of the answer. Use --log-file {value} for the job's output.",
+                f"-o {value} is no format. For the job's output use `pliant logs NAME > {value}`.",
                 ctx,
             )
         return super().convert(value, param, ctx)
