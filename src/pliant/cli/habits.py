@@ -95,6 +95,7 @@ _INSTEAD = {
     "runai": "`pliant {line}`",
     "search": "`pliant list` or `pliant history`",
     "set": "`pliant project set NAME`",
+    "set image": _AGAIN,
     "settings": "`pliant cluster --help`",
     "setup": "`pliant up`",
     "shell": "`pliant bash NAME`",

@@ -35,12 +35,30 @@ def _explained(ctx: click.Context, typed: Sequence[str], error: click.UsageError
     return error if better is None else click.UsageError(better, ctx)
 
 
+_ONE_ANSWER = (
+    "backup",
+    "create",
+    "install",
+    "run",
+    "submit",
+    "submit-dist",
+    "submit-mpi",
+    "update",
+    "version",
+)
+"""Commands that print no table: --no-headers is accepted and not shown."""
+
+
 class Command(click.Command):
     """A command of ours: knows --server, --state, --quiet and --debug."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(_everywhere())
+        if self.name in _ONE_ANSWER:
+            for param in self.params:
+                if param.name == "bare" and isinstance(param, click.Option):
+                    param.hidden = True
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         typed = list(args)
@@ -121,11 +139,13 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        shown: set[str] = set()
         for title, names in self.sections.items():
             rows = []
-            for name in names:
+            for name, place in names.items():
                 command = self.get_command(ctx, name)
-                if command is not None and not command.hidden:
+                if command is not None and not command.hidden and place not in shown:  # an alias is not
+                    shown.add(place)
                     rows.append((name, command.get_short_help_str(limit=formatter.width - 22)))
             if rows:
                 with formatter.section(title):

@@ -22,7 +22,8 @@ GROUPS = {
         "--attach",
     ),
     "Identity": (
-        "--name", "--job-name-prefix", "--name-prefix", "--type", "--image", "--label", "--annotation",
+        "--name", "--job-name-prefix", "--name-prefix", "--type", "--interactive", "--image", "--label",
+        "--annotation",
     ),
     "GPU sharing and elasticity": (
         "--gpu-memory", "--gpu-request-type", "--gpu-portion-request", "--gpu-portion-limit",
@@ -30,13 +31,13 @@ GROUPS = {
     ),
     "Input and output": (
         "--command", "--args", "--export", "--env-file", "--secret", "--wait", "--stdin", "--tty", "--output",
-        "--json",
-        "--yaml", "--no-headers",
+        "--json", "--yaml", "--no-headers",
     ),
     "Order": (
-        "--priority", "--preemptibility", "--interactive", "--preemptible", "--background",
-        "--preemption-delay",
+        "--priority", "--preemptibility", "--preemptible", "--background", "--preemption-delay",
         "--begin", "--dependency", "--after", "--singleton", "--array",
+    ),
+    "Retries and end": (
         "--backoff-limit", "--restart-policy", "--termination-grace-period", "--stale-grace",
         "--ttl-after-finish", "--auto-deletion-time-after-completion",
     ),

@@ -140,6 +140,9 @@ def get(
         name, names = kind, (rest, *names)
     if namespace is not None:
         session.project = namespace.removeprefix("runai-")
+    if len(names) == 1 and _LISTS.get(name) == "jobs" and session.output not in ("table", "wide", "name"):
+        show_job(session, names[0])  # one object, not a list of one
+        return
     if name in _LISTS and selector is None:
         from pliant.cli.workloads.listing import show_list
 

@@ -113,6 +113,7 @@ def ssh(session: Session, name: str, command: tuple[str, ...], pod: str | None) 
 @click.option(
     "--pod-running-timeout",
     default=600,
+    metavar="SECONDS",
     type=click.IntRange(1),
     help="Seconds to wait for the start (default: 600).",
 )

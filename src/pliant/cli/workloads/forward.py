@@ -43,7 +43,13 @@ def mapping(text: str, flag: str = "--port") -> Mapping:
 @click.command("port-forward", cls=Command, short_help="Forward ports of this machine to a workload.")
 @click.argument("name", shell_complete=workload_names)
 @click.argument("pairs", nargs=-1, metavar="[LOCAL:PORT...]")
-@click.option("--port", "ports", multiple=True, metavar="LOCAL:PORT", help="8080:80 (repeatable).")
+@click.option(
+    "--port",
+    "ports",
+    multiple=True,
+    metavar="LOCAL:PORT",
+    help="Local port and port of the job, e.g. 8080:80 (repeatable).",
+)
 @click.option(
     "--address", default="127.0.0.1", metavar="IP", help="Address to listen on (default: 127.0.0.1)."
 )
@@ -51,6 +57,7 @@ def mapping(text: str, flag: str = "--port") -> Mapping:
 @click.option(
     "--pod-running-timeout",
     default=600,
+    metavar="SECONDS",
     type=click.IntRange(1),
     help="Seconds to wait for the start (default: 600).",
 )

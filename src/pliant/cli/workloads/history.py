@@ -40,7 +40,7 @@ _WIDE = ("PROJECT", "USER", "ATTEMPTS", "ID")
     metavar="N",
     help="Number of jobs to list.",
 )
-@click.option("--since", metavar="TIME", help="Only jobs submitted in this time, e.g. 7d.")
+@click.option("--since", metavar="TIME", help="Only jobs submitted within this period, e.g. 7d.")
 @click.option("-A", "--all-projects", "everywhere", is_flag=True, help="Jobs of all projects.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values, times in seconds.")
 @project_option

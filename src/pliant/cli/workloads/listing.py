@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -214,8 +215,12 @@ def show_list(
 @_status
 @_user
 @_mine
-@click.option("--type", "kind", metavar="TYPE", help="Only this type: training, workspace, distributed.")
-@click.option("--framework", metavar="NAME", help="Only this framework: pytorch, mpi, tf, xgboost, jax.")
+@click.option(
+    "--type", "kind", metavar="TYPE", hidden=True, help="Only this type: training, workspace, distributed."
+)
+@click.option(
+    "--framework", metavar="NAME", hidden=True, help="Only this framework: pytorch, mpi, tf, xgboost, jax."
+)
 @click.option("--page-size", metavar="N", cls=NoEffect, expose_value=False)
 @click.option("--next-token", metavar="TOKEN", cls=NoEffect, expose_value=False)
 @click.option("--no-pagination", is_flag=True, cls=NoEffect, expose_value=False)
@@ -238,6 +243,20 @@ def typed_list(
     form = TYPED if session.kind else ALL
     narrow = Narrow(status, session.user if mine else user, kind, framework)
     workloads(session, form, everywhere=everywhere, watch=watch, columns=columns, narrow=narrow)
+
+
+def _shown(param: click.Parameter) -> click.Parameter:
+    """The same, not hidden where there are several types."""
+    if param.name not in ("kind", "framework"):
+        return param
+    option = copy(param)
+    option.hidden = False  # type: ignore[attr-defined]
+    return option
+
+
+any_list = copy(typed_list)
+any_list.params = [_shown(param) for param in typed_list.params]
+"""That of `workload list`."""
 
 
 def workloads(
@@ -273,8 +292,11 @@ def workloads(
             listed = tables.collapsed(listed)
         header, rows = list(form.header), [form.row(item) for item in listed]
         if session.output == "wide":
-            header += [name.upper() for name in tables.WIDE] if form is CLASSIC else tables.WIDE
-            rows = [row + tables.wide(item) for row, item in zip(rows, listed, strict=True)]
+            named = [name.upper() for name in tables.WIDE] if form is CLASSIC else tables.WIDE
+            new = [at for at, name in enumerate(named) if name not in header]  # NODE is there already
+            header += [named[at] for at in new]
+            added = [tables.wide(item) for item in listed]
+            rows = [row + [more[at] for at in new] for row, more in zip(rows, added, strict=True)]
         if watch and any(item.get("progress") for item in listed):
             from pliant.cli.output.progress import bar  # a list that is not watched starts without it
 
