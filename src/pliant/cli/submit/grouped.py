@@ -35,7 +35,7 @@ GROUPS = {
     ),
     "Order": (
         "--priority", "--preemptibility", "--preemptible", "--background", "--preemption-delay",
-        "--begin", "--dependency", "--after", "--singleton", "--array",
+        "--begin", "--dependency", "--after", "--keep-pending", "--singleton", "--array",
     ),
     "Retries and end": (
         "--backoff-limit", "--restart-policy", "--termination-grace-period", "--stale-grace",
