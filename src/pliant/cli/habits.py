@@ -42,7 +42,6 @@ _INSTEAD = {
     "workload-type": "`pliant submit --help`",
     "report metrics": "`pliant report` or `pliant top`",
     "submit inference": "`pliant inference submit NAME`",
-    "submit job": "`pliant submit NAME`",
     "submit training": "`pliant training submit NAME`",
     "submit workspace": "`pliant workspace submit NAME`",
     # any shell
@@ -132,8 +131,6 @@ _INSTEAD = {
     "create ns": "`pliant project create {last} --quota N`",
     "create project": "`pliant project create {last} --quota N`",
     "debug *": "`pliant why {last}` or `pliant bash {last}`",
-    "delete all": "`pliant delete --all`",
-    "cancel all": "`pliant cancel --all`",
     "diff": "`pliant describe job NAME -o yaml`",
     "drain": "`pliant node drain {names}`",
     "edit": _AGAIN,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class InferenceCommand(GroupedCommand):
     examples = (
         "server -g 1 --serving-port 8000 -c -- python serve.py",
+        "idle --serving-port 8000 --min-replicas 1 -c -- python serve.py",
         "small --gpu-portion-request 0.5 --serving-port 8000 --min-replicas 2 -c -- python serve.py",
     )
 

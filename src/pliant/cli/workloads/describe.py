@@ -151,29 +151,26 @@ def get(
     if name in _PODS and not watch:
         from pliant.cli.workloads.pods import get_pods
 
-        get_pods(session, selector, names, everywhere=everywhere)
+        get_pods(session, selector, names, everywhere=everywhere, namespace=namespace)
         return
     if selector is not None:
         raise click.UsageError("-l is for `get pods`.")
     if watch:
         raise click.UsageError(f"-w is for jobs. Use `{session.program} get jobs -w`.")
-    try:
-        show_job(session, name)
-    except NotFound as error:
-        raise _no_kind(name, names) or error from None
-
-
-def _no_kind(name: str, names: Sequence[str]) -> click.UsageError | None:
-    """The error for a kind of kubectl's that is another thing here; None: it was the name of a job."""
-    from difflib import get_close_matches
-
-    from pliant.cli.habits import instead
+    from pliant.cli.habits import instead  # what kubectl lists is no name of a job
 
     if cure := instead(f"get {name.partition(',')[0]}", names):
-        return click.UsageError(cure)
-    if close := get_close_matches(name, (*_LISTS, *_PODS), 1, 0.72):
-        return click.UsageError(f"'{name}' cannot be listed. Did you mean `pliant get {close[0]}`?")
-    return None
+        raise click.UsageError(cure)
+    try:
+        show_job(session, name)
+    except NotFound:
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, (*_LISTS, *_PODS), 1, 0.72)
+        if not close:
+            raise
+        said = f"'{name}' cannot be listed. Did you mean `{session.program} get {close[0]}`?"
+        raise click.UsageError(said) from None
 
 
 def show_job(session: Session, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +18,7 @@ from pliant.cli.session import Session, bare, pass_session
 from pliant.cli.workloads.outcomes import signal_name
 
 if TYPE_CHECKING:
-    from pliant.wire.workload import HistoryEntry, Outcome
+    from pliant.wire.workload import AttemptEntry, HistoryEntry, Outcome
 
 _HEADER = (
     *("#", "NAME", "STATUS", "SUBMITTED", "WAITED", "ELAPSED", "GPUS", "GPU-HOURS", "MAX RSS", "EXIT"),
@@ -42,12 +43,19 @@ _WIDE = ("PROJECT", "USER", "ATTEMPTS", "ID")
 )
 @click.option("--since", metavar="TIME", help="Only jobs submitted within this period, e.g. 7d.")
 @click.option("-A", "--all-projects", "everywhere", is_flag=True, help="Jobs of all projects.")
+@click.option("--attempts", is_flag=True, help="One line per attempt of each task.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values, times in seconds.")
 @project_option
 @output_options
 @pass_session
 def history(
-    session: Session, names: tuple[str, ...], count: int, since: str | None, everywhere: bool, as_csv: bool
+    session: Session,
+    names: tuple[str, ...],
+    count: int,
+    since: str | None,
+    everywhere: bool,
+    attempts: bool,
+    as_csv: bool,
 ) -> None:
     """List jobs with usage and outcome, the newest first, deleted jobs included.
 
@@ -55,7 +63,8 @@ def history(
     """
     project = None if everywhere else session.current_project
     ago = round(duration(since, "--since")) if since else 0
-    entries = session.client.history(project, since=ago, limit=MOST if names else count)
+    limit = MOST if names else count
+    entries = session.client.history(project, since=ago, limit=limit, attempts=attempts)
     if names:
         asked = {bare(name) for name in names}
         entries = [it for it in entries if asked & {it["name"], str(it["number"])}][:count]
@@ -70,6 +79,9 @@ def history(
             where = "any project" if everywhere else f"project {project}"
             session.note(f"No {'such ' if names else ''}jobs in {where}.")
             return ""
+        if attempts:
+            tries = [_try(entry, one) for entry in entries for one in entry["tries"]]
+            return fit_table(session, _TRIES, tries, _TRY_COLUMNS, right=_RIGHT)
         wide = session.output == "wide"
         rows = [_row(entry) + (_more(entry) if wide else []) for entry in entries]
         return fit_table(session, (*_HEADER, *_WIDE) if wide else _HEADER, rows, _COLUMNS, right=_RIGHT)
@@ -83,6 +95,38 @@ _COLUMNS = Columns(
     cut={"REASON": 20},
     whole=(*_RIGHT, "STATUS", "SUBMITTED", "EXIT"),
 )
+
+
+_TRIES = (
+    *("#", "NAME", "TASK", "ATTEMPT", "NODE", "STARTED", "ELAPSED", "GPUS", "GPU-HOURS", "MAX RSS", "EXIT"),
+    "REASON",
+)
+_TRY_COLUMNS = Columns(
+    ("NODE", "STARTED", "GPU-HOURS", "MAX RSS"),
+    cut={"REASON": 20},
+    whole=("#", "ATTEMPT", "ELAPSED", "GPUS", "EXIT"),
+)
+
+
+def _try(entry: HistoryEntry, one: AttemptEntry) -> list[str]:
+    begun, ended = one["startedAt"], one["endedAt"]
+    until = moment(ended) if ended else time.time()
+    code = signal_name(one["signal"]) if one["signal"] is not None else str(one["exitCode"])
+    why = "out of memory" if one["outOfMemory"] else "stopped" if one["stopped"] else one["message"]
+    return [
+        str(entry["number"]),
+        entry["name"],
+        one["task"],
+        str(one["attempt"]),
+        one["node"],
+        _day(begun) if begun else "-",
+        show_duration(max(0.0, until - moment(begun))) if begun else "-",
+        show_gpus(one["gpus"]),
+        show_gpus(one["gpuHours"]),
+        show_bytes(one["maxRssBytes"]) if one["maxRssBytes"] else "-",
+        code if one["exitCode"] is not None or one["signal"] is not None else "",
+        why,
+    ]
 
 
 def _row(entry: HistoryEntry) -> list[str]:
@@ -140,9 +184,12 @@ def _csv(entries: list[HistoryEntry]) -> str:
     file = io.StringIO()
     flat: list[dict[str, object]] = []
     for entry in entries:
-        fields: dict[str, object] = dict(entry)
-        flat.append({**fields, **entry["outcome"]})
-        del flat[-1]["outcome"]
+        whole: dict[str, object] = dict(entry)
+        fields = {key: value for key, value in whole.items() if key not in ("outcome", "tries")}
+        if "tries" in entry:
+            flat += [{**fields, **one} for one in entry["tries"]]
+        else:
+            flat.append({**fields, **entry["outcome"]})
     if flat:
         writer = csv.DictWriter(file, list(flat[0]), lineterminator="\n")
         writer.writeheader()

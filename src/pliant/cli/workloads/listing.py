@@ -17,7 +17,6 @@ from pliant.cli.output.fit import Columns, fit_table
 from pliant.cli.output.formats import output_options, project_option, show
 from pliant.cli.output.tables import selected
 from pliant.cli.session import Session, bare, pass_session
-from pliant.cli.submit.grouped import NoEffect
 
 if TYPE_CHECKING:
     from pliant.wire.workload import WorkloadItem
@@ -176,9 +175,10 @@ def _not_listed(session: Session, what: str) -> Exception:
         return click.UsageError(f"Use `{program} get pods`.")
     if what == "all":
         return click.UsageError(f"Use `{program} list -A`.")
-    if any(session.client.workloads(session.current_project, name=what)):
-        return click.UsageError(f"Use `{program} list jobs {what}`.")
-    return click.UsageError(f"{what!r} cannot be listed. Use one of jobs, projects, nodes, clusters.")
+    return click.UsageError(
+        f"{what!r} cannot be listed. Use one of jobs, projects, nodes, clusters. For one job use "
+        f"`{program} list jobs {what}`."
+    )
 
 
 def show_list(
@@ -221,10 +221,10 @@ def show_list(
 @click.option(
     "--framework", metavar="NAME", hidden=True, help="Only this framework: pytorch, mpi, tf, xgboost, jax."
 )
-@click.option("--page-size", metavar="N", cls=NoEffect, expose_value=False)
-@click.option("--next-token", metavar="TOKEN", cls=NoEffect, expose_value=False)
-@click.option("--no-pagination", is_flag=True, cls=NoEffect, expose_value=False)
-@click.option("--table", is_flag=True, cls=NoEffect, expose_value=False)
+@click.option("--page-size", metavar="N", hidden=True, expose_value=False)
+@click.option("--next-token", metavar="TOKEN", hidden=True, expose_value=False)
+@click.option("--no-pagination", is_flag=True, hidden=True, expose_value=False)
+@click.option("--table", is_flag=True, hidden=True, expose_value=False)
 @project_option
 @output_options
 @pass_session

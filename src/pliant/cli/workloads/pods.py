@@ -21,9 +21,17 @@ _FINAL = ("Completed", "Failed")
 
 
 def get_pods(
-    session: Session, selector: str | None, names: Sequence[str] = (), *, everywhere: bool = False
+    session: Session,
+    selector: str | None,
+    names: Sequence[str] = (),
+    *,
+    everywhere: bool = False,
+    namespace: str | None = None,
 ) -> None:
-    """Print the pods of a project, or those of these names: pods or workloads. Raises NotFound."""
+    """Print the pods of a project, or those of these names: pods or workloads. Raises NotFound.
+
+    `namespace` is what the project was called.
+    """
     chosen = _selected(selector or "")
     project = None if everywhere else session.current_project
     workloads = list(session.client.workloads(project))
@@ -40,7 +48,7 @@ def get_pods(
     if missing := [name for name in names if not any(name in (it["name"], it["workload"]) for it in found)]:
         raise NotFound(f"Pod {missing[0]} does not exist in project {session.current_project}.")
     if not found and session.output in ("table", "wide"):
-        click.echo(f"No resources found in {project or 'any'} namespace.", err=True)
+        click.echo(f"No resources found in {namespace or project or 'any'} namespace.", err=True)
         return
     if session.output == "name":
         found = [{**pod, "name": f"pod/{pod['name']}"} for pod in found]
