@@ -47,7 +47,7 @@ sim = LazyGroup(
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Most moves of running pods in any 1,000 arrivals (default: 0, no pod is moved).",
+    help="Maximum number of moves of running pods in any 1,000 arrivals (default: 0, no pod is moved).",
 )
 @output_options
 @pass_session
