@@ -18,6 +18,7 @@ from pliant.wire import (
     questions,
     reports,
     server,
+    session,
     submission,
     trash,
     usage,
@@ -27,8 +28,8 @@ from tests.api.conform import conform
 from tests.api.conftest import Api
 
 MODULES = (
-    access, assets, cluster, job, measurements, notices, organization, questions, reports, server, submission,
-    trash, usage, workload,
+    access, assets, cluster, job, measurements, notices, organization, questions, reports, server, session,
+    submission, trash, usage, workload,
 )  # fmt: skip
 TYPES = {
     name: kind

@@ -1,8 +1,8 @@
 """Workloads as they are: lists, pods, events, progress; and what is done with them."""
 
-from typing import Annotated, Any, Literal, NotRequired, Required, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from pliant.wire.limits import Length, Range, Text, Word
+from pliant.wire.limits import Length, Word
 
 
 class Page(TypedDict):
@@ -372,42 +372,7 @@ class BatchDone(TypedDict):
     failed: list[dict[str, Any]]
 
 
-Screen = Annotated[int, Range(1, 10_000)]
-
-
-class Command(TypedDict, total=False):
-    """Body of POST /api/v1/workloads/{id}/exec: to run inside a task."""
-
-    command: Required[Annotated[list[Text], Length(10_000, least=1)]]
-    tty: bool
-    stdin: bool
-    rows: Screen  # 24 if not said
-    columns: Screen  # 80
-    pod: Word
-
-
-class Resized(TypedDict):
-    """Body of POST /api/v1/exec/{session}/resize."""
-
-    rows: Screen
-    columns: Screen
-
-
 class Signalled(TypedDict):
     """Of POST /api/v1/workloads/{id}/signal."""
 
     tasks: int  # that got it
-
-
-class Taken(TypedDict):
-    """Of POST /api/v1/workloads/{id}/input."""
-
-    taken: int  # bytes, one more for the end; the rest is to be sent again
-
-
-class ExecStarted(TypedDict):
-    id: str
-
-
-class ExecState(TypedDict):
-    exitCode: int | None

@@ -19,7 +19,7 @@ from pliant.api.streaming.feed import BEAT, feed
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import Conflict
 from pliant.model.workload import AttemptId
-from pliant.wire.workload import Command, ExecStarted, ExecState, Resized, Taken
+from pliant.wire.session import Command, ExecStarted, ExecState, Resized, Taken
 
 router = APIRouter(prefix="/api/v1", tags=["streams"])
 
