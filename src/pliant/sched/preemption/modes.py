@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pliant.sched.preemption.attempt import Aim, Attempt, Effort, Obstacles, Rank, SearchMode
+from pliant.sched.preemption.attempt import Aim, Attempt, Cost, Effort, Obstacles, Rank, SearchMode
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.world.chunks import Step
@@ -111,7 +111,7 @@ class Modes:
                 break
             tried.add(mode)
             yield mode
-            if self._shown is not None and self._shown.price < self._best[aim].price:
+            if self._shown is not None and self._price(self._shown) < self._price(self._best[aim]):
                 self._best[aim] = self._shown
         met.denied = denied
 
@@ -120,9 +120,13 @@ class Modes:
         victims = {it.workload for it in best.units if it.step is Step.CORE and it.again is None}
         for wid in sorted(victims, key=self._prices.rank, reverse=True):
             yield replace(base, keeps=frozenset({wid}))
-        for gpu, _, wid in others if best.price[0] else ():
-            if wid not in victims and (1, -gpu) <= best.price[:2]:
+        price = self._price(best)[:2]
+        for gpu, _, wid in others if price[0] else ():
+            if wid not in victims and (1, -gpu) <= price:
                 yield replace(base, first=wid)
+
+    def _price(self, attempt: Attempt) -> Cost:
+        return self._prices.of(attempt.units)
 
     def _others(self) -> list[Other]:
         """Other workloads that hold GPUs, the largest first.
@@ -147,7 +151,7 @@ class Modes:
     def _waits(self) -> bool:
         """True if waiting for the end of others' minimum run time would save GPUs."""
         met, taken, ideal = self.met, self._best.get(Aim.TAKE), self._best.get(Aim.WAIT)
-        if ideal is None or (taken is not None and taken.price[:2] <= ideal.price[:2]):
+        if ideal is None or (taken is not None and self._price(taken)[:2] <= self._price(ideal)[:2]):
             return False
         waited_for = {unit.workload for unit in ideal.units if unit.workload in met.spared}
         if waited_for:

@@ -245,10 +245,11 @@ class NodeEviction:
 
     def _claimants(self, device: Device) -> dict[TaskKey, int]:
         """Tasks that claim some of a device, and how many thousandths of it."""
-        found: dict[TaskKey, int] = {}
-        for key in sorted(device.tasks):
-            claim = self._world.claim_of(key)
-            for share in claim.shares if claim is not None else ():
-                if share.gpu == device.gpu.uuid:
-                    found[key] = share.portion
-        return found
+        claim_of, uuid = self._world.claim_of, device.gpu.uuid
+        return {
+            key: share.portion
+            for key in device.tasks
+            if (claim := claim_of(key)) is not None
+            for share in claim.shares
+            if share.gpu == uuid
+        }

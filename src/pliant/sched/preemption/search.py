@@ -56,14 +56,14 @@ class Simulation:
         self._moves = policy.moves or attempt.mode.relocates
         self._final: Part | None = None  # with it the whole outcome can be judged
         self._puts_off = False  # moved workloads are placed again once there is room for the whole chunk
+        self._judged = False  # the outcome is known to be valid
 
     def run(self) -> Attempt:
         """The attempt, simulated: found and shown by the world, or the world is as it was."""
         attempt = self._attempt
         if relieved(self._policy, self._prices, self._effort, attempt) and self._served():
             self._leave_out()
-            if self._holds():
-                attempt.found, attempt.price = True, self._prices.of(attempt.units)
+            attempt.found = self._judged or self._holds()
         if not attempt.found:
             attempt.undo(self._mark)
         return attempt
@@ -92,7 +92,7 @@ class Simulation:
         mark = attempt.checkpoint()
         self._puts_off = True
         served = self._all_served()
-        self._puts_off = False
+        self._puts_off = self._judged = False
         if not served or self._resettled(attempt.units[mark[1] :]):
             return served
         attempt.undo(mark)
@@ -162,7 +162,8 @@ class Simulation:
                 continue
             now, taken = cleared
             seated = now <= price and self._seated(node, part, taken)
-            if seated and (part is not self._final or self._holds()):
+            self._judged = seated and part is self._final and self._holds()
+            if seated and (part is not self._final or self._judged):
                 if len(self._chunk.parts) == 1 or part.request.devices <= self._takeable(node):
                     heap.put(name, now)
                 break
@@ -225,6 +226,7 @@ class Simulation:
     def _leave_out(self) -> None:
         """Leave out every unit without which the chunk still fits, the most valuable first."""
         world, attempt = self._world, self._attempt
+        self._judged = self._judged and len(attempt.units) < 2
         if len(attempt.units) > FEW:
             self._restore()
         elif len(attempt.units) > 1:
