@@ -163,21 +163,14 @@ class Modes:
 
     def answer(self) -> Attempt | None:
         """The best attempt of the first aim that was reached, shown by the world; None: nothing is taken."""
-        chosen = self._chosen()
+        met, churn, chosen = self.met, self._policy.grounds.churn, self._best.get(Aim.TAKE)
+        chosen = None if self._waits() else chosen or self._best.get(Aim.RELOCATE)
         if chosen is not self._shown:
             self._back()
             self._world.replay(chosen.claims if chosen is not None else {})
-        return chosen
-
-    def _chosen(self) -> Attempt | None:
-        met, churn = self.met, self._policy.grounds.churn
-        if self._waits():
-            return None
-        found = self._best.get(Aim.TAKE) or self._best.get(Aim.RELOCATE)
-        if found is not None:
-            if self._attempts > 1 or churn.bounded:
-                found.heaps = {}  # the next search would not find the same
-        elif Aim.UNBOUNDED in self._best:
+        if chosen is not None and (self._attempts > 1 or churn.bounded):
+            chosen.heaps = {}  # the next search would not find the same
+        if chosen is None and Aim.UNBOUNDED in self._best:
             met.withheld = min(met.denied, key=lambda each: (churn.until(each), each))
             met.wake = churn.until(met.withheld)
-        return found
+        return chosen

@@ -48,8 +48,7 @@ class Simulation:
         self._effort = effort
         self._prices = prices
         self._cls = cls
-        self._places = policy.grounds.places
-        self._pool = self._places.pool(policy.pool)
+        self._pool = policy.grounds.places.pool(policy.pool)
         self._mark = attempt.checkpoint()
         self._attempt = attempt
         self._eviction = NodeEviction(policy, prices, effort, attempt)
@@ -71,13 +70,10 @@ class Simulation:
     # ------------------------------------------------------------------ validate
     def _holds(self) -> bool:
         """True if the world as it is now keeps all limits and rules."""
-        return self._admitted() and self._rightful()
+        return self._admitted() and self._policy.holds() and self._policy.lasts(self._attempt.units)
 
     def _admitted(self) -> bool:
         return not self._policy.shares.exceeded(self._chunk, self._policy.pool, self._policy.adding)
-
-    def _rightful(self) -> bool:
-        return self._policy.holds() and self._policy.lasts(self._attempt.units)
 
     # ------------------------------------------------------------------ make room and place
     def _served(self) -> bool:
@@ -200,7 +196,7 @@ class Simulation:
 
     def _seated(self, node: NodeState, part: Part, taken: Iterable[Unit]) -> bool:
         """Place a task on a node that was cleared for it, and again elsewhere what only moves."""
-        most = self._places.settings.consolidation_victims  # workloads that one search may move; -1: all
+        most = self._policy.grounds.places.settings.consolidation_victims  # workloads moved; -1: any number
         moved = {unit.workload for unit in self._attempt.units if unit.again is not None}
         if self._moves and 0 <= most < len(moved):
             return False
@@ -214,10 +210,10 @@ class Simulation:
     def _resettled(self, units: Iterable[Unit]) -> bool:
         """Place again what must not be lost, the largest first; False if one has no place."""
         for part in fit.by_size([unit.again for unit in units if unit.again is not None]):
-            cls = self._places.nodes_for(self._world.workloads[part.task[0]], self._policy.pool)
+            moved, places = self._world.workloads[part.task[0]], self._policy.grounds.places
             if not self._effort.spend(1):
                 return False
-            if not fit.place_again(self._world, cls, part, self._pool):
+            if not fit.place_again(self._world, places.nodes_for(moved, self._policy.pool), part, self._pool):
                 self._attempt.homeless.add(part.task[0])
                 return False
         return True
@@ -256,7 +252,7 @@ class Simulation:
             and self._effort.spend(len(self._chunk.parts))
             and fit.place(world, self._cls, self._chunk, self._pool)
             and self._resettled(attempt.units)
-            and self._rightful()
+            and self._holds()
         )
 
     def _restore(self) -> None:
