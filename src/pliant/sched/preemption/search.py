@@ -5,6 +5,7 @@ a budget of steps, so that the same world always gives the same answer.
 """
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import GPU
@@ -16,8 +17,7 @@ from pliant.sched.preemption.modes import FEW, Modes
 from pliant.sched.preemption.node_eviction import NodeEviction
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
-from pliant.sched.preemption.queue_eviction import relieved
-from pliant.sched.world.chunks import Part
+from pliant.sched.world.chunks import Part, Step
 from pliant.sched.world.node_classes import NodeClass, spec_of
 from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.subgroups import Level, constrained, tree
@@ -60,7 +60,7 @@ class Simulation:
     def run(self) -> Attempt:
         """The attempt, simulated: found and shown by the world, or the world is as it was."""
         attempt = self._attempt
-        if relieved(self._policy, self._prices, self._effort, attempt) and self._served():
+        if self._relieved() and self._served():
             self._leave_out()
             attempt.found = self._judged or self._holds()
         if not attempt.found:
@@ -74,6 +74,60 @@ class Simulation:
 
     def _admitted(self) -> bool:
         return not self._policy.shares.exceeded(self._chunk, self._policy.pool, self._policy.adding)
+
+    # ------------------------------------------------------------------ what queues must give up
+    def _relieved(self) -> bool:
+        """Take what the attempt begins with, then from queues until the chunk exceeds none of their limits.
+
+        What a workload can lose is calculated once, and again only after it or its queue lost something.
+        """
+        policy, world, attempt, mode = self._policy, self._world, self._attempt, self._attempt.mode
+        while mode.first and world.gpu_of(mode.first):
+            unit = self._least(mode.first, "gpu")
+            if unit is None or not self._effort.spend(1):
+                return False
+            attempt.take(unit)
+        known: dict[str, tuple[object, Unit | None, Cost]] = {}  # by workload: asked what, answer, cost
+        while limit := (
+            policy.shares.refuse(self._chunk, policy.pool, policy.adding)
+            or (policy.lacking() if mode.own_bound else None)
+        ):
+            if limit.quota:
+                return False
+            lacks = limit.used + limit.asked - limit.allowed
+            found: list[tuple[tuple[bool, bool, int, Cost], Unit]] = []
+            for project in sorted(world.holders):
+                asked = policy.state(attempt, project), limit.resource
+                for wid in sorted(world.holders[project]) if limit.key in world.path(project) else ():
+                    if wid not in known or known[wid][0] != asked:
+                        least = self._least(wid, limit.resource)
+                        known[wid] = asked, least, self._prices.of([] if least is None else [least])
+                    _, least, cost = known[wid]
+                    if least is not None:
+                        # One that suffices alone; else portions before cores, the largest first.
+                        enough = limit.resource != "gpu" or least.gpu >= lacks
+                        core, size = not enough and least.step is Step.CORE, 0 if enough else -least.gpu
+                        found.append(((not enough, core, size, cost), least))
+            if not found or not self._effort.spend(1):
+                return False
+            unit = min(found, key=itemgetter(0))[1]
+            attempt.take(unit)
+            del known[unit.workload]
+        return True
+
+    def _least(self, wid: str, resource: str) -> Unit | None:
+        """The least of a resource (gpu, cpu, memory) that a workload can lose in the pool of the chunk."""
+        found = []
+        for key in reversed(self._world.keys_of(wid)):
+            claim = self._world.claim_of(key)
+            if claim is None or self._world.pool_of(claim.node) != self._policy.pool:
+                continue
+            if getattr(claim.resources, resource):
+                uuid = claim.shares[-1].gpu if claim.shares else None
+                unit = self._policy.unit(self._attempt, key, uuid)
+                if unit is not None and unit.again is None:
+                    found.append(unit)
+        return max(found, key=lambda unit: unit.step, default=None)
 
     # ------------------------------------------------------------------ make room and place
     def _served(self) -> bool:
