@@ -17,7 +17,8 @@ Who changes a rule on purpose writes them down again (`python -m tests.sched.can
   567: the same decisions, two in another order; world 909: one reason is the churn budget, without which
   there would be a move now.
 - Which workload a lighter set of victims may begin with no longer depends on what the attempt before left of
-  it. World 471, with a search budget of 40 steps: they are spent earlier, so one reason is that nothing is free.
+  it. World 471, with a search budget of 40 steps: they are spent earlier, and one reason is that nothing is
+  free.
 """
 
 from pathlib import Path

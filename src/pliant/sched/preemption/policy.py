@@ -109,13 +109,9 @@ class Policy:
         churn, world = self.grounds.churn, self.world
         if not churn.bounded or attempt.mode.aim is Aim.UNBOUNDED or world.given_now(victim.id):
             return False
-        disturbed = {
-            unit.workload
-            for unit in attempt.units
-            if (row := world.workloads[unit.workload]).project == victim.project
-            and not (row.background or world.given_now(row.id))
-            and (unit.step is not Step.BONUS or unit.again is not None)
-        }
+        rows = (world.workloads[unit.workload] for unit in attempt.units if unit.step is not Step.BONUS)
+        mine = (row for row in rows if row.project == victim.project)
+        disturbed = {row.id for row in mine if not (row.background or world.given_now(row.id))}
         if victim.id in disturbed or len(disturbed) < churn.left(victim.project):
             return False
         attempt.met.denied.add(victim.project)
