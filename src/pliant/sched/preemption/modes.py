@@ -92,7 +92,7 @@ class Modes:
 
     def _lighter(self, aim: Aim) -> Iterator[SearchMode]:
         """While the budget lasts: without one victim, and beginning with one that may suffice alone."""
-        policy, met, found = self._policy, self.met, self._best[aim]
+        policy, found = self._policy, self._best[aim]
         if policy.moves or not policy.grounds.places.settings.refine or not 0 < len(found.units) <= FEW:
             return
         if len(found.units) == 1 and found.units[0].gpu <= policy.adding.gpu:
@@ -100,7 +100,6 @@ class Modes:
         if self._effort.refinements < self._each:
             return
         base = replace(found.mode, own_bound=False, first="")
-        denied = set(met.denied)
         tried: set[SearchMode] = set()
         self._back()
         others = self._others()
@@ -113,7 +112,6 @@ class Modes:
             yield mode
             if self._shown is not None and self._price(self._shown) < self._price(self._best[aim]):
                 self._best[aim] = self._shown
-        met.denied = denied
 
     def _ways(self, base: SearchMode, best: Attempt, others: list[Other]) -> Iterator[SearchMode]:
         """With a core that was taken kept, or beginning with another workload that would cost less."""
