@@ -12,6 +12,13 @@ Who changes a rule on purpose writes them down again (`python -m tests.sched.can
 - A preemption is bounded by the fair share of the departments too, and a reclaim takes no place that waiting
   work of the other's quota takes back. World 909: the same decisions; one workload's reason is
   the churn budget, where it was that nothing is free.
+- A workload that would have to move and has no other place is left alone from then on, in reclaims and
+  preemptions too, so that other victims are found. World 574: a job gets its place one cycle earlier; world
+  567: the same decisions, two in another order; world 909: one reason is the churn budget, without which
+  there would be a move now.
+- Which workload a lighter set of victims may begin with no longer depends on what the attempt before left of
+  it. World 471, with a search budget of 40 steps: they are spent earlier, and one reason is that nothing is
+  free.
 """
 
 from pathlib import Path

@@ -85,6 +85,13 @@ def test_who_gives_out_of_another_projects_budget():
     assert t.rows() == ["z Running 1 n2", "x Pending 0", "w Running 1 n1"]
 
 
+def test_a_gang_takes_of_each_project_what_its_budget_allows():
+    jobs = ["x a g1 @n1", "y a g1 @n2", "z c g1 @n3", "q c g1 @n4", "w b g1 x2"]
+    t = budgeted(1, "n1:1 n2:1 n3:1 n4:1", "a=0 b=2 c=0", *jobs)
+    assert t.running()["w"] == 2
+    assert {project: len(row.times) for project, row in t.scene.disruptions.items()} == {"a": 1, "c": 1}
+
+
 def test_a_gang_that_needs_more_than_is_left_takes_nothing():
     jobs = ["x a g1 @n1", "y a g1 @n2", "w b g1 x2"]
     t = budgeted(1, "n1:1 n2:1", "a=0 b=2", *jobs)

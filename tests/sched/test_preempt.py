@@ -190,3 +190,14 @@ def test_what_is_given_meanwhile_makes_its_own_queue_no_earlier_to_lose():
     jobs = ["low b g1 p25 @n1", "big b g2 @n0", "e a g1 x1-1-2 p65 @n1,n1", "w b g1 x3 p80"]
     t = settled("n0:2 n1:4", "a=2 b=1", *jobs)
     assert t.rows("low", "big", "w") == ["low Pending 0", "big Running 2 n0", "w Running 3 n1"]
+
+
+def test_where_one_that_must_move_has_no_other_place_another_moves():
+    """w needs a job of a evicted and one of b moved. v1 and m1 would be less, but no node has 0.6 for m1."""
+    t = settled(
+        "n1:2 n2:1 n3:1", "a=2 b=3",
+        "v1 a g0.25 p25 @n1.0", "m1 b g0.6 @n1.0", "v2 a g0.4 p25 @n1.1", "m2 b g0.5 @n1.1",
+        "f b g0.5 np @n2", "g b g1 np @n3", "w a g0.8 p80",
+    )  # fmt: skip
+    assert t.running()["w"] == 0.8 and t.rows("v2") == ["v2 Pending 0"]
+    assert [d.workload for d in t.decisions(verb="move")] == ["m2"]

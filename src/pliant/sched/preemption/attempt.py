@@ -129,7 +129,6 @@ class Attempt:
     homeless: set[str] = field(default_factory=set)  # would have to move, and have no other place
     touched: set[str] = field(default_factory=set)  # workloads of which something was taken, if only in trial
     claims: dict[TaskKey, Placement | None] = field(default_factory=dict)  # once something else is tried
-    price: Cost = (0, 0, ())
     heaps: Heaps = field(default_factory=dict)  # prices of nodes that may serve the next chunk of its kind
 
     def take(self, unit: Unit) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pliant.sched.preemption.attempt import Aim, Attempt, Effort, Obstacles, Rank, SearchMode
+from pliant.sched.preemption.attempt import Aim, Attempt, Cost, Effort, Obstacles, Rank, SearchMode
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.world.chunks import Step
@@ -92,7 +92,7 @@ class Modes:
 
     def _lighter(self, aim: Aim) -> Iterator[SearchMode]:
         """While the budget lasts: without one victim, and beginning with one that may suffice alone."""
-        policy, met, found = self._policy, self.met, self._best[aim]
+        policy, found = self._policy, self._best[aim]
         if policy.moves or not policy.grounds.places.settings.refine or not 0 < len(found.units) <= FEW:
             return
         if len(found.units) == 1 and found.units[0].gpu <= policy.adding.gpu:
@@ -100,7 +100,6 @@ class Modes:
         if self._effort.refinements < self._each:
             return
         base = replace(found.mode, own_bound=False, first="")
-        denied = set(met.denied)
         tried: set[SearchMode] = set()
         self._back()
         others = self._others()
@@ -111,18 +110,21 @@ class Modes:
                 break
             tried.add(mode)
             yield mode
-            if self._shown is not None and self._shown.price < self._best[aim].price:
+            if self._shown is not None and self._price(self._shown) < self._price(self._best[aim]):
                 self._best[aim] = self._shown
-        met.denied = denied
 
     def _ways(self, base: SearchMode, best: Attempt, others: list[Other]) -> Iterator[SearchMode]:
         """With a core that was taken kept, or beginning with another workload that would cost less."""
         victims = {it.workload for it in best.units if it.step is Step.CORE and it.again is None}
         for wid in sorted(victims, key=self._prices.rank, reverse=True):
             yield replace(base, keeps=frozenset({wid}))
-        for gpu, _, wid in others if best.price[0] else ():
-            if wid not in victims and (1, -gpu) <= best.price[:2]:
+        price = self._price(best)[:2]
+        for gpu, _, wid in others if price[0] else ():
+            if wid not in victims and (1, -gpu) <= price:
                 yield replace(base, first=wid)
+
+    def _price(self, attempt: Attempt) -> Cost:
+        return self._prices.of(attempt.units)
 
     def _others(self) -> list[Other]:
         """Other workloads that hold GPUs, the largest first.
@@ -147,7 +149,7 @@ class Modes:
     def _waits(self) -> bool:
         """True if waiting for the end of others' minimum run time would save GPUs."""
         met, taken, ideal = self.met, self._best.get(Aim.TAKE), self._best.get(Aim.WAIT)
-        if ideal is None or (taken is not None and taken.price[:2] <= ideal.price[:2]):
+        if ideal is None or (taken is not None and self._price(taken)[:2] <= self._price(ideal)[:2]):
             return False
         waited_for = {unit.workload for unit in ideal.units if unit.workload in met.spared}
         if waited_for:
@@ -159,21 +161,14 @@ class Modes:
 
     def answer(self) -> Attempt | None:
         """The best attempt of the first aim that was reached, shown by the world; None: nothing is taken."""
-        chosen = self._chosen()
+        met, churn, chosen = self.met, self._policy.grounds.churn, self._best.get(Aim.TAKE)
+        chosen = None if self._waits() else chosen or self._best.get(Aim.RELOCATE)
         if chosen is not self._shown:
             self._back()
             self._world.replay(chosen.claims if chosen is not None else {})
-        return chosen
-
-    def _chosen(self) -> Attempt | None:
-        met, churn = self.met, self._policy.grounds.churn
-        if self._waits():
-            return None
-        found = self._best.get(Aim.TAKE) or self._best.get(Aim.RELOCATE)
-        if found is not None:
-            if self._attempts > 1 or churn.bounded:
-                found.heaps = {}  # the next search would not find the same
-        elif Aim.UNBOUNDED in self._best:
+        if chosen is not None and (self._attempts > 1 or churn.bounded):
+            chosen.heaps = {}  # the next search would not find the same
+        if chosen is None and Aim.UNBOUNDED in self._best:
             met.withheld = min(met.denied, key=lambda each: (churn.until(each), each))
             met.wake = churn.until(met.withheld)
-        return found
+        return chosen

@@ -1,6 +1,6 @@
 """Node eviction: the cheapest units to take so that one node can hold one request."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
 
@@ -90,29 +90,28 @@ class NodeEviction:
         if fit.has_devices(node, request):
             yield from self._least(node)
             return
-        simple = self._simple(node, request) if not broad else None
-        for _, _, unit in simple or ():
-            if node.free >= request.devices:
-                return
-            if self._may(unit):
-                yield unit
-        for device, share in self._cheapest(node, request, broad) if simple is None else ():
+        for units in self._by_device(node, request, broad):
+            yield from units
             if fit.has_devices(node, request):
                 return
-            # Units taken meanwhile may have freed it, or may have changed what may be taken.
-            yield from self._freeing(device, share)
 
     def _apart(self, node: NodeState, request: Request) -> list[Unit] | None:
         """Units that free enough devices, or a part of one, the cheapest first; None if there are too few."""
         lacks = request.devices - node.free if whole(request) else 1
         if not self._spend(1) or lacks > node.usable - node.free:
             return None
-        simple = self._simple(node, request)
-        if simple is not None:
-            units = list(islice((entry[2] for entry in simple if self._may(entry[2])), lacks))
-            return units if len(units) == lacks else None
-        found = self._cheapest(node, request, False)[:lacks]
-        return [unit for it in found for unit in self._freeing(*it)] if len(found) == lacks else None
+        found = list(islice(self._by_device(node, request, False), lacks))
+        return [unit for units in found for unit in units] if len(found) == lacks else None
+
+    def _by_device(self, node: NodeState, request: Request, broad: bool) -> Iterator[Sequence[Unit]]:
+        """What frees one device after the other, the cheapest first, as it is when it is asked for."""
+        simple = self._simple(node, request) if not broad else None
+        for _, _, unit in simple or ():
+            victim = self._world.workloads[unit.workload]
+            if self._policy.takes(self._attempt, victim, unit.step, unit.priority):
+                yield (unit,)
+        for device, share in self._cheapest(node, request, broad) if simple is None else ():
+            yield self._freeing(device, share)  # units taken meanwhile may have freed it
 
     def _least(self, node: NodeState) -> list[Unit]:
         """The cheapest unit that frees cores and memory of a node; none if there is none."""
@@ -162,10 +161,6 @@ class NodeEviction:
         found = self._prices.of((unit,)), device.gpu.index, unit
         self._prices.alone[key] = claim, found
         return found
-
-    def _may(self, unit: Unit) -> bool:
-        victim = self._world.workloads[unit.workload]
-        return self._policy.takes(self._attempt, victim, unit.step, unit.priority)
 
     # ------------------------------------------------------------------ victims of all kinds
     def _cheapest(self, node: NodeState, request: Request, broad: bool) -> list[tuple[Device, Share]]:
@@ -245,10 +240,11 @@ class NodeEviction:
 
     def _claimants(self, device: Device) -> dict[TaskKey, int]:
         """Tasks that claim some of a device, and how many thousandths of it."""
-        found: dict[TaskKey, int] = {}
-        for key in sorted(device.tasks):
-            claim = self._world.claim_of(key)
-            for share in claim.shares if claim is not None else ():
-                if share.gpu == device.gpu.uuid:
-                    found[key] = share.portion
-        return found
+        claim_of, uuid = self._world.claim_of, device.gpu.uuid
+        return {
+            key: share.portion
+            for key in device.tasks
+            if (claim := claim_of(key)) is not None
+            for share in claim.shares
+            if share.gpu == uuid
+        }

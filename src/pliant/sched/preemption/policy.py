@@ -1,7 +1,7 @@
 """A policy says what may be taken for one chunk, and whether an outcome is valid; the search asks it."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import Resources
@@ -29,6 +29,8 @@ class Grounds:
     shares: Entitlement
     churn: Churn
     now: int  # ms
+    # By action, project and pool of the chunk, then by project of the victim: see Policy.safe().
+    least: dict[tuple[str, str, str], dict[str, int]] = field(default_factory=dict)
 
 
 class Policy:
@@ -46,7 +48,7 @@ class Policy:
         self.chunk = chunk
         self.pool = pool
         self.adding = adding  # what the chunk adds to its queues
-        self._least: dict[str, int] = {}  # project -> what safe() has told
+        self._least = grounds.least.setdefault((self.action, chunk.workload.project, pool), {})
 
     # ------------------------------------------------------------------ what a policy says
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
@@ -107,13 +109,9 @@ class Policy:
         churn, world = self.grounds.churn, self.world
         if not churn.bounded or attempt.mode.aim is Aim.UNBOUNDED or world.given_now(victim.id):
             return False
-        disturbed = {
-            unit.workload
-            for unit in attempt.units
-            if (row := world.workloads[unit.workload]).project == victim.project
-            and not (row.background or world.given_now(row.id))
-            and (unit.step is not Step.BONUS or unit.again is not None)
-        }
+        rows = (world.workloads[unit.workload] for unit in attempt.units if unit.step is not Step.BONUS)
+        mine = (row for row in rows if row.project == victim.project)
+        disturbed = {row.id for row in mine if not (row.background or world.given_now(row.id))}
         if victim.id in disturbed or len(disturbed) < churn.left(victim.project):
             return False
         attempt.met.denied.add(victim.project)

@@ -106,15 +106,18 @@ class PriceCache:
         for unit in units:
             if self.is_new(unit.workload):
                 continue
-            queue, _, age, wid = self.rank(unit.workload)
-            tail = self._tail(unit)
+            (queue, _, age, wid), row, tail = (
+                self.rank(unit.workload),
+                self._world.workloads[unit.workload],
+                0,
+            )
             if unit.again is not None:  # the fewest GPUs moved, then the last task
                 tail = (moved[wid] << 16) - self._world.tasks[unit.again.task].index
             elif unit.step is not Step.CORE:
-                turn = (unit.priority, -unit.step, age, tail, wid)
-                queue = self._queue(self._world.workloads[wid].project, turn)
+                tail = self._tail(unit)
+                queue = self._queue(row.project, (unit.priority, -unit.step, age, tail, wid))
             ranks.add((queue, unit.priority, -unit.step, age, tail, wid))
-            if self._world.workloads[wid].background:
+            if row.background:
                 continue  # it is the first to go
             gpu += unit.gpu
             if unit.step is Step.CORE and (self._moves or unit.again is None):
@@ -124,10 +127,9 @@ class PriceCache:
 
     def _tail(self, unit: Unit) -> int:
         """The place of a surplus task: the last of its group goes first; then sub-groups, the last first."""
-        key = unit.cause[0]
-        if unit.step is Step.CORE or unit.changes[0][2] is not None:
+        if unit.changes[0][2] is not None:
             return 0
         if len(unit.changes) == 1:
-            return -self._world.tasks[key].index
+            return -self._world.tasks[unit.cause[0]].index
         keys = self._world.keys_of(unit.workload)
         return len(keys) - keys.index(unit.changes[0][0])

@@ -5,6 +5,7 @@ a budget of steps, so that the same world always gives the same answer.
 """
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import GPU
@@ -16,8 +17,7 @@ from pliant.sched.preemption.modes import FEW, Modes
 from pliant.sched.preemption.node_eviction import NodeEviction
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
-from pliant.sched.preemption.queue_eviction import relieved
-from pliant.sched.world.chunks import Part
+from pliant.sched.world.chunks import Part, Step
 from pliant.sched.world.node_classes import NodeClass, spec_of
 from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.subgroups import Level, constrained, tree
@@ -48,22 +48,21 @@ class Simulation:
         self._effort = effort
         self._prices = prices
         self._cls = cls
-        self._places = policy.grounds.places
-        self._pool = self._places.pool(policy.pool)
+        self._pool = policy.grounds.places.pool(policy.pool)
         self._mark = attempt.checkpoint()
         self._attempt = attempt
         self._eviction = NodeEviction(policy, prices, effort, attempt)
         self._moves = policy.moves or attempt.mode.relocates
         self._final: Part | None = None  # with it the whole outcome can be judged
         self._puts_off = False  # moved workloads are placed again once there is room for the whole chunk
+        self._judged = False  # the outcome is known to be valid
 
     def run(self) -> Attempt:
         """The attempt, simulated: found and shown by the world, or the world is as it was."""
         attempt = self._attempt
-        if relieved(self._policy, self._prices, self._effort, attempt) and self._served():
+        if self._relieved() and self._served():
             self._leave_out()
-            if self._holds():
-                attempt.found, attempt.price = True, self._prices.of(attempt.units)
+            attempt.found = self._judged or self._holds()
         if not attempt.found:
             attempt.undo(self._mark)
         return attempt
@@ -71,13 +70,64 @@ class Simulation:
     # ------------------------------------------------------------------ validate
     def _holds(self) -> bool:
         """True if the world as it is now keeps all limits and rules."""
-        return self._admitted() and self._rightful()
+        return self._admitted() and self._policy.holds() and self._policy.lasts(self._attempt.units)
 
     def _admitted(self) -> bool:
         return not self._policy.shares.exceeded(self._chunk, self._policy.pool, self._policy.adding)
 
-    def _rightful(self) -> bool:
-        return self._policy.holds() and self._policy.lasts(self._attempt.units)
+    # ------------------------------------------------------------------ what queues must give up
+    def _relieved(self) -> bool:
+        """Take what the attempt begins with, then from queues until the chunk exceeds none of their limits.
+
+        What a workload can lose is calculated once, and again only after it or its queue lost something.
+        """
+        policy, world, attempt, mode = self._policy, self._world, self._attempt, self._attempt.mode
+        while mode.first and world.gpu_of(mode.first):
+            unit = self._least(mode.first, "gpu")
+            if unit is None or not self._effort.spend(1):
+                return False
+            attempt.take(unit)
+        known: dict[str, tuple[object, Unit | None, Cost]] = {}  # by workload: asked what, answer, cost
+        while limit := (
+            policy.shares.refuse(self._chunk, policy.pool, policy.adding)
+            or (policy.lacking() if mode.own_bound else None)
+        ):
+            if limit.quota:
+                return False
+            lacks = limit.used + limit.asked - limit.allowed
+            found: list[tuple[tuple[bool, bool, int, Cost], Unit]] = []
+            for project in sorted(world.holders):
+                asked = policy.state(attempt, project), limit.resource
+                for wid in sorted(world.holders[project]) if limit.key in world.path(project) else ():
+                    if wid not in known or known[wid][0] != asked:
+                        least = self._least(wid, limit.resource)
+                        known[wid] = asked, least, self._prices.of([] if least is None else [least])
+                    _, least, cost = known[wid]
+                    if least is not None:
+                        # One that suffices alone; else portions before cores, the largest first.
+                        enough = limit.resource != "gpu" or least.gpu >= lacks
+                        core, size = not enough and least.step is Step.CORE, 0 if enough else -least.gpu
+                        found.append(((not enough, core, size, cost), least))
+            if not found or not self._effort.spend(1):
+                return False
+            unit = min(found, key=itemgetter(0))[1]
+            attempt.take(unit)
+            del known[unit.workload]
+        return True
+
+    def _least(self, wid: str, resource: str) -> Unit | None:
+        """The least of a resource (gpu, cpu, memory) that a workload can lose in the pool of the chunk."""
+        found = []
+        for key in reversed(self._world.keys_of(wid)):
+            claim = self._world.claim_of(key)
+            if claim is None or self._world.pool_of(claim.node) != self._policy.pool:
+                continue
+            if getattr(claim.resources, resource):
+                uuid = claim.shares[-1].gpu if claim.shares else None
+                unit = self._policy.unit(self._attempt, key, uuid)
+                if unit is not None and unit.again is None:
+                    found.append(unit)
+        return max(found, key=lambda unit: unit.step, default=None)
 
     # ------------------------------------------------------------------ make room and place
     def _served(self) -> bool:
@@ -92,7 +142,7 @@ class Simulation:
         mark = attempt.checkpoint()
         self._puts_off = True
         served = self._all_served()
-        self._puts_off = False
+        self._puts_off = self._judged = False
         if not served or self._resettled(attempt.units[mark[1] :]):
             return served
         attempt.undo(mark)
@@ -162,7 +212,8 @@ class Simulation:
                 continue
             now, taken = cleared
             seated = now <= price and self._seated(node, part, taken)
-            if seated and (part is not self._final or self._holds()):
+            self._judged = seated and part is self._final and self._holds()
+            if seated and (part is not self._final or self._judged):
                 if len(self._chunk.parts) == 1 or part.request.devices <= self._takeable(node):
                     heap.put(name, now)
                 break
@@ -199,7 +250,7 @@ class Simulation:
 
     def _seated(self, node: NodeState, part: Part, taken: Iterable[Unit]) -> bool:
         """Place a task on a node that was cleared for it, and again elsewhere what only moves."""
-        most = self._places.settings.consolidation_victims  # workloads that one search may move; -1: all
+        most = self._policy.grounds.places.settings.consolidation_victims  # workloads moved; -1: any number
         moved = {unit.workload for unit in self._attempt.units if unit.again is not None}
         if self._moves and 0 <= most < len(moved):
             return False
@@ -213,10 +264,10 @@ class Simulation:
     def _resettled(self, units: Iterable[Unit]) -> bool:
         """Place again what must not be lost, the largest first; False if one has no place."""
         for part in fit.by_size([unit.again for unit in units if unit.again is not None]):
-            cls = self._places.nodes_for(self._world.workloads[part.task[0]], self._policy.pool)
+            moved, places = self._world.workloads[part.task[0]], self._policy.grounds.places
             if not self._effort.spend(1):
                 return False
-            if not fit.place_again(self._world, cls, part, self._pool):
+            if not fit.place_again(self._world, places.nodes_for(moved, self._policy.pool), part, self._pool):
                 self._attempt.homeless.add(part.task[0])
                 return False
         return True
@@ -225,6 +276,7 @@ class Simulation:
     def _leave_out(self) -> None:
         """Leave out every unit without which the chunk still fits, the most valuable first."""
         world, attempt = self._world, self._attempt
+        self._judged = self._judged and len(attempt.units) < 2
         if len(attempt.units) > FEW:
             self._restore()
         elif len(attempt.units) > 1:
@@ -254,7 +306,7 @@ class Simulation:
             and self._effort.spend(len(self._chunk.parts))
             and fit.place(world, self._cls, self._chunk, self._pool)
             and self._resettled(attempt.units)
-            and self._rightful()
+            and self._holds()
         )
 
     def _restore(self) -> None:
