@@ -3,6 +3,8 @@
 import json
 import random
 import zipfile
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -11,13 +13,16 @@ from pliant.control.service import Service
 from pliant.control.still import StillLoop
 from pliant.engines.virtual.engine import VirtualEngine
 from pliant.model.workload import Kind
-from pliant.sim import recorded
+from pliant.sim import philly, recorded, simulation
 from pliant.sim.__main__ import main
 from pliant.sim.lines import TraceError
 from pliant.sim.policy import read_policy
 from pliant.sim.simulation import Assumed, Simulation
 from pliant.store.ring import Ring
 from tests.control.stage import Stage
+
+
+DATA = Path(__file__).parent / "data"
 
 
 class Recorded(Stage):
@@ -118,6 +123,19 @@ def test_a_record_that_is_cut_or_is_none(lived, tmp_path, capsys):
     with pytest.raises(TraceError, match="no whole world in this record"):
         recorded.read(tmp_path / "late.jsonl")
     assert main(["run", str(tmp_path / "late.jsonl")]) == 2
+
+
+def test_a_public_trace_is_decided_alike_from_the_record_of_its_server(tmp_path, monkeypatch):
+    """Philly's jobs through a server that records its cycles, and that record through the simulator."""
+    ring = Ring(tmp_path / "replay")
+    monkeypatch.setattr(simulation, "StillLoop", partial(StillLoop, recorder=ring))
+    trace = philly.read(DATA / "philly.csv", DATA / "philly_nodes.csv")
+    first = Simulation(trace, Assumed(), 0).run().decisions
+    assert ring.drained()
+    ring.close()
+    monkeypatch.undo()
+    assert {verb for _, verb, *_ in first} >= {"place", "evict"}
+    assert Simulation(recorded.read(tmp_path), Assumed(), 0).run().decisions == first
 
 
 ONE_MORE = {"kind": "add-nodes", "count": 1, "like": "sim-1"}

@@ -13,10 +13,14 @@ import click
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.output.amounts import duration
 from pliant.cli.output.formats import output_options, structured
+from pliant.cli.output.tables import table
 from pliant.cli.session import Session, pass_session
 from pliant.client.errors import BadRequest, PliantError
 
 WRONG_INPUT = 2
+
+MOST_PROJECTS = 30
+"""Lines of the table of fairness."""
 
 sim = LazyGroup(
     {
@@ -102,6 +106,7 @@ def run(session: Session, trace: str, **given: Any) -> None:
         click.echo(f"Warning: {warning}.", err=True)
     if not structured(session, found):
         click.echo("\n".join(f"{name + ':':35}{value}" for name, value in facts))
+        click.echo("\n" + _fairness(found["fairness"]["projects"]) + "\n")
         if given["out"]:
             click.echo(f"{'Results:':35}{given['out']}/report.html, result.json, jobs.csv, decisions.csv")
 
@@ -145,6 +150,20 @@ def _simulated(session: Session, words: list[str], *, counts: bool = True) -> di
     if done.returncode == WRONG_INPUT:
         raise BadRequest(found["error"])
     return found
+
+
+def _fairness(projects: Mapping[str, Mapping[str, Any]]) -> str:
+    """What each project had and was entitled to; the projects that were longest below their quota first."""
+    head = ("PROJECT", "QUOTA", "GPU-HOURS", "ENTITLED", "BELOW QUOTA (s)", "LONGEST (s)")
+    order = sorted(projects.items(), key=lambda it: (-it[1]["belowQuotaSeconds"], it[0]))
+    rows = [
+        (name, f"{it['quota']}".removesuffix(".0"), f"{it['gpuHours']:.2f}", f"{it['entitledGpuHours']:.2f}",
+         str(it["belowQuotaSeconds"]), str(it["longestBelowSeconds"]))
+        for name, it in order[:MOST_PROJECTS]
+    ]  # fmt: skip
+    more = len(order) - len(rows)
+    rest = f"\n{more} more projects are in the JSON output (-o json)." if more > 0 else ""
+    return table(head, rows, right=head[1:]) + rest
 
 
 def _table(found: Mapping[str, Any]) -> str:
