@@ -329,6 +329,7 @@ def test_dry_run_tells_the_verdict_and_submits_nothing(run, fake):
         (2.0, {"allocated": 3000, "quota": 2000}, "(2 GPUs, 1 GPU over quota)"),
         (2.0, {"allocated": 3000, "quota": -1}, "(2 GPUs, within quota)"),
         (0.0, {"allocated": 0, "quota": 0}, "(within quota)"),
+        (0.0, {"allocated": 3000, "quota": 2000}, ""),  # the project is over it, this job needs none
     ],
 )
 def test_dry_run_tells_where_it_would_start_by_numbers(run, fake, gpus, numbers, said):
@@ -341,7 +342,7 @@ def test_dry_run_tells_where_it_would_start_by_numbers(run, fake, gpus, numbers,
     }
     fake.answers["POST", "/api/v1/workloads/trainings"] = Answer(body=verdict)
     assert run("pliant submit h -i ubuntu -g 1 -p team-a --dry-run").out.splitlines() == [
-        f"Dry run: h would start now on sim-0 {said}.",
+        f"Dry run: h would start now on sim-0 {said}".rstrip() + ".",
         "It would shrink e1.",
         "It would preempt b1.",
     ]

@@ -23,6 +23,7 @@ from tests.e2e.witness import client, until
 ENDS = {
     "true": 0,
     "exit 3": 3,
+    "exit 7": 7,
     "exit 127": 127,
     "kill -9 $$": 137,
     "kill -15 $$": 143,
@@ -96,13 +97,13 @@ def test_a_job_that_is_deleted_while_it_is_awaited(shared: Stage) -> None:
 
 
 def test_every_attempt_is_in_the_history(shared: Stage) -> None:
-    assert shared.run("pliant submit again --backoff-limit 1 -- sh -c 'exit 3'").code == 0
-    assert shared.run("pliant wait again").code == 3
-    told = json.loads(shared.run("pliant history again --attempts -o json").out)
+    assert shared.run("pliant submit tries --backoff-limit 1 -- sh -c 'exit 3'").code == 0
+    assert shared.run("pliant wait tries").code == 3
+    told = json.loads(shared.run("pliant history tries --attempts -o json").out)
     [entry] = told
     assert [(one["attempt"], one["exitCode"]) for one in entry["tries"]] == [(1, 3), (2, 3)]
     assert all(one["startedAt"] <= one["endedAt"] for one in entry["tries"])
-    table = shared.run("pliant history again --attempts").out.splitlines()
+    table = shared.run("pliant history tries --attempts").out.splitlines()
     assert len(table) == 3 and table[0].split()[:4] == ["#", "NAME", "TASK", "ATTEMPT"]
 
 

@@ -350,6 +350,14 @@ def dashed(path: Sequence[str], args: Sequence[str], valued: Iterable[str]) -> s
     return shlex.join([*path, *args[:at], "--", *words])
 
 
+def extra(ctx: click.Context, args: Sequence[str], rest: Sequence[str]) -> str:
+    """The error for words that a command does not take."""
+    words = [arg for arg in args if not arg.startswith("-")]
+    cure = _cure(" ".join(ctx.command_path.split()[1:]), words)
+    said = f"Got unexpected extra argument{'s' if rest[1:] else ''} ({' '.join(rest)})"
+    return f"{said}. Use {cure}." if cure else said
+
+
 def mended(ctx: click.Context, args: Sequence[str], error: click.UsageError) -> str | None:
     """A better sentence for what keeps a command from being understood; None: there is none."""
     path = ctx.command_path.split()
@@ -363,10 +371,6 @@ def mended(ctx: click.Context, args: Sequence[str], error: click.UsageError) -> 
         return without(path, error.option_name, args, known)
     if isinstance(error, click.BadOptionUsage) and error.option_name == "-p" and path[-1] == "logs":
         return "-p names the project; use --previous for the attempt before."
-    if error.message.startswith("Got unexpected extra argument"):
-        words = [arg for arg in args if not arg.startswith("-")]
-        cure = _cure(" ".join(path[1:]), words) if words else None
-        return f"{error.message}. Use {cure}." if cure else None
     if isinstance(error, click.MissingParameter) and path[-1] == "apply" and args:
         return f"Use `{shlex.join([*path, '-f', *args])}`."
     if isinstance(error, click.BadParameter) and path[-1] == "login":

@@ -62,10 +62,17 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         typed = list(args)
+        lenient, ctx.allow_extra_args = ctx.allow_extra_args, True
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
         except click.UsageError as error:
             raise _explained(ctx, typed, error) from None
+        ctx.allow_extra_args = lenient
+        if rest and not lenient and not ctx.resilient_parsing:
+            from pliant.cli.habits import extra
+
+            raise click.UsageError(extra(ctx, typed, rest), ctx)
+        return rest
 
 
 class JobCommand(Command):

@@ -12,6 +12,7 @@ from pliant.model.reason import MayRead
 from pliant.model.reason.told import again
 from pliant.model.workload import Attempt, Phase, Workload
 from pliant.wire import workload as wire
+from pliant.wire.history import AttemptEntry
 
 MILLI_GPU_HOUR = 1000 * 3_600_000
 """Milli-GPU-ms of one GPU-hour."""
@@ -111,7 +112,7 @@ def record_item(view: WorkloadView, number: int, event: Event) -> Item:
     return {"meta": {"creationTimestamp": stamp(event.at), "type": kind}, "spec": spec}
 
 
-def attempt_entry(row: Attempt, now: int) -> wire.AttemptEntry:
+def attempt_entry(row: Attempt, now: int) -> AttemptEntry:
     end = row.exit
     said = "" if end is None else end.error or ("lost: no exit code was recorded" if end.lost else "")
     return {

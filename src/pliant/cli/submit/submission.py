@@ -264,7 +264,8 @@ def _print_verdict(session: Session, verdict: Mapping[str, Any], name: str) -> N
         places = list(verdict.get("placements") or [])
         nodes = ", ".join(dict.fromkeys(place["node"] for place in places))
         what = [counted_gpus(gpus)] if (gpus := sum(place["gpu"] for place in places)) else []
-        what += [_quota(reason["numbers"])] if reason.get("code") == "placed" else []
+        if reason.get("code") == "placed" and (gpus or _over(reason["numbers"]) <= 0):
+            what.append(_quota(reason["numbers"]))
         said = f"would start now on {nodes}" + (f" ({', '.join(what)})." if what else ".")
     else:
         may = "could never start" if verdict.get("verdict") == "never" else "would be pending"
@@ -278,5 +279,10 @@ def _print_verdict(session: Session, verdict: Mapping[str, Any], name: str) -> N
 
 def _quota(numbers: Mapping[str, Any]) -> str:
     """How a placement relates to the quota of its project, by the numbers (thousandths) of its reason."""
-    over = numbers["allocated"] - numbers["quota"]
-    return "within quota" if numbers["quota"] < 0 or over <= 0 else f"{counted_gpus(over / 1000)} over quota"
+    over = _over(numbers)
+    return "within quota" if over <= 0 else f"{counted_gpus(over / 1000)} over quota"
+
+
+def _over(numbers: Mapping[str, Any]) -> int:
+    """Thousandths of GPUs by which the project is over its quota; 0 or less: it is not."""
+    return 0 if numbers["quota"] < 0 else int(numbers["allocated"] - numbers["quota"])

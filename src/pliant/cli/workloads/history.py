@@ -18,7 +18,8 @@ from pliant.cli.session import Session, bare, pass_session
 from pliant.cli.workloads.outcomes import signal_name
 
 if TYPE_CHECKING:
-    from pliant.wire.workload import AttemptEntry, HistoryEntry, Outcome
+    from pliant.wire.history import AttemptEntry, HistoryEntry
+    from pliant.wire.workload import Outcome
 
 _HEADER = (
     *("#", "NAME", "STATUS", "SUBMITTED", "WAITED", "ELAPSED", "GPUS", "GPU-HOURS", "MAX RSS", "EXIT"),
