@@ -1,6 +1,7 @@
-"""Pictures of every page, for its guide and to look at: python -m tests.console.pictures FOLDER
+"""Pictures of every page of a server on which much has happened.
 
-Each page light and dark, at a desktop's and at a phone's width, of a server on which much has happened.
+python -m tests.console.pictures docs/guide/console     those of the guide
+python -m tests.console.pictures FOLDER all [NAME...]   each light and dark, as wide as a desktop and a phone
 """
 
 import json
@@ -54,15 +55,27 @@ COMMANDS = (
     f"pliant submit parked -g 1 {SLEEP}",
     "pliant suspend parked",
     f"pliant submit large -g 4 {SLEEP}",
+    f"pliant submit report -p speech -g 1 --priority build {SLEEP}",
+    "echo '{image: pytorch:2.6, command: python train.py}' | pliant asset create environment pytorch -f -",
+    "echo '{image: ubuntu}' | pliant asset create environment shell --in-project vision -f -",
+    "echo '{gpuDevicesRequest: 1, gpuRequestType: memory, gpuMemoryRequest: 5GB}' "
+    "| pliant asset create compute five-gb -f -",
+    "echo '{image: pytorch:2.6, compute: {gpuDevicesRequest: 2}}' "
+    "| pliant asset create training-template two-gpus-a-day -f -",
+    "echo '{rules: {compute: {gpuDevicesRequest: {max: 4}}}}' | pliant policy set trainings -f -",
+    "pliant notify add alice@lab.example --on end,failure",
 )
 
 SIZES = {"wide": {"width": 1280, "height": 800}, "phone": {"width": 390, "height": 844}}
 
 
+GUIDE = {"overview": ("wide", "dark"), "workloads": ("phone", "light")}
+"""Pages that the guide shows a second time."""
+
+
 def main() -> int:
-    folder = Path(sys.argv[1])
+    folder, everything, only = Path(sys.argv[1]), "all" in sys.argv[2:], set(sys.argv[3:])
     folder.mkdir(parents=True, exist_ok=True)
-    only = set(sys.argv[2:])
     program = shutil.which("chromium") or shutil.which("google-chrome")
     with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -74,14 +87,28 @@ def main() -> int:
         home.mkdir(parents=True)
         (home / "train.py").write_text(TRAIN)
         with played(Path(place), *COMMANDS) as stage:
-            for size in SIZES:
-                for scheme in ("light", "dark"):
-                    pictures(browser, stage, folder, size, scheme, only)
+            if everything:
+                for size in SIZES:
+                    for scheme in ("light", "dark"):
+                        pictures(browser, stage, folder, size, scheme, only)
+            else:
+                pictures(browser, stage, folder, "wide", "light", set(), "{name}.png")
+                for name, (size, scheme) in GUIDE.items():
+                    other = scheme if scheme == "dark" else size
+                    pictures(browser, stage, folder, size, scheme, {name}, f"{{name}}-{other}.png")
         browser.close()
     return 0
 
 
-def pictures(browser: Browser, stage: Stage, folder: Path, size: str, scheme: str, only: set[str]) -> None:
+def pictures(
+    browser: Browser,
+    stage: Stage,
+    folder: Path,
+    size: str,
+    scheme: str,
+    only: set[str],
+    file: str = "{name}-{size}-{scheme}.png",
+) -> None:
     context = browser.new_context(
         base_url=url_of(stage),
         viewport=SIZES[size],  # type: ignore[arg-type]
@@ -96,8 +123,10 @@ def pictures(browser: Browser, stage: Stage, folder: Path, size: str, scheme: st
         over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         if over > 0:
             print(f"{name} {size} {scheme}: {over} pixels wider than the screen", flush=True)
-        page.screenshot(path=folder / f"{name}-{size}-{scheme}.png", full_page=size == "phone")
+        whole = size == "phone" and name != "workloads"
+        page.screenshot(path=folder / file.format(name=name, size=size, scheme=scheme), full_page=whole)
 
+    first(page, stage)
     for name, reach in SHOTS.items():
         if not only or name in only:
             reach(page, stage)
@@ -142,6 +171,13 @@ def of_workload(name: str) -> Reach:
     return reach
 
 
+def of_metrics(page: Page, stage: Stage) -> None:
+    of_workload("resnet -p vision")(page, stage)
+    expect(page.get_by_role("img", name="Loss by step")).to_be_visible()
+    page.get_by_role("heading", name="Details").scroll_into_view_if_needed()
+    page.evaluate("document.querySelector('[aria-label=Metrics]').scrollIntoView()")
+
+
 def terminal(page: Page, stage: Stage) -> None:
     shell = page.get_by_role("region", name="Terminal")
     shell.get_by_role("button", name="Open a terminal").click()
@@ -174,13 +210,6 @@ def dialog(path: str, *labels: str) -> Reach:
     return reach
 
 
-def away(page: Page, stage: Stage) -> None:
-    opened("workloads")(page, stage)
-    page.context.set_offline(True)
-    page.evaluate("window.socket.disconnect()")
-    expect(page.get_by_text("Connection lost")).to_be_visible()
-
-
 SHOTS: dict[str, Reach] = {
     "login": door,
     "login-refused": refused,
@@ -188,8 +217,8 @@ SHOTS: dict[str, Reach] = {
     **{path: opened(path) for path in PAGES if path != "workloads"},
     "settings": opened("settings"),
     "welcome": opened("welcome"),
-    "workload-waits": of_workload("large"),
-    "workload": of_workload("resnet -p vision"),
+    "workload-waits": of_workload("report -p speech"),
+    "workload": of_metrics,
     "terminal": terminal,
     "new": opened("new/trainings"),
     "new-second": second,
@@ -197,9 +226,7 @@ SHOTS: dict[str, Reach] = {
     "dialog-project": dialog("projects", "+ New project", "Create project"),
     "dialog-drain": dialog("nodes", "Drain"),
     "dialog-what-if": dialog("what-if", "+ More nodes"),
-    "menu": lambda page, stage: None,
 }
-del SHOTS["menu"]
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
 """Who comes in: what a browser is given, and what another site's page cannot do. Without a browser."""
 
+import asyncio
 import http.client
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.cookies import Morsel, SimpleCookie
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import pytest
 
 from examples.walkthrough import Stage
+from pliant.console.calls import Calls, Reader, Refusal
 from tests.console.conftest import typed, url_of, written
 
 pytestmark = pytest.mark.timeout(900)  # a browser on a busy machine
@@ -199,3 +202,13 @@ def test_who_has_logged_out_is_out(stage: Stage) -> None:
 def test_the_client_is_told_when_there_is_no_console(stage: Stage) -> None:
     done = stage.run(f"pliant --server unix:{stage.state}/sock console --print-url")
     assert done.code == 8 and "opens no port" in done.said
+
+
+async def broken(scope: Any, receive: Any, send: Any) -> None:
+    raise RuntimeError("a mistake of ours")
+
+
+def test_a_mistake_of_the_server_has_the_code_500() -> None:
+    with pytest.raises(Refusal) as told:
+        asyncio.run(Calls(broken, Reader()).get("/api/v1/workloads"))
+    assert (told.value.status, str(told.value)) == (500, "The server made a mistake.")

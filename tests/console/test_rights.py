@@ -171,7 +171,12 @@ class Shown:
 
     @property
     def rows(self) -> list[Mapping[str, Any]]:
-        return [row for it in self.seen for row in it.get("props", {}).get("rows", ())]
+        """A table without the column of actions offers none, whatever stands in its rows."""
+        found: list[Mapping[str, Any]] = []
+        for props in (it.get("props", {}) for it in self.seen):
+            offers = any(column["name"] == "actions" for column in props.get("columns", ()))
+            found += [row if offers else {**row, "actions": ""} for row in props.get("rows", ())]
+        return found
 
     @property
     def said(self) -> str:

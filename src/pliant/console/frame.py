@@ -92,7 +92,8 @@ class Frame:
         self.reader: str = session.name
         self.rights = Rights()
         self.title = title
-        self._trouble: ui.element
+        self._trouble: ui.element  # what the server refused of what was done here: it stays until the next
+        self._unread: ui.element  # why the page could not be read again
 
     async def begin(self) -> None:
         """Who reads it, and what they may. Raises Refusal."""
@@ -130,8 +131,7 @@ class Frame:
                 for group, entries in PLACES:
                     self._linked(group, [it for it in entries if self.may(it[2])], here)
             with tag("main").classes("main").props('id="content" tabindex="-1"'):
-                self._trouble = tag("div").classes("note bad").props("role=alert")
-                self._trouble.visible = False
+                self._trouble, self._unread = _note(), _note()
                 yield
 
     def _linked(self, group: str, entries: list[tuple[str, str, str]], here: str) -> None:
@@ -144,13 +144,16 @@ class Frame:
 
     def trouble(self, error: Refusal | None) -> None:
         """Shows or takes back what the server says is wrong; without a login the reader is asked for one."""
+        self._say(self._trouble, error)
+
+    def _say(self, note: ui.element, error: Refusal | None) -> None:
         if error is not None and error.status == 401:
             self.client.open("/login")
             return
-        self._trouble.visible = error is not None
+        note.visible = error is not None
         if error is not None:
-            self._trouble.clear()
-            with self._trouble:
+            note.clear()
+            with note:
                 words("span", f"{error} ({error.status})")
 
     async def attempt(self, act: Callable[[], Awaitable[Any]], done: str = "") -> bool:
@@ -167,7 +170,13 @@ class Frame:
 
     async def look(self, refresh: Callable[[], Awaitable[None]]) -> bool:
         """Reads what is shown once. False: the server refused, and the page says so."""
-        return await self.attempt(refresh)
+        try:
+            await refresh()
+        except Refusal as error:
+            self._say(self._unread, error)
+            return False
+        self._say(self._unread, None)
+        return True
 
     async def live(self, refresh: Callable[[], Awaitable[None]]) -> None:
         """Reads what is shown, and again whenever something changes."""
@@ -233,6 +242,13 @@ def page(path: str, title: str, right: str = "", here: str = "") -> Callable[[Dr
 def button(label: str, act: Callable[[], Any] | None = None, look: str = "plain", **more: Any) -> ui.button:
     """`look`: primary, plain or danger."""
     return ui.button(label, on_click=act, color=None, **more).classes(look).props("no-caps flat")
+
+
+def _note() -> ui.element:
+    """Where an error is said when there is one."""
+    made = tag("div").classes("note bad").props("role=alert")
+    made.visible = False
+    return made
 
 
 def told(message: str) -> None:

@@ -107,7 +107,7 @@ def choose_columns(columns: Sequence[tuple[str, str]], hidden: set[str], changed
         (hidden.discard if on else hidden.add)(key)
         changed()
 
-    with button("Columns", icon="view_column"), ui.menu(), tag("div").classes("card") as shown:
+    with button("Columns", icon="view_column"), ui.menu() as shown, tag("div").classes("card"):
         shown.props('role=group aria-label="Columns"')
         for key, label in columns:
             box = ui.checkbox(
