@@ -228,7 +228,7 @@ class Server:
         self.loop.open(epoch)
         renewal: Renewal | None = None
         if self._shared:
-            renewal = Renewal(store, self.loop.state.epoch, options.lease, self._fatal)
+            renewal = Renewal(store, self.loop.state.epoch, options.lease, self._fatal, layout.epoch)
             self.loop.store_trouble = lambda: renewal.trouble
             renewal.start()
         self.loop.start()

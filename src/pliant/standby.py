@@ -30,7 +30,7 @@ from pliant.store.folder import STANDBY, Held, StateFolder
 
 log = logging.getLogger(__name__)
 
-RETRY = 0.5
+RETRY = 0.2
 """Seconds between two tries to get what somebody else has for now."""
 
 CLAIM = 10.0

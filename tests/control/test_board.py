@@ -10,6 +10,7 @@ from pliant.control.board.publisher import Publisher
 from pliant.control.board.view import Board
 from pliant.control.state import contradictions
 from pliant.control.state.facts import FactBook
+from pliant.model.workload import Desired
 from tests.control.stage import Stage
 
 
@@ -28,6 +29,16 @@ def check(stage: Stage) -> None:
     kept, anew = stage.loop.board, made_anew(stage)
     for what in ("workloads", "nodes", "pools", "departments", "projects", "queue", "cycles"):
         assert getattr(kept, what) == getattr(anew, what), what
+    assert [*kept.workloads] == [*anew.workloads], "the order of submission"
+    assert kept.workloads.places == {it: at for at, it in enumerate(anew.queue, 1)}
+    assert {it.workload.id for it in kept.workloads.holding()} == {
+        it.workload.id for it in anew.workloads.values() if it.gpu
+    }
+    names = stage.loop.state.names
+    rows = [row for row in stage.loop.world.workloads.values() if row.desired is not Desired.DELETED]
+    assert {(project, name) for project in names for name in names[project]} == {
+        (row.project, row.name) for row in rows
+    }
 
 
 @pytest.mark.parametrize("seed", range(5))

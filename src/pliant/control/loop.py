@@ -59,7 +59,7 @@ FIRST = 10.0
 PATIENCE = 60.0
 """Seconds for which a question may wait and be worked on."""
 
-RETRY = 0.5
+RETRY = 0.1
 """Seconds between two tries to reach a store that is lost."""
 
 SETTLING = 50
@@ -290,7 +290,7 @@ class Loop:
                 self.plan = decided.plan
                 orders = record_plan(state, decided.plan, draft, decided.cycle)
         for conclude in draft.when_decided:
-            conclude(draft, self.plan if decided is not None else Plan())
+            conclude(draft)
         state.settle(draft)
         self._facts.imports.explain(draft.now)
         gone = state.bury(draft)

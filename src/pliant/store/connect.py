@@ -17,11 +17,15 @@ from pliant.store.errors import StoreError, explained
 WAIT = 10_000
 """Ms for which another process may hold the write lock before StoreBusy."""
 
-HANGS = 3_000
+HANGS = 1_000
 """Ms without a word after which PostgreSQL ends a writer's transaction."""
 
-CONNECT_TIMEOUT = 5
-"""Seconds for which PostgreSQL may keep a new connection waiting."""
+CONNECT_TIMEOUT = 2
+"""Seconds for which PostgreSQL may keep a new connection waiting; libpq knows no shorter time."""
+
+ALIVE = {"keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 3, "tcp_user_timeout": 3_000}
+"""A connection over a network that passes nothing any more is given up after 5 s if nothing was sent, and 3 s
+after something was: seconds, but for the last one."""
 
 _WAL_KEPT = 64 * 2**20  # bytes that the write-ahead log may keep on disk after a checkpoint
 
@@ -141,7 +145,8 @@ def _begin_writing(connection: Connection) -> None:
 
 def _postgres(url: URL) -> Link:
     try:
-        way: dict[str, Any] = {"pool_pre_ping": True, "connect_args": {"connect_timeout": CONNECT_TIMEOUT}}
+        told = {"connect_timeout": CONNECT_TIMEOUT, **ALIVE}
+        way: dict[str, Any] = {"pool_pre_ping": True, "connect_args": told}
         readers = create_engine(url, pool_size=4, max_overflow=-1, isolation_level="REPEATABLE READ", **way)
         writers = create_engine(url, pool_size=1, max_overflow=0, **way)
     except ImportError:

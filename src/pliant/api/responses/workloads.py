@@ -131,9 +131,8 @@ def _plain(value: Any) -> Any:
 def over_quota(board: Board) -> dict[str, int]:
     """Milli-GPUs each workload holds above its project's quota; non-preemptible, then older ones fill it."""
     held: dict[tuple[str, str], list[WorkloadView]] = {}
-    for view in board.workloads.values():
-        if view.gpu:
-            held.setdefault((view.workload.project, view.pool), []).append(view)
+    for view in board.workloads.holding():
+        held.setdefault((view.workload.project, view.pool), []).append(view)
     found: dict[str, int] = {}
     for (project, pool), views in held.items():
         queue = board.projects.get(project)
@@ -173,7 +172,7 @@ class Renderer:
         self.now = now
         self.cluster = board.cluster.uuid if board.cluster is not None else ""
         self._over = over_quota(board)
-        self._places = {identity: at for at, identity in enumerate(board.queue, 1)}
+        self._places = board.workloads.places
 
     def workload(self, view: WorkloadView) -> wire.WorkloadItem:
         workload, project, department = view.workload, view.project, view.department

@@ -42,7 +42,7 @@ class Publisher:
             self.board = replace(old, access=state.access.seen, cycles=state.cycles, cycle_us=took, at=now)
             return
         world.update_sets()
-        touched = {identity: self._workload(identity) for identity in sorted(state.touched)}
+        touched = {identity: self._workload(identity) for identity in sorted(state.touched, key=self._order)}
         for name in state.shaken:
             if name in world.nodes:
                 self._nodes[name] = self._node(name)
@@ -96,6 +96,11 @@ class Publisher:
             if not self._log or self._log[0][0] > after + 1:
                 return board, None
             return board, frozenset().union(*(ids for version, ids in self._log if version > after))
+
+    def _order(self, identity: str) -> tuple[int, str]:
+        """Of submission; those that have gone come first."""
+        workload = self._state.world.workloads.get(identity)
+        return (workload.serial if workload is not None else 0, identity)
 
     def _workload(self, identity: str) -> WorkloadView | None:
         known = self._state

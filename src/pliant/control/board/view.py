@@ -1,6 +1,6 @@
 """Read models: what readers see of the world, published whole after each cycle, never changed later."""
 
-from collections.abc import Iterator, Mapping, ValuesView
+from collections.abc import Iterator, Mapping, Set, ValuesView
 from dataclasses import dataclass, field, replace
 
 from pliant.control.board.access import Access
@@ -83,23 +83,30 @@ class WorkloadView:
 
 
 class Views(Mapping[str, WorkloadView]):
-    """Workloads by id. Of one that waits the reason is that of the newest verdict, put in when it is read.
+    """Workloads by id, in the order of submission. Of one that waits the reason is that of the newest verdict,
+    put in when it is read.
 
     Numbers in verdicts change with every start and end of others: thousands of views would be made for each
     that is read.
     """
 
-    def __init__(self, views: dict[str, WorkloadView], verdicts: Mapping[str, Verdict]) -> None:
+    def __init__(
+        self,
+        views: dict[str, WorkloadView],
+        verdicts: Mapping[str, Verdict],
+        resting: Set[str] | None = None,
+        holding: Set[str] | None = None,
+    ) -> None:
         """`verdicts`, in the order of the queue, is never changed later."""
         self._views = views
         self._verdicts = verdicts
+        self._resting = _resting(views) if resting is None else resting
+        self._holding = _holding(views) if holding is None else holding
         self._queue: tuple[str, ...] | None = None
+        self._places: Mapping[str, int] | None = None
         self._whole = False  # every view has the reason of its newest verdict
 
     def __getitem__(self, identity: str) -> WorkloadView:
-        return self._newest(identity)
-
-    def _newest(self, identity: str) -> WorkloadView:
         """Its view, with the reason of its newest verdict put in."""
         view = self._views[identity]
         if view.lacks:
@@ -112,9 +119,17 @@ class Views(Mapping[str, WorkloadView]):
         if not self._whole:
             for identity in self._verdicts:
                 if identity in self._views:
-                    self._newest(identity)
+                    self[identity]
             self._whole = True
         return self._views.values()
+
+    def standing(self) -> ValuesView[WorkloadView]:
+        """The same for those who ask for no reasons: each has the one with which it was read last."""
+        return self._views.values()
+
+    def holding(self) -> Iterator[WorkloadView]:
+        """Those that have GPUs, in no order, with whatever reason."""
+        return map(self._views.__getitem__, self._holding)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)
@@ -133,15 +148,40 @@ class Views(Mapping[str, WorkloadView]):
                 now.pop(identity, None)
             else:
                 now[identity] = view
-        return Views(now, verdicts)
+        there = {identity: view for identity, view in views.items() if view is not None}
+        resting = (self._resting - views.keys()) | _resting(there)
+        holding = (self._holding - views.keys()) | _holding(there)
+        made = Views(now, verdicts, resting, holding)
+        told = verdicts.keys() & views.keys()
+        same = told <= self._views.keys() and told <= now.keys() and told & resting == told & self._resting
+        if verdicts is self._verdicts and same:
+            made._queue, made._places = self._queue, self._places  # nobody came to it, nobody left it
+        return made
 
     @property
     def queue(self) -> tuple[str, ...]:
         """Ids of those that compete and of which nothing runs, in the order of the last cycle."""
         if self._queue is None:
-            views = self._views
-            self._queue = tuple(it for it in self._verdicts if it in views and views[it].competes)
+            views, resting = self._views, self._resting
+            self._queue = tuple(it for it in self._verdicts if it in views and it not in resting)
         return self._queue
+
+    @property
+    def places(self) -> Mapping[str, int]:
+        """Their places in it, from 1."""
+        if self._places is None:
+            self._places = {identity: at for at, identity in enumerate(self.queue, 1)}
+        return self._places
+
+
+def _resting(views: Mapping[str, WorkloadView]) -> set[str]:
+    """Ids of those that do not compete."""
+    return {identity for identity, view in views.items() if not view.competes}
+
+
+def _holding(views: Mapping[str, WorkloadView]) -> set[str]:
+    """Ids of those that have GPUs."""
+    return {identity for identity, view in views.items() if view.gpu}
 
 
 @dataclass(frozen=True, slots=True)
