@@ -107,8 +107,12 @@ class Loop:
 
     # -- life --------------------------------------------------------------------------------------
 
-    def open(self, epoch: int | None = None) -> None:
-        """Lead (with `epoch` if it was taken already), rebuild the world, let the engines say what lives."""
+    def open(self, epoch: int | None = None, asked: int = 0) -> None:
+        """Lead (with `epoch` if it was taken already), rebuild the world, let the engines say what lives.
+
+        `asked`: the number of the last ask that the decider has had from another loop.
+        """
+        self.state.cycles = asked
         self.state.epoch = self.store.lead() if epoch is None else epoch
         saved = self.store.load()
         self.state.rebuild(saved)

@@ -147,7 +147,7 @@ def _postgres(url: URL) -> Link:
     try:
         told = {"connect_timeout": CONNECT_TIMEOUT, **ALIVE}
         way: dict[str, Any] = {"pool_pre_ping": True, "connect_args": told}
-        readers = create_engine(url, pool_size=4, max_overflow=-1, isolation_level="REPEATABLE READ", **way)
+        readers = create_engine(url, pool_size=4, max_overflow=6, isolation_level="REPEATABLE READ", **way)
         writers = create_engine(url, pool_size=1, max_overflow=0, **way)
     except ImportError:
         raise StoreError("PostgreSQL needs one more package: pip install 'pliant[postgres]'") from None

@@ -83,11 +83,11 @@ class WorkloadView:
 
 
 class Views(Mapping[str, WorkloadView]):
-    """Workloads by id, in the order of submission. Of one that waits the reason is that of the newest verdict,
-    put in when it is read.
+    """Workloads by id, in the order of submission.
 
-    Numbers in verdicts change with every start and end of others: thousands of views would be made for each
-    that is read.
+    Of one that waits the reason is that of the newest verdict, put in when it is read. Numbers
+    in verdicts change with every start and end of others: thousands of views would be made for each that is
+    read.
     """
 
     def __init__(

@@ -106,7 +106,8 @@ class ChildDecider:
     # -- for the loop's thread -----------------------------------------------------------------------
     def open(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._thread.start()
+        if not self._thread.is_alive():  # else another loop has opened it before this one
+            self._thread.start()
 
     def ask(self, ask: Ask) -> None:
         self._since = time.monotonic()
