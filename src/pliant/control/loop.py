@@ -223,7 +223,7 @@ class Loop:
         try:
             while not self._closing:
                 due = self.due and settling < SETTLING
-                news = self._wait(0.0 if due else self._idle_seconds())
+                news = self._wait(self._dialogue.rest if due else self._idle_seconds())
                 if self._idle and not news and not due:
                     self._dialogue.idle()
                     continue
@@ -282,9 +282,9 @@ class Loop:
         draft = Draft(self.clock.now())
         answers: list[Answer] = []
         self._take_in(facts, [item for item in news if isinstance(item, Command)], draft, answers)
-        if decided is None and not self._dialogue.busy:
+        if decided is None and not self._dialogue.busy and not self._dialogue.rest:
             self._dialogue.ask(draft.now, whole=self.recorder.due)
-            decided = self._dialogue.answer(patience)
+            decided = self._dialogue.answer(self._dialogue.patience(patience))
         else:
             self._dialogue.due |= bool(state.news)  # of which that plan knows nothing
         orders: list[Order] = []

@@ -86,6 +86,8 @@ class Child:
 class ChildDecider:
     """pliant.control.decider.port.Decider. A thread talks to the process; all methods return soon."""
 
+    beside = True
+
     def __init__(self, *, late: float = LATE, lost: float = LOST) -> None:
         self._late, self._lost = late, lost
         self._asks: queue.SimpleQueue[Ask] = queue.SimpleQueue()

@@ -6,16 +6,16 @@ Python does nothing else while one is read, and the server has requests to answe
 
 import io
 import pickle
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, count
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar, cast
 
 from pliant.control.decider.port import Ask, Decided, News
 from pliant.model.workload import Launch, Workload
-from pliant.sched.plan import Plan
+from pliant.sched.plan import Plan, Verdict
 from pliant.sched.world.rows import Row
 
 R = TypeVar("R", bound=Row)
@@ -28,8 +28,10 @@ OUT_OF_MEMORY = 3
 
 BARE = Launch("")
 
-PARTS = tuple(it.name for it in fields(Plan) if it.name != "wake")
-"""Fields of a plan that are sequences."""
+PARTS = tuple(it.name for it in fields(Plan) if it.name not in ("wake", "verdicts"))
+"""Fields of a plan that are sequences, but for its verdicts, which are numbered in their order."""
+
+_verdict = cast("Callable[[Iterable[Any]], Verdict]", partial(tuple.__new__, Verdict))
 
 
 class _Pickler(pickle.Pickler):
@@ -68,7 +70,10 @@ class Sender:
 
     def decided(self, decided: Decided) -> None:
         plan = decided.plan or Plan()
-        parts = ((name, piece) for name in PARTS for piece in _pieces(getattr(plan, name)))
+        parts = chain(
+            ((name, piece) for name in PARTS for piece in _pieces(getattr(plan, name))),
+            (("verdicts", [*zip(*piece, strict=True)][:2]) for piece in _pieces(plan.verdicts)),
+        )
         self._send((decided.number, plan.wake, decided.took), parts)
 
     def _send(self, head: object, parts: Iterable[object]) -> None:
@@ -99,9 +104,16 @@ class Receiver:
         parts = self._parts()
         number, wake, took = next(parts)
         found: dict[str, list[Any]] = {name: [] for name in PARTS}
+        verdicts: list[Verdict] = []
         for name, piece in parts:
-            found[name] += piece
-        return Decided(number, Plan(**{name: tuple(it) for name, it in found.items()}, wake=wake), took)
+            if (
+                name == "verdicts"
+            ):  # thousands: neither names nor numbers travel, and no call is made for each
+                verdicts += map(_verdict, zip(*piece, count(len(verdicts) + 1), strict=False))
+            else:
+                found[name] += piece
+        rest = {name: tuple(it) for name, it in found.items()}
+        return Decided(number, Plan(**rest, verdicts=tuple(verdicts), wake=wake), took)
 
     def _parts(self) -> Iterator[Any]:
         unpickler = pickle.Unpickler(self)  # by the server over a private socket  # nosec B301
