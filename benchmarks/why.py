@@ -81,7 +81,7 @@ def whys(pending: int, rounds: int) -> None:
     loop = loop_over(rows)
     loop.start()
     questions = Questions(loop)
-    verdicts = list(loop.state.verdicts)
+    verdicts = loop.state.verdicts.workloads
     chosen = [verdicts[len(verdicts) * part // 7] for part in (0, 1, 2, 3, 4, 5, 6)]
     turn = iter(chosen * rounds)
     took = times(lambda: questions.unblock(next(turn)), rounds)

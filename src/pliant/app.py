@@ -1,7 +1,6 @@
 """Composition root: builds the server out of its parts, runs it, and takes it down again.
 
-`python -m pliant.app serve --state DIR [--simulate SPEC... | --kubeconfig FILE] [--port N] [--take-over]`
-`python -m pliant.app serve --state DIR --box [--socket PATH] [--warden FILE] [--simulate SPEC]...`
+`python -m pliant.app serve --state DIR [--box | --kubeconfig FILE] ...`: see options.py.
 """
 
 import gc
@@ -36,7 +35,7 @@ from pliant.api.forward import Doubt
 from pliant.api.front import Front
 from pliant.api.listeners import BACKLOG, Offer, PortTaken, open_port
 from pliant.api.peer import PEER, listen
-from pliant.console.mount import Console
+from pliant.console.mount import Alone, Console
 from pliant.control.clock import SteadyClock
 from pliant.control.decider.child import ChildDecider
 from pliant.control.halts import Halts
@@ -117,7 +116,7 @@ class Server:
         if self.options.standby:
             return self._stand_by()
         if box := self.options.box:
-            sockets = [box.listener()]
+            sockets = box.listeners(self.options.console)
         else:
             sockets = [open_port(self.options.host, self.options.port, self.folder.port)]
         replaced = int(self.folder.record().get("pid", 0)) if self.options.take_over else 0
@@ -177,6 +176,7 @@ class Server:
         """Lead until told to stop. The first of the sockets is that of the URL."""
         options = self.options
         box, layout = options.box, Layout(options.state)
+        pages = f"http://127.0.0.1:{sockets[1].getsockname()[1]}" if box and len(sockets) > 1 else ""
         tls = None if box else self.certificates.context()
         self.url = box.url if box else self.certificates.url(sockets[0].getsockname()[1])
         secret = self.folder.secret("secret").encode()
@@ -253,10 +253,10 @@ class Server:
             bounds=options.bounds,
             halt=halts,
             beside=lambda below: Console(
-                below, app, secret=secret, peer=PEER, news=app.state.context.pulse.listen
+                below, app, secret=secret, peer=PEER, news=app.state.context.pulse.listen, home=pages
             ),
         )
-        asked = Doubt(app, lambda: renewal.doubtful) if renewal is not None else app
+        asked = Doubt(app, lambda: renewal.doubtful) if renewal else Alone(app, PEER) if box else app
         self._front = Front(asked, tls, patience=3, connections=options.connections)
         for listener in sockets:
             listener.listen(BACKLOG)

@@ -29,6 +29,7 @@ class Options:
     lease: float = LEASE  # seconds
     unknown: str = REFUSE  # what to do with tasks that live and are not in the store
     box: SharedBox | None = None  # None: it serves the account that runs it
+    console: int = 0  # of a box: port of 127.0.0.1 for the web pages alone; 0: none
     connections: int = 0  # of one account at a time; 0: no limit
     bounds: Bounds = NO_BOUNDS
     pending: int = 0  # jobs that one account may have waiting, in a new state folder; 0: no limit
@@ -60,6 +61,7 @@ class Options:
             lease=given.lease,
             unknown=given.unknown,
             box=box,
+            console=given.console,
             connections=given.connections,
             bounds=Bounds(**{field.name: getattr(given, field.name) for field in fields(Bounds)}),
             pending=given.pending,
@@ -96,6 +98,7 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     serve.add_argument("--unknown", choices=(REFUSE, ADOPT, END), default=REFUSE)
     serve.add_argument("--box", action="store_true", help="accounts of this machine share the server")
     serve.add_argument("--socket", type=Path, default=Path("/run/pliant/pliant.sock"))
+    serve.add_argument("--console", type=int, default=0, help="port of 127.0.0.1 for the web pages; 0: none")
     serve.add_argument("--connections", type=int, default=0, help="of one account at a time; 0: no limit")
     for name in ("pending", *(field.name for field in fields(Bounds))):
         serve.add_argument(f"--{name}", type=int, default=0, help="of one account; 0: no limit")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pliant.api.listeners import open_port
 from pliant.api.peer import listen
 from pliant.control.fractions import HandedOut, Unheld
 from pliant.engines.local.launcher import BoxLauncher
@@ -78,14 +79,32 @@ class SharedBox:
         """Of somebody who uses a GPU without a job. Raises OSError: the warden looks for itself."""
         Warden(self.runtime / "sock").end_stray(layout.epoch(), pid, start, number)
 
-    def listener(self) -> socket.socket:
-        """The socket that a service manager handed over, or one made here. Raises StoreError."""
-        if os.environ.get("LISTEN_PID") == str(os.getpid()) and os.environ.get("LISTEN_FDS") == "1":
-            handed = socket.socket(fileno=FIRST)
-            if handed.family == socket.AF_UNIX and handed.type == socket.SOCK_STREAM:
-                os.set_inheritable(FIRST, False)
-                return handed
-            raise StoreError("The service manager handed over a descriptor that is no Unix stream socket.")
+    def listeners(self, console: int) -> list[socket.socket]:
+        """The Unix socket, and where there is one, that of the web console at 127.0.0.1.
+
+        A service manager hands them over; else they are made here, the second at the port `console`, if it
+        is not 0. Raises StoreError.
+        """
+        if os.environ.get("LISTEN_PID") == str(os.getpid()) and os.environ.get("LISTEN_FDS") in ("1", "2"):
+            return self._handed(int(os.environ["LISTEN_FDS"]))
+        return [self._made(), *([open_port("127.0.0.1", console)] if console else [])]
+
+    def _handed(self, count: int) -> list[socket.socket]:
+        """In the order of the unit."""
+        handed = [socket.socket(fileno=FIRST + number) for number in range(count)]
+        for number, (it, family) in enumerate(zip(handed, (socket.AF_UNIX, socket.AF_INET), strict=False)):
+            if it.family != family or it.type != socket.SOCK_STREAM:
+                raise StoreError(
+                    f"Descriptor {FIRST + number} of the service manager is no {family.name} stream socket. "
+                    "Write the units again: pliant box install"
+                )
+            os.set_inheritable(FIRST + number, False)
+        for it in handed[1:]:
+            if not it.getsockname()[0].startswith("127."):
+                raise StoreError(f"The web console would be reached at {it.getsockname()[0]}, not only here.")
+        return handed
+
+    def _made(self) -> socket.socket:
         folder = self.place.parent
         try:
             seen = os.lstat(folder)

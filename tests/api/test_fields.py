@@ -25,6 +25,7 @@ SHAPED = {
     "beginAt": "an instant",
     "dependencies": "names, which become ids",
     "dependencyAny": "of those",
+    "keepPending": "of those",
     "array": "several workloads",
     "elastic": "groups",
     "completions": "groups",

@@ -13,6 +13,7 @@ from pliant.model.machine import Placement, Share
 from pliant.model.quantity import Resources
 from pliant.model.tenancy import Project
 from pliant.model.workload import Kind, Launch, Phase, Request, Task, TaskGroup, TaskPhase, Workload
+from pliant.sched.plan import Verdicts
 
 WORKLOAD = Workload("w", "a", "2", Kind.TRAINING, Launch("ubuntu"), (TaskGroup("task", Request(1)),))
 TASK = Task("w", "task-0", "task", 0)
@@ -117,7 +118,7 @@ def test_over_quota_goes_to_the_youngest_preemptible() -> None:
 
     views = [holder("old", 1, 2), holder("young", 2, 1), holder("fixed", 3, 1, preemptible=False)]
     use = PoolUse("default", 2000, Resources(4000), Resources(1000), Resources(4000), 4000)
-    workloads = Views({row.workload.id: row for row in views}, {})
+    workloads = Views(views, Verdicts())
     board = Board(workloads=workloads, projects={"2": QueueView(PROJECT, (use,))})
     assert over_quota(board) == {"old": 1000, "young": 1000}
 

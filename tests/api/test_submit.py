@@ -168,6 +168,7 @@ def test_all_fields_arrive(api: Api) -> None:
             "beginAt": None,
             "dependencies": [],
             "dependencyAny": False,
+            "keepPending": False,
             "array": None,
             "image": "ubuntu",
             "command": "python -m 'a b'",

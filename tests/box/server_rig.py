@@ -68,6 +68,7 @@ class ServedBox(Box):
     """A warden and a server over it, with simulated cards."""
 
     view = OPENED  # jobs run this Python, too
+    console = 0  # port of the web pages; 0: none
 
     def __init__(self, tag: str) -> None:
         super().__init__(tag)
@@ -87,8 +88,8 @@ class ServedBox(Box):
         log = os.open(self.base / "serve.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
         settings = self.base / "config.yaml"
         settings.write_text(
-            f"socket: {self.socket}\nwarden: {self.config}\nsimulate: [1x2]\nconnections: 6\nsubmissions: 2\n"
-            "commands: 2\nstreams: 3\ntasks: 5\npending: 50\n"
+            f"socket: {self.socket}\nwarden: {self.config}\nconsole: {self.console}\nsimulate: [1x2]\n"
+            "connections: 6\nsubmissions: 2\ncommands: 2\nstreams: 3\ntasks: 5\npending: 50\n"
         )
         settings.chmod(0o644)
         words = ["serve", "--box", "--config", str(settings), *more]

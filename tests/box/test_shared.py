@@ -30,10 +30,17 @@ SLEEP = ("--", "sh", "-c", "echo begun; exec sleep 100000")
 JOBS = "/api/v1/workloads"
 
 
+def free_port() -> int:
+    with socket.socket() as tried:
+        tried.bind(("127.0.0.1", 0))
+        return tried.getsockname()[1]
+
+
 @pytest.fixture(scope="module")
 def box():
     requirements()
     made = ServedBox("shr")
+    made.console = free_port()
     try:
         made.make()
         made.start()
@@ -494,26 +501,91 @@ def test_a_folder_in_which_others_could_put_a_socket_is_refused(box, mode):
     folder.chmod(mode)
     os.chown(folder, box.server.uid, -1)
     with effective(box.server), pytest.raises(StoreError, match="chmod go-w"):
-        SharedBox.read(folder / "pliant.sock", box.config).listener()
+        SharedBox.read(folder / "pliant.sock", box.config).listeners(0)
     assert not (folder / "pliant.sock").exists()
 
 
-def test_a_socket_that_a_service_manager_handed_over_is_served(box):
-    place = box.base / "handed.sock"
-    code = (
-        "import os, socket, sys\n"
-        "from pathlib import Path\n"
-        "from pliant.shared import SharedBox\n"
-        "made = socket.socket(socket.AF_UNIX)\n"
-        "made.bind(sys.argv[1])\n"
-        "os.dup2(made.fileno(), 3)\n"
-        "os.environ |= {'LISTEN_PID': str(os.getpid()), 'LISTEN_FDS': '1'}\n"
-        "nowhere = Path('/nowhere/sock')\n"
-        "box = SharedBox(nowhere, nowhere, 1000, nowhere, nowhere)\n"
-        "handed = box.listener()\n"
-        "print(handed.getsockname(), handed.get_inheritable())\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, place], capture_output=True, text=True, check=False, timeout=SECONDS
-    )
-    assert (done.stdout.strip(), done.returncode) == (f"{place} False", 0), done
+HANDED = """
+import os, socket, sys
+from pathlib import Path
+from pliant.shared import SharedBox
+from pliant.store.errors import StoreError
+made = [socket.socket(socket.AF_UNIX)]
+made[0].bind(sys.argv[1])
+for address in sys.argv[2:]:
+    made.append(socket.socket(socket.AF_INET))
+    made[-1].bind((address, 0))
+for number, it in enumerate(made):
+    os.dup2(it.fileno(), 100 + number)
+for number in range(len(made)):
+    os.dup2(100 + number, 3 + number)
+os.environ |= {'LISTEN_PID': str(os.getpid()), 'LISTEN_FDS': str(len(made))}
+nowhere = Path('/nowhere/sock')
+try:
+    for it in SharedBox(nowhere, nowhere, 1000, nowhere, nowhere).listeners(0):
+        name = it.getsockname()
+        print(name if isinstance(name, str) else name[0], it.get_inheritable())
+except StoreError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ((), "{place} False"),
+        (("127.0.0.1",), "{place} False\n127.0.0.1 False"),
+        (("0.0.0.0",), "The web console would be reached at 0.0.0.0, not only here."),
+    ],
+)
+def test_sockets_that_a_service_manager_handed_over_are_served(box, others, said):
+    place = box.base / f"handed-{len(others)}.sock"
+    place.unlink(missing_ok=True)
+    words = [sys.executable, "-c", HANDED, str(place), *others]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert (done.stdout.strip(), done.returncode) == (said.format(place=place), 0), done
+
+
+def fetched(box, method, path, cookie=""):
+    """Status, headers and text of one request at the port of the pages."""
+    link = http.client.HTTPConnection("127.0.0.1", box.console, timeout=SECONDS)
+    headers = {"Cookie": cookie} if cookie else {}
+    link.request(method, path, headers=headers)
+    answer = link.getresponse()
+    told = answer.status, dict(answer.getheaders()), answer.read().decode()
+    link.close()
+    return told
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/v1/workloads"),
+        ("POST", "/api/v1/token"),
+        ("GET", "/healthz"),
+        ("GET", "/metrics"),
+        ("GET", "/consolex"),
+        ("POST", "/console/link"),
+    ],
+)
+def test_the_port_of_the_console_leads_to_pages_alone(box, method, path):
+    status, _, text = fetched(box, method, path)
+    assert status == 404 and "Only" in text and "the web console" in text
+
+
+def test_the_console_of_a_shared_machine_knows_its_reader_by_the_socket(box):
+    status, _, text = fetched(box, "GET", "/console/login")
+    assert status == 200 and "Password or token" in text
+    assert fetched(box, "GET", "/console/workloads")[0] == 303
+    url = box.good(box.alice, "console", "--print-url").strip()
+    home, _, path = url.partition("/console/")
+    assert home == f"http://127.0.0.1:{box.console}"
+    status, headers, text = fetched(box, "GET", f"/console/{path}")
+    assert status == 200 and "You are logged in as" in text
+    assert fetched(box, "GET", f"/console/{path}")[0] == 403, "the link is good once"
+    cookie = headers["set-cookie"].partition(";")[0]
+    status, _, text = fetched(box, "GET", "/console/workloads", cookie)
+    assert status == 200 and "hers" in text
+    assert fetched(box, "GET", "/api/v1/workloads", cookie)[0] == 404
+    status, _, text = fetched(box, "GET", f"/console/workloads/{box.his}", cookie)
+    assert "sleep 100000" not in text, "what his job runs is not hers to know"

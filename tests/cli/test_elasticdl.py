@@ -195,7 +195,7 @@ def test_other_verbs(elasticdl: Elasticdl, fake: Fake, model: Path, verb: str, m
         ("--job_name=j --envs=A", "--envs A: expected NAME=VALUE."),
         (
             "--job_name=j --num_wroker=2",
-            "No such option '--num_wroker'. (Did you mean one of: '--num_epoch'",
+            "No such option '--num_wroker'. Did you mean '--num_worker",
         ),
         ("tarin --job_name=j", "Unknown command 'tarin': use one of train, evaluate, predict."),
     ],

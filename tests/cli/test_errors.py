@@ -79,7 +79,7 @@ USAGE = [
     ("nodepool create h100 --label gpu", "--label gpu: expected NAME=VALUE."),
     ("training", ""),
     ("frobnicate", "Unknown command 'frobnicate'."),
-    ("lst", "Unknown command 'lst'. Did you mean 'list'?"),
+    ("lst", "Unknown command 'lst'. Did you mean `pliant list`?"),
     ("submit --frobnicate", "No such option"),
 ]
 

@@ -8,7 +8,7 @@ __all__ = ["real"]
 
 
 def test_assets(real, run, tmp_path, monkeypatch):
-    assert run("pliant asset list").out == "Nothing is kept.\n"
+    assert run("pliant asset list").out == "No assets.\n"
     image, two = tmp_path / "image.yaml", tmp_path / "two.json"
     image.write_text("image: ubuntu:24.04\n")
     two.write_text('{"gpuDevicesRequest": 2}')

@@ -33,6 +33,9 @@ def test_what_is_sent(fake, run):
     run("pliant training submit s --dependency afterok:a?afternotok:b -c -- true")
     assert spec(fake)["dependencyAny"] is True
     assert len(spec(fake)["dependencies"]) == 2
+    assert "keepPending" not in spec(fake)
+    run("pliant submit a -i ubuntu --after b --keep-pending")
+    assert spec(fake)["keepPending"] is True
 
 
 @pytest.mark.parametrize(

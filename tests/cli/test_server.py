@@ -232,7 +232,12 @@ def test_backup_restore_and_bundle(run, mode, state, tmp_path, monkeypatch):
     assert run("pliant backup b.db").out == f"Backup written to {tmp_path}/b.db\n"
     assert run("pliant debug bundle -O x.zip").out == f"Debug bundle written to {tmp_path}/x.zip\n"
     assert (tmp_path / "x.zip").read_bytes() == b"PK-a-zip"
-    assert run("pliant restore b.db") == (3, "", f"Error: There is no file {tmp_path}/b.db.\n")
+    assert run("pliant restore b.db") == (
+        3,
+        "",
+        f"Error: There is no file {tmp_path}/b.db.\n"
+        "For the files of a deleted job use `pliant restore-files NAME`.\n",
+    )
 
 
 def test_foreground_becomes_the_server(run, mode, state, monkeypatch):

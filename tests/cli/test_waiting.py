@@ -63,9 +63,72 @@ def test_cancel_says_what_it_found(run, fake):
 
 @pytest.mark.parametrize("word", _INSTEAD)
 def test_words_of_other_tools_are_answered_with_a_command(run, word):
-    result = run(f"pliant {word} thing")
+    result = run(f"pliant {word.replace('*', 'any')} thing")
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith(f"Error: Pliant has no command '{word}'. Use `")
+    assert result.err.startswith("Error: ") and ". Use `p" in result.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (
+            "sbatch -J Fit_1 -G 2 -c 4 --mem-per-cpu=2G -t 1-02:00 run.sh 7",
+            "submit fit-1 -g 2 --cpu 4 --memory 8Gi --max-runtime 1d2h -- bash run.sh 7",
+        ),
+        ("sbatch -o o --mail-type=END x.sh", "submit x -- bash x.sh`; `pliant logs` prints its output"),
+        ("srun -N2 --ntasks-per-node 2 -G1 ./a b", "--no-master --workers 4 -g 1 --attach -- ./a b"),
+        ("srun --jobid=7 --pty bash", "exec -it 7 -- bash"),
+        ("salloc -t 5", "run --stdin -t --max-runtime 5m -- bash"),
+        ("squeue -u ann -t R -l", "list -u ann --status Running -o wide"),
+        ("scancel -s USR1 7 8_2", "cancel -s USR1 7 8_2"),
+        ("sacct -j 7 -P", "history 7 --csv"),
+        ("scontrol update nodename=n1 state=drain", "node drain n1"),
+    ],
+)
+def test_a_line_of_slurm_is_answered_with_the_whole_command(run, typed, meant):
+    result = run(f"pliant {typed}")
+    assert result.code == 2 and f"{meant}" in result.err
+
+
+def test_options_of_a_batch_script_are_read(run, tmp_path):
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/bash\n#SBATCH --gres=gpu:2  # two\n#SBATCH -t 30\necho\n")
+    said = run(f"pliant sbatch -t 60 {script}").err
+    assert f"`pliant submit job -g 2 --max-runtime 60m -- bash {script}`" in said
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("run -g 1 python train.py", "Write the command after `--`: `pliant run -g 1 -- python train.py`"),
+        ("submit a --gpus=2 -- true", "No such option '--gpus'. Use -g 2."),
+        ("training submit a --mem 2G -- true", "Use --cpu-memory-request 2G."),
+        ("submit a -o out.txt -- true", "`pliant logs NAME > out.txt`"),
+        ("training ls", "Did you mean `pliant training list`?"),
+        ("nodes", "Did you mean `pliant node list`?"),
+        ("restart a1", "Got unexpected extra argument (a1). Use `pliant suspend a1`"),
+        ("run --attach -- true", "`run` always waits"),
+    ],
+)
+def test_slips_are_answered_with_what_to_type(run, typed, said):
+    result = run(f"pliant {typed}")
+    assert result.code in (2, 125) and said in result.err
+
+
+def test_a_kind_before_a_name_deletes_nothing(run, fake):
+    """`delete training a1` is not two jobs."""
+    fake.workloads = [workload("a1")]
+    result = run("pliant delete training a1 -p team-a")
+    assert (result.code, "`pliant training delete a1`" in result.err) == (2, True)
+    assert "DELETE" not in {call.method for call in fake.requests}
+
+
+def test_one_pod_is_one_pod(run, fake):
+    fake.workloads = [workload("a1"), workload("a2")]
+    names = [line.split()[0] for line in run("pliant get pods -p team-a").out.splitlines()[1:]]
+    assert len(names) == 2
+    assert run(f"pliant get pod {names[1]} -p team-a").out.splitlines()[1].startswith(names[1])
+    assert run("pliant get pod none -p team-a").code == 3
 
 
 def test_help_by_words(run):
@@ -118,6 +181,38 @@ def test_history(run, fake, monkeypatch):
     assert rows[0].startswith("number,id,name,") and "exitCode,signal" in rows[0]
     assert rows[1].startswith("42,id-a1,a1,team-a,ann,2026-01-01T06:00:00.000Z,,12,2.0,1,Completed,0,")
     assert ("projectName", "team-a") not in fake.last.query
+
+
+def test_a_history_of_attempts(run, fake, monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    first = {
+        "task": "task-0",
+        "attempt": 1,
+        "node": "sim-0",
+        "startedAt": "2026-01-01T06:00:00.000Z",
+        "endedAt": "2026-01-01T06:00:12.000Z",
+        "gpus": 1.0,
+        "gpuHours": 0.0033,
+        "exitCode": 3,
+        "signal": None,
+        "stopped": False,
+        "outOfMemory": False,
+        "maxRssBytes": 650 * 2**20,
+        "message": "",
+    }
+    second = first | {"attempt": 2, "exitCode": 143, "signal": 15, "stopped": True}
+    entry = ENTRY | {"tries": [first, second]}
+    fake.answers["GET", "/api/v1/history"] = Answer(body={"entries": [entry]})
+    assert run("pliant history --attempts -A").out == (
+        " #  NAME  TASK    ATTEMPT  NODE   STARTED       ELAPSED  GPUS  GPU-HOURS  MAX RSS  EXIT     REASON\n"
+        "42  a1    task-0  1        sim-0  01 Jan 06:00      12s  1.00       0.00    650Mi  3\n"
+        "42  a1    task-0  2        sim-0  01 Jan 06:00      12s  1.00       0.00    650Mi  SIGTERM  "
+        "stopped\n"
+    )
+    assert ("attempts", "true") in fake.last.query
+    rows = run("pliant history --attempts --csv").out.splitlines()
+    assert len(rows) == 3 and ",task-0,1,sim-0," in rows[1]
 
 
 def test_an_empty_history(run, fake):

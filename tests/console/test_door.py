@@ -40,10 +40,11 @@ def ask(
     path: str,
     headers: Mapping[str, str] | None = None,
     form: Mapping[str, str] | None = None,
+    text: str | None = None,
 ) -> Told:
     connection = http.client.HTTPConnection(urlsplit(url_of(stage)).netloc, timeout=60)
     sent = {"Content-Type": "application/x-www-form-urlencoded", **(headers or {})}
-    connection.request(method, path, urlencode(form) if form is not None else None, sent)
+    connection.request(method, path, urlencode(form) if form is not None else text, sent)
     answer = connection.getresponse()
     body = b"" if answer.status == 101 else answer.read()
     told = Told(answer.status, {name.lower(): text for name, text in answer.getheaders()}, body.decode())

@@ -19,7 +19,7 @@ def crowded(stage: Stage) -> list[str]:
 
 
 def reason(stage: Stage, job: str) -> str:
-    return stage.loop.state.verdicts[job].reason.code
+    return stage.loop.state.verdicts.reason(job).code
 
 
 def test_a_churn_budget_outlives_the_server(stage: Stage) -> None:

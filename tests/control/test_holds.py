@@ -1,5 +1,6 @@
 """Dependencies, begin times and arrays: what is held, until when, and what can never begin."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,6 +62,24 @@ def test_a_job_starts_after_another_one_succeeded(stage: Stage, prep: str) -> No
     assert stage.phase(job) == "Failed"
     found = stage.service.outcome(job)
     assert (found.exit_code, found.message) == (143, "Dependency prep was cancelled.")
+
+
+def test_a_job_that_stays_pending_waits_for_the_next_job_of_that_name(stage: Stage) -> None:
+    """Also if the dependency had failed before it was submitted, and over its deletion."""
+    keep = replace(after("afterok:prep"), keep_pending=True)
+    prep = stage.submit("prep", 1, virtual={"seconds": 60, "exit": 3}, backoff_limit=0)
+    before = submit(stage, "before", keep)
+    stage.run(70_000)
+    later = submit(stage, "later", keep)
+    assert phases(stage, prep, before, later) == ["Failed", "Pending", "Pending"]
+    assert why(stage, before) == "Waiting for prep to succeed."
+    stage.service.delete(prep, "me")
+    stage.run(1000)
+    again = stage.submit("prep", 1, virtual={"seconds": 60})
+    stage.run(1000)
+    assert phases(stage, again, before, later) == ["Running", "Pending", "Pending"]
+    stage.run(70_000)
+    assert phases(stage, before, later) == ["Running", "Running"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pliant.model.fact import WorkFound, WorkGone, WorkListed
 from pliant.model.origin import Origin
 from pliant.model.reason import Named, Outwaited
 from pliant.model.workload import Desired, Kind, Launch, Phase, Request, TaskGroup, Workload
-from pliant.sched.plan import Verdict
+from pliant.sched.plan import Verdicts
 from tests.control.stage import Stage
 
 JOB = TaskGroup("task", Request(1), min=0, wanted=3, max=3, at_once=2)
@@ -169,7 +169,7 @@ def test_names_of_other_projects_are_not_told(stage, found, project, shown):
     state = stage.loop.state
     own = state.world.workloads["uid-train"].project
     holder = Named("workload", "other", "secret", own if project == "own" else project, "team-x")
-    state.verdicts["uid-train"] = Verdict("uid-train", Outwaited(holder, 50, 80, 70, 1000), 1)
+    state.verdicts = Verdicts(("uid-train",), (Outwaited(holder, 50, 80, 70, 1000),))
     state.touched.add("uid-train")
     imports = Imports(state)
     imports.explain(0)

@@ -169,6 +169,17 @@ def test_an_ended_workload_is_deleted_when_its_time_is_over(stage: Stage) -> Non
     assert [workload.name for workload in stage.service.ended()] == ["job"]
 
 
+def test_the_cycle_in_which_a_workload_ends_knows_when_it_is_to_be_deleted(stage: Stage) -> None:
+    """Else nothing would wake the loop for it."""
+    stage.submit("job", virtual={"seconds": 1}, fields={"ttl": 5000})
+    stage.run(500)
+    end = stage.timeline.next()
+    assert end is not None
+    stage.timeline.advance(end)
+    stage.loop.settle()
+    assert stage.loop.wakes == end + 5000
+
+
 def test_a_cordoned_node_takes_nothing_new(stage: Stage) -> None:
     running = stage.submit("running")
     stage.run()

@@ -1,6 +1,7 @@
 """What run, wait, attach, logs -f and submit --attach return, and what keys do while a job is followed."""
 
 import fcntl
+import json
 import os
 import pty
 import select
@@ -92,6 +93,17 @@ def test_a_job_that_is_deleted_while_it_is_awaited(shared: Stage) -> None:
         assert waiting.stdout.read() == "leaving was deleted\n"
     assert waiting.returncode == 143
     assert shared.run("pliant cancel leaving").code == 3
+
+
+def test_every_attempt_is_in_the_history(shared: Stage) -> None:
+    assert shared.run("pliant submit again --backoff-limit 1 -- sh -c 'exit 3'").code == 0
+    assert shared.run("pliant wait again").code == 3
+    told = json.loads(shared.run("pliant history again --attempts -o json").out)
+    [entry] = told
+    assert [(one["attempt"], one["exitCode"]) for one in entry["tries"]] == [(1, 3), (2, 3)]
+    assert all(one["startedAt"] <= one["endedAt"] for one in entry["tries"])
+    table = shared.run("pliant history again --attempts").out.splitlines()
+    assert len(table) == 3 and table[0].split()[:4] == ["#", "NAME", "TASK", "ATTEMPT"]
 
 
 def test_every_retry_is_announced(shared: Stage) -> None:

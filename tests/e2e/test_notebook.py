@@ -129,6 +129,31 @@ def test_tensorboard_and_vscode(shell: Shell) -> None:
     assert shell.type("pliant submit both --jupyter --vscode").code == 2
 
 
+TUNNEL = """\
+#!/bin/sh
+test "$*" = "tunnel --accept-server-license-terms" || exit 9
+echo "To grant access, log into https://github.com/login/device and use code ABCD-1234"
+sleep 1
+echo "Open this link in your browser https://vscode.dev/tunnel/here"
+exec sleep infinity
+"""
+
+
+def test_a_tunnel_of_vscode_prints_how_to_log_in(shell: Shell) -> None:
+    """With a stand-in for `code`, which needs the Internet."""
+    program = shell.folder / "code"
+    program.write_text(TUNNEL)
+    program.chmod(0o755)
+    done = shell.type("pliant workspace submit vs --vscode")
+    assert done.code == 0, done.said
+    assert "https://github.com/login/device and use code ABCD-1234" in done.out
+    until(lambda: "https://vscode.dev/tunnel/here" in shell.type("pliant url vs").out, "its address")
+    program.write_text("#!/bin/sh\necho no network >&2; exit 3\n")
+    failed = shell.type("pliant workspace submit gone --vscode")
+    assert failed.code == 3 and "pliant logs gone" in failed.err
+    assert shell.type("pliant workspace submit no --vscode --port 8000").code == 2
+
+
 def test_openssh_inside_a_job(shell: Shell) -> None:
     """With a stand-in for sshd, which this machine may lack: it says how it was started and echoes."""
     done = shell.type("pliant submit box -g 0.5 -- sleep infinity && pliant wait box --for running")

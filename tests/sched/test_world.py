@@ -12,7 +12,7 @@ from pliant.model.tenancy import Quota
 from pliant.model.workload import TaskPhase
 from pliant.sched.cycle import decide
 from pliant.sched.settings import Settings
-from pliant.sched.world.faults import faults
+from pliant.sched.world.faults import DeviceFaults, faults
 from pliant.sched.world.state import World
 from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import GIB, world
@@ -57,7 +57,10 @@ def test_putting_again_replaces():
 @pytest.mark.parametrize("seed", range(8))
 def test_dropped_rows_leave_nothing_behind(seed):
     """Rows that come and go, in any order, leave the world as one that never knew them."""
-    scene, extra = _scene(), world("n8:2 n9:2:pool=slow", "z=1", "z1 z g1 @n8", "z2 z g1 >n9", pools="slow")
+    scene, extra = (
+        _scene(),
+        world("n8:2 n9:2:pool=slow", "e/=1 e/z=1", "z1 z g1 @n8", "z2 z g1 >n9", pools="slow"),
+    )
     found, dice = scene.world(), random.Random(seed)
     rows = [row for row in extra.rows() if row not in list(scene.rows())]
     dice.shuffle(rows)
@@ -124,6 +127,30 @@ def test_contradictions_are_named_and_kept_apart(claims, named):
     plan = decide(found, 100_000_000, Settings())
     assert "free" in {start.attempt.workload for start in plan.starts}, "the rest is scheduled"
     assert not {start.attempt.workload for start in plan.starts} & {"good"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_known_of_devices_follows_every_change(seed):
+    """Looking only at nodes that changed finds what looking at all of them finds, in the same order."""
+    dice, scene = random.Random(seed), world("n1:1 n2:2 n3:2", "a=9", *(f"w{at} a g1" for at in range(6)))
+    found, followed, told = scene.world(), DeviceFaults(), set()
+    devices = [Gpu(name, 0, 16 * GIB) for name in ("n1.0", "n2.0", "n2.1", "n3.0", "x")]
+    for _ in range(60):
+        if dice.random() < 0.4:
+            node = scene.nodes[dice.choice(("n1", "n2", "n3"))]
+            row = replace(node, gpus=tuple(dice.choices(devices, k=2)), cpu=dice.choice((1, 10**6)))
+            (found.drop if dice.random() < 0.3 else found.put)(row)
+        else:
+            row = scene.tasks[f"w{dice.randrange(6)}", "main-0"]
+            shares = (Share(dice.choice(devices).uuid, GPU, GIB),)
+            claims = Placement(dice.choice(("n1", "n2", "n3")), shares, cpu=dice.choice((0, 100)))
+            found.put(replace(row, claims=claims if dice.random() < 0.8 else None))
+        now = followed.look(found)
+        assert now == DeviceFaults().look(found)
+        told |= {
+            word for text in now for word in ("over-full", "of which only", "and on node") if word in text
+        }
+    assert len(told) == 3, told
 
 
 def _asks(**amounts):

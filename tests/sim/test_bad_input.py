@@ -1,11 +1,15 @@
 """What may be wrong with a trace or a policy: named with its file and line, all of it at once."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 
 from pliant.sim.__main__ import main
+from pliant.sim.lines import TraceError
+from pliant.sim.policy import read_policy
+from pliant.sim.reading import read
 from tests.sim.small import HEAD, JOBS, NODES, PROJECTS, written
 
 DATA = Path(__file__).parent / "data"
@@ -102,3 +106,206 @@ def test_philly_lines(tmp_path, capsys):
         f"{tmp_path / 'p.csv'}:63: num_gpus is 12: more than a node has and no multiple of 8",
         f"{tmp_path / 'p.csv'}:64: num_gpus is 0",
     ]
+
+
+CORES = "submit_s,project,gpus,run_s,type,cores\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("0,a,1,5,B,", "no node has a GPU of model B"),
+        ("0,a,1,5,,33", "the pod is larger than any node"),
+        ("1e99999999,a,1,5,,", "submit_s is 1e99999999; at most 315360000 is possible"),
+        ("0,a,1,5.0001,,", "run_s is 5.0001; at most three decimals are possible"),
+        ("0,a,1,,,", "run_s is missing"),
+    ],
+)
+def test_a_line_of_jobs_with_other_columns(tmp_path, capsys, line, said):
+    trace = written(tmp_path, f"{CORES}{line}\n")
+    assert refused(capsys, trace) == f"{tmp_path / 'jobs.csv'}:2: {said}"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "projects", "said"),
+    [
+        (NODES + "n3,-1,,,\n", PROJECTS, "nodes.csv:4: gpus is -1; it must not be negative"),
+        (NODES + f"n3,{'9' * 5000},,,\n", PROJECTS, "nodes.csv:4: gpus is 999"),
+        (NODES[: len(NODES) - 7], PROJECTS, "nodes.csv:3: 3 values for 5 columns; the file may be cut off"),
+        (NODES.splitlines()[0] + "\n", PROJECTS, "nodes.csv: there are no nodes"),
+        ("gpus\n1\n", PROJECTS, "nodes.csv:1: no column name; the first line must name the columns"),
+        (NODES, PROJECTS + "a,1,\n", "projects.csv:4: project a is already on line 2"),
+        (NODES, PROJECTS + "c,,\n", "projects.csv:4: quota is missing"),
+    ],
+)
+def test_nodes_and_projects(tmp_path, capsys, nodes, projects, said):
+    told = refused(capsys, written(tmp_path, JOBS, nodes, projects))
+    assert told.startswith(f"{tmp_path}/{said}")
+
+
+def test_philly_files(tmp_path, capsys):
+    nodes = (DATA / "philly_nodes.csv").read_text()
+    for more, said in (
+        ("ed69ec,3\n", "6: vc ed69ec is already on line 3"),
+        ("x,-2\n", "6: node num is -2; it must not be negative"),
+        ("x,\n", "6: node num is missing"),
+        ("x", "6: 1 values for 2 columns; the file may be cut off here"),
+    ):
+        (tmp_path / "n.csv").write_text(nodes + more)
+        assert (
+            refused(capsys, DATA / "philly.csv", "--nodes", tmp_path / "n.csv") == f"{tmp_path}/n.csv:{said}"
+        )
+    (tmp_path / "n.csv").write_text(nodes.splitlines()[0] + "\n")
+    assert "n.csv: there are no nodes" in refused(capsys, DATA / "philly.csv", "--nodes", tmp_path / "n.csv")
+    jobs = (DATA / "philly.csv").read_text()
+    (tmp_path / "p.csv").write_text(jobs[: len(jobs) // 2 - 3])
+    at = (tmp_path / "p.csv").read_text().count("\n") + 1
+    told = refused(capsys, tmp_path / "p.csv", "--nodes", DATA / "philly_nodes.csv")
+    assert told.startswith(f"{tmp_path / 'p.csv'}:{at}: ") and "the file may be cut off here" in told
+    (tmp_path / "p.csv").write_text(jobs + "2017-10-09 07:01:00,9,1,-9,ed69ec\n")
+    told = refused(capsys, tmp_path / "p.csv", "--nodes", DATA / "philly_nodes.csv")
+    assert told == f"{tmp_path / 'p.csv'}:62: gpu_time is -9; it must not be negative"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("baseline,5,6,20,100,small,1,1,1,1,1", "class small of configuration baseline is there twice"),
+        ("baseline,5,6,30,100,tiny,1,1,1,1,1", "nominal_quota is 30, but 20 for the other classes"),
+        ("baseline,5,6,20,100,huge,1,1,1,1,121", "the pod is larger than any node"),
+        ("baseline,5,6,20,100,tiny,1,-1,1,1,1", "creation_interval_ms is -1; it must not be negative"),
+        ("baseline,5,6,20,100,tiny,,1,1,1,1", "count_per_queue is missing"),
+        ("baseline,5,6,20,100,ti", "6 values for 11 columns; the file may be cut off here"),
+    ],
+)
+def test_a_configuration_of_kueue(tmp_path, capsys, line, said):
+    (tmp_path / "k.csv").write_text((DATA / "kueue.csv").read_text() + line + "\n")
+    assert refused(capsys, tmp_path / "k.csv") == f"{tmp_path / 'k.csv'}:5: {said}"
+    assert "there is no configuration 'x'" in refused(capsys, DATA / "kueue.csv", "--config", "x")
+
+
+OPENB_NODES = "sn,cpu_milli,memory_mib,gpu,model\na,8000,4096,2,T4\n"
+OPENB = "cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time\n1000,64,1,500,,5,9\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("1000,64,1,500,,5,4", "deletion_time is 4, before creation_time 5"),
+        ("1000,64,1,500,,-5,4", "creation_time is -5; it must not be negative"),
+        ("1000,64,1,500,V100,5,6", "no node has a GPU of model V100"),
+        ("1000,64,3,1000,,5,6", "the pod is larger than any node"),
+        ("1000,64,1,500,,5", "6 values for 7 columns; the file may be cut off here"),
+    ],
+)
+def test_pods_of_openb_with_their_times(tmp_path, capsys, line, said):
+    (tmp_path / "n.csv").write_text(OPENB_NODES)
+    (tmp_path / "p.csv").write_text(f"{OPENB}{line}\n")
+    told = refused(capsys, tmp_path / "p.csv", "--nodes", tmp_path / "n.csv")
+    assert told == f"{tmp_path / 'p.csv'}:3: {said}"
+
+
+NASTY = ("", "-1", "x", "nan", "1e999999999", "9" * 5000, "0", "'", '"', "\0", "yes", "a|b", "é", "1.5", "٣")
+
+
+def _harmed(text: str, dice: random.Random) -> bytes:
+    """A file as somebody may have cut, joined or filled it."""
+    lines = text.splitlines()
+    for _ in range(dice.randint(1, 3)):
+        at = dice.randrange(len(lines))
+        cells = lines[at].split(",")
+        match dice.randrange(5):
+            case 0:
+                cells[dice.randrange(len(cells))] = dice.choice(NASTY)
+                lines[at] = ",".join(cells)
+            case 1:
+                lines.insert(at, dice.choice(lines))
+            case 2:
+                lines.insert(dice.randrange(len(lines)), lines.pop(at))
+            case 3:
+                lines[at] = ",".join(dice.sample(cells, len(cells)))
+            case 4:
+                lines[at] = lines[at][: dice.randrange(len(lines[at]) + 1)]
+    data = "\n".join(lines).encode()
+    return data[: dice.randrange(len(data))] if dice.random() < 0.2 else data
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_whatever_is_in_a_file_it_is_read_or_refused_by_name(tmp_path, seed):
+    """Files of all kinds, harmed at random: never anything but a trace, or an error that names a file."""
+    dice = random.Random(seed)
+    whole = {
+        "nodes.csv": NODES, "projects.csv": PROJECTS, "jobs.csv": JOBS,
+        "p.csv": (DATA / "philly.csv").read_text(), "n.csv": (DATA / "philly_nodes.csv").read_text(),
+        "k.csv": (DATA / "kueue.csv").read_text(), "o.csv": OPENB, "on.csv": OPENB_NODES,
+    }  # fmt: skip
+    kinds = {
+        ".": ("jobs.csv", "nodes.csv", "projects.csv"), "p.csv": ("p.csv", "n.csv"), "k.csv": ("k.csv",),
+        "o.csv": ("o.csv", "on.csv"),
+    }  # fmt: skip
+    trace = dice.choice(list(kinds))
+    harmed = dice.choice(kinds[trace])
+    for name, text in whole.items():
+        (tmp_path / name).write_bytes(_harmed(text, dice) if name == harmed else text.encode())
+    nodes = kinds[trace][1] if trace in ("p.csv", "o.csv") else None
+    try:
+        found = read(tmp_path / trace, tmp_path / nodes if nodes else None)
+    except TraceError as error:
+        said = str(error).splitlines()
+    else:
+        said = []
+        times = [job.workload.created for job in found.jobs]
+        assert times == sorted(times)
+        assert len({job.workload.id for job in found.jobs}) == len(times) > 0
+    assert all(str(tmp_path) in line or "more lines" in line for line in said)
+
+
+VALUES = (
+    "-1",
+    "0",
+    "1.5",
+    "true",
+    '"x"',
+    '"unlimited"',
+    "[1]",
+    "{a=1}",
+    "9" * 30,
+    '"9h"',
+    "nan",
+    "inf",
+    '""',
+)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_whatever_is_in_a_policy_it_is_followed_or_refused_by_name(tmp_path, seed):
+    dice = random.Random(seed)
+    tables = {
+        "settings": ("victims", "ageing", "past-use", "grow-delay", "x"),
+        "projects.a": ("quota", "limit", "weight", "rank", "reclaim-min-runtime"),
+        "departments.default": ("quota", "limit", "x"),
+        "pools.default": ("strategy", "cpu-strategy", "device-strategy", "min-runtime"),
+        "nodes": ("add", "like"),
+    }
+    name = dice.choice(list(tables))
+    keys = dice.sample(tables[name], dice.randint(1, 2))
+    text = f"[{name}]\n" + "".join(f"{key} = {dice.choice(VALUES)}\n" for key in keys)
+    (tmp_path / "p.toml").write_text(text)
+    trace = read(written(tmp_path / "t"))
+    try:
+        policy = read_policy(tmp_path / "p.toml")
+        policy.check_names(trace)
+        policy.over(trace)
+        said = f"{tmp_path / 'p.toml'}:"
+    except TraceError as error:
+        said = str(error)
+    assert said.startswith(f"{tmp_path / 'p.toml'}:"), text
+
+
+def test_a_file_that_ends_within_a_line_is_read_with_a_warning(tmp_path, capsys):
+    trace = written(tmp_path, JOBS, NODES, PROJECTS.rstrip("\n"))
+    assert main(["run", str(trace)]) == 0
+    told = (
+        f"{tmp_path}/projects.csv: the last line does not end with a newline; its last value may be cut off"
+    )
+    assert json.loads(capsys.readouterr().out)["warnings"] == [told]

@@ -2,6 +2,7 @@
 
 import json
 import random
+import zipfile
 
 import pytest
 
@@ -96,8 +97,23 @@ def test_my_week_with_one_more_node_and_another_quota(lived, tmp_path):
 def test_a_record_that_is_cut_or_is_none(lived, tmp_path, capsys):
     (file,) = (lived.path.parent / "replay").glob("*.jsonl")
     lines = file.read_bytes().splitlines(keepends=True)
-    (tmp_path / "cut.jsonl").write_bytes(b"".join(lines[:-4]) + lines[-4][:20])
-    assert recorded.read(tmp_path / "cut.jsonl").until == json.loads(lines[-5])["now"], "up to the torn line"
+    cut = tmp_path / "cut.jsonl"
+    cut.write_bytes(b"".join(lines[:-4]) + lines[-4][:20])
+    assert recorded.read(cut).until == json.loads(lines[-5])["now"], "up to the torn line"
+    assert main(["run", str(cut)]) == 0
+    said = f"{cut}:{len(lines) - 3}: this line is cut off; what follows in this file is not read"
+    assert json.loads(capsys.readouterr().out)["warnings"] == [said]
+    (tmp_path / "back.jsonl").write_bytes(b"".join([*lines[:-1], lines[-2], lines[5]]))
+    with pytest.raises(TraceError, match=rf"back\.jsonl:{len(lines) + 1}: .*: the time goes back from"):
+        recorded.read(tmp_path / "back.jsonl")
+    with zipfile.ZipFile(tmp_path / "b.zip", "w", zipfile.ZIP_DEFLATED) as bundle:
+        bundle.writestr("replay.jsonl", file.read_bytes())
+    assert recorded.read(tmp_path / "b.zip").until == json.loads(lines[-1])["now"]
+    whole = (tmp_path / "b.zip").read_bytes()
+    for wrong in (whole[: len(whole) // 2], whole[:500] + b"no" + whole[502:]):
+        (tmp_path / "b.zip").write_bytes(wrong)
+        with pytest.raises(TraceError, match=r"b\.zip: this bundle is cut off or damaged"):
+            recorded.read(tmp_path / "b.zip")
     (tmp_path / "late.jsonl").write_bytes(b"".join(lines[1:]))
     with pytest.raises(TraceError, match="no whole world in this record"):
         recorded.read(tmp_path / "late.jsonl")

@@ -96,7 +96,7 @@ def test_an_interrupted_run_comes_to_the_same_wherever_it_was_cut(tmp_path):
     for instants in range(1, 12):
         simulation, left = Simulation(trace, assumed, 1), [instants]
 
-        def between(done, of, left=left):
+        def between(left=left):
             left[0] -= 1
             if not left[0]:
                 raise Cut
@@ -156,6 +156,26 @@ def test_a_full_disk_leaves_no_half_result(tmp_path, capsys, monkeypatch):
     assert main(["compare", str(out), str(out)]) == 2, "without result.json it is none"
 
 
+def test_a_disk_that_is_full_in_the_middle_of_a_run(tmp_path, capsys, monkeypatch):
+    """What was kept before stays whole, so the same command goes on from it once there is room."""
+    trace, out, sync, kept = written(tmp_path / "t"), tmp_path / "o", os.fsync, []
+    monkeypatch.setattr("pliant.sim.__main__.KEEP_EVERY", -1.0)
+
+    def full(descriptor):
+        if len(kept) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+        kept.append(descriptor)
+
+    monkeypatch.setattr(results.os, "fsync", full)
+    code, found = run(capsys, trace, "--out", out)
+    assert code == 2 and found["error"] == f"{out / 'unfinished'}: cannot be written: No space left on device"
+    assert [path.name for path in out.iterdir()] == ["unfinished"]
+    monkeypatch.setattr(results.os, "fsync", sync)
+    code, found = run(capsys, trace, "--out", out)
+    assert code == 0 and found == run(capsys, trace)[1]
+
+
 def test_two_runs_are_compared_down_to_the_first_decision(tmp_path, capsys):
     trace, policy = written(tmp_path / "t"), tmp_path / "more.toml"
     policy.write_text('[nodes]\nadd = 1\nlike = "n1"\n')
@@ -191,6 +211,17 @@ def test_a_part_of_kueues_generator(tmp_path, capsys):
     assert all(len(fact) == 2 for fact in facts_of(found))
 
 
+def test_how_far_it_is_is_told_also_while_nothing_is_submitted(tmp_path, monkeypatch, capsys):
+    """One long job after the others: what is told goes on, with the day and what has ended."""
+    monkeypatch.setattr("pliant.sim.__main__.TOLD_ELSEWHERE", 0.0)
+    trace = written(tmp_path, JOBS + "90,a,1,864000,long,,,,,\n")
+    assert main(["run", str(trace), "--progress"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "  0 %  0 of 7 jobs, 0 ended, day 0.00"
+    last = [line for line in lines if line.startswith("100 %  7 of 7 jobs")]
+    assert len(last) > 3 and last[-1] == "100 %  7 of 7 jobs, 7 ended, day 10.00"
+
+
 def test_as_a_user_types_it(tmp_path):
     trace = written(tmp_path / "t")
     for name, more in (("a", ()), ("b", ("--checkpoint", "45s", "--restart", "10s"))):
@@ -204,8 +235,11 @@ def test_as_a_user_types_it(tmp_path):
         done = pliant(*words)
         assert done.returncode != 0 and "Traceback" not in done.stderr and str(tmp_path) in done.stderr
     assert "--seed" in pliant("sim", "run", trace, "--seed", "x").stderr
+    with open("/dev/full", "w") as full:
+        done = pliant("sim", "run", trace, "-o", "json", stdout=full)
+    assert done.returncode != 0, "what could not be printed is no success"
 
 
-def pliant(*words):
+def pliant(*words, stdout=subprocess.PIPE):
     line = [sys.executable, "-m", "pliant.cli", *map(str, words)]
-    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=280)
+    return subprocess.run(line, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=280)

@@ -12,7 +12,7 @@ from pliant.site.config import Config, read
 from pliant.site.install import NATIVE, Installation
 from pliant.site.machine import _environment, _groups, findings
 from pliant.site.trusted import Wrong
-from pliant.site.units import CAPABILITIES, STARTED
+from pliant.site.units import CAPABILITIES, STARTED, units
 from tests.box.box_rig import CAPABILITIES as TRIED
 from tests.cli.conftest import run
 from tests.house.gaps import gap
@@ -62,6 +62,15 @@ def test_what_is_installed_can_be_read_by_server_and_warden(root):
     found = warden.read(root / "etc/pliant/warden.conf")
     assert (found.server, str(found.supervisor)) == ("pliant", "/usr/local/lib/pliant/pliant-supervise")
     assert read(root / "etc/pliant/config.yaml") == Config()
+
+
+def test_the_socket_unit_holds_the_port_of_the_console(root):
+    install(root)
+    text = (root / "etc/systemd/system/pliant.socket").read_text()
+    assert "ListenStream=127.0.0.1:8020\n" in text and "{" not in text
+    given = {"socket": Path("/run/x"), "state": Path("/s"), "programs": Path("/p"), "etc": Path("/e")}
+    without = units(**given, console=0, command=Path("/c"), account="a")["pliant.socket"]
+    assert without.count("ListenStream") == 1
 
 
 def test_systemd_understands_the_units(root):

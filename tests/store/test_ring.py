@@ -1,12 +1,16 @@
 """The record of cycles: what its thread has taken from the queue is not yet written."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from pliant.control.recording import Cycled
+from pliant.model.reason import NoCapacity, Suspended
+from pliant.sched.plan import Plan, Verdicts
+from pliant.store.rerun import digest
 from pliant.store.ring import Ring
 
 
@@ -34,3 +38,10 @@ def test_it_is_drained_when_all_is_written(tmp_path: Path, monkeypatch: pytest.M
     finally:
         may.set()
         ring.close()
+
+
+def test_verdicts_one_by_one_as_older_versions_hold_them_have_the_same_checksum() -> None:
+    full, busy = NoCapacity(2000, 1, 1000, 1000, 1), Suspended()
+    now = Plan(verdicts=Verdicts(("a", "b", "c"), (full, busy, full)))
+    before = replace(now, verdicts=tuple(now.verdicts))
+    assert digest(before) == digest(now) != digest(replace(now, verdicts=now.verdicts.within({"a", "c"})))

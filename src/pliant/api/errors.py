@@ -121,7 +121,9 @@ def status_of_refusal(error: Refused) -> int:
 
 def refusal(error: Refused) -> Response:
     if isinstance(error, Unauthorized):
-        return problem(401, error.message, error.hint, error.code, {"WWW-Authenticate": "Bearer"})
+        return problem(
+            401, error.message, error.hint, error.code, {"WWW-Authenticate": "Bearer"}, of_field(error)
+        )
     if isinstance(error, Incompliant):
         told: list[FieldProblem] = [{"field": it.field, "message": it.details} for it in error.issues]
         issues = [issue_item(it) for it in error.issues]

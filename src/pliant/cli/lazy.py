@@ -1,6 +1,6 @@
 """Groups whose commands are imported when they are used: each command pays for itself only."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -27,12 +27,45 @@ def _everywhere() -> list[click.Parameter]:
     ]
 
 
+def _explained(ctx: click.Context, typed: Sequence[str], error: click.UsageError) -> click.UsageError:
+    """The error, or one that names what to type instead."""
+    from pliant.cli.habits import mended
+
+    better = None if ctx.resilient_parsing else mended(ctx, typed, error)
+    return error if better is None else click.UsageError(better, ctx)
+
+
+_ONE_ANSWER = (
+    "backup",
+    "create",
+    "install",
+    "run",
+    "submit",
+    "submit-dist",
+    "submit-mpi",
+    "update",
+    "version",
+)
+"""Commands that print no table: --no-headers is accepted and not shown."""
+
+
 class Command(click.Command):
     """A command of ours: knows --server, --state, --quiet and --debug."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(_everywhere())
+        if self.name in _ONE_ANSWER:
+            for param in self.params:
+                if param.name == "bare" and isinstance(param, click.Option):
+                    param.hidden = True
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        typed = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            raise _explained(ctx, typed, error) from None
 
 
 class JobCommand(Command):
@@ -75,6 +108,13 @@ class LazyGroup(click.Group):
         self.sections = sections
         self.where = {name: place for section in sections.values() for name, place in section.items()}
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        typed = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise _explained(ctx, typed, error) from None
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(self.where)
 
@@ -92,23 +132,20 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and name not in self.where and not ctx.resilient_parsing:
-            from difflib import get_close_matches
+            from pliant.cli.habits import unknown
 
-            from pliant.cli.habits import instead
-
-            if cure := instead(" ".join([*ctx.command_path.split()[1:], name]), args[1:]):
-                raise click.UsageError(cure)
-            close = get_close_matches(name, self.where, 1)
-            advice = f" Did you mean '{close[0]}'?" if close else ""
-            raise click.UsageError(f"Unknown command '{name}'.{advice}", ctx)
+            said = unknown(ctx.command_path.split(), name, args[1:], self.where)
+            raise click.UsageError(said, ctx if said.startswith("Unknown") else None)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        shown: set[str] = set()
         for title, names in self.sections.items():
             rows = []
-            for name in names:
+            for name, place in names.items():
                 command = self.get_command(ctx, name)
-                if command is not None and not command.hidden:
+                if command is not None and not command.hidden and place not in shown:  # an alias is not
+                    shown.add(place)
                     rows.append((name, command.get_short_help_str(limit=formatter.width - 22)))
             if rows:
                 with formatter.section(title):

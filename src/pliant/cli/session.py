@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -147,6 +148,20 @@ class Session:
             )
         return found[0]
 
+    def find_task(self, name: str, task: str | None = None) -> tuple[Any, str | None]:
+        """The workload of that name and the task to use of it: also where the name is that of one task."""
+        try:
+            return self.find(name), task
+        except NotFound:
+            pod = bare(name)
+            candidates = [
+                it for it in self._candidates("@", self.current_project) if pod.startswith(it["name"])
+            ]
+            for item in sorted(candidates, key=lambda it: -len(it["name"])):
+                if any(entry["name"] == pod for entry in self.client.pods(item["id"])):
+                    return item, task or pod
+            raise
+
     def find_all(self, name: str) -> list[Any]:
         """The same; of an array all of its jobs."""
         project, name = self.current_project, bare(name)
@@ -169,9 +184,14 @@ class Session:
         return [it for it in self.client.workloads(project, kind=self.asked_kind) if self.shows(it)]
 
 
+_KINDS = re.compile(
+    r"(jobs?|pods?|po|workloads?|trainings?|workspaces?|inferences?|deploy(ment)?s?|svc|services?)/"
+)
+
+
 def bare(name: str) -> str:
     """What is named: kubectl writes `job/NAME`, and no name holds a slash."""
-    return name.removeprefix("job/").removeprefix("jobs/")
+    return _KINDS.sub("", name, count=1) if "/" in name else name
 
 
 def matching(name: str, items: Sequence[Any], me: str) -> list[Any]:

@@ -150,9 +150,13 @@ class Administration:
     def doctor(self) -> Doctor:
         return cast("Doctor", self._http.call("GET", "/api/v1/server/doctor"))
 
-    def console_link(self) -> str:
-        """Path that opens the web console once, logged in as this caller; good for 2 minutes."""
-        return str(self.call("POST", "/console/link")["path"])
+    def console_link(self) -> tuple[str, str]:
+        """Opens the web console once, logged in as this caller; good for 2 minutes.
+
+        (address of the pages where it is not that of the API, path)
+        """
+        told = self.call("POST", "/console/link")
+        return str(told.get("home") or ""), str(told["path"])
 
     def shutdown(self, *, stop_tasks: bool) -> None:
         self._http.call("POST", "/api/v1/server/shutdown", body={"stopTasks": stop_tasks})

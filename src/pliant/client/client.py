@@ -221,9 +221,15 @@ class Client(Administration):
         """How it ended; `exitCode` is None until it has."""
         return cast("Outcome", self._http.call("GET", f"{_workload(workload_id)}/outcome"))
 
-    def history(self, project: str | None = None, *, since: int = 0, limit: int = 20) -> list[HistoryEntry]:
-        """Workloads of a project (None: all) with their outcomes, newest first; `since` in seconds."""
-        query: Query = [("projectName", project), ("sinceSeconds", since or None), ("limit", limit)]
+    def history(
+        self, project: str | None = None, *, since: int = 0, limit: int = 20, attempts: bool = False
+    ) -> list[HistoryEntry]:
+        """Workloads of a project (None: all) with their outcomes, newest first; `since` in seconds.
+
+        With `attempts`, `tries` of each holds every attempt of its tasks.
+        """
+        asked = ("attempts", attempts or None)
+        query: Query = [("projectName", project), ("sinceSeconds", since or None), ("limit", limit), asked]
         found = self._http.call("GET", "/api/v1/history", query=query)
         return cast("list[HistoryEntry]", entries(found))
 

@@ -34,8 +34,9 @@ _CSP = (
 
 
 class Door:
-    def __init__(self, api: ASGIApp, sessions: Sessions, peer: str) -> None:
-        self._api, self._sessions, self._peer = api, sessions, peer
+    def __init__(self, api: ASGIApp, sessions: Sessions, peer: str, home: str = "") -> None:
+        """`home`: address of the pages where it is not that of the API."""
+        self._api, self._sessions, self._peer, self._home = api, sessions, peer, home
 
     async def answer(self, request: Request) -> Response | None:
         """The answer to one of its own paths; None: it is another one."""
@@ -152,7 +153,8 @@ class Door:
             return Response(json.dumps(told), error.status, media_type="application/problem+json")
         uid = None if token else state.get(self._peer)
         ticket = self._sessions.link(self._sessions.begin(who["id"], token=token, uid=uid))
-        return Response(json.dumps({"path": f"{HOME}enter?ticket={ticket}"}), media_type="application/json")
+        told = {"path": f"{HOME}enter?ticket={ticket}", "home": self._home}
+        return Response(json.dumps(told), media_type="application/json")
 
     def _enter(self, request: Request) -> Response:
         """A page that goes on by itself: a redirection from elsewhere would come without the new cookie."""

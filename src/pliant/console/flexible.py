@@ -6,9 +6,26 @@ from typing import Any
 
 from nicegui import ui
 
+from pliant.console.calls import Refusal
+from pliant.console.forms import ROOM, Bounds, Sheet, number_problem, tell_fields
 from pliant.console.frame import tag, words
 
 UNITS = {"%": "% (of device)", "MB": "MB", "GB": "GB"}
+
+NAMED = {
+    "gpuDevicesRequest": "devices",
+    "gpuPortionRequest": "request",
+    "gpuMemoryRequest": "request",
+    "gpuPortionLimit": "limit",
+    "gpuMemoryLimit": "limit",
+    "cpuCoreRequest": "cpu",
+    "cpuMemoryRequest": "memory",
+    "environmentVariables": "variables",
+    "scopeId": "scope",
+}
+"""What the API calls a field -> its key in the forms of what a workload runs and asks for."""
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
 
 class Flexible:
@@ -17,13 +34,14 @@ class Flexible:
     def __init__(self, changed: Callable[[], Awaitable[None]]) -> None:
         self._changed = changed
         self._fields: dict[str, Any] = {}
+        self._numbers: set[str] = set()
         self.box = tag("div").classes("stack")
         with self.box:
             with self._card("What it runs"):
                 self._text("image", "Image URL")
                 self._text("command", "Command (optional)")
                 self._text("args", "Arguments (optional)")
-                self._text("variables", "Variables, as NAME=value with commas (optional)")
+                self._text("variables", "Variables (optional)", "NAME=value, with commas between them")
                 self._text("workingDir", "Working directory (optional)")
             with self._card("What it asks for"):
                 self._number("devices", "GPU devices per pod", 1)
@@ -38,19 +56,44 @@ class Flexible:
                 kinds = {"": "as its priority", "preemptible": "preemptible"}
                 kinds |= {"non-preemptible": "non-preemptible"}
                 self._select("preemptibility", "Preemptible", kinds, "")
-                self._text("nodePools", "Node pools in order, with commas (optional)")
+                self._text("nodePools", "Node pools (optional)", "in the order to try, with commas")
                 self._text("nodeType", "Node type (optional)")
                 self._number("backoffLimit", "Retries after a failure (optional)")
                 self._number("maxRuntimeSeconds", "Longest run time in seconds (optional)")
+
+    @property
+    def blank(self) -> bool:
+        """True until it says what is to run."""
+        return not any((self._fields[key].value or "").strip() for key in ("image", "command"))
+
+    def wrong(self) -> bool:
+        """True if something cannot be meant, which is then said at its field."""
+        for key, field in self._fields.items():
+            field.error = self._problem(key, field.value) or None
+        return any(field.error for field in self._fields.values())
+
+    def _problem(self, key: str, value: Any) -> str:
+        if key in self._numbers:
+            unit, request = self._fields["unit"].value, self._fields["request"].value
+            return number_problem(value, *bounds_of(key, unit, request))
+        if key == "variables" and not all(map(_VARIABLE.fullmatch, _parts(value))):
+            return "Write each as NAME=value; a name has letters, digits and _."
+        return ""
+
+    def ask(self) -> None:
+        """Says at the first field that something has to run."""
+        self._fields["image"].error = "Enter an image URL or a command."
+
+    def tell(self, error: Refusal) -> bool:
+        """Says at the fields what the server refused of them. True: all of it was said there."""
+        return tell_fields(error, self._fields, NAMED)
 
     def spec(self) -> dict[str, Any]:
         """As the API takes it."""
         values = {key: field.value for key, field in self._fields.items()}
         texts = ("image", "command", "args", "workingDir", "priorityClass", "preemptibility", "nodeType")
         found = {key: values[key].strip() for key in texts if (values[key] or "").strip()}
-        if pairs := [
-            it.strip().partition("=") for it in (values["variables"] or "").split(",") if it.strip()
-        ]:
+        if pairs := [it.partition("=") for it in _parts(values["variables"])]:
             found["environmentVariables"] = [{"name": name, "value": value} for name, _, value in pairs]
         if pools := (values["nodePools"] or "").replace(",", " ").split():
             found["nodePools"] = pools
@@ -65,19 +108,51 @@ class Flexible:
             words("h2", title)
             return tag("div").classes("fields two")
 
-    def _text(self, key: str, label: str) -> None:
-        self._kept(key, ui.input(label)).on("blur", self._changed)
+    def _text(self, key: str, label: str, hint: str = "") -> None:
+        field = self._kept(key, ui.input(label)).on("blur", self._changed)
+        if hint:
+            field.props["hint"] = hint
 
     def _number(self, key: str, label: str, value: float | None = None) -> None:
-        self._kept(key, ui.number(label, value=value, min=0)).on("blur", self._changed)
+        self._numbers.add(key)
+        self._kept(key, ui.number(label, value=value)).on("blur", self._changed)
 
     def _select(self, key: str, label: str, options: dict[str, str], value: str) -> None:
         field = ui.select(options, label=label, value=value, on_change=self._changed)
         self._kept(key, field).props("options-dense")
 
     def _kept(self, key: str, field: Any) -> Any:
-        self._fields[key] = field.props("outlined dense")
+        self._fields[key] = field.props(f"outlined dense {ROOM}")
         return field
+
+
+def bounds_of(key: str, unit: str, request: float | None) -> Bounds:
+    """Of a number in a form of what is asked for."""
+    most = 100 if unit == "%" and key in ("request", "limit") else None
+    return (request if key == "limit" else 0), most
+
+
+NEW = {"devices": 1, "unit": "%", "request": 100, "limit": None, "cpu": 0.1, "memory": 100}
+"""What a new compute resource asks for until something else is entered."""
+
+
+def asks(sheet: Sheet, now: Mapping[str, Any] = NEW) -> None:
+    """The fields of a compute resource, with what stands in them now."""
+
+    def within(key: str) -> Callable[[], Bounds]:
+        return lambda: bounds_of(key, sheet.value("unit"), sheet.value("request"))
+
+    sheet.number("devices", "GPU devices per pod", now["devices"])
+    sheet.choice("unit", "GPU memory per device", UNITS, now["unit"])
+    sheet.number("request", "Request", now["request"], bounds=within("request"))
+    sheet.number("limit", "Limit (optional)", now["limit"], bounds=within("limit"))
+    sheet.number("cpu", "CPU compute per pod", now["cpu"], "cores")
+    sheet.number("memory", "CPU memory per pod", now["memory"], "MB")
+
+
+def _parts(text: str | None) -> list[str]:
+    """What commas separate."""
+    return [it.strip() for it in (text or "").split(",") if it.strip()]
 
 
 ASKED = (

@@ -1,7 +1,8 @@
 """Pieces of forms: one of several tiles, a dialog that explains at the field what is wrong."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from nicegui import ui
@@ -14,6 +15,10 @@ NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 ROOM = "bottom-slots"
 """A field whose error has its place below it from the beginning: what comes and goes moves no button."""
+
+
+Bounds = tuple[float | None, float | None]
+"""The least and the most that a number may be; None: 0, and any."""
 
 
 class Tiles:
@@ -52,8 +57,15 @@ class Tiles:
 class Sheet:
     """A dialog with fields. `send` gets their values; what it is refused is told where it belongs."""
 
-    def __init__(self, title: str, label: str, send: Callable[[dict[str, Any]], Awaitable[Any]]) -> None:
-        self._send, self._fields = send, dict[str, Any]()
+    def __init__(
+        self,
+        title: str,
+        label: str,
+        send: Callable[[dict[str, Any]], Awaitable[Any]],
+        names: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`names`: what the API calls a field -> its key here, where they differ."""
+        self._send, self._fields, self._names = send, dict[str, Any](), names
         self._checks: dict[str, Callable[[Any], str]] = {}
         self.dialog = ui.dialog().props('aria-labelledby="sheet" persistent')
         with self.dialog, tag("div").classes("card"):
@@ -88,25 +100,31 @@ class Sheet:
             field.props(f"rows={lines}")
         self._fields[key] = field
         if needed:
-            self._check(key, lambda value: "" if (value or "").strip() else f"Enter the {label.lower()}.")
+            self._check(key, lambda value: "" if (value or "").strip() else f"Enter the {inside(label)}.")
 
     def secret(self, key: str, label: str) -> None:
         with self.body:
-            self._fields[key] = ui.input(label, password=True).props(
-                "outlined dense autocomplete=new-password"
-            )
+            field = ui.input(label, password=True).props("outlined dense autocomplete=new-password")
+        self._fields[key] = field
+        self._check(key, lambda value: "" if value else f"Enter the {inside(label)}.")
 
     def number(
-        self, key: str, label: str, value: float | None = None, suffix: str = "", *, most: float | None = None
+        self,
+        key: str,
+        label: str,
+        value: float | None = None,
+        suffix: str = "",
+        *,
+        bounds: Callable[[], Bounds] = lambda: (0, None),
     ) -> None:
+        """`bounds`: between which it makes sense beside the other fields."""
         with self.body:
-            field = ui.number(label, value=value).props(
-                "outlined dense"
-            )  # with bounds it would change what is typed
+            # With bounds it would change what is typed.
+            field = ui.number(label, value=value).props("outlined dense")
         if suffix:
             field.props["suffix"] = suffix
         self._fields[key] = field
-        self._check(key, lambda value: number_problem(value, most))
+        self._check(key, lambda value: number_problem(value, *bounds()))
 
     def choice(
         self, key: str, label: str, options: Mapping[str, str], value: Any = None, *, several: bool = False
@@ -123,6 +141,10 @@ class Sheet:
     def box(self, key: str, label: str, value: bool = False) -> None:
         with self.body:
             self._fields[key] = ui.checkbox(label, value=value).props("dense")
+
+    def value(self, key: str) -> Any:
+        """What stands in that field now."""
+        return self._fields[key].value
 
     def values(self) -> dict[str, Any]:
         """What stands in the fields now."""
@@ -159,13 +181,28 @@ class Sheet:
             self.dialog.submit(answer or True)
 
     def _tell(self, error: Refusal) -> None:
-        told = False
-        for path, message in error.fields.items():
-            if (field := self._fields.get(path.rpartition(".")[2])) is not None:
-                field.error = message
-                told = True
         self._wrong.text = f"{error} ({error.status})"
-        self._wrong.visible = not told
+        self._wrong.visible = not tell_fields(error, self._fields, self._names)
+
+
+def tell_fields(error: Refusal, fields: Mapping[str, Any], names: Mapping[str, str]) -> bool:
+    """Says at the fields what the server refused of them, with its code. True: all of it was said there."""
+    places = {path: meant(path, fields, names) for path in error.fields}
+    for path, key in places.items():
+        if key is not None:
+            fields[key].error = f"{error.fields[path]} ({error.status})"
+    return bool(places) and None not in places.values()
+
+
+def meant(path: str, keys: Container[str], names: Mapping[str, str]) -> str | None:
+    """The key of the field that the API speaks of as `resources[0].gpu.deserved`; None: there is none."""
+    parts = re.split(r"[.\[\]]+", path)
+    return next((key for part in reversed(parts) if (key := names.get(part, part)) in keys), None)
+
+
+def inside(label: str) -> str:
+    """Of a field, within a sentence."""
+    return label[:1].lower() + label[1:]
 
 
 def name_problem(value: Any) -> str:
@@ -178,9 +215,10 @@ def name_problem(value: Any) -> str:
     return ""
 
 
-def number_problem(value: Any, most: float | None = None) -> str:
-    if value is not None and value < 0:
-        return "Enter 0 or more."
+def number_problem(value: Any, least: float | None = 0, most: float | None = None) -> str:
+    """What is wrong with an amount, for people; empty: nothing."""
+    if value is not None and value < (least or 0):
+        return f"Enter {least or 0:g} or more."
     if value is not None and most is not None and value > most:
         return f"Enter {most:g} or less."
     return ""

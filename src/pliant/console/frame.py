@@ -109,6 +109,9 @@ class Frame:
         ui.add_head_html('<link rel="stylesheet" href="/console/style.css">')
         words("a", "Skip to the content").classes("skip").props("href=#content")
         with tag("header").classes("top"):
+            with tag("label").classes("q-btn plain unfold"):  # seen on a phone alone: the navigation is long
+                tag("input").props("type=checkbox")
+                words("span", "Menu")
             with tag("a").classes("brand").props('href="/console/"'):
                 ui.html(ICON, sanitize=False).props("aria-hidden=true")
                 words("span", "Pliant")

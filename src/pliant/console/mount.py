@@ -19,6 +19,8 @@ from pliant.console.session import Sessions
 News = Callable[[], AbstractContextManager[asyncio.Event]]
 """Gives an event that is set whenever something has changed."""
 
+LINK = f"{HOME}link"
+
 SHORT = {"/": HOME, "/console": HOME, "/projects": "/console/projects"}
 """Paths that lead there."""
 
@@ -30,13 +32,15 @@ _CLOSE: Message = {"type": "websocket.close", "code": 1008}
 class Console:
     """Takes what is for the console; everything else goes on to the API."""
 
-    def __init__(self, below: ASGIApp, api: ASGIApp, *, secret: bytes, peer: str, news: News) -> None:
+    def __init__(
+        self, below: ASGIApp, api: ASGIApp, *, secret: bytes, peer: str, news: News, home: str = ""
+    ) -> None:
         """`below` gets what is not for the console; `api`, from its outermost layer on, is for the pages.
 
-        `secret` signs cookies; `peer`: as in Sessions.
+        `secret` signs cookies; `peer`: as in Sessions; `home`: as in Door.
         """
         self._below, self._news = below, news
-        self._door = Door(api, Sessions(api, secret, peer), peer)
+        self._door = Door(api, Sessions(api, secret, peer), peer, home)
         self._loaded: asyncio.Task[ASGIApp] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,6 +94,29 @@ class Console:
 
     async def _pages(self) -> ASGIApp:
         return await asyncio.shield(self._pages_soon())
+
+
+class Alone:
+    """On a machine that accounts share, what comes from elsewhere than the Unix socket gets pages alone.
+
+    The socket knows whose a request is, a port does not: the API is not reached there.
+    """
+
+    def __init__(self, app: ASGIApp, peer: str) -> None:
+        self._app, self._peer = app, peer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        pages = scope.get("path", "") in SHORT or scope.get("path", "").startswith(HOME)
+        if self._peer in scope.get("state", {}) or (pages and scope["path"] != LINK):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send(_CLOSE)
+        else:
+            text = (
+                f'<p>Only <a href="{HOME}">the web console</a> is reached here. Commands use the socket.</p>'
+            )
+            await page(text, 404)(scope, receive, send)
 
 
 async def load() -> ASGIApp:

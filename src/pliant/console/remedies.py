@@ -6,12 +6,18 @@ from typing import Any
 
 from nicegui import ui
 
+from pliant.console.actions import possible
 from pliant.console.calls import Calls, Refusal
 from pliant.console.frame import Frame, button, tag, told, words
+from pliant.console.rights import Rights
 from pliant.console.texts import counted_gpus
 
 _BOUND = {"quota": "deserved", "fair-share": "deserved", "limit": "limit"}
 """Kind of a step -> what it changes of a queue's GPUs."""
+
+
+RIGHTS = ("projects:quota", "departments:update", "nodes:update")
+"""What `allowed` asks about, beside those of actions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,33 @@ def _known(step: Mapping[str, Any], alone: bool) -> bool:
         case "uncordon" | "taint" | "resume":
             return alone
     return False
+
+
+async def allowed(
+    calls: Calls, rights: Rights, remedy: Mapping[str, Any], waiting: Mapping[str, Any]
+) -> bool:
+    """True if the reader may make all of its changes; `rights` has learned RIGHTS and those of actions."""
+    for step in remedy["steps"]:
+        match step["kind"]:
+            case "quota" | "fair-share" | "limit":
+                found = [await _may_raise(calls, rights, it) for it in step["whom"]]
+            case "end":
+                ends = [await calls.get(f"/api/v1/workloads/{it['id']}") for it in step["whom"]]
+                found = ["Stop" in possible(it, rights) for it in ends]
+            case "resume":
+                found = ["Run" in possible(waiting, rights)]
+            case _:
+                found = [rights.where("nodes:update").covers()]
+        if not all(found):
+            return False
+    return True
+
+
+async def _may_raise(calls: Calls, rights: Rights, queue: Mapping[str, Any]) -> bool:
+    if queue["kind"] == "department":
+        return rights.where("departments:update").covers(queue["id"])
+    item = await calls.get(f"/api/v1/org-unit/projects/{queue['id']}")
+    return rights.where("projects:quota").covers(item["parentId"], item["id"])
 
 
 async def _step(calls: Calls, step: Mapping[str, Any], identity: str) -> list[Change]:

@@ -154,16 +154,15 @@ class Follower(Loop):
     def _explain(self, plan: Plan) -> None:
         state = self.state
         state.standings, state.protections = plan.standings, plan.protections
-        state.verdicts = {it.workload: it for it in plan.verdicts if it.workload in state.world.workloads}
+        state.verdicts = plan.verdicts.within(state.world.workloads)
 
     def _publish(self) -> None:
         """Only of what changed: watchers are told of nothing else."""
         state, board = self.state, self.board
         now: dict[str, _Told] = {}
         for identity, row in state.world.workloads.items():
-            verdict = state.verdicts.get(identity)
             parts: tuple[Any, ...] = (row, *state.world.tasks_of(identity), state.progress.get(identity))
-            now[identity] = _Told(parts, verdict.reason if verdict is not None else None)
+            now[identity] = _Told(parts, state.verdicts.reason(identity))
         state.touched = {
             identity for identity in {*now, *self._told} if now.get(identity) != self._told.get(identity)
         }

@@ -294,7 +294,7 @@ class Loop:
                 self.plan = decided.plan
                 orders = record_plan(state, decided.plan, draft, decided.cycle)
         for conclude in draft.when_decided:
-            conclude(draft)
+            conclude(draft, self.plan if decided is not None else Plan())
         state.settle(draft)
         self._facts.imports.explain(draft.now)
         gone = state.bury(draft)

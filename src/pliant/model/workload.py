@@ -221,6 +221,7 @@ class Workload:
     begin: int | None = None  # ms; it does not compete before
     after: tuple[Dependency, ...] = ()  # what it waits for
     after_any: bool = False  # one of them is enough
+    keep_pending: bool = False  # what can never be met does not cancel it: it waits for a job of that name
     element: Element | None = None  # its place in an array
     user: str = ""
     source: str = "CLI"

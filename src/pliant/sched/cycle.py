@@ -103,7 +103,10 @@ def serve(cycle: Cycle, reserving: Reserving, action: str, policy_for: PolicyFor
         pool = choice[1]
         batches = list(_useful(cycle, choice, policy_for))
         if action != "shrink":  # bonus may be taken at once
-            batches = [[it for it in batch if not cycle.delayed(it.workload)] for batch in batches]
+            batches = [
+                [it for it in batch if not it.workload.preemption_delay or not cycle.delayed(it.workload)]
+                for batch in batches
+            ]
         if not any(batches):
             continue
         order = cycle.order(pool, batches)
@@ -147,11 +150,10 @@ def _taken(cycle: Cycle, policy: Policy, equivalence: Equivalence) -> bool:
     prices = cycle.prices.pop(equivalence, None)
     if prices is None or not prices.still_holds():
         youngest = cycle.settings.victims == "youngest"
-        project = chunk.workload.project
-        prices = PriceCache(cycle.shares, world, project, policy.pool, youngest=youngest, moves=policy.moves)
-    attempt = search(policy, cycle.effort, prices)
-    cycle.came_upon(equivalence, attempt)
-    if not attempt.found:
+        prices = PriceCache(cycle.shares, world, policy.pool, youngest=youngest, moves=policy.moves)
+    attempt, met = search(policy, cycle.effort, prices)
+    cycle.came_upon(equivalence, met)
+    if attempt is None:
         return False
     fit.tidy(world, cycle.nodes_for(chunk.workload, policy.pool), chunk, cycle.pool(policy.pool))
     if policy.resettles:

@@ -1,7 +1,9 @@
 """What one cycle decides, in order, each decision with its reason."""
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import count
 from typing import Literal, NamedTuple
 
 from pliant.model.ledger import Disruptions
@@ -67,6 +69,52 @@ class Verdict(NamedTuple):
     position: int  # in the order in which this cycle looked at them, from 1
 
 
+@dataclass(slots=True)
+class Verdicts:
+    """Verdicts in the order in which the cycle looked at the workloads; never changed once they are made.
+
+    Held as columns: thousands of workloads wait for one reason, and each cycle tells it of all of them.
+    """
+
+    workloads: tuple[str, ...] = ()  # ids, each once
+    reasons: tuple[Reason, ...] = ()  # of each; those that wait for the same share one object
+    _places: dict[str, int] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.workloads)
+
+    def __iter__(self) -> Iterator[Verdict]:
+        return map(Verdict, self.workloads, self.reasons, count(1))
+
+    def __getitem__(self, at: int) -> Verdict:
+        place = range(len(self.workloads))[at]
+        return Verdict(self.workloads[place], self.reasons[place], place + 1)
+
+    def of(self, workload: str) -> Verdict | None:
+        """That of one workload; None if it lacks nothing."""
+        place = self.places.get(workload)
+        return self[place - 1] if place is not None else None
+
+    def reason(self, workload: str) -> Reason | None:
+        """That of one workload; None if it lacks nothing."""
+        place = self.places.get(workload)
+        return self.reasons[place - 1] if place is not None else None
+
+    @property
+    def places(self) -> dict[str, int]:
+        """Positions by workload, in order; not to be changed."""
+        if self._places is None:
+            self._places = dict(zip(self.workloads, count(1), strict=False))
+        return self._places
+
+    def within(self, there: Collection[str]) -> "Verdicts":
+        """Those of these workloads; the others have gone since the plan was asked for."""
+        if all(map(there.__contains__, self.workloads)):
+            return self
+        kept = [at for at, workload in enumerate(self.workloads) if workload in there]
+        return Verdicts(tuple([self.workloads[at] for at in kept]), tuple([self.reasons[at] for at in kept]))
+
+
 class QueueStanding(NamedTuple):
     """What one queue deserved of one pool when this was decided; milli-GPUs."""
 
@@ -105,7 +153,7 @@ class Plan:
     starts: tuple[StartIntent, ...] = ()
     stops: tuple[StopIntent, ...] = ()
     resizes: tuple[ResizeIntent, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: Verdicts = field(default_factory=Verdicts)
     wake: int | None = None  # ms: when time alone may change the outcome (back-off, minimum run time, growth)
     disruptions: tuple[Disruptions, ...] = ()  # rows that count what it disrupts, to be stored with it
     standings: tuple[QueueStanding, ...] = ()  # of every queue in every pool

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pliant.compiled  # noqa: F401 - before all that imports the core
 from pliant import __version__
 from pliant.sim.facts import facts_of
 from pliant.sim.lines import TraceError
@@ -23,6 +26,9 @@ from pliant.sim.simulation import Assumed, Simulation
 from pliant.store.codec import FORMAT
 
 WRONG_INPUT = 2
+TOLD_EVERY, TOLD_ELSEWHERE = 0.5, 30.0
+"""Seconds between two words on how far it is: on a terminal, and elsewhere."""
+
 KEEP_EVERY = 20.0
 """Seconds after which what an interrupted run needs to go on is written again."""
 
@@ -54,6 +60,8 @@ def main(argv: list[str] | None = None) -> int:
     except TraceError as error:
         print(json.dumps({"error": str(error)}))
         return WRONG_INPUT
+    if getattr(given, "progress", False) and sys.stderr.isatty():
+        sys.stderr.write("\r\033[K")
     print(json.dumps(found))
     return 0
 
@@ -78,17 +86,18 @@ def _run(given: argparse.Namespace) -> dict[str, Any]:
     results = Results(given.out, inputs) if given.out is not None else None
     if results is not None and (saved := results.interrupted()) is not None:
         simulation.resume(saved)
-    tell = _counting("jobs") if given.progress else lambda done, of: None
+    gc.collect()
+    gc.freeze()  # the trace stays: looking through it for garbage again and again is a tenth of a run
+    tell = _counting("jobs") if given.progress else lambda done, of, more="": None
     kept = time.monotonic()
 
-    def between(done: int, of: int) -> None:
+    def between() -> None:
         nonlocal kept
-        tell(done, of)
         if results is not None and time.monotonic() - kept > KEEP_EVERY:
             results.keep(simulation.saved())
             kept = time.monotonic()
 
-    progress = simulation.run(between)
+    progress = simulation.run(between, tell)
     found = report(trace, progress, inputs)
     if results is not None:
         results.finish(found, progress, facts_of(found))
@@ -113,16 +122,20 @@ def _digest(path: Path | None) -> str:
     return found.hexdigest()[:16]
 
 
-def _counting(what: str) -> Any:
-    """Tells of every hundredth part that is done, on one line."""
-    last = -1
+def _counting(what: str) -> Callable[..., None]:
+    """Tells how far it is: on a terminal on one line that changes, elsewhere a line now and then."""
+    line = sys.stderr.isatty()
+    every = TOLD_EVERY if line else TOLD_ELSEWHERE
+    due = time.monotonic() + every
 
-    def tell(done: int, total: int) -> None:
-        nonlocal last
-        if (part := done * 100 // max(total, 1)) > last:
-            last = part
-            sys.stderr.write(f"\r{part:3} %  {done} of {total} {what}" + ("\n" if done == total else ""))
-            sys.stderr.flush()
+    def tell(done: int, total: int, more: str = "") -> None:
+        nonlocal due
+        if (now := time.monotonic()) < due:
+            return
+        due = now + every
+        text = f"{done * 100 // max(total, 1):3} %  {done} of {total} {what}" + (f", {more}" if more else "")
+        sys.stderr.write(f"\r\033[K{text}" if line else f"{text}\n")
+        sys.stderr.flush()
 
     return tell
 

@@ -38,19 +38,21 @@ class Line:
         """A number with three decimals at most, times 1000."""
         text = self.word(column)
         try:
-            number = Decimal(text) * 1000
+            number = Decimal(text)
         except InvalidOperation:
             raise self.error(f"{column} is {text!r}, not a number") from None
+        if number.is_finite():
+            self._within(column, text, number, Decimal(most) / 1000)  # before it is worked out digit by digit
+            number *= 1000
         if not number.is_finite() or number != number.to_integral_value():
             raise self.error(f"{column} is {text}; at most three decimals are possible")
-        return self._within(column, text, int(number), most)
+        return int(number)
 
-    def _within(self, column: str, text: str, number: int, most: int) -> int:
+    def _within(self, column: str, text: str, number: Decimal, most: int | Decimal) -> None:
         if number < 0:
             raise self.error(f"{column} is {text}; it must not be negative")
         if number > most:
             raise self.error(f"{column} is {text}; at most {most} is possible")
-        return number
 
     def yes(self, column: str) -> bool:
         """yes or no; empty, or without the column: no."""
@@ -69,7 +71,8 @@ class Line:
             raise self.error(f"{column} is missing")
         if not digits.removeprefix("-").isdecimal():
             raise self.error(f"{column} is {text!r}, not a whole number")
-        return self._within(column, digits, int(digits), most)
+        self._within(column, digits, Decimal(digits), most)
+        return int(digits)
 
 
 def read_lines(path: Path, required: tuple[str, ...]) -> Iterator[Line]:
@@ -111,6 +114,9 @@ class Complaints:
             yield
         except TraceError as error:
             self._found.append(str(error))
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
 
     def tell(self) -> None:
         """Raise TraceError if anything is wrong."""

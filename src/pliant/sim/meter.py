@@ -70,6 +70,7 @@ class Meter:
     lost_time: int = 0  # work that was done and not saved when an attempt was stopped
     usages: dict[str, Usage] = field(default_factory=dict)
     jobs: dict[str, Waited] = field(default_factory=dict)
+    over: int = 0  # of the jobs, those that ended
     verbs: dict[str, int] = field(default_factory=dict)
     taken: dict[str, int] = field(default_factory=dict)  # action and verb -> milli-GPUs that were taken
     jain: list[tuple[int, int]] = field(default_factory=list)  # (ms, index in millionths) of each window
@@ -164,6 +165,7 @@ class Meter:
         job = self.jobs[workload.id]
         if job.ended is None:
             job.ended = self.now
+            self.over += 1
             if not workload.background:
                 self.usages[workload.project].asked -= job.gpus
 

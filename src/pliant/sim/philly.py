@@ -30,6 +30,8 @@ def read(jobs_file: Path, nodes_file: Path) -> Trace:
                 raise line.error(f"vc {name} is already on line {sizes[name][0]}")
             sizes[name] = line.number, line.whole("node num", 10_000)
             setup += [machine(f"{name}-{index}", EACH) for index in range(sizes[name][1])]
+    if len(setup) == 1 and not wrong:
+        raise TraceError(f"{nodes_file}: there are no nodes")
     found: list[tuple[int, int, str, int, int]] = []
     for line in read_lines(jobs_file, COLUMNS):
         with wrong.about():

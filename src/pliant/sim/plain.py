@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from pliant.control.submit.submission import CPU_ALONE, CPU_PER_GPU, MEMORY_ALONE, MEMORY_PER_GPU
+from pliant.model.machine import Node
 from pliant.model.quantity import GPU
 from pliant.model.tenancy import UNLIMITED, Quota
 from pliant.model.workload import Kind, Launch, Request, TaskGroup, Workload
@@ -38,7 +39,9 @@ def read(folder: Path) -> Trace:
             departments[above] = None
             setup.append(owner(name, _quota(line), above, number))
     setup += [department(name) for name in departments]
-    room = Room([row for row in setup if row.__class__.__name__ == "Node"])  # type: ignore[misc]
+    if not nodes and not wrong:
+        raise TraceError(f"{folder / NODES}: there are no nodes")
+    room = Room(row for row in setup if isinstance(row, Node))
     names: dict[str, int] = {}
     jobs: list[Job] = []
     before = 0

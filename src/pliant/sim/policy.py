@@ -89,21 +89,25 @@ class Policy:
         for key, value in said.items():
             self._known(key, list(_AMOUNTS), where)
             field, parse = _AMOUNTS[key]
-            try:
-                values[field] = UNLIMITED if value in (-1, "unlimited") else parse(str(value))
-            except ValueError as error:
-                raise self._error(f"{where}.{key}", str(error)) from None
+            unlimited = value in (-1, "unlimited")
+            values[field] = UNLIMITED if unlimited else self._amount(f"{where}.{key}", parse, value)
         return QuotaChange(**values)
+
+    def _amount(self, where: str, parse: Callable[[str], int], value: object) -> int:
+        try:
+            return parse(str(value))
+        except ValueError as error:
+            raise self._error(where, str(error)) from None
 
     def _strategies(self, pool: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in self._table(self._table(self.tables or {}, "pools"), pool).items():
             if key == "min-runtime":
-                found["min_runtime"] = parse_duration(str(value))
+                found["min_runtime"] = self._amount(f"pools.{pool}.{key}", parse_duration, value)
                 continue
             self._known(key, [*_STRATEGIES, "min-runtime"], f"pools.{pool}")
             words = {"pack": Strategy.PACK, "binpack": Strategy.PACK, "spread": Strategy.SPREAD}
-            if value not in words:
+            if not isinstance(value, str) or value not in words:
                 raise self._error(f"pools.{pool}.{key}", f"{value!r} is not pack or spread")
             found[_STRATEGIES[key]] = words[value]
         return found

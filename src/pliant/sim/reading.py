@@ -1,5 +1,6 @@
 """Which kind of trace something is, by what is in it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from pliant.model.quantity import GPU
@@ -14,6 +15,14 @@ OPENB_TIMES = ("creation_time", "deletion_time")
 
 def read(path: Path, nodes: Path | None = None, config: str = "") -> Trace:
     """Raises TraceError."""
+    trace = _read(path, nodes, config)
+    files = sorted(path.glob("*.csv")) if path.is_dir() else [it for it in (path, nodes) if it is not None]
+    unended = [file for file in files if file.suffix == ".csv" and not file.read_bytes().endswith(b"\n")]
+    text = "the last line does not end with a newline; its last value may be cut off"
+    return replace(trace, warnings=[*trace.warnings, *(f"{file}: {text}" for file in unended)])
+
+
+def _read(path: Path, nodes: Path | None, config: str) -> Trace:
     if not path.exists():
         raise TraceError(f"{path}: there is no such file or folder")
     if path.is_dir() and (path / plain.JOBS).exists():

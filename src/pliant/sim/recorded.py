@@ -44,8 +44,11 @@ class Following:
         self.changes: list[Change] = []
         self.jobs: dict[str, _Seen] = {}
         self.settings = Settings()
+        self.warnings: list[str] = []
 
     def take(self, entry: Mapping[str, Any]) -> None:
+        if entry["now"] < self.now:
+            raise ValueError(f"the time goes back from {self.now} to {entry['now']} ms")
         self.now = entry["now"]
         if entry.get("settings") is not None and not self.began:
             self.settings = Codec(Settings).decode(json.dumps(entry["settings"]))
@@ -117,7 +120,7 @@ class Following:
         ]
         jobs.sort(key=lambda job: (job.workload.created, job.workload.serial))
         first: list[Setup] = self.first
-        return Trace(name, self.began, first, jobs, self.changes, self.settings, self.now)
+        return Trace(name, self.began, first, jobs, self.changes, self.settings, self.now, self.warnings)
 
 
 def read(path: Path) -> Trace:
@@ -130,12 +133,19 @@ def read(path: Path) -> Trace:
     )
     follow = Following()
     for file in files:
+
+        def torn(number: int, file: Path = file) -> None:
+            follow.warnings.append(
+                f"{file}:{number}: this line is cut off; what follows in this file is not read"
+            )
+
         try:
-            for number, entry in enumerate(lines_of(file.read_bytes()), 1):
+            for number, entry in enumerate(lines_of(file.read_bytes(), torn), 1):
                 try:
                     follow.take(entry)
-                except (ValueError, KeyError, TypeError) as error:
-                    raise TraceError(f"{file}:{number}: this line cannot be read: {error!r}") from None
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    said = str(error) if type(error) is ValueError else repr(error)
+                    raise TraceError(f"{file}:{number}: this line cannot be read: {said}") from None
         except Unreadable as error:
             raise TraceError(f"{file}: {error}") from None
         except OSError as error:

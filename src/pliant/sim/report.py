@@ -26,6 +26,7 @@ def report(trace: Trace, progress: Progress, inputs: Document) -> Document:
     return {
         "trace": trace.name,
         "inputs": inputs,
+        "warnings": list(trace.warnings),
         "jobs": len(jobs),
         "started": sum(1 for job in jobs if job.started is not None),
         "ended": sum(1 for job in jobs if job.ended is not None),

@@ -23,6 +23,9 @@ from pliant.sim.meter import WINDOW, Meter, Usage
 from pliant.sim.rows import Rows
 from pliant.sim.trace import Change, Job, Trace
 
+DAY = 86_400_000
+"""Ms."""
+
 Decided = tuple[int, str, str, str, str, int, int, str]
 """Ms, verb, action, workload, tasks, milli-GPUs before and after, code of the reason."""
 
@@ -80,9 +83,16 @@ class Simulation:
         self._rows, self._runs, self._nodes, self.progress = rows, runs, nodes, progress
 
     # ------------------------------------------------------------------ the clock
-    def run(self, between: Callable[[int, int], None] = lambda done, of: None) -> Progress:
-        """To the end of the trace. `between(submitted, jobs)` is called between two instants."""
-        meter = self.progress.meter
+    def run(
+        self,
+        between: Callable[[], None] = lambda: None,
+        tell: Callable[[int, int, str], None] = lambda done, of, more: None,
+    ) -> Progress:
+        """To the end of the trace. `between` is called between two instants, in which nothing is under way.
+
+        `tell(submitted, jobs, more)` is called after each cycle.
+        """
+        meter, self._tell = self.progress.meter, tell
         timeline = Timeline(meter.now)
         machines = self._machines = Machines(
             timeline, self._nodes, behaviour=self._starts, ended=self._stopped
@@ -101,12 +111,11 @@ class Simulation:
                 meter.elapse(loop.world, self.trace.until)
                 break
             if now > meter.now:  # nothing is under way
-                between(self.progress.next, len(self.jobs))
+                between()
             meter.elapse(loop.world, now)
             timeline.advance(now)
             self._arrive(now)
             self._settle()
-        between(len(self.jobs), len(self.jobs))
         return self.progress
 
     def store(self) -> Store:
@@ -119,7 +128,10 @@ class Simulation:
 
     def _next(self) -> int | None:
         """When something happens next; None: never more."""
-        it, found = self.progress, [self._machines.timeline.next(), self._loop.wakes]
+        it, found = self.progress, [self._machines.timeline.next()]
+        wakes = self._loop.wakes
+        if wakes is not None and wakes > it.meter.now:  # what has ended goes with the next cycle, whenever
+            found.append(wakes)
         if it.next < len(self.jobs):
             found.append(self.jobs[it.next].workload.created)
         if it.changed < len(self.trace.changes):
@@ -130,13 +142,20 @@ class Simulation:
         return max(min(times), it.meter.now) if times else None
 
     def _settle(self) -> None:
-        """Cycle until nothing changes, and measure what was decided."""
-        loop, meter = self._loop, self.progress.meter
-        for _ in range(2 * SETTLING):
+        """Cycle until nothing changes, and measure what was decided. What was ordered is done at once."""
+        loop, meter, timeline = self._loop, self.progress.meter, self._machines.timeline
+        quiet = 0  # cycles without news
+        while quiet < 2 * SETTLING:
             before, rests = loop.plan, loop.turn() and not loop.due
             if loop.plan is not before:
                 self._note(loop.plan)
-            if rests:
+            day = (meter.now - meter.began) / DAY
+            self._tell(self.progress.next, len(self.jobs), f"{meter.over} ended, day {day:.2f}")
+            coming, quiet = timeline.next(), quiet + 1
+            if coming is not None and coming <= meter.now:
+                timeline.advance(meter.now)
+                quiet = 0
+            elif rests:
                 break
         else:
             raise AssertionError(f"no rest after {2 * SETTLING} cycles at {meter.now}: {loop.plan}")

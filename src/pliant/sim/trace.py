@@ -49,6 +49,7 @@ class Trace:
     changes: Sequence[Change] = ()
     settings: Settings = field(default_factory=Settings)
     until: int | None = None  # ms; nothing is known of what came later
+    warnings: Sequence[str] = ()  # what of its files was not read, with file and line
 
 
 def machine(

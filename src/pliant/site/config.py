@@ -30,6 +30,7 @@ class Config:
 
     state: Path = Path("/var/lib/pliant")
     socket: Path = Path("/run/pliant/pliant.sock")
+    console: int = 8020  # port of 127.0.0.1 for the web pages alone; 0: none
     warden: Path = Path("/etc/pliant/warden.conf")
     simulate: tuple[str, ...] = ()
     connections: int = 64  # of one account at a time; 0: no limit
@@ -48,6 +49,7 @@ KEYS = (
         "Where accounts reach the server, if no service manager hands it over.",
         "/run/pliant/pliant.sock",
     ),
+    Key("console", "Port of 127.0.0.1 for the web console alone; 0: none.", "8020"),
     Key("warden", "Configuration of the warden, which starts the jobs.", "/etc/pliant/warden.conf"),
     Key("simulate", "Simulated nodes instead of the GPUs of this machine: [1x2, 2x4:16G].", "[]"),
     Key("connections", "Connections that one account may have at a time; 0: no limit.", "64"),

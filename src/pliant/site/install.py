@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pliant.site.config import Config, template
+from pliant.site.config import Config, read, template
 from pliant.site.trusted import Wrong, demand_rooted
 from pliant.site.units import units
 
@@ -55,7 +55,7 @@ class Installation:
         """What is still to be done, in order. Raises Wrong for what must not be changed by a program."""
         if self.whole:
             yield from _accounts()
-        config = Config()
+        config = read(ETC / "config.yaml") if self.whole else Config()
         for folder in (PROGRAMS, ETC, UNITS):
             yield from self._folder(folder)
         for name in NATIVE:
@@ -65,6 +65,7 @@ class Installation:
         yield from self._file(ETC / "config.yaml", template(), kept=True)
         texts = units(
             socket=config.socket,
+            console=config.console,
             state=config.state,
             programs=PROGRAMS,
             etc=ETC,

@@ -9,7 +9,7 @@ Description=Pliant: where all accounts reach the server
 
 [Socket]
 ListenStream={socket}
-SocketMode=0666
+{console}SocketMode=0666
 DirectoryMode=0755
 Backlog=512
 
@@ -119,11 +119,12 @@ STARTED = ("pliant-jobs.service", "pliant-warden.service", "pliant.socket", "pli
 
 
 def units(
-    *, socket: Path, state: Path, programs: Path, etc: Path, command: Path, account: str
+    *, socket: Path, console: int, state: Path, programs: Path, etc: Path, command: Path, account: str
 ) -> Mapping[str, str]:
-    """Text by name of the file."""
+    """Text by name of the file. `console`: the port of the web pages; 0: none."""
+    port = f"# The web console, and nothing else, is reached here.\nListenStream=127.0.0.1:{console}\n"
     return {
-        "pliant.socket": SOCKET.format(socket=socket),
+        "pliant.socket": SOCKET.format(socket=socket, console=port if console else ""),
         "pliant-jobs.service": JOBS,
         "pliant-warden.service": WARDEN.format(programs=programs, etc=etc, capabilities=CAPABILITIES),
         "pliant.service": SERVER.format(account=account, command=command, etc=etc, state=state),

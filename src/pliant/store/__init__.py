@@ -4,6 +4,7 @@
 backup() wrote.
 """
 
+import pliant.compiled  # noqa: F401 - before all that imports the core
 from pliant.store.archive import restore
 from pliant.store.codec import CodecError
 from pliant.store.database import Database, open_store

@@ -12,6 +12,7 @@ import io
 import json
 import sys
 import zipfile
+import zlib
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -60,13 +61,18 @@ def _values(kind: Any) -> Callable[[Any], tuple[Any, ...]] | None:
 
 def digest(plan: Any) -> str:
     """Of all of a plan, the same for equal plans; reasons that verdicts share are told once."""
-    waiting, reasons, places = zip(*plan.verdicts, strict=True) if plan.verdicts else ((),) * 3
+    told = plan.verdicts
+    if isinstance(told, tuple):  # older versions hold them one by one
+        waiting, reasons, _ = zip(*told, strict=True) if told else ((),) * 3
+    else:
+        waiting, reasons = told.workloads, told.reasons
+    places = range(1, len(waiting) + 1)
     which = list(map(id, reasons))
     distinct = dict(zip(which, reasons, strict=True))
     number = {key: at for at, key in enumerate(distinct)}
     rest = [canonical(getattr(plan, field.name)) for field in fields(plan) if field.name != "verdicts"]
-    told = json.dumps([rest, list(map(canonical, distinct.values()))], separators=(",", ":"))
-    found = hashlib.sha256("\n".join((told, "", *waiting, "")).encode())
+    text = json.dumps([rest, list(map(canonical, distinct.values()))], separators=(",", ":"))
+    found = hashlib.sha256("\n".join((text, "", *waiting, "")).encode())
     found.update(_bytes(places))
     found.update(_bytes(map(number.__getitem__, which)))
     return found.hexdigest()
@@ -83,18 +89,22 @@ def _bytes(numbers: Iterable[int]) -> bytes:
 # ---------------------------------------------------------------------- reading
 
 
-def lines_of(data: bytes) -> Iterator[dict[str, Any]]:
-    """Lines of a record, or of the record in a debug bundle. Raises Unreadable."""
+def lines_of(data: bytes, torn: Callable[[int], None] = lambda number: None) -> Iterator[dict[str, Any]]:
+    """Lines of a record, or of the record in a debug bundle, up to one that is `torn`. Raises Unreadable."""
     if data[:2] == b"PK":
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if "replay.jsonl" not in archive.namelist():
-                raise Unreadable("this bundle has no replay.jsonl: its server recorded no cycles")
-            data = archive.read("replay.jsonl")
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                if "replay.jsonl" not in archive.namelist():
+                    raise Unreadable("this bundle has no replay.jsonl: its server recorded no cycles")
+                data = archive.read("replay.jsonl")
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise Unreadable(f"this bundle is cut off or damaged: {error}") from None
     for number, line in enumerate(data.splitlines(), 1):
         try:
             entry = json.loads(line)
         except ValueError:
-            return  # torn: the server ended while it wrote
+            torn(number)  # the server ended while it wrote, or its disk was full
+            return
         if not isinstance(entry, dict) or "v" not in entry:
             raise Unreadable(f"line {number} is no line of a record")
         if entry["v"] != VERSION:
@@ -115,6 +125,8 @@ class Replay:
         codec = importlib.util.module_from_spec(spec)
         sys.modules["pliant_rerun_codec"] = codec
         spec.loader.exec_module(codec)
+        if importlib.util.find_spec("pliant.compiled"):  # older versions have none
+            importlib.import_module("pliant.compiled")  # passes over compiled parts that do not fit here
         self.unknown: dict[str, int] = {}  # classes that this core does not have, and how often they came
         self._codecs: dict[str, Any] = {}
         self._settings = codec.Codec(importlib.import_module("pliant.sched.settings").Settings)
@@ -227,7 +239,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         data = sys.stdin.buffer.read() if given.file == "-" else Path(given.file).read_bytes()
         found = rerun(lines_of(data), only)
-    except (ValueError, OSError, ImportError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, ImportError) as error:
         sys.stderr.write(f"pliant: {error}\n")
         return 1
     sys.stdout.write(json.dumps(found) + "\n")

@@ -236,6 +236,7 @@ class Spec(TypedDict, total=False):
     beginAt: Word  # RFC 3339
     dependencies: Annotated[list[DependencyItem], Length(100)]
     dependencyAny: bool  # one of them is enough
+    keepPending: bool  # if a dependency fails: not cancelled, it waits for a later job of the same name
     array: ArrayItem
     staleGraceSeconds: Annotated[float, Range(-1, 10**9)]  # -1: for ever
     preemptionDelaySeconds: Amount

@@ -237,6 +237,24 @@ class Outcome(TypedDict):
     maxRssBytes: int | None  # of its largest process; null: not known
 
 
+class AttemptEntry(TypedDict):
+    """One run of a task, in the order of tasks and numbers."""
+
+    task: str
+    attempt: int  # from 1
+    node: str
+    startedAt: str | None
+    endedAt: str | None
+    gpus: float  # that it held last
+    gpuHours: float
+    exitCode: int | None  # None until it has ended, and where it was lost
+    signal: int | None
+    stopped: bool  # the scheduler or a user ended it: neither success nor failure
+    outOfMemory: bool
+    maxRssBytes: int | None
+    message: str  # why it could not be started, or was lost
+
+
 class HistoryEntry(TypedDict):
     """An entry of GET /api/v1/history: one workload, also when it is deleted."""
 
@@ -251,6 +269,7 @@ class HistoryEntry(TypedDict):
     gpus: float  # that the last attempts of its tasks held
     attempts: int
     outcome: Outcome
+    tries: NotRequired[list[AttemptEntry]]  # with ?attempts=true
 
 
 class History(TypedDict):

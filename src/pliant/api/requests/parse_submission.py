@@ -104,6 +104,7 @@ def _start(spec: wire.Spec) -> Start:
         spec.get("dependencyAny", False),
         indexes_of(array["indexes"]) if array is not None else (),
         array.get("atOnce", 0) if array is not None else 0,
+        spec.get("keepPending", False),
     )
 
 

@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 
-from pliant.api.responses.times import stamp
+from pliant.api.responses.amounts import gpus
+from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.api.responses.workloads import Item, names_of, numbers_of
-from pliant.control.board.outcome import Outcome
+from pliant.control.board.outcome import Outcome, code_of
 from pliant.control.board.view import WorkloadView
 from pliant.model.event import Event, EventKind
 from pliant.model.reason import MayRead
 from pliant.model.reason.told import again
-from pliant.model.workload import Phase, Workload
+from pliant.model.workload import Attempt, Phase, Workload
 from pliant.wire import workload as wire
 
 MILLI_GPU_HOUR = 1000 * 3_600_000
@@ -108,6 +109,26 @@ def record_item(view: WorkloadView, number: int, event: Event) -> Item:
         spec = {"event": event_item(view, number, event)}
     kind = "Event" if phase is None else "PhaseUpdate"
     return {"meta": {"creationTimestamp": stamp(event.at), "type": kind}, "spec": spec}
+
+
+def attempt_entry(row: Attempt, now: int) -> wire.AttemptEntry:
+    end = row.exit
+    said = "" if end is None else end.error or ("lost: no exit code was recorded" if end.lost else "")
+    return {
+        "task": row.id.task,
+        "attempt": row.id.number,
+        "node": row.placement.node,
+        "startedAt": stamp_or_none(row.started),
+        "endedAt": stamp_or_none(end.at if end is not None else None),
+        "gpus": gpus(row.placement.gpu),
+        "gpuHours": round(row.held(now) / MILLI_GPU_HOUR, 4),
+        "exitCode": None if end is None or end.lost else code_of(end),
+        "signal": end.signal if end is not None else None,
+        "stopped": end is not None and end.stopped,
+        "outOfMemory": end is not None and end.oom,
+        "maxRssBytes": (end.max_rss or None) if end is not None else None,
+        "message": said,
+    }
 
 
 def outcome_item(outcome: Outcome) -> wire.Outcome:

@@ -106,6 +106,7 @@ def _start(workload: Workload) -> Item:
         "beginAt": stamp_or_none(workload.begin),
         "dependencies": [{"on": one.name, "when": one.when.value} for one in workload.after],
         "dependencyAny": workload.after_any,
+        "keepPending": workload.keep_pending,
         "array": {"indexes": str(element.index), "atOnce": element.at_once or None} if element else None,
     }
 

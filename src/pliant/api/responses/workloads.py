@@ -131,7 +131,7 @@ def _plain(value: Any) -> Any:
 def over_quota(board: Board) -> dict[str, int]:
     """Milli-GPUs each workload holds above its project's quota; non-preemptible, then older ones fill it."""
     held: dict[tuple[str, str], list[WorkloadView]] = {}
-    for view in board.workloads.holding():
+    for view in board.workloads.holding:
         held.setdefault((view.workload.project, view.pool), []).append(view)
     found: dict[str, int] = {}
     for (project, pool), views in held.items():
@@ -172,9 +172,9 @@ class Renderer:
         self.now = now
         self.cluster = board.cluster.uuid if board.cluster is not None else ""
         self._over = over_quota(board)
-        self._places = board.workloads.places
 
     def workload(self, view: WorkloadView) -> wire.WorkloadItem:
+        view = self.board.workloads.get(view.workload.id, view)  # with its newest reason
         workload, project, department = view.workload, view.project, view.department
         requests = [(group.request, group.at_once or group.wanted) for group in workload.groups]
         final = workload.phase.final or workload.desired is Desired.DELETED
@@ -268,7 +268,7 @@ class Renderer:
             "reason": reason_item(view.reason, self.now),
             "number": workload.serial,
             "array": array_place(workload.element),
-            "queuePosition": self._places.get(workload.id),
+            "queuePosition": self.board.queue.get(workload.id),
             "fraction": fraction_of(view, self._uses),
             "gpuShares": shares_of(view, self._uses),
             "limitsEnforced": self._confined,

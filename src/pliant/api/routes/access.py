@@ -90,6 +90,7 @@ def _create(body: RuleRequest, here: Context, caller: Principal) -> AccessRule:
             f"You may not give the role {role.name} in this {scope.kind}: it has permissions that you "
             "lack there.",
             "Ask somebody who has these permissions.",
+            field="roleId",
         )
     subject, uid = _subject(here, body["subjectType"], body["subjectId"])
     return here.service.identities.create_rule(subject, role.id, scope, caller.user, uid)
@@ -225,13 +226,17 @@ def _subject(here: Context, kind: str, key: str) -> tuple[str, int]:
             (it for it in access.applications.values() if it.name == key), None
         )
         if row is None:
-            raise NotFound(f"There is no application {key[:60]!r}.", "See them with: pliant app list")
+            raise NotFound(
+                f"There is no application {key[:60]!r}.", "See them with: pliant app list", field="subjectId"
+            )
         return subject_of(APPLICATION, row.id), NO_UID
     if kind == UNIX:
         account = by_name(key)
         if account is None:
             raise BadRequest(
-                f"There is no account {key[:60]!r} on this machine.", f"Try: getent passwd {key[:60]}"
+                f"There is no account {key[:60]!r} on this machine.",
+                f"Try: getent passwd {key[:60]}",
+                field="subjectId",
             )
         return subject_of(UNIX, key), account.uid
     return subject_of(UNIX_GROUP, key), NO_UID

@@ -11,12 +11,12 @@ from pliant.api.guard import needs
 from pliant.api.redaction import own_too, sight
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
-from pliant.api.responses.history import decision_item, outcome_item
+from pliant.api.responses.history import attempt_entry, decision_item, outcome_item
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.model.event import EventKind
 from pliant.model.tenancy import Project
 from pliant.model.workload import Workload
-from pliant.wire.workload import EventItem, EventList, History
+from pliant.wire.workload import AttemptEntry, EventItem, EventList, History
 
 router = APIRouter(prefix="/api/v1", tags=["workloads"])
 
@@ -33,6 +33,7 @@ def history(
     project: Annotated[str, Query(alias="projectName")] = "",
     since: Since = 0,
     limit: Annotated[int, Query(ge=1, le=500)] = 20,
+    attempts: Annotated[bool, Query(description="Add every attempt of each task, as `tries`.")] = False,
 ) -> Response:
     """Workloads with their outcomes, the newest submission first."""
     service = here.service
@@ -54,6 +55,7 @@ def history(
                     "gpus": gpus(outcome.gpu),
                     "attempts": outcome.attempts,
                     "outcome": outcome_item(outcome),
+                    **({"tries": _tries(here, workload)} if attempts else {}),
                 }
                 for workload, outcome in service.past(
                     project=project or None, since=began, limit=limit, of=lambda row: caller.sees(row, board)
@@ -61,6 +63,11 @@ def history(
             ]
         }
     )
+
+
+def _tries(here: Here, workload: Workload) -> list[AttemptEntry]:
+    now = here.service.now()
+    return [attempt_entry(row, now) for row in here.service.attempts(workload.id)]
 
 
 PAGE = 500

@@ -151,7 +151,11 @@ def own_password(body: Received[OwnPassword], here: Here, caller: Caller) -> Res
     if row is None or not caller.subject.startswith(f"{USER}:"):
         raise BadRequest("You have no password here.", "You are known by your account on this machine.")
     if not fits(body["currentPassword"], row.password):
-        raise Unauthorized("The current password is not valid.", "Ask an administrator to reset it.")
+        raise Unauthorized(
+            "The current password is not valid.",
+            "Ask an administrator to reset it.",
+            field="currentPassword",
+        )
     new = hashed(body["newPassword"], here.service.board.settings.password_least)
     return answered(
         lambda: here.service.identities.set_password(row.id, new, must_change=False), lambda _: empty()
@@ -194,6 +198,7 @@ def create_application(body: Received[ApplicationRequest], here: Here, caller: C
         raise BadRequest(
             f"{body['name'][:40]!r} cannot be the name of an application.",
             "Use lower-case letters, digits, '-' and '_'; first a letter, last a letter or digit.",
+            field="name",
         )
     client, secret = client_and_secret()
     kept, account = digest(_token(client, secret)), _account(caller, body.get("account", ""))

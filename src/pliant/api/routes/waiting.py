@@ -1,5 +1,6 @@
 """What waits: why, in which order, and what would let it start."""
 
+from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -44,22 +45,22 @@ def why(identity: str, here: Here, caller: Caller, full: Full = False) -> Respon
     Names of projects in which the caller has nothing are left out; numbers are not.
     """
     board = here.service.board
-    view, waiting = find(here, identity, board), board.pending
+    view, place = find(here, identity, board), board.queue.get(identity)
     others = sight(board, caller)
     may_read = own_too(others, view.project.id)
-    place = next((at for at, other in enumerate(waiting) if other.workload.id == identity), None)
     told = [event_item(view, *entry, may_read) for entry in history_of(here, identity)[-LATEST:]]
-    before = waiting[: place or 0]
-    ahead = [(*_named(other, others), other.missing) for other in before[:AHEAD]]
+    before = place - 1 if place is not None else 0
+    first = map(board.workloads.__getitem__, islice(board.queue, min(before, AHEAD)))
+    ahead = [(*_named(other, others), other.missing) for other in first]
     found = _unblocked(here, identity, full) if view.lacks else None
     return answer(
         {
             "reason": reason_item(view.reason, here.service.now(), may_read),
-            "position": None if place is None else place + 1,
+            "position": place,
             "ahead": [
                 {"name": name, "project": project, "gpus": gpus(lacks)} for name, project, lacks in ahead
             ],
-            "aheadCount": len(before),
+            "aheadCount": before,
             "aheadGpus": gpus(found.ahead if found is not None and before else 0),
             "history": told,
             "unblock": unblock_item(found, others),

@@ -90,12 +90,12 @@ def _listing(now: int) -> Listing[WorkloadView]:
 def everything(here: Context, caller: Principal, board: Board, deleted: bool) -> Sequence[WorkloadView]:
     """Those that the caller may see, in the order of submission; deleted ones newest first.
 
-    Their reasons may be older than the board: thousands are looked through for the few that are shown.
+    Of those that wait the reason may be an older one; they are rendered with the newest.
     """
     if deleted:
         return [ended_view(row, board) for row in here.service.ended() if caller.sees(row, board)]
-    views = board.workloads.standing()
-    return [*views] if caller.all_seeing else [view for view in views if caller.sees(view, board)]
+    views = board.workloads.standing
+    return list(views if caller.all_seeing else (view for view in views if caller.sees(view, board)))
 
 
 def find(here: Context, identity: str, board: Board | None = None) -> WorkloadView:
@@ -117,12 +117,10 @@ def find(here: Context, identity: str, board: Board | None = None) -> WorkloadVi
 @router.get("", dependencies=[needs("workloads:read")], **answers(200, WorkloadList))
 def list_workloads(here: Here, caller: Caller, asked: Asked, deleted: Deleted = False) -> Response:
     renderer = here.renderer(caller)
-    listing, known = _listing(renderer.now), renderer.board.workloads
-
-    def shown(view: WorkloadView) -> WorkloadItem:
-        return renderer.workload(view if deleted else known[view.workload.id])
-
-    return answer(listing.page("workloads", everything(here, caller, renderer.board, deleted), asked, shown))
+    listing = _listing(renderer.now)
+    return answer(
+        listing.page("workloads", everything(here, caller, renderer.board, deleted), asked, renderer.workload)
+    )
 
 
 @router.post("", dependencies=[needs("workloads:read")], **answers(200, WorkloadList))

@@ -26,6 +26,7 @@ _CONFIRM = "Without `confirm`: only what it would do, what it costs, and the cod
 @click.option("--writes", is_flag=True, help="Also offer the tools that make changes.")
 @click.option(
     "--max-changes",
+    metavar="N",
     type=click.IntRange(min=0),
     default=10,
     show_default=True,
@@ -33,6 +34,7 @@ _CONFIRM = "Without `confirm`: only what it would do, what it costs, and the cod
 )
 @click.option(
     "--max-gpus",
+    metavar="N",
     type=click.FloatRange(min=0),
     default=8.0,
     show_default=True,

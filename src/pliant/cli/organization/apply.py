@@ -103,7 +103,10 @@ def _class(where: str, file: str, document: Any, lines: Mapping[str, int]) -> di
     kind = document.get("kind")
     if kind != KIND:
         what = f"kind {kind} cannot be applied here" if kind else "it has no kind"
-        raise click.UsageError(f"{where}: {what}; only kind {KIND} can be applied.")
+        raise click.UsageError(
+            f"{where}: {what}; only kind {KIND} can be applied. For a job "
+            "use `pliant submit NAME -- COMMAND`."
+        )
 
     def wrong(field: str, said: str) -> click.UsageError:
         line = lines.get(field)

@@ -44,7 +44,8 @@ asset = LazyGroup(
         }
     },
     name="asset",
-    help="Keep parts of submissions: environments, compute resources, data sources, credentials, templates.",
+    help="Keep parts of submissions. KIND is environment, compute, git, host-path, nfs, password, "
+    "generic-secret, or training-template, workspace-template, distributed-template, inference-template.",
 )
 
 policy = LazyGroup(
@@ -105,9 +106,9 @@ def _mapping(file: str) -> dict[str, Any]:
 
 # -- assets -----------------------------------------------------------------------------------------
 
-_kind = click.argument("kind", type=click.Choice([*KINDS]))
+_kind = click.argument("kind", type=click.Choice([*KINDS]), metavar="KIND")
 _file = click.option(
-    "-f", "--file", metavar="FILE", help="Fields of it in YAML or JSON; '-' is standard input."
+    "-f", "--file", metavar="FILE", help="File with its fields, in YAML or JSON; - is standard input."
 )
 
 
@@ -141,11 +142,11 @@ def _spec(kind: str, file: str | None, user: str | None) -> dict[str, Any]:
 
 
 @click.command("list", cls=Command)
-@click.argument("kind", type=click.Choice([*KINDS]), required=False)
+@click.argument("kind", type=click.Choice([*KINDS]), required=False, metavar="[KIND]")
 @output_options
 @pass_session
 def list_assets(session: Session, kind: str | None) -> None:
-    """List what is kept, of one kind or of all."""
+    """List assets of one KIND, or all of them."""
     found = [
         {"kind": each, **one}
         for each in ([kind] if kind is not None else KINDS)
@@ -154,7 +155,7 @@ def list_assets(session: Session, kind: str | None) -> None:
 
     def rows() -> str:
         if not found:
-            return "Nothing is kept."
+            return "No assets."
         lines = []
         for one in found:
             meta = one["meta"]
@@ -184,7 +185,7 @@ def create_asset(
     department: str | None,
     in_project: str | None,
 ) -> None:
-    """Keep an asset for all users, a department or a project."""
+    """Create an asset for all users, a department or a project."""
     meta = {"name": name, "description": description or "", **_meta(session, department, in_project)}
     body = {"meta": meta, "spec": _spec(kind, file, user)}
     made = session.client.call("POST", _path(kind), body=body)
@@ -203,7 +204,7 @@ def create_asset(
 @output_options
 @pass_session
 def update_asset(session: Session, kind: str, name: str, file: str | None, user: str | None) -> None:
-    """Replace the fields of an asset. Workloads that were submitted with it keep theirs."""
+    """Replace the fields of an asset. Workloads that were submitted with it are not changed."""
     path = _path(kind, _named(session, kind, name)["meta"]["id"])
     made = session.client.call("PATCH", path, body={"spec": _spec(kind, file, user)})
     if not structured(session, made):
@@ -270,7 +271,7 @@ def list_policies(session: Session) -> None:
 def describe_policy(
     session: Session, workloads: str, effective: str | None, department: str | None, in_project: str | None
 ) -> None:
-    """Show the policy of a scope, or all that holds for a project."""
+    """Show the policy of a scope, or with --effective what applies to a project."""
     if effective is None:
         meta = _meta(session, department, in_project)
         found = session.client.call("GET", f"{POLICY}/{workloads}", query=_query(meta))
@@ -292,7 +293,9 @@ def describe_policy(
 
 @click.command("set", cls=Command)
 @_workloads
-@click.option("-f", "--file", required=True, metavar="FILE", help="defaults and rules in YAML or JSON.")
+@click.option(
+    "-f", "--file", required=True, metavar="FILE", help="File with defaults and rules, in YAML or JSON."
+)
 @click.option(
     "--preview", is_flag=True, help="Change nothing; list the workloads that it would have refused."
 )
@@ -307,7 +310,7 @@ def set_policy(
     department: str | None,
     in_project: str | None,
 ) -> None:
-    """Set the policy of a scope; it replaces the one before. What runs is not touched."""
+    """Set the policy of a scope; it replaces the one before. Running workloads are not changed."""
     body = {"meta": _meta(session, department, in_project), "policy": _mapping(file)}
     if not preview:
         made = session.client.call("PUT", f"{POLICY}/{workloads}", body=body)

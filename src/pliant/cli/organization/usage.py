@@ -147,7 +147,7 @@ _WHOSE = (
 @_WHOSE[2]
 @click.option("--gpus", metavar="N", help="Maximum GPUs at a time, pending jobs included.")
 @click.option("--pending", type=click.IntRange(0, 10**6), metavar="N", help="Maximum number of pending jobs.")
-@click.option("--gpu-hours", metavar="N", help="Maximum Maximum GPU hours within 30 days.")
+@click.option("--gpu-hours", metavar="N", help="Maximum GPU hours within 30 days.")
 @pass_session
 def set_limit(
     session: Session,

@@ -23,6 +23,11 @@ class _Output(click.Choice[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and value.startswith(PATH):
             return value
+        if ctx is not None and ctx.info_name in ("submit", "run") and str(value) not in self.choices:
+            raise click.UsageError(
+                f"-o {value} is no format. For the job's output use `pliant logs NAME > {value}`.",
+                ctx,
+            )
         return super().convert(value, param, ctx)
 
 
@@ -42,9 +47,10 @@ def output_options(function: _Function) -> _Function:
             "-o",
             "--output",
             type=_Output(["table", "wide", "json", "yaml", "name", f"{PATH}{{.FIELD}}"]),
+            metavar="FORMAT",
             expose_value=False,
             callback=remember,
-            help="Output format.",
+            help="Output format: table, wide, json, yaml, name or jsonpath={.FIELD}.",
         ),
         click.option("--json", is_flag=True, expose_value=False, callback=short, help="Same as -o json."),
         click.option("--yaml", is_flag=True, expose_value=False, callback=short, help="Same as -o yaml."),

@@ -54,13 +54,14 @@ def grouped(
 def selected(
     columns: str | None, header: Sequence[str], rows: Iterable[Sequence[str]]
 ) -> tuple[list[str], list[list[str]]]:
-    """Only the named columns (comma-separated, any case), in the order named."""
+    """Only the named columns (comma-separated, any case), in the order named; the first is also `name`."""
     wanted = (
         [name.strip().lower() for name in columns.split(",")]
         if columns
         else [name.lower() for name in header]
     )
     lower = [name.lower() for name in header]
+    wanted = [lower[0] if name == "name" and name not in lower else name for name in wanted]
     missing = [name for name in wanted if name not in lower]
     if missing:
         raise ValueError(f"there is no column {missing[0]!r}; there are: {', '.join(header)}")

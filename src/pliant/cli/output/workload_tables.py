@@ -130,7 +130,7 @@ WIDE = ("Priority", "Node Pools", "Node", "Reason")
 
 
 def wide(item: WorkloadItem) -> list[str]:
-    """What -o wide adds to each row."""
+    """What -o wide adds to each row, in the order of WIDE."""
     reason = item.get("reason")
     pools = item.get("currentNodePools") or item.get("requestedNodePools") or []
     return [

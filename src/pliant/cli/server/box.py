@@ -78,7 +78,7 @@ def serve(
     state = os.path.abspath(session.state or os.environ.get("PLIANT_STATE") or said.state)
     words = [sys.executable, "-m", "pliant.app", "serve", "--box", "--state", state]
     words += ["--socket", os.path.abspath(place or said.socket)]
-    words += ["--warden", os.path.abspath(conf or said.warden)]
+    words += ["--warden", os.path.abspath(conf or said.warden), "--console", str(said.console)]
     for name in ("connections", "submissions", "commands", "streams", "tasks", "pending", "strays"):
         words += [f"--{name}", str(getattr(said, name))]
     for spec in simulate or said.simulate:

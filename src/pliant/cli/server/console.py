@@ -17,12 +17,14 @@ from pliant.client.locate import UNIX
 @pass_session
 def console(session: Session, print_url: bool) -> None:
     """Open the web console in the browser of this machine, logged in as you."""
-    endpoint = session.endpoint
-    if endpoint.url.startswith(UNIX):
+    address = session.endpoint.url
+    home, path = session.client.console_link()
+    if not home and address.startswith(UNIX):
         raise Unreachable(
-            "This server opens no port, only a Unix socket.", "Start one with a port: pliant up --port 8080"
+            "This server opens no port, only a Unix socket.",
+            "Start one with a port: pliant up --port 8080. On a shared machine set `console` in config.yaml.",
         )
-    url = endpoint.url + session.client.console_link()
+    url = (home or address) + path
     if print_url:
         click.echo(url)
     elif not webbrowser.open(url):

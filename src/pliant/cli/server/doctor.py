@@ -23,7 +23,7 @@ from pliant.client.locate import state_folder
 @click.option("--job", metavar="NAME", help="Check what this job needs to start again instead.")
 @click.option("--kube", is_flag=True, help="Check a Kubernetes cluster instead: rights, resources, nodes.")
 @click.option(
-    "--kubeconfig", metavar="FILE", help="With --kube: of that cluster. Default: as kubectl finds it."
+    "--kubeconfig", metavar="FILE", help="With --kube: kubeconfig file (default: the one that kubectl uses)."
 )
 @project_option
 @output_options

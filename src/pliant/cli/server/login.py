@@ -194,10 +194,10 @@ def get_token(session: Session) -> None:
     click.echo(session.client.token(body))
 
 
-@click.command("rotate-token", cls=Command, short_help="Make the token of the state folder another one.")
+@click.command("rotate-token", cls=Command, short_help="Replace the token of the state folder.")
 @pass_session
 def rotate_token(session: Session) -> None:
-    """Make the token of the state folder another one, if others may know it.
+    """Replace the token of the state folder, for example when others may know it.
 
     The old token and all that was issued for it are refused from then on. Jobs, users and access keys stay.
     """
@@ -206,7 +206,7 @@ def rotate_token(session: Session) -> None:
 
 
 @click.command("version", cls=Command, short_help="Show the versions of this program and of the server.")
-@click.option("--short", is_flag=True, help="Show the version of this program only.")
+@click.option("--short", "--client", is_flag=True, help="Show the version of this program only.")
 @output_options
 @pass_session
 def version(session: Session, short: bool) -> None:

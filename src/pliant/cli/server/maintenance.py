@@ -47,7 +47,9 @@ def restore(session: Session, file: str, yes: bool) -> None:
     """
     path = os.path.abspath(file)
     if not os.path.isfile(path):
-        raise NotFound(f"There is no file {path}.")
+        raise NotFound(
+            f"There is no file {path}.", "For the files of a deleted job use `pliant restore-files NAME`."
+        )
     if session.server is not None:
         raise click.UsageError("restore works on the server of this machine only: omit --server.")
     state = own_state(session)

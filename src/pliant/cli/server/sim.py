@@ -47,7 +47,7 @@ sim = LazyGroup(
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Most moves of running pods in any 1,000 arrivals (default: 0, no pod is moved).",
+    help="Maximum number of moves of running pods in any 1,000 arrivals (default: 0, no pod is moved).",
 )
 @output_options
 @pass_session
@@ -98,6 +98,8 @@ def run(session: Session, trace: str, **given: Any) -> None:
         words += [f"--{name}", str(round(duration(given[name], f"--{name}") * 1000))] if given[name] else []
     found = _simulated(session, [*words, "--seed", str(given["seed"])])
     facts = found.pop("facts")
+    for warning in found["warnings"]:
+        click.echo(f"Warning: {warning}.", err=True)
     if not structured(session, found):
         click.echo("\n".join(f"{name + ':':35}{value}" for name, value in facts))
         if given["out"]:
@@ -134,7 +136,7 @@ def compare(session: Session, a: str, b: str) -> None:
 def _simulated(session: Session, words: list[str], *, counts: bool = True) -> dict[str, Any]:
     """What the simulator prints; it is a process of its own."""
     line = [sys.executable, "-m", "pliant.sim", *words]
-    if counts and sys.stderr.isatty() and not session.quiet:
+    if counts and not session.quiet:
         line.append("--progress")
     done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode not in (0, WRONG_INPUT):

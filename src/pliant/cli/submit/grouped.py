@@ -12,6 +12,9 @@ from pliant.cli.lazy import TailCommand
 _ALL = "pliant.help-all"
 """In ctx.meta once --help-all was given."""
 
+_TYPED = "pliant.typed"
+"""In ctx.meta the words after the command."""
+
 GROUPS = {
     "Basic": (
         "--project", "--gpu", "--gpu-devices-request", "--cpu", "--cpu-core-request", "--memory",
@@ -19,7 +22,8 @@ GROUPS = {
         "--attach",
     ),
     "Identity": (
-        "--name", "--job-name-prefix", "--name-prefix", "--type", "--image", "--label", "--annotation",
+        "--name", "--job-name-prefix", "--name-prefix", "--type", "--interactive", "--image", "--label",
+        "--annotation",
     ),
     "GPU sharing and elasticity": (
         "--gpu-memory", "--gpu-request-type", "--gpu-portion-request", "--gpu-portion-limit",
@@ -27,13 +31,13 @@ GROUPS = {
     ),
     "Input and output": (
         "--command", "--args", "--export", "--env-file", "--secret", "--wait", "--stdin", "--tty", "--output",
-        "--json",
-        "--yaml", "--no-headers",
+        "--json", "--yaml", "--no-headers",
     ),
     "Order": (
-        "--priority", "--preemptibility", "--interactive", "--preemptible", "--background",
-        "--preemption-delay",
-        "--begin", "--dependency", "--after", "--singleton", "--array",
+        "--priority", "--preemptibility", "--preemptible", "--background", "--preemption-delay",
+        "--begin", "--dependency", "--after", "--keep-pending", "--singleton", "--array",
+    ),
+    "Retries and end": (
         "--backoff-limit", "--restart-policy", "--termination-grace-period", "--stale-grace",
         "--ttl-after-finish", "--auto-deletion-time-after-completion",
     ),
@@ -91,6 +95,18 @@ class GroupedCommand(TailCommand):
             )
         )
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        typed = list(args)
+        ctx.meta[_TYPED] = typed
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError:
+            if "--" in typed or ctx.resilient_parsing:
+                raise
+            if (line := meant(ctx)) is None:
+                raise
+            raise click.UsageError(f"Write the command after `--`: `{line}`") from None
+
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)
         with formatter.section("Examples"):
@@ -112,6 +128,14 @@ class GroupedCommand(TailCommand):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+
+
+def meant(ctx: click.Context) -> str | None:
+    """The line with the `--` before a command where that was left out; None if nothing looks like one."""
+    from pliant.cli.habits import dashed
+
+    options = [it for it in ctx.command.params if isinstance(it, click.Option) and not it.is_flag]
+    return dashed(ctx.command_path.split(), ctx.meta[_TYPED], [flag for it in options for flag in it.opts])
 
 
 def _help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:

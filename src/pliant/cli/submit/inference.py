@@ -15,7 +15,21 @@ if TYPE_CHECKING:
     from pliant.wire.submission import Inference
 
 
-@click.command("submit", cls=GroupedCommand, short_help="Submit an inference service.")
+class InferenceCommand(GroupedCommand):
+    examples = (
+        "server -g 1 --serving-port 8000 -c -- python serve.py",
+        "idle --serving-port 8000 --min-replicas 1 -c -- python serve.py",
+        "small --gpu-portion-request 0.5 --serving-port 8000 --min-replicas 2 -c -- python serve.py",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for param in self.params:
+            if isinstance(param, click.Option) and {"--attach", "--wait", "--max-runtime"} & {*param.opts}:
+                param.hidden = True  # it has no end
+
+
+@click.command("submit", cls=InferenceCommand, short_help="Submit an inference service.")
 @v2.options
 @click.option("--serving-port", metavar="SPEC", help="8000, or container=8000,protocol=http.")
 @click.option("--min-replicas", type=click.IntRange(0), metavar="N", help="Number of replicas (default: 1).")

@@ -17,9 +17,9 @@ import click
 from pliant.cli.output.amounts import counted_gpus
 from pliant.cli.session import Session
 from pliant.cli.submit import submission
-from pliant.cli.submit.served import Served, answers, command, url
+from pliant.cli.submit.served import TUNNEL, Served, answers, command, url
 from pliant.cli.workloads.outcomes import POLL, summary
-from pliant.client.errors import Conflict, PliantError
+from pliant.client.errors import Conflict, NotFound, PliantError
 
 PORTS = range(20_000, 32_768)
 PATIENCE = 180.0
@@ -52,6 +52,8 @@ def submit(session: Session, what: Served, body: Any, given: Mapping[str, Any], 
     program = next((name for name in what.programs if shutil.which(name)), None)
     if program is None:
         raise click.UsageError(what.cure)
+    if program == TUNNEL:
+        return _tunnel(session, body, given, asked)
     fixed = _fixed(session, what, asked)
     token = secrets.token_hex(16)
     if what.secret:
@@ -78,6 +80,44 @@ def submit(session: Session, what: Served, body: Any, given: Mapping[str, Any], 
         f"Port {port} was taken by another program before {what.title} used it.",
         "Omit --port to get a free one.",
     )
+
+
+def _tunnel(session: Session, body: Any, given: Mapping[str, Any], asked: Sequence[str]) -> int:
+    """Submit `code tunnel`, and print what it says about its login and its address."""
+    if asked:
+        raise click.UsageError("--port is not for `code tunnel`, which listens on no port.")
+    body["spec"].setdefault("backoffLimit", 0)
+    body["spec"] |= submission.argv(command=command(TUNNEL, 0, given))
+    answer = submission.send(session, "Workspace", body, dry_run=given["dry_run"])
+    if answer is None:
+        return 0
+    name, identity = answer["name"], answer["workloadId"]
+    later = f"`{session.program} url {name}` prints how to reach it once it runs."
+    if given["no_wait"]:
+        session.note(later)
+        return 0
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        item: Any = session.client.workload(identity)
+        if found := addresses(session, identity):
+            click.echo("\n".join(found))
+            return 0
+        if item["phase"] in ("Completed", "Failed"):
+            outcome = session.client.outcome(identity)
+            session.note(f"{summary(name, outcome)} See: {session.program} logs {name}")
+            return outcome["exitCode"] or 1
+        time.sleep(POLL)
+    session.note(f"{name} has printed no address yet: its status is {item['status']}. {later}")
+    return 0
+
+
+def addresses(session: Session, identity: str) -> list[str]:
+    """The lines of its log that hold a web address."""
+    try:
+        text = b"".join(session.client.logs(identity)).decode(errors="replace")
+    except (Conflict, NotFound):  # it has not started
+        return []
+    return [line.strip() for line in text.splitlines() if "https://" in line]
 
 
 def told(session: Session, program: str, port: int, token: str) -> None:

@@ -90,7 +90,7 @@ COMMON = (
         "maxRuntimeSeconds",
         ("--max-runtime",),
         "TIME",
-        "Maximum runtime; makes the job eligible for backfill.",
+        "Maximum runtime; makes the job eligible for backfill (a longer run is not stopped).",
         seconds,
     ),
     Option(

@@ -96,6 +96,13 @@ OPTIONS = (
         multiple=True,
     ),
     Option(
+        "keepPending",
+        ("--keep-pending",),
+        None,
+        "If a dependency fails, stay pending until a later job of its name succeeds (default: cancelled).",
+        flag=True,
+    ),
+    Option(
         "singleton",
         ("--singleton",),
         None,

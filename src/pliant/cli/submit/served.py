@@ -32,7 +32,7 @@ JUPYTER = Served(
 VSCODE = Served(
     "vscode",
     "VS Code",
-    ("openvscode-server", "code-server"),
+    ("openvscode-server", "code-server", "code"),
     "No code-server in the job's PATH. Run: npm install --global --unsafe-perm code-server",
     "PASSWORD",
 )
@@ -44,6 +44,8 @@ TENSORBOARD = Served(
     "",
 )
 ALL = (JUPYTER, VSCODE, TENSORBOARD)
+TUNNEL = "code"
+"""VS Code's own program: it listens nowhere, and prints where to log in and where it can be reached."""
 
 _PAGES = {"jupyter-lab": "lab", "jupyter-notebook": "tree"}
 _WITH_TOKEN = (
@@ -65,6 +67,8 @@ def asked(given: Mapping[str, Any]) -> Served | None:
 def command(program: str, port: int, given: Mapping[str, Any]) -> list[str]:
     if program == "openvscode-server":
         return ["sh", "-c", _WITH_TOKEN.format(port=port)]
+    if program == TUNNEL:
+        return [program, "tunnel", "--accept-server-license-terms"]
     if program == "code-server":
         quiet = ["--disable-telemetry", "--disable-update-check"]
         return [program, f"--bind-addr=127.0.0.1:{port}", "--auth=password", *quiet, "."]

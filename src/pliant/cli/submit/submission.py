@@ -13,7 +13,7 @@ from pliant.cli.output.amounts import counted, counted_gpus, number, whole
 from pliant.cli.output.formats import structured
 from pliant.cli.session import Session
 from pliant.cli.submit import capture, placement, sequence, unsupported
-from pliant.cli.submit.grouped import NoEffect
+from pliant.cli.submit.grouped import NoEffect, meant
 from pliant.cli.submit.options import COMMON, decorated, read
 from pliant.client.errors import Conflict, NotFound
 
@@ -236,6 +236,8 @@ def send(session: Session, kind: str, body: AnySubmission, *, dry_run: bool) -> 
 
 def accepted(session: Session, kind: str, body: AnySubmission, *, dry_run: bool) -> Mapping[str, Any] | None:
     """Submit to the current project, and print what its owner should know; None after a dry run."""
+    if not {"image", "command", "args"} & {*body["spec"]} and (line := meant(click.get_current_context())):
+        raise click.UsageError(f"There is no command to run. Write it after `--`: `{line}`")
     body["projectName"] = session.current_project
     body["source"] = "CLI"
     body["submittedBy"] = session.user

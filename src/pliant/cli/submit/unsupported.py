@@ -45,6 +45,8 @@ _REFUSED = {
     "--pvc-exists": "a job sees the files of this machine; use --working-dir DIR",
     "--new-pvc": "a job sees the files of this machine; use --working-dir DIR",
     "--existing-pvc": "a job sees the files of this machine; use --working-dir DIR",
+    "--host-path": "a job sees the files of this machine; use --working-dir DIR",
+    "--empty-dir-volume": "use the job folder, $PLIANT_JOB_DIR",
     "--nfs": "mount it on the machine, then use --working-dir DIR",
     "--nfs-server": "mount it on the machine, then use --working-dir DIR",
     "--s3": "copy the files to the machine, then use --working-dir DIR",
@@ -54,6 +56,9 @@ _REFUSED = {
     "--datasource": "a job sees the files of this machine; use --working-dir DIR",
     "--datavolume": "a job sees the files of this machine; use --working-dir DIR",
     "--template": "give its options on the command line",
+    "--env-secret": "use --secret NAME, or --secret NAME=@FILE",
+    "--env-credential": "use --secret NAME, or --secret NAME=@FILE",
+    "--environment-template": "give its options on the command line",
     "--compute": "use -g, --cpu-core-request and --cpu-memory-request",
 }
 """Without them the job would not be what was asked for."""

@@ -43,7 +43,15 @@ class SubmitCommand(GroupedCommand):
 
 
 class RunCommand(JobCommand, SubmitCommand):
-    """The same for `run`, which returns the job's exit code."""
+    """The same for `run`, which returns the job's exit code: it always waits, and prints the job's output."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for param in self.params:
+            if isinstance(param, click.Option) and {"--attach", "--wait", "-o", "--json", "--yaml"} & {
+                *param.opts
+            }:
+                param.hidden = True
 
 
 OPTIONS = (

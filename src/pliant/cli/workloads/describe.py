@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pliant.cli.completion import workload_names
-from pliant.cli.habits import instead
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.output import workload_tables
 from pliant.cli.output.amounts import show_age, show_duration, show_gpus
@@ -17,10 +16,24 @@ from pliant.cli.output.progress import labels
 from pliant.cli.output.shares import shares_table
 from pliant.cli.output.tables import table
 from pliant.cli.session import Session, pass_session
-from pliant.client.errors import BadRequest, Unauthorized
+from pliant.client.errors import BadRequest, NotFound, Unauthorized
 
 if TYPE_CHECKING:
     from pliant.wire.workload import EventItem, PodItem, WorkloadItem
+
+
+_KINDS = {
+    **dict.fromkeys(
+        ("job", "jobs", "pod", "pods", "po", "workload", "workloads", "training", "trainings"), "job"
+    ),
+    **dict.fromkeys(
+        ("workspace", "workspaces", "inference", "deployment", "deploy", "svc", "service"), "job"
+    ),
+    **dict.fromkeys(("node", "nodes", "no"), "node"),
+    **dict.fromkeys(("project", "projects", "ns", "namespace"), "project"),
+    **dict.fromkeys(("department", "departments"), "department"),
+}
+"""What is described under the words of other tools."""
 
 
 class DescribeGroup(LazyGroup):
@@ -29,9 +42,14 @@ class DescribeGroup(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.where and not args[0].startswith("-"):
-            if len(args) > 1 and (cure := instead(f"describe {args[0]}", args[1:])):
-                raise click.UsageError(cure)
+        kind, slash, name = args[0].partition("/")
+        ours = _KINDS.get(kind) if slash or args[1:] or kind in ("nodes", "jobs") else None
+        if ours in ("project", "department") and (slash or args[1:]):
+            words = [*([name] if slash else []), *args[1:]]
+            raise click.UsageError(f"Use `pliant {ours} describe {' '.join(words)}`.")
+        if ours in self.where:
+            args = [ours, *([name] if slash else []), *args[1:]]
+        elif args[0] not in self.where and not args[0].startswith("-"):
             return "NAME", either, args
         return super().resolve_command(ctx, args)
 
@@ -81,6 +99,7 @@ def either(session: Session, name: str) -> None:
     show_job(session, name)
 
 
+_PODS = ("pods", "pod", "po")
 _LISTS = {
     "jobs": "jobs", "job": "jobs", "workloads": "jobs", "nodes": "nodes", "node": "nodes", "no": "nodes",
     "projects": "projects", "project": "projects",
@@ -91,7 +110,14 @@ _LISTS = {
 @click.argument("name", metavar="jobs|pods|nodes|projects|NAME", shell_complete=workload_names)
 @click.argument("names", nargs=-1)
 @click.option("-e", "--events", is_flag=True, help="Accepted; events are always shown.")
-@click.option("-A", "--all-projects", "everywhere", is_flag=True, help="get jobs: of all projects.")
+@click.option(
+    "-A",
+    "--all-projects",
+    "--all-namespaces",
+    "everywhere",
+    is_flag=True,
+    help="get jobs, get pods: of all projects.",
+)
 @click.option("-l", "--selector", metavar="K=V", help="get pods: only of workloads with these labels.")
 @click.option("-n", "--namespace", metavar="NAME", help="get jobs, get pods: of this project.")
 @click.option("-w", "--watch", is_flag=True, help="get jobs: watch for changes until Ctrl-C.")
@@ -109,25 +135,42 @@ def get(
     watch: bool,
 ) -> None:
     """List jobs, pods, nodes or projects. `get NAME` is the same as `describe job NAME`."""
+    kind, slash, rest = name.partition("/")
+    if slash and (kind in _LISTS or kind in _PODS):
+        name, names = kind, (rest, *names)
     if namespace is not None:
         session.project = namespace.removeprefix("runai-")
+    if len(names) == 1 and _LISTS.get(name) == "jobs" and session.output not in ("table", "wide", "name"):
+        show_job(session, names[0])  # one object, not a list of one
+        return
     if name in _LISTS and selector is None:
         from pliant.cli.workloads.listing import show_list
 
         show_list(session, _LISTS[name], names, everywhere=everywhere, watch=watch)
         return
-    if name in ("pods", "pod", "po") and not watch:
+    if name in _PODS and not watch:
         from pliant.cli.workloads.pods import get_pods
 
-        get_pods(session, selector, namespace)
+        get_pods(session, selector, names, everywhere=everywhere, namespace=namespace)
         return
     if selector is not None:
         raise click.UsageError("-l is for `get pods`.")
     if watch:
-        raise click.UsageError(f"-w is for `{session.program} get jobs`.")
-    if cure := instead(f"get {name}", names):
+        raise click.UsageError(f"-w is for jobs. Use `{session.program} get jobs -w`.")
+    from pliant.cli.habits import instead  # what kubectl lists is no name of a job
+
+    if cure := instead(f"get {name.partition(',')[0]}", names):
         raise click.UsageError(cure)
-    show_job(session, name)
+    try:
+        show_job(session, name)
+    except NotFound:
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, (*_LISTS, *_PODS), 1, 0.72)
+        if not close:
+            raise
+        said = f"'{name}' cannot be listed. Did you mean `{session.program} get {close[0]}`?"
+        raise click.UsageError(said) from None
 
 
 def show_job(session: Session, name: str) -> None:
@@ -175,7 +218,7 @@ _FOLDERS = {"WORKING DIRECTORY": "workingDir", "JOB FOLDER": "jobFolder", "LOG":
 
 
 def gathered(session: Session, name: str) -> tuple[WorkloadItem, list[PodItem], list[EventItem]]:
-    found: WorkloadItem = session.find(name)
+    found: WorkloadItem = session.find_task(name)[0]
     return found, session.client.pods(found["id"]), session.client.events(found["id"])
 
 

@@ -14,6 +14,7 @@ from pliant.cli.exits import WAIT_TIMED_OUT
 from pliant.cli.lazy import Command, JobCommand
 from pliant.cli.output.formats import project_option
 from pliant.cli.session import Session, pass_session
+from pliant.cli.submit.grouped import NoEffect
 from pliant.cli.workloads.follow import WHOLE, Excerpt, Follower
 from pliant.cli.workloads.outcomes import POLL, summary
 from pliant.client.errors import PliantError
@@ -64,6 +65,7 @@ _name = click.argument("name", shell_complete=workload_names)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("-i", "--stdin", is_flag=True, help="Send standard input to the command.")
 @click.option("-t", "--tty", is_flag=True, help="Allocate a terminal.")
+@click.option("-c", "--container", metavar="NAME", cls=NoEffect, expose_value=False)
 @_pod
 @project_option
 @pass_session
@@ -111,6 +113,7 @@ def ssh(session: Session, name: str, command: tuple[str, ...], pod: str | None) 
 @click.option(
     "--pod-running-timeout",
     default=600,
+    metavar="SECONDS",
     type=click.IntRange(1),
     help="Seconds to wait for the start (default: 600).",
 )
@@ -127,7 +130,7 @@ def attach(
     pod_running_timeout: int,
 ) -> int:
     """Wait until a workload runs and follow its output; Ctrl-C detaches."""
-    item = session.find(name)
+    item, pod = session.find_task(name, pod)
     if tty and not stdin:
         raise click.UsageError("-t, --tty needs --stdin.")
     if no_tty and not tty:
@@ -203,7 +206,7 @@ def _started(session: Session, workload_id: str, limit: int) -> bool:
 def run_inside(session: Session, name: str, command: Any, *, stdin: bool, tty: bool, pod: str | None) -> int:
     from pliant.cli.workloads import terminal
 
-    item = session.find(name)
+    item, pod = session.find_task(name, pod)
     if not item.get("runningPods"):
         from pliant.client.errors import Conflict
 

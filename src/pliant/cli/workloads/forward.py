@@ -32,10 +32,10 @@ class Mapping(NamedTuple):
 
 
 def mapping(text: str, flag: str = "--port") -> Mapping:
-    """'8080:80' -> (8080, 80); '80' is '80:80'."""
-    match = re.fullmatch(r"(?:(\d{1,5}):)?(\d{1,5})", text)
-    ports = [int(part) for part in match.groups(match[2])] if match else [0]
-    if not all(0 < port < 65_536 for port in ports):
+    """'8080:80' -> (8080, 80); '80' is '80:80'; ':80' is any free port."""
+    match = re.fullmatch(r"(?:(\d{0,5}):)?(\d{1,5})", text)
+    ports = [int(part or 0) for part in match.groups(match[2])] if match else [0, 0]
+    if not all(port < 65_536 for port in ports) or not ports[1]:
         raise click.UsageError(f"{flag} {text}: not a port, or two such as 8080:80.")
     return Mapping(*ports)
 
@@ -43,7 +43,13 @@ def mapping(text: str, flag: str = "--port") -> Mapping:
 @click.command("port-forward", cls=Command, short_help="Forward ports of this machine to a workload.")
 @click.argument("name", shell_complete=workload_names)
 @click.argument("pairs", nargs=-1, metavar="[LOCAL:PORT...]")
-@click.option("--port", "ports", multiple=True, metavar="LOCAL:PORT", help="8080:80 (repeatable).")
+@click.option(
+    "--port",
+    "ports",
+    multiple=True,
+    metavar="LOCAL:PORT",
+    help="Local port and port of the job, e.g. 8080:80 (repeatable).",
+)
 @click.option(
     "--address", default="127.0.0.1", metavar="IP", help="Address to listen on (default: 127.0.0.1)."
 )
@@ -51,6 +57,7 @@ def mapping(text: str, flag: str = "--port") -> Mapping:
 @click.option(
     "--pod-running-timeout",
     default=600,
+    metavar="SECONDS",
     type=click.IntRange(1),
     help="Seconds to wait for the start (default: 600).",
 )
@@ -69,7 +76,7 @@ def port_forward(
     wanted = [mapping(text) for text in (*ports, *pairs)]
     if not wanted:
         raise click.UsageError("Specify a port, for example --port 8080:80.")
-    item = session.find(name)
+    item, pod = session.find_task(name, pod)
     return forward(session, item["id"], name, wanted, address=address, pod=pod, limit=pod_running_timeout)
 
 
@@ -88,19 +95,21 @@ def forward(
         return TIMED_OUT
     host = urlsplit(session.endpoint.url).hostname or "127.0.0.1"
     index = int(match[1]) if pod and (match := re.search(r"-(\d+)$", pod)) else 0
-    servers = []
+    servers, points = [], []
     try:
         for local, target in wanted:
             target += index
             if local == target and host in ("127.0.0.1", "localhost"):
                 click.echo(f"{name} runs on this machine: open http://localhost:{local}")
+                points.append(f"localhost:{local}")
                 continue
             server = _listen(session, address, local)
             servers.append(server)
             threading.Thread(target=_serve, args=(server, (host, target)), daemon=True).start()
+            local = server.getsockname()[1]
+            points.append(f"localhost:{local}")
             click.echo(f"Forwarding from {address}:{local} -> {target}")
-        points = ", ".join(f"localhost:{local}" for local, _ in wanted)
-        click.echo(f"Open access point(s) to service from {points}")
+        click.echo(f"Open access point(s) to service from {', '.join(points)}")
         with suppress(KeyboardInterrupt):
             while _still(session, workload_id):
                 time.sleep(LOOK_SECONDS)

@@ -4,48 +4,70 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from typing import TYPE_CHECKING
 
 import click
 
+from pliant.cli.completion import workload_names
 from pliant.cli.lazy import Command
 from pliant.cli.output.amounts import duration, moment, show_bytes, show_duration, show_gpus
 from pliant.cli.output.fit import Columns, fit_table
 from pliant.cli.output.formats import output_options, project_option, show
-from pliant.cli.session import Session, pass_session
+from pliant.cli.session import Session, bare, pass_session
 from pliant.cli.workloads.outcomes import signal_name
 
 if TYPE_CHECKING:
-    from pliant.wire.workload import HistoryEntry, Outcome
+    from pliant.wire.workload import AttemptEntry, HistoryEntry, Outcome
 
 _HEADER = (
     *("#", "NAME", "STATUS", "SUBMITTED", "WAITED", "ELAPSED", "GPUS", "GPU-HOURS", "MAX RSS", "EXIT"),
     "REASON",
 )
+MOST = 500
+"""As many as the server lists at once."""
+
 _WIDE = ("PROJECT", "USER", "ATTEMPTS", "ID")
 
 
 @click.command("history", cls=Command, short_help="List past and present jobs with their outcomes.")
+@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=workload_names)
 @click.option(
     "-n",
     "count",
-    type=click.IntRange(1, 500),
+    type=click.IntRange(1, MOST),
     default=20,
     show_default=True,
     metavar="N",
     help="Number of jobs to list.",
 )
-@click.option("--since", metavar="TIME", help="Only jobs submitted in this time, e.g. 7d.")
+@click.option("--since", metavar="TIME", help="Only jobs submitted within this period, e.g. 7d.")
 @click.option("-A", "--all-projects", "everywhere", is_flag=True, help="Jobs of all projects.")
+@click.option("--attempts", is_flag=True, help="One line per attempt of each task.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values, times in seconds.")
 @project_option
 @output_options
 @pass_session
-def history(session: Session, count: int, since: str | None, everywhere: bool, as_csv: bool) -> None:
-    """List jobs with usage and outcome, the newest first, deleted jobs included."""
+def history(
+    session: Session,
+    names: tuple[str, ...],
+    count: int,
+    since: str | None,
+    everywhere: bool,
+    attempts: bool,
+    as_csv: bool,
+) -> None:
+    """List jobs with usage and outcome, the newest first, deleted jobs included.
+
+    With NAMES, only jobs of these names or numbers.
+    """
     project = None if everywhere else session.current_project
     ago = round(duration(since, "--since")) if since else 0
-    entries = session.client.history(project, since=ago, limit=count)
+    limit = MOST if names else count
+    entries = session.client.history(project, since=ago, limit=limit, attempts=attempts)
+    if names:
+        asked = {bare(name) for name in names}
+        entries = [it for it in entries if asked & {it["name"], str(it["number"])}][:count]
     if not entries and project is not None:
         session.check_project()
     if as_csv:
@@ -54,8 +76,12 @@ def history(session: Session, count: int, since: str | None, everywhere: bool, a
 
     def text() -> str:
         if not entries:
-            session.note(f"No jobs in {'any project' if everywhere else f'project {project}'}.")
+            where = "any project" if everywhere else f"project {project}"
+            session.note(f"No {'such ' if names else ''}jobs in {where}.")
             return ""
+        if attempts:
+            tries = [_try(entry, one) for entry in entries for one in entry["tries"]]
+            return fit_table(session, _TRIES, tries, _TRY_COLUMNS, right=_RIGHT)
         wide = session.output == "wide"
         rows = [_row(entry) + (_more(entry) if wide else []) for entry in entries]
         return fit_table(session, (*_HEADER, *_WIDE) if wide else _HEADER, rows, _COLUMNS, right=_RIGHT)
@@ -69,6 +95,38 @@ _COLUMNS = Columns(
     cut={"REASON": 20},
     whole=(*_RIGHT, "STATUS", "SUBMITTED", "EXIT"),
 )
+
+
+_TRIES = (
+    *("#", "NAME", "TASK", "ATTEMPT", "NODE", "STARTED", "ELAPSED", "GPUS", "GPU-HOURS", "MAX RSS", "EXIT"),
+    "REASON",
+)
+_TRY_COLUMNS = Columns(
+    ("NODE", "STARTED", "GPU-HOURS", "MAX RSS"),
+    cut={"REASON": 20},
+    whole=("#", "ATTEMPT", "ELAPSED", "GPUS", "EXIT"),
+)
+
+
+def _try(entry: HistoryEntry, one: AttemptEntry) -> list[str]:
+    begun, ended = one["startedAt"], one["endedAt"]
+    until = moment(ended) if ended else time.time()
+    code = signal_name(one["signal"]) if one["signal"] is not None else str(one["exitCode"])
+    why = "out of memory" if one["outOfMemory"] else "stopped" if one["stopped"] else one["message"]
+    return [
+        str(entry["number"]),
+        entry["name"],
+        one["task"],
+        str(one["attempt"]),
+        one["node"],
+        _day(begun) if begun else "-",
+        show_duration(max(0.0, until - moment(begun))) if begun else "-",
+        show_gpus(one["gpus"]),
+        show_gpus(one["gpuHours"]),
+        show_bytes(one["maxRssBytes"]) if one["maxRssBytes"] else "-",
+        code if one["exitCode"] is not None or one["signal"] is not None else "",
+        why,
+    ]
 
 
 def _row(entry: HistoryEntry) -> list[str]:
@@ -126,9 +184,12 @@ def _csv(entries: list[HistoryEntry]) -> str:
     file = io.StringIO()
     flat: list[dict[str, object]] = []
     for entry in entries:
-        fields: dict[str, object] = dict(entry)
-        flat.append({**fields, **entry["outcome"]})
-        del flat[-1]["outcome"]
+        whole: dict[str, object] = dict(entry)
+        fields = {key: value for key, value in whole.items() if key not in ("outcome", "tries")}
+        if "tries" in entry:
+            flat += [{**fields, **one} for one in entry["tries"]]
+        else:
+            flat.append({**fields, **entry["outcome"]})
     if flat:
         writer = csv.DictWriter(file, list(flat[0]), lineterminator="\n")
         writer.writeheader()

@@ -108,6 +108,8 @@ _RESUME = _Verb(
 @pass_session
 def cancel(session: Session, names: tuple[str, ...], everything: bool, now: bool, sent: str | None) -> int:
     """End jobs. Their records, logs and files remain until `delete`."""
+    if names == ("all",) and not _is_job(session, "all"):
+        raise click.UsageError(f"Use `{session.program} cancel --all`.")
     number = None if sent is None else _signal(sent)
     if number is not None and now:
         raise click.UsageError("--signal and --now exclude each other.")
@@ -137,6 +139,22 @@ def _signal(text: str) -> int:
 _ENDED = {"was cancelled": "been cancelled", "was deleted": "been deleted"}
 
 
+_OF_KIND = {
+    **dict.fromkeys(("training", "trainings"), "training delete {names}"),
+    **dict.fromkeys(("workspace", "workspaces"), "workspace delete {names}"),
+    **dict.fromkeys(("workload", "workloads"), "workload delete {names}"),
+    **dict.fromkeys(("inference", "deployment", "deploy", "service", "svc"), "inference delete {names}"),
+    **dict.fromkeys(("project", "projects", "ns", "namespace"), "project delete {names}"),
+    **dict.fromkeys(("node", "nodes", "no"), "node drain {names}"),
+    "user": "user delete {names}",
+}
+"""What to type for other things than jobs."""
+
+
+def _is_job(session: Session, name: str) -> bool:
+    return any(True for _ in session.client.workloads(session.current_project, name=name))
+
+
 @click.command("delete", cls=Command, short_help="Delete jobs; their files are kept for a while.")
 @_names
 @_all
@@ -152,8 +170,13 @@ def delete(session: Session, names: tuple[str, ...], everything: bool, purge: bo
     """
     if len(names) > 1 and names[0] in ("job", "jobs"):
         names = names[1:]
-    if len(names) > 1 and names[0] in ("pod", "pods"):
+    if names and (names[0].startswith(("pod/", "pods/")) or (names[0] in ("pod", "pods", "po"))):
         raise click.UsageError(f"A pod ends with its job. Use `{session.program} cancel NAME`.")
+    if len(names) > 1 and names[0] in _OF_KIND and not _is_job(session, names[0]):
+        cure = _OF_KIND[names[0]].format(names=" ".join(names[1:]))
+        raise click.UsageError(f"`delete` is for jobs. Use `{session.program} {cure}`.")
+    if names == ("all",) and not _is_job(session, "all"):
+        raise click.UsageError(f"Use `{session.program} delete --all`.")
     if purge and not yes and sys.stdin.isatty() and (names or everything):
         what = ", ".join(names) or f"every job of project {session.current_project}"
         session.confirm(f"Remove {what} with all files of its job folder?")

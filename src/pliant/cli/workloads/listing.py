@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -15,7 +16,7 @@ from pliant.cli.output import workload_tables as tables
 from pliant.cli.output.fit import Columns, fit_table
 from pliant.cli.output.formats import output_options, project_option, show
 from pliant.cli.output.tables import selected
-from pliant.cli.session import Session, pass_session
+from pliant.cli.session import Session, bare, pass_session
 
 if TYPE_CHECKING:
     from pliant.wire.workload import WorkloadItem
@@ -82,6 +83,27 @@ _all_projects = click.option(
 )
 _watch = click.option("-w", "--watch", is_flag=True, help="Watch for changes until Ctrl-C.")
 _columns = click.option("--columns", metavar="A,B", help="Columns to show, in this order.")
+_status = click.option("--status", metavar="STATUS", help="Only workloads with this status, e.g. Running.")
+_user = click.option("-u", "--user", metavar="NAME", help="Only workloads of this user.")
+_mine = click.option("--mine", is_flag=True, help="Only your own workloads.")
+
+
+class Narrow(NamedTuple):
+    """Which workloads to list."""
+
+    status: str | None = None
+    user: str | None = None
+    kind: str | None = None
+    framework: str | None = None
+
+    def shows(self, item: Any) -> bool:
+        kind, framework = item["type"].lower(), (item.get("distributedFramework") or "").lower()
+        return (
+            (self.status is None or self.status.lower() in (item["phase"].lower(), item["status"].lower()))
+            and (self.user is None or item["submittedBy"].partition("@")[0] == self.user.partition("@")[0])
+            and (self.kind is None or self.kind.lower() == kind)
+            and (self.framework is None or self.framework.lower() == framework)
+        )
 
 
 @click.command("list", cls=Command, short_help="List jobs, projects, nodes or clusters.")
@@ -90,6 +112,9 @@ _columns = click.option("--columns", metavar="A,B", help="Columns to show, in th
 @_all_projects
 @_watch
 @_columns
+@_status
+@_user
+@_mine
 @project_option
 @output_options
 @pass_session
@@ -100,14 +125,60 @@ def list_command(
     everywhere: bool,
     watch: bool,
     columns: str | None,
+    status: str | None,
+    user: str | None,
+    mine: bool,
 ) -> None:
     """List jobs (default), projects, nodes or clusters; with NAMES, only these."""
     bare = click.get_current_context().get_parameter_source("what") is not ParameterSource.COMMANDLINE
     form = ALL if everywhere and bare else CLASSIC
     if what not in _WHAT:
-        raise click.UsageError(f"{what!r} cannot be listed. Use one of jobs, projects, nodes, clusters.")
+        raise _not_listed(session, what)
     plural = what if what.endswith("s") else f"{what}s"
-    show_list(session, plural, names, form=form, everywhere=everywhere, watch=watch, columns=columns)
+    if plural != "jobs" and (status or user or mine):
+        raise click.UsageError("--status, --user and --mine are for lists of jobs.")
+    show_list(
+        session,
+        plural,
+        names,
+        form=form,
+        everywhere=everywhere,
+        watch=watch,
+        columns=columns,
+        narrow=Narrow(status, session.user if mine else user),
+    )
+
+
+_GROUPS = ("training", "workspace", "inference", "workload", "department", "nodepool", "project", "user")
+
+
+def _not_listed(session: Session, what: str) -> Exception:
+    """The error for a word that is no list: what to type instead."""
+    program = session.program
+    for group in (what.removesuffix("s"), {"ns": "project", "namespaces": "project"}.get(what, "")):
+        if group in (
+            "training",
+            "workspace",
+            "inference",
+            "workload",
+            "department",
+            "nodepool",
+            "project",
+            "user",
+        ):
+            return click.UsageError(f"'{what}' cannot be listed here. Use `{program} {group} list`.")
+    if what in ("template", "templates"):
+        return click.UsageError(
+            f"Pliant keeps templates as assets. Use `{program} asset list training-template`."
+        )
+    if what in ("pod", "pods"):
+        return click.UsageError(f"Use `{program} get pods`.")
+    if what == "all":
+        return click.UsageError(f"Use `{program} list -A`.")
+    return click.UsageError(
+        f"{what!r} cannot be listed. Use one of jobs, projects, nodes, clusters. For one job use "
+        f"`{program} list jobs {what}`."
+    )
 
 
 def show_list(
@@ -119,10 +190,14 @@ def show_list(
     everywhere: bool = False,
     watch: bool = False,
     columns: str | None = None,
+    narrow: Narrow | None = None,
 ) -> None:
     """Print jobs, projects, nodes or clusters."""
     if what == "jobs":
-        workloads(session, form, everywhere=everywhere, watch=watch, columns=columns, names=names)
+        narrow = narrow or Narrow()
+        workloads(
+            session, form, everywhere=everywhere, watch=watch, columns=columns, names=names, narrow=narrow
+        )
         return
     if watch or everywhere:
         raise click.UsageError("--watch and --all-projects are for lists of jobs.")
@@ -137,16 +212,51 @@ def show_list(
 @_all_projects
 @_watch
 @_columns
-@click.option("--status", metavar="STATUS", help="Only workloads with this status, e.g. Running.")
+@_status
+@_user
+@_mine
+@click.option(
+    "--type", "kind", metavar="TYPE", hidden=True, help="Only this type: training, workspace, distributed."
+)
+@click.option(
+    "--framework", metavar="NAME", hidden=True, help="Only this framework: pytorch, mpi, tf, xgboost, jax."
+)
+@click.option("--page-size", metavar="N", hidden=True, expose_value=False)
+@click.option("--next-token", metavar="TOKEN", hidden=True, expose_value=False)
+@click.option("--no-pagination", is_flag=True, hidden=True, expose_value=False)
+@click.option("--table", is_flag=True, hidden=True, expose_value=False)
 @project_option
 @output_options
 @pass_session
 def typed_list(
-    session: Session, everywhere: bool, watch: bool, columns: str | None, status: str | None
+    session: Session,
+    everywhere: bool,
+    watch: bool,
+    columns: str | None,
+    status: str | None,
+    user: str | None,
+    mine: bool,
+    kind: str | None,
+    framework: str | None,
 ) -> None:
     """List the workloads of a project, or with -A of all."""
     form = TYPED if session.kind else ALL
-    workloads(session, form, everywhere=everywhere, watch=watch, columns=columns, status=status)
+    narrow = Narrow(status, session.user if mine else user, kind, framework)
+    workloads(session, form, everywhere=everywhere, watch=watch, columns=columns, narrow=narrow)
+
+
+def _shown(param: click.Parameter) -> click.Parameter:
+    """The same, not hidden where there are several types."""
+    if param.name not in ("kind", "framework"):
+        return param
+    option = copy(param)
+    option.hidden = False  # type: ignore[attr-defined]
+    return option
+
+
+any_list = copy(typed_list)
+any_list.params = [_shown(param) for param in typed_list.params]
+"""That of `workload list`."""
 
 
 def workloads(
@@ -157,17 +267,18 @@ def workloads(
     watch: bool,
     columns: str | None = None,
     names: Sequence[str] = (),
-    status: str | None = None,
+    narrow: Narrow,
 ) -> None:
     """Print the workloads of the current project, or of all, as `form` and the Session's output say."""
     project = None if everywhere else session.current_project
+    names = [bare(name) for name in names]
 
     def chosen(item: Any) -> bool:
         return (
             (project is None or item["projectName"] == project)
             and session.shows(item)
-            and (not names or item["name"] in names)
-            and (status is None or status.lower() in (item["phase"].lower(), item["status"].lower()))
+            and (not names or item["name"] in names or str(item["number"]) in names)
+            and narrow.shows(item)
         )
 
     # Watch first, then list: nothing that changes between the two is missed.
@@ -181,8 +292,11 @@ def workloads(
             listed = tables.collapsed(listed)
         header, rows = list(form.header), [form.row(item) for item in listed]
         if session.output == "wide":
-            header += [name.upper() for name in tables.WIDE] if form is CLASSIC else tables.WIDE
-            rows = [row + tables.wide(item) for row, item in zip(rows, listed, strict=True)]
+            named = [name.upper() for name in tables.WIDE] if form is CLASSIC else tables.WIDE
+            new = [at for at, name in enumerate(named) if name not in header]  # NODE is there already
+            header += [named[at] for at in new]
+            added = [tables.wide(item) for item in listed]
+            rows = [row + [more[at] for at in new] for row, more in zip(rows, added, strict=True)]
         if watch and any(item.get("progress") for item in listed):
             from pliant.cli.output.progress import bar  # a list that is not watched starts without it
 
@@ -205,7 +319,7 @@ def workloads(
         listed = tables.ordered(items)
         if not (listed or columns) and session.output in ("table", "wide") and _on_a_terminal(session):
             where = f"project {project}" if project is not None else "any project"
-            session.note(f"No {'such ' if names or status else ''}{session.noun}s in {where}.")
+            session.note(f"No {'such ' if names or narrow != Narrow() else ''}{session.noun}s in {where}.")
             return
         show(session, listed, lambda: text(listed))
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,10 +25,23 @@ if TYPE_CHECKING:
     from pliant.wire.workload import PodItem
 
 
+class _Lines(click.ParamType[int | None]):
+    """A number of lines; -1 are all, as kubectl has it. kubectl's -n is another thing."""
+
+    name = "lines"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        if isinstance(value, int) or value.isdecimal():
+            return int(value)
+        if value == "-1":
+            return None
+        raise click.UsageError(f"-n {value}: a number of lines. The project is -p {value}.", ctx)
+
+
 @click.command("logs", cls=Command, short_help="Show the log of a workload.")
 @click.argument("name", shell_complete=workload_names)
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until the job ends.")
-@click.option("-n", "-t", "--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
+@click.option("-n", "-t", "--tail", type=_Lines(), metavar="N", help="Only the last N lines (default: all).")
 @click.option("--since", metavar="TIME", help="Only lines of this last period: 5s, 2m, 3h.")
 @click.option("--since-time", metavar="RFC3339", help="Only lines after this time.")
 @click.option("--timestamps", is_flag=True, help="Print the time before each line.")
@@ -73,7 +86,7 @@ def logs(
             raise click.UsageError(
                 f"--since-time {since_time}: not a time such as 2026-01-31T12:00:00Z."
             ) from None
-    item = session.find(name)
+    item, task = session.find_task(name, task)
     pods = session.client.pods(item["id"])
     pod = _chosen(name, pods, task)
     many = task == "all" or (task is None and len(pods) > 1 and session.program != "runai")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +11,7 @@ from pliant.cli.output.amounts import show_age
 from pliant.cli.output.formats import show
 from pliant.cli.output.tables import table
 from pliant.cli.session import Session
+from pliant.client.errors import NotFound
 
 if TYPE_CHECKING:
     from pliant.wire.workload import PodItem, WorkloadItem
@@ -19,14 +20,22 @@ _STATUS = {"Succeeded": "Completed", "Failed": "Error"}
 _FINAL = ("Completed", "Failed")
 
 
-def get_pods(session: Session, selector: str | None, namespace: str | None) -> None:
-    """Print the pods of a project; `namespace` is its name, with or without runai- before it."""
+def get_pods(
+    session: Session,
+    selector: str | None,
+    names: Sequence[str] = (),
+    *,
+    everywhere: bool = False,
+    namespace: str | None = None,
+) -> None:
+    """Print the pods of a project, or those of these names: pods or workloads. Raises NotFound.
+
+    `namespace` is what the project was called.
+    """
     chosen = _selected(selector or "")
-    if namespace is not None:
-        session.project = namespace.removeprefix("runai-")
-    project = session.current_project
+    project = None if everywhere else session.current_project
     workloads = list(session.client.workloads(project))
-    if not workloads:
+    if not workloads and project is not None:
         session.check_project()
     found = [
         {**pod, "workload": item["name"], **_seen(pod, item)}
@@ -34,9 +43,12 @@ def get_pods(session: Session, selector: str | None, namespace: str | None) -> N
         if chosen(item.get("labels") or {})
         for pod in session.client.pods(item["id"])
         if not (item["phase"] in _FINAL and pod["status"] == "Stopped")  # Kubernetes would have deleted it
+        and (not names or {str(pod["name"]), item["name"]} & {*names})
     ]
+    if missing := [name for name in names if not any(name in (it["name"], it["workload"]) for it in found)]:
+        raise NotFound(f"Pod {missing[0]} does not exist in project {session.current_project}.")
     if not found and session.output in ("table", "wide"):
-        click.echo(f"No resources found in {namespace or project} namespace.", err=True)
+        click.echo(f"No resources found in {namespace or project or 'any'} namespace.", err=True)
         return
     if session.output == "name":
         found = [{**pod, "name": f"pod/{pod['name']}"} for pod in found]

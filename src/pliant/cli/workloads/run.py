@@ -47,6 +47,8 @@ def run(session: Session, ctx: click.Context, **given: Any) -> int:
     terminal and gets every key; `~.` at the start of a line leaves it running.
     """
     words = tail(ctx)
+    if given["attach"] or given["wait"]:
+        raise click.UsageError("`run` always waits and prints the job's output: omit --attach and --wait.")
     if given["job_name_prefix"] is None:
         given["job_name_prefix"] = "run"
     if given["backoffLimit"] is None:

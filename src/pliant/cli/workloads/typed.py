@@ -78,7 +78,7 @@ workspace = LazyGroup(
     callback=_about("Workspace", "workspace"),
 )
 workload = LazyGroup(
-    {"Commands": _VERBS},
+    {"Commands": {**_VERBS, "list": "pliant.cli.workloads.listing:any_list"}},
     name="workload",
     help="Workloads of every kind.",
     callback=_about(None, "workload"),

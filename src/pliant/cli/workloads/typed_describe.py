@@ -12,6 +12,7 @@ from pliant.cli.output.formats import output_options, project_option, structured
 from pliant.cli.output.progress import labels
 from pliant.cli.output.shares import shares_table
 from pliant.cli.session import Session, pass_session
+from pliant.cli.submit.grouped import NoEffect
 from pliant.cli.workloads.describe import command_line, events_table, explained, gathered, pods_table
 
 PODS = 10
@@ -21,6 +22,8 @@ EVENTS = 50
 
 @click.command("describe", cls=Command, short_help="Show a workload in detail.")
 @click.argument("name", shell_complete=workload_names)
+@click.option("--type", metavar="TYPE", cls=NoEffect, expose_value=False)
+@click.option("--framework", metavar="NAME", cls=NoEffect, expose_value=False)
 @project_option
 @output_options
 @pass_session

@@ -8,8 +8,8 @@ from pliant.cli.completion import workload_names
 from pliant.cli.lazy import Command
 from pliant.cli.output.formats import project_option
 from pliant.cli.session import Session, pass_session
-from pliant.cli.submit.notebook import told
-from pliant.cli.submit.served import of_command
+from pliant.cli.submit.notebook import addresses, told
+from pliant.cli.submit.served import TUNNEL, of_command
 from pliant.client.errors import Conflict, NotFound
 
 
@@ -20,6 +20,10 @@ from pliant.client.errors import Conflict, NotFound
 def url_command(session: Session, name: str) -> None:
     """Print the URLs of a running job; the URL of a notebook has its token, which only its owner can read."""
     item = session.find(name)
+    what = of_command(f"{item['command']} {item['arguments']}")
+    if what is not None and what[1] == TUNNEL and (found := addresses(session, item["id"])):
+        click.echo("\n".join(found))
+        return
     if not item["urls"]:
         if item["runningPods"]:
             raise NotFound(
@@ -29,7 +33,6 @@ def url_command(session: Session, name: str) -> None:
         raise Conflict(
             f"{name} is not running: its status is {item['status']}.", "Its URL exists while it runs."
         )
-    what = of_command(f"{item['command']} {item['arguments']}")
     token = _token(session, item["id"], what[0].secret if what else "")
     for address in item["urls"]:
         if what is None or (what[0].secret and not token):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pliant.console.flexible import ASKED, UNITS, compute_of, form_of
+from pliant.console.flexible import ASKED, NAMED, asks, compute_of, form_of
 from pliant.console.forms import Sheet, sure
 from pliant.console.frame import Frame, button, heading, page, told
 from pliant.console.pages.new import KINDS, about
@@ -26,25 +26,11 @@ def template_of(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**environment_of(values), "compute": compute_of(values)}
 
 
-NEW = {"devices": 1, "unit": "%", "request": 100, "limit": None, "cpu": 0.1, "memory": 100}
-"""What a new compute resource asks for until something else is entered."""
-
-
 def runs(sheet: Sheet, needed: bool, now: Mapping[str, Any]) -> None:
     """The fields of an environment, with what is kept now."""
     sheet.text("image", "Image URL", now.get("image") or "", needed=needed)
     sheet.text("command", "Command (optional)", now.get("command") or "")
     sheet.text("args", "Arguments (optional)", now.get("args") or "")
-
-
-def asks(sheet: Sheet, now: Mapping[str, Any]) -> None:
-    """The fields of a compute resource, with what stands in them now."""
-    sheet.number("devices", "GPU devices per pod", now["devices"])
-    sheet.choice("unit", "GPU memory per device", UNITS, now["unit"])
-    sheet.number("request", "Request", now["request"])
-    sheet.number("limit", "Limit (optional)", now["limit"])
-    sheet.number("cpu", "CPU compute per pod", now["cpu"], "cores")
-    sheet.number("memory", "CPU memory per pod", now["memory"], "MB")
 
 
 def without(spec: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -137,15 +123,15 @@ class Assets:
             path = self.paths[values.get("kind") or next(iter(self.paths))]
             return (await self.frame.calls.send("POST", path, {"meta": meta, "spec": made_of(values)})).json()
 
-        sheet = Sheet(f"New {self.label}", f"Create {self.label}", send)
+        sheet = Sheet(f"New {self.label}", f"Create {self.label}", send, NAMED)
         sheet.choice("scope", "Scope", scopes, next(iter(scopes), None))
-        sheet.text("name", f"{self.label.capitalize()} name", needed=True)
+        sheet.name("name", f"{self.label.capitalize()} name")
         if len(self.paths) > 1:
             sheet.choice("kind", "Workload type", {it: it for it in self.paths}, next(iter(self.paths)))
         if self.label != "compute resource":
             runs(sheet, self.label == "environment", {})
         if self.label != "environment":
-            asks(sheet, NEW)
+            asks(sheet)
         sheet.text("description", "Description (optional)")
         if (made := await sheet.asked()) is not None:
             told(f"{made['meta']['name']} was created.")
@@ -175,9 +161,9 @@ class Assets:
                 now = now | {"compute": asked} if self.label == "template" else asked
             return await self.frame.calls.send("PATCH", path, {"meta": meta, "spec": now})
 
-        sheet = Sheet(f"Edit {row['name']}", "Save", send)
+        sheet = Sheet(f"Edit {row['name']}", "Save", send, NAMED)
         sheet.say("Workloads that were made of it stay as they are.")
-        sheet.text("name", f"{self.label.capitalize()} name", row["name"], needed=True)
+        sheet.name("name", f"{self.label.capitalize()} name", row["name"])
         if self.label != "compute resource":
             runs(sheet, self.label == "environment", spec)
         if form is not None:

@@ -141,7 +141,7 @@ class Pools:
             }
             return await self.frame.calls.send("PATCH", path, change)
 
-        sheet = Sheet(f"Edit {row['name']}", "Save", send)
+        sheet = Sheet(f"Edit {row['name']}", "Save", send, {"minRuntimeSeconds": "seconds"})
         sheet.choice("gpu", "GPU placement", STRATEGIES, row["strategy"])
         sheet.number("seconds", "Minimum run time before it is taken from", row["seconds"] or 0, "s")
         if await sheet.asked() is not None:

@@ -9,8 +9,8 @@ from typing import Any
 from nicegui import ui
 
 from pliant.console.calls import Refusal
-from pliant.console.flexible import UNITS, Flexible, compute_of
-from pliant.console.forms import ROOM, Sheet, Tiles, name_problem
+from pliant.console.flexible import NAMED, Flexible, asks, compute_of
+from pliant.console.forms import ROOM, Sheet, Tiles, name_problem, number_problem
 from pliant.console.frame import Frame, button, page, tag, words
 from pliant.console.texts import counted_gpus
 
@@ -137,7 +137,7 @@ class Wizard:
         with tag("div").classes("bar"):
             words("h2", title)
             tag("div").classes("space")
-            self.form = ui.toggle([ORIGINAL, FLEXIBLE], value=ORIGINAL, on_change=self._other_form)
+            self.form = ui.toggle([ORIGINAL, FLEXIBLE], value=ORIGINAL, on_change=self._switch)
             self.form.props('no-caps unelevated role=group aria-label="Form"')
         if self.distributed:
             self._draw_workers()
@@ -157,13 +157,18 @@ class Wizard:
         await self._offer()
         await self._judge()
 
+    async def _switch(self) -> None:
+        self._other_form()
+        await self._judge()
+
     def _other_form(self) -> None:
         self.original.visible = self.form.value == ORIGINAL
         self.flexible.box.visible = self.form.value == FLEXIBLE
 
     def _draw_workers(self) -> None:
         with tag("section").classes("card").props('aria-label="Workers"'), tag("div").classes("fields two"):
-            self.workers = ui.number("Workers", value=2, min=1, on_change=self._judge).props("outlined dense")
+            self.workers = ui.number("Workers", value=2, on_change=self._judge)
+            self.workers.props(f"outlined dense {ROOM}")
             self.framework = ui.select(FRAMEWORKS, label="Framework", value="PyTorch")
             self.framework.props("outlined dense options-dense")
 
@@ -175,6 +180,8 @@ class Wizard:
                 tag("div").classes("space")
                 if writes:
                     button("+ New environment", self._new_environment)
+            self.none = words("p", "No environment is kept yet. An environment says which image runs.")
+            self.none.classes("soft")
             self.environment = Tiles("Environment", self._judge)
         with tag("section").classes("card").props('aria-label="Compute resource"'):
             with tag("div").classes("bar"):
@@ -205,6 +212,8 @@ class Wizard:
                 before = self.copied["name"] if self.copied else "the template"
                 options.insert(0, (COPY, f"As in {before}", ""))
             tiles.offer(options)
+            if kind == "environment":
+                self.none.visible = not options
 
     def _body(self) -> dict[str, Any]:
         """The submission as it stands now."""
@@ -237,19 +246,40 @@ class Wizard:
         """Asks the scheduler, and shows what it would do."""
         self.verdict.clear()
         with self.verdict:
-            if not self._complete():
-                words("p", "Choose an environment and a compute resource.").classes("soft")
+            if self._wrong():
+                words("p", "A field above needs another value.").classes("soft")
+                return
+            if missing := self._missing():
+                words("p", missing).classes("soft")
                 return
             try:
                 path = f"/api/v1/workloads/{self.plural}"
                 answer = await self.frame.calls.send("POST", path, self._body(), query=[("dryRun", True)])
             except Refusal as error:
-                words("p", str(error)).classes("note bad")
+                self._tell(error)
+                words("p", f"{error} ({error.status})").classes("note bad")
                 return
             self._show(answer.json())
 
-    def _complete(self) -> bool:
-        return self.form.value == FLEXIBLE or bool(self.environment.value and self.compute.value)
+    def _missing(self) -> str:
+        """What has to be said before it can start; empty: nothing."""
+        if self.form.value == FLEXIBLE:
+            return "Enter an image URL or a command." if self.flexible.blank else ""
+        if self.environment.value and self.compute.value:
+            return ""
+        return "Choose an environment and a compute resource."
+
+    def _wrong(self) -> bool:
+        """True if something cannot be meant, which is then said at its field."""
+        workers = ""
+        if self.distributed:
+            workers = number_problem(self.workers.value or 0, 1)
+            self.workers.error = workers or None
+        return bool((self.form.value == FLEXIBLE and self.flexible.wrong()) or workers)
+
+    def _tell(self, error: Refusal) -> None:
+        if self.form.value == FLEXIBLE:
+            self.flexible.tell(error)
 
     def _show(self, found: dict[str, Any]) -> None:
         said = found["reason"]["message"] if found["reason"] else ""
@@ -270,12 +300,19 @@ class Wizard:
             words("p", notice).classes("soft")
 
     async def _create(self) -> None:
-        if not self._complete():
+        if self._wrong() or self._missing():
             await self._judge()
+            if self.form.value == FLEXIBLE and self.flexible.blank:
+                self.flexible.ask()
             return
         path = f"/api/v1/workloads/{self.plural}"
-        if await self.frame.attempt(lambda: self.frame.calls.send("POST", path, self._body())):
-            ui.navigate.to("/workloads")
+        try:
+            await self.frame.calls.send("POST", path, self._body())
+        except Refusal as error:
+            self._tell(error)
+            self.frame.trouble(error)
+            return
+        ui.navigate.to("/workloads")
 
     # -- what is kept -------------------------------------------------------------------------------
 
@@ -299,7 +336,7 @@ class Wizard:
             body = {"meta": meta, "spec": spec_of(values)}
             return (await self.frame.calls.send("POST", f"/api/v1/asset/{kind}", body)).json()
 
-        sheet = Sheet(title, label, send)
+        sheet = Sheet(title, label, send, NAMED)
         sheet.choice("cluster", "Cluster", self.clusters, self.cluster.value)
         sheet.choice("scope", "Scope", self._scopes(), f"project:{self.project.value}")
         return sheet
@@ -309,21 +346,16 @@ class Wizard:
             return {key: values[key] for key in ("image", "command", "args") if values[key]}
 
         sheet = self._sheet("New environment", "Create environment", "environment", spec_of)
-        sheet.text("name", "Environment name")
-        sheet.text("image", "Image URL")
+        sheet.name("name", "Environment name")
+        sheet.text("image", "Image URL", needed=True)
         sheet.text("command", "Command (optional)")
         sheet.text("args", "Arguments (optional)")
         await self._chosen(await sheet.asked(), self.environment)
 
     async def _new_compute(self) -> None:
         sheet = self._sheet("New compute resource", "Create compute resource", "compute", compute_of)
-        sheet.text("name", "Compute resource name")
-        sheet.number("devices", "GPU devices per pod", 1)
-        sheet.choice("unit", "GPU memory per device", UNITS, "%")
-        sheet.number("request", "Request", 100)
-        sheet.number("limit", "Limit (optional)")
-        sheet.number("cpu", "CPU compute per pod", 0.1, "cores")
-        sheet.number("memory", "CPU memory per pod", 100, "MB")
+        sheet.name("name", "Compute resource name")
+        asks(sheet)
         await self._chosen(await sheet.asked(), self.compute)
 
     async def _chosen(self, made: Any, tiles: Tiles) -> None:

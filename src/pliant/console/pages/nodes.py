@@ -11,6 +11,13 @@ from pliant.console.texts import gpus, size
 
 FULL = 0.999
 
+BECOMES = {
+    "moves": "moves to another node",
+    "waits": "runs to its end where it is",
+    "stops": "is stopped",
+}
+"""Of a workload on a node that is drained."""
+
 
 class Machines:
     def __init__(self, frame: Frame) -> None:
@@ -106,7 +113,7 @@ class Machines:
 
         async def preview() -> None:
             found = (await send("POST", path, {}, query=[("dryRun", True)])).json()
-            lines = [f"{it['name']} ({it['project']}): {it['what']}" for it in found["workloads"]]
+            lines = [f"{it['name']} ({it['project']}): {BECOMES[it['what']]}" for it in found["workloads"]]
             with ui.dialog().props('aria-labelledby="drain"') as dialog, tag("div").classes("card"):
                 words("h2", f"Drain {name}?").props("id=drain")
                 words("p", "Nothing new comes to it. What runs there:" if lines else "Nothing runs there.")
@@ -136,9 +143,9 @@ def _searched_in(node: dict[str, Any]) -> str:
 def _show_gpu(gpu: dict[str, Any], shares: list[dict[str, Any]]) -> None:
     """Its parts to scale, who has them, and the memory that they use of what they may."""
     share = min(100, round(100 * gpu["allocated"]))
-    with tag("div").classes("tile"):
+    with tag("div").classes("tile").props(f'role=group aria-label="GPU {gpu["index"]}"'):
         words("strong", f"GPU {gpu['index']}")
-        words("div", f"{gpus(gpu['allocated'])} allocated of {size(gpu['memoryBytes'])}").classes("soft")
+        words("div", f"{gpus(gpu['allocated'])} allocated, {size(gpu['memoryBytes'])}").classes("soft")
         with tag("div").classes("meter").props(f'role=img aria-label="{share} % allocated"'):
             if shares:
                 for it in shares:

@@ -135,7 +135,7 @@ class Notifications:
         now = self.server or {}
         sheet = Sheet("Mail server", "Save", send)
         sheet.text("host", "Host", now.get("host", ""), needed=True)
-        sheet.number("port", "Port (optional)", now.get("port"), most=65535)
+        sheet.number("port", "Port (optional)", now.get("port"), bounds=lambda: (1, 65535))
         sheet.text("sender", "From", now.get("sender", ""), needed=True)
         sheet.choice("security", "Security", SECURITY, now.get("security", "starttls"))
         sheet.text("login", "Login (optional)", now.get("login", ""))

@@ -41,6 +41,7 @@ class Overview:
         with heading("Overview"):
             pass
         self.welcome = tag("div")
+        self.welcome.visible = False
         self.totals = tag("div").classes("tiles")
         if self.frame.may("queue:read"):
             with card("Why is anything waiting"):
@@ -64,10 +65,11 @@ class Overview:
             waiting = (await calls.get("/api/v1/queue", [("starts", FORETOLD)]))["entries"]
         count = {it["groups"][0]["value"]: it["value"] for it in phases["values"]}
         idle = sum(it["gpuPercent"] == 0 for it in load)
-        shown = (pools, nodes, count, idle, [{**it, "since": age(it["since"])} for it in waiting])
+        use = [it["gpuPercent"] for it in load if it["gpuPercent"] is not None]
+        shown = (pools, nodes, count, idle, use, [{**it, "since": age(it["since"])} for it in waiting])
         if shown != self.shown:
             self.shown = shown
-            self._show_totals(pools, nodes, count, len(waiting), idle)
+            self._show_totals(pools, nodes, count, len(waiting), idle, use)
             if self.frame.may("queue:read"):
                 self._show_queue(waiting)
         await self._refresh_taken()
@@ -98,7 +100,13 @@ class Overview:
         self.chart.show(*by_project(told["hours"]))
 
     def _show_totals(
-        self, projects: Sequence[Any], nodes: Sequence[Any], count: dict[str, str], waiting: int, idle: int
+        self,
+        projects: Sequence[Any],
+        nodes: Sequence[Any],
+        count: dict[str, str],
+        waiting: int,
+        idle: int,
+        use: Sequence[float],
     ) -> None:
         cards = [gpu for node in nodes for gpu in node["gpus"]]
         used = sum(gpu["allocated"] for gpu in cards)
@@ -115,6 +123,8 @@ class Overview:
                 tile("Free GPUs", str(free), "nodes")
             else:
                 tile("Allocated/quota GPUs", f"{gpus(own)}/{gpus(quota)}", "projects", "of your projects")
+            mean = f"{sum(use) / len(use):.0f} %" if use else "–"
+            tile("GPU use", mean, note="mean of the workloads that run" if use else "not measured here")
             tile("Idle workloads with GPUs", str(idle), "workloads", "GPU use of 0 % now")
             tile("Running workloads", count.get("Running", "0"), "workloads")
             tile("Waiting workloads", str(waiting), "workloads")
@@ -126,6 +136,7 @@ class Overview:
 
     def _show_welcome(self, first: bool) -> None:
         self.welcome.clear()
+        self.welcome.visible = first
         if first:
             with self.welcome, card("Nothing is set up yet"):
                 words("p", "Four steps lead from an empty server to a first workload. Each can be skipped.")

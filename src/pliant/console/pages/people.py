@@ -89,7 +89,8 @@ class Accounts:
                 await self.frame.attempt(lambda: send("POST", RULES, rule))
             return made
 
-        sheet = Sheet(f"New {self.label}", f"Create {self.label}", make)
+        names = {"email": "name", "username": "name"}
+        sheet = Sheet(f"New {self.label}", f"Create {self.label}", make, names)
         hint = "an address of electronic mail, or any name" if self.label == "user" else ""
         sheet.text("name", "User name" if self.label == "user" else "Name", needed=True, hint=hint)
         if roles and scopes:
@@ -226,7 +227,7 @@ class Rules:
 
         roles = await roles_of(self.frame)
         own = [key for key, name in self.scopes.items() if self.scope and name.endswith(f" {self.scope}")]
-        sheet = Sheet("New access rule", "Create access rule", send)
+        sheet = Sheet("New access rule", "Create access rule", send, {"scopeId": "scope"})
         sheet.choice("subjectType", "Type", KINDS, "user")
         sheet.text("subjectId", "Subject", needed=True, hint="the name of a user, program, account or group")
         sheet.choice("roleId", "Role", roles, next(iter(roles), None))

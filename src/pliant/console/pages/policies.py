@@ -23,6 +23,10 @@ EXAMPLE = {
 }
 
 
+NAMED = {"rules": "policy", "defaults": "policy", "imposedAssets": "policy", "meta": "scope"}
+"""What the API calls a field -> its key in the form."""
+
+
 class Policies:
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
@@ -110,7 +114,7 @@ class Policies:
         scope = scope_of(item["meta"]) if item else next(iter(scopes), "tenant:")
         kind = item["type"] if item else "trainings"
         label = "Save policy" if item else "Create policy"
-        sheet = Sheet("Edit policy" if item else "New policy", label, self._put)
+        sheet = Sheet("Edit policy" if item else "New policy", label, self._put, NAMED)
         if not item:
             sheet.choice("kind", "Type", KINDS, kind)
             sheet.choice("scope", "Scope", scopes, scope)

@@ -1,13 +1,15 @@
 """A sheet that edits the quotas of all projects in one node pool, with what comes of it, and one save."""
 
+import re
 from functools import partial
 from typing import Any
 
 from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
 
 from pliant.console.calls import Refusal
 from pliant.console.charts import COLOURS
-from pliant.console.forms import number_problem
+from pliant.console.forms import meant, number_problem
 from pliant.console.frame import Frame, button, card, heading, page, tag, told, words
 from pliant.console.remedies import lines
 from pliant.console.texts import counted_gpus, gpus
@@ -26,6 +28,7 @@ class QuotaSheet:
         self.items: list[dict[str, Any]] = []
         self.etags: dict[str, str] = {}
         self.inputs: dict[tuple[str, str], ui.number] = {}
+        self.notes: dict[str, TextElement] = {}  # project -> what the server refused of its row
         self.changed: dict[str, dict[str, Any]] = {}  # project -> field -> value
 
     async def load(self) -> None:
@@ -64,7 +67,7 @@ class QuotaSheet:
 
     def _draw_rows(self) -> None:
         self.rows.clear()
-        self.inputs, self.changed = {}, {}
+        self.inputs, self.notes, self.changed = {}, {}, {}
         with self.rows, tag("table").classes("numbers"):
             with tag("tr"):
                 for title in ("Project", "Department", *(label for _, label in FIELDS), "Allocated GPUs"):
@@ -78,17 +81,24 @@ class QuotaSheet:
                         with tag("td"):
                             self.inputs[it["id"], key] = self._input(it, key, label, gpu[key])
                     words("td", gpus(it["status"]["quotaStatus"]["allocated"]["gpu"]))
+                with tag("tr"), tag("td").props("colspan=6").style("padding: 0; border: 0"):
+                    self.notes[it["id"]] = words("p", "").classes("note bad").props("role=alert")
+                    self.notes[it["id"]].visible = False
         self._show_sum()
 
     def _input(self, item: dict[str, Any], key: str, label: str, value: Any) -> ui.number:
         field = ui.number(
             value=value,
             on_change=partial(self._typed, item["id"], key),
-            validation=lambda amount: number_problem(amount) or None,
+            validation=lambda amount: self._problem(item["id"], key, amount) or None,
         )
         field.props("outlined dense hide-bottom-space").style("width: 110px")
         field.props["aria-label"] = f"{label} of {item['name']}"
         return field
+
+    def _problem(self, identity: str, key: str, amount: Any) -> str:
+        quota = self.inputs[identity, "deserved"].value if key == "limit" else None
+        return number_problem(amount, quota)
 
     def _gpu(self, item: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = next(
@@ -130,7 +140,11 @@ class QuotaSheet:
                     words("span", f"{name} {amount:g}")
 
     def _body(self) -> dict[str, Any] | None:
-        """None: a field is wrong, which is told there."""
+        """None: a field is wrong, which is said there."""
+        for note in self.notes.values():
+            note.visible = False
+        for (identity, key), field in self.inputs.items():
+            field.error = self._problem(identity, key, field.value) or None
         if any(field.error for field in self.inputs.values()):
             return None
         pool = self.pool.value
@@ -155,6 +169,7 @@ class QuotaSheet:
                 path = f"{PATH}/node-pool-resources/batch-patch"
                 answer = await self.frame.calls.send("POST", path, body, query=[("dryRun", True)])
             except Refusal as error:
+                self._tell(error)
                 words("p", f"{error} ({error.status})").classes("note bad")
                 return
             with card("Preview"):
@@ -167,9 +182,26 @@ class QuotaSheet:
         if not body or not body["entries"]:
             return
         path = f"{PATH}/node-pool-resources/batch-patch"
-        if await self.frame.attempt(lambda: self.frame.calls.send("POST", path, body)):
-            told(f"{len(body['entries'])} projects were changed.")
-            self.frame.client.open("/projects")
+        try:
+            await self.frame.calls.send("POST", path, body)
+        except Refusal as error:
+            self._tell(error)
+            self.frame.trouble(error)
+            return
+        count = len(body["entries"])
+        told(f"{count} projects were changed." if count > 1 else "1 project was changed.")
+        self.frame.client.open("/projects")
+
+    def _tell(self, error: Refusal) -> None:
+        """Says at the row and its field what the server refused: another user may have changed it."""
+        rows = list(self.changed)
+        for path, message in error.fields.items():
+            if (found := re.match(r"entries\[(\d+)\]", path)) is None:
+                continue
+            row = rows[int(found[1])]
+            key = meant(path, dict(FIELDS), {}) or next(iter(self.changed[row]))
+            self.inputs[row, key].error = f"refused ({error.status})"
+            self.notes[row].text, self.notes[row].visible = message, True
 
 
 @page("/quotas", "Quotas", "projects:quota")

@@ -21,6 +21,7 @@ class General:
         with heading("General settings"):
             pass
         self.faults = tag("div")
+        self.faults.visible = False
         columns = (
             Column("name", "Setting"),
             Column("value", "Value"),
@@ -36,6 +37,7 @@ class General:
     async def refresh(self) -> None:
         calls = self.frame.calls
         told = await calls.get(self.path)
+        self.faults.visible = bool(told["faults"])
         self.faults.clear()
         with self.faults:
             for fault in told["faults"]:
@@ -70,7 +72,7 @@ class General:
             return await self.frame.calls.send("PATCH", self.path, {row["name"]: values["value"]})
 
         if label == "Edit":
-            sheet = Sheet(f"Setting {row['name']}", "Save", send)
+            sheet = Sheet(f"Setting {row['name']}", "Save", send, {row["name"]: "value"})
             sheet.say(f"{row['about'].capitalize()}. Default: {row['usual']}.")
             sheet.text("value", "Value", row["value"], needed=True)
             if await sheet.asked() is not None:
@@ -97,7 +99,8 @@ class Own:
         who = await calls.get("/api/v1/whoami")
         rules = (await calls.get("/api/v1/authorization/me/access-rules"))["accessRules"]
         with heading("Your settings"):
-            button("Change password", self._password)
+            if who["subject"].startswith("user:"):  # others have none
+                button("Change password", self._password)
             button("+ New access key", self._create, "primary")
         with card("You"), tag("dl").classes("facts"):
             words("dt", "Name")
@@ -151,7 +154,7 @@ class Own:
         sheet = Sheet("New access key", "Create access key", send)
         sheet.text("name", "Name", needed=True)
         sheet.choice("only", "Good for", BOUNDS, "")
-        sheet.number("days", "Ends after (optional)", None, "days")
+        sheet.number("days", "Ends after (optional)", None, "days", bounds=lambda: (1, 3650))
         if (made := await sheet.asked()) is not None:
             text = "Give it to `pliant login` or as a token. It is shown only once:"
             await shown_once(f"{made['name']} was created", text, made.get("token") or made["clientSecret"])

@@ -1,12 +1,16 @@
 """Projects and departments: who owns quota, what it is, what is used of it, and which rules hold there."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pliant.console.forms import Sheet, sure
 from pliant.console.frame import Frame, button, heading, page, told
 from pliant.console.tables import Column, Table
 from pliant.console.texts import clock, counted_gpus
+
+PARTS = ("deserved", "limit", "overQuotaWeight")
+"""Of a quota, as the API calls them."""
 
 RULES = {
     "trainingJobTimeLimitSeconds": "Trainings end after",
@@ -148,9 +152,7 @@ class Units:
             if pools:
                 change["resources"] = [
                     {
-                        **quota_of(
-                            pool, *(values[f"{part} {pool}"] for part in ("deserved", "limit", "weight"))
-                        ),
+                        **quota_of(pool, *(values[f"{part} {pool}"] for part in PARTS)),
                         "rank": values[f"rank {pool}"],
                     }
                     for pool in pools
@@ -158,14 +160,17 @@ class Units:
             headers = {"If-Match": read.headers["etag"]}
             return await self.frame.calls.send("PATCH", f"{self.path}/{item['id']}", change, headers=headers)
 
-        sheet = Sheet(f"Edit {item['name']}", "Save", send)
+        # Of several pools, the API's sentence says which one it means.
+        names = {part: f"{part} {pools[0]}" for part in PARTS} if len(pools) == 1 else {}
+        sheet = Sheet(f"Edit {item['name']}", "Save", send, names)
         sheet.text("description", "Description", item["description"])
         for row in item["resources"] if pools else ():
             pool, gpu = row["nodePool"]["name"], row["gpu"]
             where = f" in {pool}" if len(item["resources"]) > 1 else ""
             sheet.number(f"deserved {pool}", f"GPU quota{where}", gpu["deserved"], "GPUs")
-            sheet.number(f"limit {pool}", f"Max GPU allocation{where}", gpu["limit"], "GPUs")
-            sheet.number(f"weight {pool}", f"Over-quota weight{where}", gpu["overQuotaWeight"])
+            due = partial(_at_least, sheet, f"deserved {pool}")
+            sheet.number(f"limit {pool}", f"Max GPU allocation{where}", gpu["limit"], "GPUs", bounds=due)
+            sheet.number(f"overQuotaWeight {pool}", f"Over-quota weight{where}", gpu["overQuotaWeight"])
             sheet.choice(
                 f"rank {pool}", f"Rank{where}", {it.replace(" ", ""): it for it in ranks}, row["rank"]
             )
@@ -186,7 +191,7 @@ class Units:
             headers = {"If-Match": read.headers["etag"]}
             return await self.frame.calls.send("PATCH", f"{self.path}/{item['id']}", change, headers=headers)
 
-        sheet = Sheet(f"Rules of {item['name']}", "Save", send)
+        sheet = Sheet(f"Rules of {item['name']}", "Save", send, {"nodePool": "pools"})
         for key, label in RULES.items():
             now = item["schedulingRules"][key]
             sheet.number(key, label, now / 60 if now else None, "minutes")
@@ -205,6 +210,11 @@ class Units:
             done = f"{name} was deleted."
             await self.frame.attempt(lambda: self.frame.calls.send("DELETE", f"{self.path}/{identity}"), done)
             await self.frame.look(self.refresh)
+
+
+def _at_least(sheet: Sheet, key: str) -> tuple[float | None, None]:
+    """Bounds of a limit: the quota that stands in the form."""
+    return sheet.value(key), None
 
 
 def quota_of(pool: str, deserved: Any, limit: Any = None, weight: Any = None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 from nicegui import ui
 
 from pliant.console.calls import Refusal
-from pliant.console.forms import ROOM, name_problem, number_problem
+from pliant.console.forms import ROOM, name_problem, number_problem, tell_fields
 from pliant.console.frame import Frame, button, card, heading, page, tag, told, words
 
 STEPS = ("Machines", "A project", "People", "A first workload")
@@ -59,7 +59,7 @@ class Welcome:
     async def _project(self) -> None:
         words("p", "A project is a team with a quota: GPUs that are its own whenever it needs them.")
         name = ui.input("Project name", value="team-a").props(f"outlined dense {ROOM}")
-        quota = ui.number("GPU quota", value=1, min=0).props(f"outlined dense {ROOM} suffix=GPUs")
+        quota = ui.number("GPU quota", value=1).props(f"outlined dense {ROOM} suffix=GPUs")
 
         async def make() -> None:
             name.error, quota.error = name_problem(name.value) or None, number_problem(quota.value) or None
@@ -71,8 +71,10 @@ class Welcome:
                 path = "/api/v1/org-unit/projects"
                 self.project = (await self.frame.calls.send("POST", path, body)).json()
             except Refusal as error:
-                name.error = str(error)
+                if not tell_fields(error, {"name": name, "deserved": quota}, {}):
+                    self.frame.trouble(error)
                 return
+            self.frame.trouble(None)
             told(f"{name.value} was created.")
             await self._next()
 

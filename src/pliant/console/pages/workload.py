@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,8 @@ from pliant.console.calls import Refusal
 from pliant.console.charts import Chart
 from pliant.console.design import tone
 from pliant.console.frame import LONGEST, Frame, button, card, page, tag, words
-from pliant.console.remedies import can_be_made, offer
+from pliant.console.remedies import RIGHTS as CURES
+from pliant.console.remedies import allowed, can_be_made, offer
 from pliant.console.terminal import Terminal
 from pliant.console.texts import age, clock, gpus, plain, size
 
@@ -24,6 +26,21 @@ MOST_ATTEMPTS = 50
 """The newest of them whose logs can be chosen."""
 
 NOTHING = "Nothing was printed yet."
+
+LOSS, RATE = "Loss by step", "Records per second by step"
+USE, MEMORY = "GPU use over time, in %", "Memory over time, in GiB"
+PERCENT = {"GPU_UTILIZATION": ("GPU use", 1.0)}
+BYTES = {
+    "GPU_MEMORY_USAGE_BYTES": ("GPU memory", 2.0**30),
+    "CPU_MEMORY_USAGE_BYTES": ("Main memory", 2.0**30),
+}
+MEASURED = (*PERCENT, *BYTES)
+"""Metrics of the API -> (name in the chart, by what it is divided there)."""
+
+MINUTE, SAMPLES = timedelta(minutes=1), 60
+
+STEP = 2.0
+"""Seconds until a log that ended, or has not begun, is looked for again."""
 
 TAIL = 500
 """Lines of the log that are there when the page opens."""
@@ -39,6 +56,7 @@ class Details:
         self.other = asyncio.Event()  # another log was chosen
         self.reads_log = False
         self.used: list[tuple[str, str]] = []
+        self.measured = datetime.fromtimestamp(0, UTC)  # when what it used before was read
 
     def draw(self) -> None:
         with tag("div").classes("bar"):
@@ -54,18 +72,19 @@ class Details:
             self.facts = tag("dl").classes("facts")
         with card("Metrics"):
             self.now = tag("dl").classes("facts")
-            self.progress = Chart("Loss and GPUs at work over steps")
+            with tag("div").classes("charts"):
+                self.charts = {title: titled(title) for title in (LOSS, RATE, USE, MEMORY)}
         with tag("section").classes("card").props('aria-labelledby="history"'):
             words("h2", "Event history").props("id=history")
             self.history = ui.table(
                 rows=[],
                 columns=[
-                    {"name": key, "label": label, "field": key, "align": "left"}
-                    for key, label in (
-                        ("at", "Time"),
-                        ("reason", "Event"),
-                        ("message", "Details"),
-                        ("who", "By"),
+                    {"name": key, "label": label, "field": key, "align": "left", "style": style}
+                    for key, label, style in (
+                        ("at", "Time", "min-width: 100px"),
+                        ("reason", "Event", ""),
+                        ("message", "Details", "min-width: 240px"),
+                        ("who", "By", ""),
                     )
                 ],
                 row_key="id",
@@ -93,7 +112,7 @@ class Details:
         await self._show_metrics()
         self._show_tasks(await calls.all(f"{self.path}/pods", "pods", most=500))
         self._show_item(item)
-        self._show_why(why)
+        await self._show_why(why)
         rows = [
             {
                 "id": it["id"],
@@ -147,12 +166,23 @@ class Details:
                     words("dt", label)
                     words("dd", value)
         points = (await self.frame.calls.get(f"{self.path}/progress"))["points"]
-        series = {
-            "Loss": [it["loss"] or 0 for it in points],
-            "GPUs at work": [it["world"] for it in points],
-            "Goodput": [round(it["goodput"], 3) for it in points],
-        }
-        self.progress.show([str(it["step"]) for it in points], series if points else {})
+        steps = [str(it["step"]) for it in points]
+        loss = [it["loss"] or 0 for it in points]
+        rate = [round(it["goodput"], 3) for it in points]
+        self.charts[LOSS].show(steps, {"Loss": loss} if points else {})
+        self.charts[RATE].show(steps, {"Records per second": rate} if points else {})
+        await self._show_past()
+
+    async def _show_past(self) -> None:
+        """What it used minute by minute; read once a minute."""
+        now = datetime.now(UTC)
+        if self.item and now - self.measured > MINUTE:
+            self.measured = now
+            span = [("start", self.item["createdAt"]), ("end", now.isoformat()), ("numberOfSamples", SAMPLES)]
+            span += [("metricType", name) for name in MEASURED]
+            told = (await self.frame.calls.get(f"{self.path}/metrics", span))["measurements"]
+            for title, names in ((USE, PERCENT), (MEMORY, BYTES)):
+                self.charts[title].show(*over_time(told, names))
 
     def _told(self, item: dict[str, Any]) -> list[tuple[str, str]]:
         pods = item["requestedPods"]
@@ -174,13 +204,17 @@ class Details:
             ("Labels", ", ".join(f"{key}={value}" for key, value in item["labels"].items())),
         ]
 
-    def _show_why(self, why: dict[str, Any]) -> None:
+    async def _show_why(self, why: dict[str, Any]) -> None:
         """The sentence, the numbers behind it, and what would let it start."""
         reason, unblock = why["reason"], why["unblock"]
         remedies = unblock["remedies"] if unblock else []
         because = {"reason": reason, "remedies": remedies, "position": why["position"]}
         if because == self.because:
             return
+        made = [
+            can_be_made(it) and await allowed(self.frame.calls, self.frame.rights, it, self.item)
+            for it in remedies
+        ]
         self.because = because
         self.why.clear()
         with self.why:
@@ -190,8 +224,8 @@ class Details:
             if remedies:
                 words("h3", "What would let it start")
                 with tag("ul"):
-                    for remedy in remedies:
-                        self._show_remedy(remedy)
+                    for remedy, offered in zip(remedies, made, strict=True):
+                        self._show_remedy(remedy, offered)
             if reason and reason["numbers"]:
                 with tag("details"):
                     words("summary", "The numbers (thousandths of a GPU, bytes, milliseconds)")
@@ -200,10 +234,10 @@ class Details:
                             words("dt", key)
                             words("dd", str(value))
 
-    def _show_remedy(self, remedy: dict[str, Any]) -> None:
+    def _show_remedy(self, remedy: dict[str, Any], offered: bool) -> None:
         with tag("li"):
             words("span", f"{remedy['text']} ")
-            if can_be_made(remedy):
+            if offered:
                 shown = button("Dry run", partial(offer, self.frame, remedy, self.item["id"]))
                 shown.props["aria-label"] = f"Dry run: {remedy['text']}"
                 shown.props("dense").classes("q-px-sm")
@@ -266,8 +300,8 @@ class Details:
     async def _read_log(self) -> None:
         """Until the log of the attempt that was chosen ends; the newest may have a successor."""
         chosen = self.attempt.value
-        while not self.reads_log and not self.frame.client.is_deleted:
-            await asyncio.sleep(LONGEST)
+        while not self._has_log() and not self.frame.client.is_deleted:
+            await asyncio.sleep(STEP)
         query = [("follow", True), ("tail", TAIL), ("pod", self.task.value), ("attempt", chosen)]
         while True:
             text = ""
@@ -282,12 +316,39 @@ class Details:
                     self.log.text = f"{text}{error}"
             if chosen:
                 return
-            await asyncio.sleep(2)
+            await asyncio.sleep(STEP)
+
+    def _has_log(self) -> bool:
+        """False: to ask for it would be refused, and each refusal is in the audit log."""
+        first = next(iter(self.started.values()), 0)
+        return self.reads_log and bool(self.started.get(str(self.task.value), first))
 
 
 def _select(label: str, options: dict[Any, str], chosen: Callable[[], None]) -> ui.select:
     field = ui.select(options, label=label, value=next(iter(options)), on_change=chosen)
     return field.props("outlined dense options-dense").style("min-width: 110px")
+
+
+def titled(title: str) -> Chart:
+    with tag("div"):
+        words("h3", title)
+        return Chart(title)
+
+
+def over_time(
+    measured: Sequence[Mapping[str, Any]], names: Mapping[str, tuple[str, float]]
+) -> tuple[list[str], dict[str, list[float]]]:
+    """Steps and series of a chart: the metrics with these names, where there are any."""
+    found = {
+        names[it["type"]]: {one["timestamp"]: float(one["value"]) for one in it["values"]}
+        for it in measured
+        if it["type"] in names and it["values"]
+    }
+    times = sorted({at for values in found.values() for at in values})
+    steps = [datetime.fromisoformat(at).strftime("%H:%M") for at in times]
+    return steps, {
+        label: [round(values.get(at, 0.0) / by, 3) for at in times] for (label, by), values in found.items()
+    }
 
 
 def _used(load: dict[str, Any]) -> list[tuple[str, str]]:
@@ -307,7 +368,7 @@ async def workload(frame: Frame, identity: str) -> None:
     details = Details(frame, identity)
 
     async def begin() -> None:
-        await frame.rights.learn(frame.calls, *RIGHTS, "workloads:logs", "workloads:exec")
+        await frame.rights.learn(frame.calls, *RIGHTS, *CURES, "workloads:logs", "workloads:exec")
         await frame.calls.get(details.path)  # of what the reader may not see, nothing is drawn
         details.draw()
         await details.refresh()

@@ -42,7 +42,7 @@ class Publisher:
             self.board = replace(old, access=state.access.seen, cycles=state.cycles, cycle_us=took, at=now)
             return
         world.update_sets()
-        touched = {identity: self._workload(identity) for identity in sorted(state.touched, key=self._order)}
+        touched = {identity: self._workload(identity) for identity in sorted(state.touched)}
         for name in state.shaken:
             if name in world.nodes:
                 self._nodes[name] = self._node(name)
@@ -97,11 +97,6 @@ class Publisher:
                 return board, None
             return board, frozenset().union(*(ids for version, ids in self._log if version > after))
 
-    def _order(self, identity: str) -> tuple[int, str]:
-        """Of submission; those that have gone come first."""
-        workload = self._state.world.workloads.get(identity)
-        return (workload.serial if workload is not None else 0, identity)
-
     def _workload(self, identity: str) -> WorkloadView | None:
         known = self._state
         workload = known.world.workloads.get(identity)
@@ -109,8 +104,8 @@ class Publisher:
             return None
         project = known.world.projects[workload.project]
         tasks = known.world.tasks_of(identity)
-        verdict = known.verdicts.get(identity)
-        reason = verdict.reason if verdict is not None else known.reasons.get(identity)
+        verdict = known.verdicts.reason(identity)
+        reason = verdict or known.reasons.get(identity)
         if workload.phase.final:
             reason = None  # how it ended is its phase's message; why it once started does not matter any more
         placed = next((task.carries or task.claims for task in tasks if task.carries or task.claims), None)

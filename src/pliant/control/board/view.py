@@ -1,7 +1,10 @@
 """Read models: what readers see of the world, published whole after each cycle, never changed later."""
 
-from collections.abc import Iterator, Mapping, Set, ValuesView
+from collections.abc import Iterable, Iterator, Mapping, ValuesView
+from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import count
+from operator import attrgetter
 
 from pliant.control.board.access import Access
 from pliant.model.asset import Asset
@@ -14,7 +17,7 @@ from pliant.model.reason import Reason
 from pliant.model.tenancy import Department, Project
 from pliant.model.topology import Topology
 from pliant.model.workload import Desired, Phase, Task, TaskPhase, Workload
-from pliant.sched.plan import Protection, Verdict
+from pliant.sched.plan import Protection, Verdicts
 from pliant.sched.settings import Settings
 from pliant.sched.shares.promises import Promise
 
@@ -82,54 +85,61 @@ class WorkloadView:
         )
 
 
-class Views(Mapping[str, WorkloadView]):
-    """Workloads by id, in the order of submission.
+_SERIAL = attrgetter("workload.serial")
 
-    Of one that waits the reason is that of the newest verdict, put in when it is read. Numbers
-    in verdicts change with every start and end of others: thousands of views would be made for each that is
-    read.
+
+class Views(Mapping[str, WorkloadView]):
+    """Workloads by id, in the order of submission. One that waits has the reason of its newest verdict,
+    put in when it is read.
+
+    Numbers in verdicts change with every start and end of others: thousands of views would be made for each
+    that is read.
     """
 
-    def __init__(
-        self,
-        views: dict[str, WorkloadView],
-        verdicts: Mapping[str, Verdict],
-        resting: Set[str] | None = None,
-        holding: Set[str] | None = None,
-    ) -> None:
-        """`verdicts`, in the order of the queue, is never changed later."""
-        self._views = views
+    def __init__(self, views: Iterable[WorkloadView], verdicts: Verdicts) -> None:
+        self._views: dict[str, WorkloadView] = {}
+        self._competing: dict[str, None] = {}  # ids
+        self._holding: dict[str, None] = {}  # ids of those that have GPUs
+        self._know(verdicts)
+        for view in sorted(views, key=_SERIAL):
+            self._put(view.workload.id, view)
+
+    def _know(self, verdicts: Verdicts) -> None:
         self._verdicts = verdicts
-        self._resting = _resting(views) if resting is None else resting
-        self._holding = _holding(views) if holding is None else holding
-        self._queue: tuple[str, ...] | None = None
-        self._places: Mapping[str, int] | None = None
+        self._places: dict[str, int] | None = None  # in the queue, once somebody asks
         self._whole = False  # every view has the reason of its newest verdict
 
+    def _put(self, identity: str, view: WorkloadView | None) -> None:
+        self._competing.pop(identity, None)
+        self._holding.pop(identity, None)
+        if view is None:
+            self._views.pop(identity, None)
+            return
+        self._views[identity] = view
+        if view.competes:
+            self._competing[identity] = None
+        if view.gpu:
+            self._holding[identity] = None
+
     def __getitem__(self, identity: str) -> WorkloadView:
+        return self._newest(identity)
+
+    def _newest(self, identity: str) -> WorkloadView:
         """Its view, with the reason of its newest verdict put in."""
         view = self._views[identity]
         if view.lacks:
-            verdict = self._verdicts.get(identity)
-            if verdict is not None and verdict.reason is not view.reason:
-                view = self._views[identity] = replace(view, reason=verdict.reason)
+            reason = self._verdicts.reason(identity)
+            if reason is not None and reason is not view.reason:
+                view = self._views[identity] = replace(view, reason=reason)
         return view
 
     def values(self) -> ValuesView[WorkloadView]:
         if not self._whole:
-            for identity in self._verdicts:
+            for identity in self._verdicts.workloads:
                 if identity in self._views:
-                    self[identity]
+                    self._newest(identity)
             self._whole = True
         return self._views.values()
-
-    def standing(self) -> ValuesView[WorkloadView]:
-        """The same for those who ask for no reasons: each has the one with which it was read last."""
-        return self._views.values()
-
-    def holding(self) -> Iterator[WorkloadView]:
-        """Those that have GPUs, in no order, with whatever reason."""
-        return map(self._views.__getitem__, self._holding)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)
@@ -140,48 +150,41 @@ class Views(Mapping[str, WorkloadView]):
     def __contains__(self, identity: object) -> bool:
         return identity in self._views
 
-    def changed(self, views: Mapping[str, WorkloadView | None], verdicts: Mapping[str, Verdict]) -> "Views":
+    def changed(self, views: Mapping[str, WorkloadView | None], verdicts: Verdicts) -> "Views":
         """With these in place of the old ones; None: it has gone."""
-        now = dict(self._views)
-        for identity, view in views.items():
-            if view is None:
-                now.pop(identity, None)
-            else:
-                now[identity] = view
-        there = {identity: view for identity, view in views.items() if view is not None}
-        resting = (self._resting - views.keys()) | _resting(there)
-        holding = (self._holding - views.keys()) | _holding(there)
-        made = Views(now, verdicts, resting, holding)
-        told = verdicts.keys() & views.keys()
-        same = told <= self._views.keys() and told <= now.keys() and told & resting == told & self._resting
-        if verdicts is self._verdicts and same:
-            made._queue, made._places = self._queue, self._places  # nobody came to it, nobody left it
-        return made
+        last = next(reversed(self._views.values()), None)
+        there = sorted((view for view in views.values() if view is not None), key=_SERIAL)
+        first = next((view for view in there if view.workload.id not in self._views), None)
+        if first is not None and last is not None and _SERIAL(first) < _SERIAL(last):
+            kept = (view for identity, view in self._views.items() if identity not in views)
+            return Views((*kept, *there), verdicts)
+        now = copy(self)
+        now._views = dict(self._views)
+        now._competing, now._holding = dict(self._competing), dict(self._holding)
+        now._know(verdicts)
+        for identity in (identity for identity, view in views.items() if view is None):
+            now._put(identity, None)
+        for view in there:
+            now._put(view.workload.id, view)
+        return now
 
     @property
-    def queue(self) -> tuple[str, ...]:
-        """Ids of those that compete and of which nothing runs, in the order of the last cycle."""
-        if self._queue is None:
-            views, resting = self._views, self._resting
-            self._queue = tuple(it for it in self._verdicts if it in views and it not in resting)
-        return self._queue
+    def standing(self) -> ValuesView[WorkloadView]:
+        """All of them; of those that wait the reason may be an older one."""
+        return self._views.values()
+
+    @property
+    def holding(self) -> list[WorkloadView]:
+        """Those that have GPUs."""
+        return list(map(self._views.__getitem__, self._holding))
 
     @property
     def places(self) -> Mapping[str, int]:
-        """Their places in it, from 1."""
+        """Places in the queue, from 1, of those that compete and of which nothing runs, in their order."""
         if self._places is None:
-            self._places = {identity: at for at, identity in enumerate(self.queue, 1)}
+            queue = filter(self._competing.__contains__, self._verdicts.workloads)
+            self._places = dict(zip(queue, count(1), strict=False))
         return self._places
-
-
-def _resting(views: Mapping[str, WorkloadView]) -> set[str]:
-    """Ids of those that do not compete."""
-    return {identity for identity, view in views.items() if not view.competes}
-
-
-def _holding(views: Mapping[str, WorkloadView]) -> set[str]:
-    """Ids of those that have GPUs."""
-    return {identity for identity, view in views.items() if view.gpu}
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +232,7 @@ class Board:
 
     version: int = 0
     cluster: Cluster | None = None
-    workloads: Views = field(default_factory=lambda: Views({}, {}))
+    workloads: Views = field(default_factory=lambda: Views((), Verdicts()))
     nodes: tuple[NodeView, ...] = ()
     pools: tuple[NodePool, ...] = ()
     departments: Mapping[str, QueueView] = field(default_factory=dict)
@@ -247,9 +250,9 @@ class Board:
     at: int = 0  # ms
 
     @property
-    def queue(self) -> tuple[str, ...]:
-        """Ids of pending workloads in the order of the last cycle."""
-        return self.workloads.queue
+    def queue(self) -> Mapping[str, int]:
+        """Places of pending workloads, by id, in the order of the last cycle."""
+        return self.workloads.places
 
     @property
     def pending(self) -> list[WorkloadView]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from pliant.control.decider.port import Ask, Decided, Question
 from pliant.control.errors import Unavailable
 from pliant.sched.cycle import decide
-from pliant.sched.plan import Verdict
+from pliant.sched.plan import Verdicts
 from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
 
@@ -21,14 +21,13 @@ class Core:
     def __init__(self) -> None:
         self.world = World()
         self.settings = Settings()
-        self._told: tuple[Verdict, ...] = ()  # by the last plan
-        self._verdicts: dict[str, Verdict] | None = {}  # the same by workload, once somebody asks
+        self.verdicts = Verdicts()  # of the last plan
         self.number = 0  # of the last ask
 
     def follow(self, ask: Ask) -> None:
         """Take in what is new."""
         if ask.base is not None:
-            self.world, self._told, self._verdicts = World(), (), None
+            self.world, self.verdicts = World(), Verdicts()
             for row in ask.base:
                 self.world.put(row)
         else:
@@ -40,22 +39,15 @@ class Core:
         began = time.perf_counter_ns()
         plan = decide(self.world, now, self.settings)
         took = (time.perf_counter_ns() - began) // 1000
-        self._told, self._verdicts = plan.verdicts, None
+        self.verdicts = plan.verdicts
         return Decided(self.number, plan, took)
 
     def copy(self) -> "Core":
         """Another one that knows the same."""
         other = Core()
         other.world, other.settings = self.world.fresh(), self.settings
-        other._told, other._verdicts, other.number = self._told, None, self.number
+        other.verdicts, other.number = self.verdicts, self.number
         return other
-
-    @property
-    def verdicts(self) -> dict[str, Verdict]:
-        """By workload, of the last plan."""
-        if self._verdicts is None:
-            self._verdicts = {verdict.workload: verdict for verdict in self._told}
-        return self._verdicts
 
 
 class Inline:

@@ -6,16 +6,17 @@ Python does nothing else while one is read, and the server has requests to answe
 
 import io
 import pickle
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, partial
-from itertools import chain, count
+from itertools import chain
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar, cast
 
 from pliant.control.decider.port import Ask, Decided, News
+from pliant.model.reason import Reason
 from pliant.model.workload import Launch, Workload
-from pliant.sched.plan import Plan, Verdict
+from pliant.sched.plan import Plan, Verdicts
 from pliant.sched.world.rows import Row
 
 R = TypeVar("R", bound=Row)
@@ -29,9 +30,10 @@ OUT_OF_MEMORY = 3
 BARE = Launch("")
 
 PARTS = tuple(it.name for it in fields(Plan) if it.name not in ("wake", "verdicts"))
-"""Fields of a plan that are sequences, but for its verdicts, which are numbered in their order."""
+"""Fields of a plan that are sequences of rows."""
 
-_verdict = cast("Callable[[Iterable[Any]], Verdict]", partial(tuple.__new__, Verdict))
+COLUMN = 5_000
+"""Verdicts that go together: two columns of strings and of reasons that were written before."""
 
 
 class _Pickler(pickle.Pickler):
@@ -70,11 +72,10 @@ class Sender:
 
     def decided(self, decided: Decided) -> None:
         plan = decided.plan or Plan()
-        parts = chain(
-            ((name, piece) for name in PARTS for piece in _pieces(getattr(plan, name))),
-            (("verdicts", [*zip(*piece, strict=True)][:2]) for piece in _pieces(plan.verdicts)),
-        )
-        self._send((decided.number, plan.wake, decided.took), parts)
+        rows = ((name, piece) for name in PARTS for piece in _pieces(getattr(plan, name)))
+        told = plan.verdicts
+        columns = zip(_pieces(told.workloads, COLUMN), _pieces(told.reasons, COLUMN), strict=True)
+        self._send((decided.number, plan.wake, decided.took), chain(rows, (("", it) for it in columns)))
 
     def _send(self, head: object, parts: Iterable[object]) -> None:
         buffer = io.BytesIO()
@@ -104,16 +105,17 @@ class Receiver:
         parts = self._parts()
         number, wake, took = next(parts)
         found: dict[str, list[Any]] = {name: [] for name in PARTS}
-        verdicts: list[Verdict] = []
+        workloads: list[str] = []
+        reasons: list[Reason] = []
         for name, piece in parts:
-            if (
-                name == "verdicts"
-            ):  # thousands: neither names nor numbers travel, and no call is made for each
-                verdicts += map(_verdict, zip(*piece, count(len(verdicts) + 1), strict=False))
-            else:
+            if name:
                 found[name] += piece
-        rest = {name: tuple(it) for name, it in found.items()}
-        return Decided(number, Plan(**rest, verdicts=tuple(verdicts), wake=wake), took)
+            else:
+                workloads += piece[0]
+                reasons += piece[1]
+        told = Verdicts(tuple(workloads), tuple(reasons))
+        rows = {name: tuple(it) for name, it in found.items()}
+        return Decided(number, Plan(**rows, verdicts=told, wake=wake), took)
 
     def _parts(self) -> Iterator[Any]:
         unpickler = pickle.Unpickler(self)  # by the server over a private socket  # nosec B301
@@ -139,6 +141,6 @@ def lean(row: R) -> R:
     return replace(row, launch=BARE, annotations=()) if isinstance(row, Workload) else row
 
 
-def _pieces(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for at in range(0, len(values), PIECE):
-        yield values[at : at + PIECE]
+def _pieces(values: Sequence[Any], size: int = PIECE) -> Iterator[Sequence[Any]]:
+    for at in range(0, len(values), size):
+        yield values[at : at + size]

@@ -1,10 +1,10 @@
 """What the loop and the decider say to each other."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from pliant.sched.plan import Plan, Verdict
+from pliant.sched.plan import Plan, Verdicts
 from pliant.sched.settings import Settings
 from pliant.sched.world.rows import Row
 from pliant.sched.world.state import World
@@ -48,8 +48,8 @@ class Known(Protocol):
     @property
     def settings(self) -> Settings: ...
     @property
-    def verdicts(self) -> Mapping[str, Verdict]:
-        """Why each workload waits that does, by id."""
+    def verdicts(self) -> Verdicts:
+        """Why workloads wait, by that plan."""
 
 
 Question = Callable[[Known], T]

@@ -26,7 +26,6 @@ from pliant.sched.explain.never import never
 from pliant.sched.explain.trial import apply, narrowed
 from pliant.sched.explain.unblock import Unblocking
 from pliant.sched.explain.what_if import WhatIf, what_if
-from pliant.sched.plan import Verdict
 from pliant.sched.shares.naming import workload_named
 
 if TYPE_CHECKING:
@@ -224,7 +223,7 @@ def _unblock(
     row = state.world.workloads.get(identity)
     if row is None or row.desired is Desired.DELETED:
         raise NotFound(f"There is no workload {identity!r}.", "It may have been deleted already.")
-    verdict: Verdict | None = state.verdicts.get(identity)
+    verdict = state.verdicts.of(identity)
     if verdict is None or row.held or row.phase in (Phase.COMPLETED, Phase.FAILED):
         return None  # what is held competes for nothing: its reason says all
     large = len(state.world.workloads) > SMALL
@@ -247,7 +246,7 @@ def _unblock(
     if when is None:
         when = estimate(state.world, now, identity, known)
     impossible = never(state.world, now, state.settings, decide, identity)
-    before = (wid for wid, other in state.verdicts.items() if other.position < verdict.position)
+    before = state.verdicts.workloads[: verdict.position - 1]
     needs = [state.world.need(wid) for wid in before if wid in state.world.wanting]
     ahead = sum(need.lacks.gpu for need in needs if not need.holds)
     return Unblocked(impossible, remedies, when, search.trial.tries > 0, ahead)
@@ -257,30 +256,29 @@ def _starts(
     state: Known, now: int, identities: Sequence[str], ended: Sequence[Workload]
 ) -> Mapping[str, Estimate]:
     known = known_for(state.world, PastRuns([*state.world.workloads.values(), *ended]))
-    return {wid: estimate(state.world, now, wid, known) for wid in identities if wid in state.verdicts}
+    return {wid: estimate(state.world, now, wid, known) for wid in identities if wid in state.verdicts.places}
 
 
 def _suggested(state: Known, now: int) -> tuple[Suggested, ...]:
     """Those that wait for the same share one search, which is about the first of them."""
     until = time.monotonic() + ALL
-    world, verdicts = state.world, state.verdicts
+    world, verdicts, places = state.world, state.verdicts, state.verdicts.places
     world.update_sets()
     kinds = [
-        sorted(known, key=lambda wid: verdicts[wid].position)
+        sorted(known, key=places.__getitem__)
         for alike in world.alike.values()
-        if (known := [wid for wid in alike if wid in verdicts])
+        if (known := [wid for wid in alike if wid in places])
     ]
-    kinds.sort(key=lambda wids: verdicts[wids[0]].position)
+    kinds.sort(key=lambda wids: places[wids[0]])
     if len(world.workloads) > SMALL:
         world = narrowed(world, [wids[0] for wids in kinds])
     found: dict[str, Cures] = {}
     for tries in TRIES:
         for first, *_ in kinds:
             if first not in found and time.monotonic() < until:
-                verdict = verdicts[first]
-                deep = verdict.position > DEEP
+                deep = places[first] > DEEP
                 search = Unblocking(
                     world, now, state.settings, decide, first, tries=tries, enough=1, deep=deep
                 )
-                found.update((first, it.steps) for it in search.run(verdict.reason)[:1])
+                found.update((first, it.steps) for it in search.run(verdicts.reason(first))[:1])
     return tuple(Suggested(first, tuple(like), found.get(first)) for first, *like in kinds)

@@ -33,8 +33,7 @@ def rehearse(known: Known, guest: Workload, tasks: Sequence[Task], now: int) -> 
         if task.workload == guest.id and task.claims is not None
     )
     own = [decision for decision in plan.decisions if decision.workload == guest.id]
-    verdict = next((verdict for verdict in plan.verdicts if verdict.workload == guest.id), None)
-    reason = own[0].reason if own else verdict.reason if verdict is not None else None
+    reason = own[0].reason if own else plan.verdicts.reason(guest.id)
     disrupted = tuple(
         decision
         for decision in plan.decisions

@@ -6,12 +6,12 @@ from pliant.control.board.view import CLUSTER
 from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
 from pliant.model.event import EventKind
-from pliant.sched.world.faults import faults
+from pliant.sched.world.faults import DeviceFaults, faults
 
 log = logging.getLogger(__name__)
 
 EVERY = 10_000
-"""Ms between two looks while no node and no quota changes: a look reads every row."""
+"""Ms between two looks while no node and no quota changes: a look reads every workload."""
 
 
 class Contradictions:
@@ -20,6 +20,7 @@ class Contradictions:
     def __init__(self, state: State) -> None:
         self._state = state
         self._looked: int | None = None  # ms
+        self._devices = DeviceFaults()
 
     def look(self, draft: Draft) -> None:
         """Note what contradicts the rest now; it is set aside, everything else is scheduled as ever."""
@@ -27,7 +28,7 @@ class Contradictions:
         if not state.moved and self._looked is not None and draft.now - self._looked < EVERY:
             return
         self._looked = draft.now
-        found = list(faults(state.world))
+        found = list(faults(state.world, self._devices.look(state.world)))
         for fault in found:
             if fault not in state.faults:
                 log.error("set aside, the rest is scheduled as ever: %s", fault)

@@ -9,6 +9,7 @@ from pliant.model.audit import AuditRecord
 from pliant.model.event import Event, EventKind
 from pliant.model.progress import Progress
 from pliant.model.reason import Reason
+from pliant.sched.plan import Plan
 
 Identity = tuple[str, Hashable]
 
@@ -23,7 +24,7 @@ class Draft:
     events: list[Event] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
     audit: list[AuditRecord] = field(default_factory=list)
-    when_decided: list["Callable[[Draft], None]"] = field(default_factory=list)
+    when_decided: list["Callable[[Draft, Plan], None]"] = field(default_factory=list)
     """Run with the whole draft once the cycle's plan is made, before anything is committed."""
 
     def put(self, row: Row | Remembered) -> None:

@@ -167,8 +167,6 @@ class FactBook:
             else:
                 why = f"Deleted {format_duration(workload.ttl)} after its end, as requested at submit."
             draft.event(workload.id, EventKind.DELETED, why, who="server")
-        if state.expiring:
-            due.append(state.expiring[0][0])
         limited = any(map(_limits, world.projects.values())) or any(map(_limits, world.departments.values()))
         for workload in [world.workloads[identity] for identity in sorted(state.running) if limited]:
             project = world.projects.get(workload.project)
@@ -186,6 +184,8 @@ class FactBook:
             else:
                 due.append(at)
         self._state.settle(draft)  # what ended just now lets others begin
+        if state.expiring:
+            due.append(state.expiring[0][0])
         self.imports.look(draft)
         self._holds.look(draft)
         if self._holds.wake is not None:

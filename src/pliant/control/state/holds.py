@@ -34,7 +34,7 @@ class Holds:
         begins: list[int] = []
         turns = Turns(self._state, draft.now)
         for row in waiting:
-            after = tuple(self._seen(one) for one in row.after)
+            after = tuple(self._seen(self._again(row, one)) for one in row.after)
             if row.held == DEPENDENCY and (failed := self._hopeless(row, after)) is not None:
                 self._cancel(row, failed, draft)
                 cancelled = True
@@ -65,6 +65,19 @@ class Holds:
             if not (row.held or row.phase.final) and row.desired is not Desired.DELETED
         )
 
+    def _again(self, row: Workload, one: Dependency) -> Dependency:
+        """The dependency on the job that was submitted under the same name after the one that failed."""
+        rows = self._state.world.workloads
+        if not row.keep_pending or one.met or not _over(rows.get(one.workload)) or self._met(one):
+            return one
+        later = (
+            other.id
+            for other in rows.values()
+            if other.name == one.name and other.project == row.project and other.id != one.workload
+            if other.desired is not Desired.DELETED
+        )
+        return replace(one, workload=next(later, one.workload))
+
     def _seen(self, one: Dependency) -> Dependency:
         return one if one.met else replace(one, met=self._met(one))
 
@@ -86,6 +99,8 @@ class Holds:
 
     def _hopeless(self, row: Workload, after: Sequence[Dependency]) -> Dependency | None:
         """A dependency that can never be met and without which it never starts."""
+        if row.keep_pending:
+            return None
         world = self._state.world.workloads
         failed = [one for one in after if not one.met and _over(world.get(one.workload))]
         if row.after_any and len(failed) < len(after):

@@ -69,7 +69,7 @@ class Imports:
         """Tell engines why what they found waits, as far as anybody may know it, when that has changed."""
         state = self._state
         for identity in sorted(state.touched):
-            row, verdict = state.world.workloads.get(identity), state.verdicts.get(identity)
+            row, verdict = state.world.workloads.get(identity), state.verdicts.of(identity)
             if row is None or row.origin is None or not row.origin.makes or verdict is None:
                 self._codes.pop(identity, None)
             elif self._codes.get(identity) != verdict.reason.code:

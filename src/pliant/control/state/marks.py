@@ -52,20 +52,22 @@ def restored(settings: Mapping[str, str]) -> dict[str, Marks]:
     return {key.removeprefix(PREFIX): parse(text) for key, text in settings.items() if key.startswith(PREFIX)}
 
 
-def check_key(key: str, what: str = "label") -> str:
+def check_key(key: str, what: str = "label", field: str = "") -> str:
     """The key, if Kubernetes would take it as one of a label or taint."""
     if len(key) > 253 or not _KEY.fullmatch(key):
         raise BadRequest(
             f"{key[:60]!r} cannot be the key of a {what}.",
             "Use letters, digits, '-', '_' and '.', 63 at most; before a '/' the name of a domain.",
+            field=field,
         )
     return key
 
 
-def check_value(value: str, what: str = "label") -> str:
+def check_value(value: str, what: str = "label", field: str = "") -> str:
     if not _VALUE.fullmatch(value):
         raise BadRequest(
             f"{value[:60]!r} cannot be the value of a {what}.",
             "Use letters, digits, '-', '_' and '.', 63 at most; first and last a letter or digit.",
+            field=field,
         )
     return value

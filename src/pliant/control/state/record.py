@@ -6,7 +6,7 @@ from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
 from pliant.model.event import EventKind
 from pliant.model.order import Order, Resize, Start, Stop
-from pliant.model.reason import Preempted, Reason
+from pliant.model.reason import Preempted
 from pliant.model.workload import Attempt
 from pliant.sched.plan import Decision, Plan, Verb
 
@@ -89,22 +89,18 @@ def record_plan(state: State, plan: Plan, draft: Draft, number: int) -> list[Ord
 
 def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
     """Keep the newest verdict of each waiting workload; history gets a line when its kind changes."""
-    before, there = state.verdicts, state.world.workloads
-    after = {verdict.workload: verdict for verdict in plan.verdicts}
-    for identity in after.keys() - there.keys():
-        del after[identity]  # it has gone since the plan was asked for
-    was: Reason | None = None  # two of one kind: many workloads share a reason
-    now: Reason | None = None
-    told = state.told
-    for (identity, (_, reason, position)), old in zip(after.items(), map(before.get, after), strict=True):
-        if told and reason is now and old is not None and old[1] is was:
-            continue
-        if old is None or old.reason.code != reason.code:
-            draft.event(identity, EventKind.PENDING, reason.text(draft.now), reason=reason)
-            state.touched.add(identity)
-            continue
-        was, now = old.reason, reason
-        if not told:
-            told = state.told = old.position != position or old.reason != reason
+    before, after = state.verdicts, plan.verdicts.within(state.world.workloads)
+    known = dict(zip(before.workloads, before.reasons, strict=True))
+    were = list(map(known.get, after.workloads))
+    which = list(zip(map(id, were), map(id, after.reasons), strict=True))
+    pairs = dict(zip(which, zip(were, after.reasons, strict=True), strict=True))  # few: many share a reason
+    news = {pair for pair, (was, now) in pairs.items() if was is None or was.code != now.code}
+    if news:
+        for identity, reason, pair in zip(after.workloads, after.reasons, which, strict=True):
+            if pair in news:
+                draft.event(identity, EventKind.PENDING, reason.text(draft.now), reason=reason)
+                state.touched.add(identity)
+    if before.workloads != after.workloads or any(was != now for was, now in pairs.values()):
+        state.told = True
     state.verdicts = after
-    state.touched.update(before.keys() - after.keys())
+    state.touched.update(known.keys() - after.places.keys())

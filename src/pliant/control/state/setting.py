@@ -71,7 +71,9 @@ class Setting:
                 case _:
                     return parse_gpus(text)  # thousandths, of a GPU or of one
         except ValueError:
-            raise BadRequest(f"{self.name} cannot be {text[:40]!r}.", f"Give {self._form()}.") from None
+            raise BadRequest(
+                f"{self.name} cannot be {text[:40]!r}.", f"Give {self._form()}.", field=self.name
+            ) from None
 
     def _form(self) -> str:
         example = {Unit.TIME: "a time such as 90s or 5m", Unit.COUNT: "a whole number"}
@@ -82,7 +84,9 @@ class Setting:
         """Raise BadRequest if it cannot be that."""
         if self.unit is Unit.WORD:
             if value not in self.words:
-                raise BadRequest(f"{self.name} cannot be {value!r}.", f"It is {' or '.join(self.words)}.")
+                raise BadRequest(
+                    f"{self.name} cannot be {value!r}.", f"It is {' or '.join(self.words)}.", field=self.name
+                )
         elif not isinstance(value, int) or not self.least <= value <= self.most:
             said = value if isinstance(value, str) else self.show(value)
             word = f"{self.special.replace(' ', '-')!r}, or " if self.special else ""
@@ -90,6 +94,7 @@ class Setting:
             raise BadRequest(
                 f"{self.name} cannot be {said}.",
                 f"It is {word}{least} or more, {self.show(self.most)} at most.",
+                field=self.name,
             )
 
 

@@ -23,7 +23,7 @@ from pliant.model.priority import PriorityClass
 from pliant.model.progress import Progress
 from pliant.model.reason import Reason
 from pliant.model.workload import Attempt, AttemptId, Desired, Phase, Task, Workload
-from pliant.sched.plan import Protection, QueueStanding, Verdict
+from pliant.sched.plan import Protection, QueueStanding, Verdicts
 from pliant.sched.settings import Settings
 from pliant.sched.world.rows import of_world
 from pliant.sched.world.state import World
@@ -47,7 +47,7 @@ class State:
         self.cluster: Cluster | None = None
         self.attempts: dict[AttemptId, Attempt] = {}  # those not known to have ended
         self.reasons: dict[str, Reason] = {}  # workload id -> reason of the last decision about it
-        self.verdicts: dict[str, Verdict] = {}  # workload id -> why it waits, by the last cycle
+        self.verdicts = Verdicts()  # why workloads wait, by the last cycle
         self.standings: tuple[QueueStanding, ...] = ()  # of the last plan
         self.protections: tuple[Protection, ...] = ()  # likewise
         self.last_words: dict[str, str] = {}  # workload id -> how its last attempt ended

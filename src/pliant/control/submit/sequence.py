@@ -38,6 +38,7 @@ class Start:
     any_of_them: bool = False
     indexes: tuple[int, ...] = ()  # of the elements of an array; none: it is one job
     at_once: int = 0  # elements; 0: all
+    keep_pending: bool = False  # although a dependency failed
 
 
 def indexes_of(text: str) -> tuple[int, ...]:
@@ -89,13 +90,17 @@ def held(job: Workload, start: Start, present: Mapping[str, Workload], now: int)
     ]
     after = tuple(one for ask in start.dependencies for one in _resolved(job, ask, own))
     lost = [one for one in after if not one.met and _over(present[one.workload])]
-    if lost and (not start.any_of_them or len(lost) == len(after)):
+    hopeless = lost and (not start.any_of_them or len(lost) == len(after))
+    if hopeless and not start.keep_pending:
         name, how = lost[0].name, ending_of(present[lost[0].workload])
         raise BadRequest(
             f"Job {name} {how}, so the dependency {lost[0].when}:{name} can never be met.",
-            f"Use --dependency afterany:{name} to start whatever its end, or submit {name} again first.",
+            f"Use --dependency afterany:{name} to start whatever its end, or --keep-pending to wait "
+            f"until {name} is submitted again and succeeds.",
         )
-    made = replace(job, begin=start.begin, after=after, after_any=start.any_of_them)
+    made = replace(
+        job, begin=start.begin, after=after, after_any=start.any_of_them, keep_pending=start.keep_pending
+    )
     return replace(made, held=hold(made, now))
 
 

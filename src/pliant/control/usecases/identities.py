@@ -48,11 +48,14 @@ class Identities:
             raise BadRequest(
                 f"{name[:40]!r} cannot be a user's name.",
                 "Use 1 to 128 printable characters, none of them ':'.",
+                field="username",
             )
 
         def run(draft: Draft) -> User:
             if name in self._seen.user_names:
-                raise NameTaken(f"A user named {name!r} already exists.", "Choose another name.")
+                raise NameTaken(
+                    f"A user named {name!r} already exists.", "Choose another name.", field="username"
+                )
             row = User(
                 str(uuid.uuid4()), name, password, True, account=account, created=draft.now, created_by=by
             )
@@ -66,7 +69,9 @@ class Identities:
         access = self._loop.board.access
         found = access.users.get(key) or access.user_names.get(key)
         if found is None:
-            raise NotFound(f"There is no user {key[:60]!r}.", "See them with: pliant user list")
+            raise NotFound(
+                f"There is no user {key[:60]!r}.", "See them with: pliant user list", field="subjectId"
+            )
         return found
 
     def set_password(self, identity: str, password: str, *, must_change: bool) -> User:
@@ -154,7 +159,9 @@ class Identities:
 
         def run(draft: Draft) -> Application:
             if any(row.name == name for row in self._seen.applications.values()):
-                raise NameTaken(f"An application named {name!r} already exists.", "Choose another name.")
+                raise NameTaken(
+                    f"An application named {name!r} already exists.", "Choose another name.", field="name"
+                )
             identity = str(uuid.uuid4())
             row = Application(
                 identity, name, client, secret, account=account, created=draft.now, created_by=by

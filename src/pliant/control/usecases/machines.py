@@ -66,6 +66,8 @@ class Machines:
             pool = replace(change(NodePool(identity, name)), id=identity, name=name, origin=origin or "")
             if not (pool.label_key and pool.label_value):
                 raise BadRequest("A node pool needs the label of its nodes.", "Give --label KEY=VALUE.")
+            check_key(pool.label_key, field="labelKey")
+            check_value(pool.label_value, field="labelValue")
             self._check_pool(pool)
             draft.put(pool)
             draft.event(f"pool/{name}", EventKind.SUBMITTED, f"{user} created node pool {name}.", who=user)
@@ -131,13 +133,18 @@ class Machines:
 
     def _check_pool(self, pool: NodePool) -> None:
         if pool.min_runtime < 0:
-            raise BadRequest("The minimum runtime cannot be negative.", "Give 0 or more, such as 2m.")
+            raise BadRequest(
+                "The minimum runtime cannot be negative.",
+                "Give 0 or more, such as 2m.",
+                field="minRuntimeSeconds",
+            )
         label = (pool.label_key, pool.label_value)
         for other in self._loop.world.pools.values():
             if other.name not in (pool.name, DEFAULT_POOL) and (other.label_key, other.label_value) == label:
                 raise Conflict(
                     f"Pool {other.name} has the nodes with {'='.join(label)} already.",
                     "Choose another label.",
+                    field="labelValue",
                 )
         if pool.topology:
             self._topology(pool.topology)

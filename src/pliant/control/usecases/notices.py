@@ -35,7 +35,9 @@ class Notices:
             own = [row for row in self._loop.state.subscriptions.values() if row.user == wanted.user]
             if any((row.kind, row.address) == (wanted.kind, wanted.address) for row in own):
                 raise Conflict(
-                    "This address already has a notification.", "See yours with: pliant notify list"
+                    "This address already has a notification.",
+                    "See yours with: pliant notify list",
+                    field="address",
                 )
             if len(own) >= MOST:
                 raise Conflict(

@@ -25,6 +25,7 @@ from pliant.model.origin import Owner
 from pliant.model.tenancy import Project
 from pliant.model.topology import Topology
 from pliant.model.workload import Phase, Workload
+from pliant.sched.plan import Plan
 
 Answered = Callable[[Accepted], tuple[int, str]]
 """Renders the answer to a submission, so that the same answer can be given again for the same key."""
@@ -78,9 +79,8 @@ class Submissions(Tenancy):
             workload = rows[0]
             accepted = Accepted(workload, elements=tuple(row.name for row in rows if row.element is not None))
 
-            def conclude(whole: Draft) -> None:
-                verdict = self._loop.state.verdicts.get(workload.id)  # there is none before a plan knows it
-                accepted.reason = verdict.reason if verdict is not None else None
+            def conclude(whole: Draft, plan: Plan) -> None:
+                accepted.reason = plan.verdicts.reason(workload.id)
                 if key and render is not None:
                     status, body = render(accepted)
                     whole.put(Remembered(key, fingerprint, status, body, whole.now))

@@ -285,6 +285,7 @@ class Tenancy(Machines):
                     f"{queue.name} uses {spell_gpus(used)} of pool {pool} for non-preemptible work;"
                     f" its quota cannot be {spell_gpus(quota.gpu)}.",
                     "Delete or suspend some of that work first.",
+                    field="resources.gpu.deserved",
                 )
 
     def _project(self, key: str) -> Project:

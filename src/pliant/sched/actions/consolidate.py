@@ -25,11 +25,7 @@ class Consolidate(Policy):
         self._finds: dict[tuple[NodeClass, Request], bool] = {}  # whether some node has room for that now
 
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
-        if step is Step.BONUS:
-            return True
-        if not victim.preemptible or self._stuck(victim):
-            return False
-        return not self.sheltered(attempt, victim) and self.unprotected(attempt, victim)
+        return victim.preemptible and not self._stuck(victim)
 
     def _stuck(self, victim: Workload) -> bool:
         """True if its one task is known to have room nowhere else."""
@@ -59,13 +55,11 @@ class Consolidate(Policy):
         What stays may stay on another device: as many devices are left to it as the request does not need.
         """
         cpu, memory, stays = node.free_cpu, node.free_memory, [request.portion] * request.devices
-        for key in node.tasks:
-            claim = self.world.claim_of(key)
-            if claim is not None and claim.node == node.row.name:
-                if self._may_leave(key):
-                    cpu, memory = cpu + claim.cpu, memory + claim.memory
-                else:
-                    stays += [share.portion for share in claim.shares]
+        for key, claim in self.world.claims_on(node):
+            if self._may_leave(key):
+                cpu, memory = cpu + claim.cpu, memory + claim.memory
+            else:
+                stays += [share.portion for share in claim.shares]
         if (request.cpu and request.cpu > cpu) or (request.memory and request.memory > memory):
             return False
         if not request.devices or request.gpu_memory or node.usable < len(node.devices):

@@ -1,7 +1,8 @@
 """The state of one cycle: what the actions share, record and leave behind for the plan."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 from pliant.model.machine import Placement
@@ -12,7 +13,7 @@ from pliant.sched.placement import eligibility, fit
 from pliant.sched.placement.eligibility import Destinations, Equivalence
 from pliant.sched.placement.staying import given_back
 from pliant.sched.plan import Decision, Guarantee, Verb
-from pliant.sched.preemption.attempt import Attempt, Effort, Rank, Unit
+from pliant.sched.preemption.attempt import Effort, Obstacles, Rank, Unit
 from pliant.sched.preemption.churn import Churn
 from pliant.sched.preemption.policy import Grounds, Policy
 from pliant.sched.preemption.price_cache import PriceCache
@@ -230,16 +231,16 @@ class Cycle(Destinations):
                 if equivalence not in hopeless and not self.try_place(chunk, pool, adding):
                     hopeless.add(equivalence)
 
-    def came_upon(self, equivalence: Equivalence, attempt: Attempt) -> None:
+    def came_upon(self, equivalence: Equivalence, met: Obstacles) -> None:
         """Remember what kept a search from taking more, and when that may be otherwise."""
-        if attempt.outwaited is not None:
-            self.outwaited.setdefault(equivalence, attempt.outwaited)
-        if attempt.protected is not None:
-            self.protected[equivalence] = attempt.protected
-        if attempt.withheld:
-            self.withheld[equivalence] = attempt.withheld
-        if attempt.wake is not None:
-            self.wake_at(attempt.wake)
+        if met.outwaited is not None:
+            self.outwaited.setdefault(equivalence, met.outwaited)
+        if met.protected is not None:
+            self.protected[equivalence] = met.protected
+        if met.withheld:
+            self.withheld[equivalence] = met.withheld
+        if met.wake is not None:
+            self.wake_at(met.wake)
 
     def room_freed(self) -> None:
         """Something was released: what did not fit may fit now."""
@@ -257,13 +258,10 @@ class Cycle(Destinations):
         return aged(workload, priority, self.now, self.settings)
 
     def looked_at(self, chunks: Iterable[Chunk]) -> None:
-        positions = self.positions
-        last = len(positions)
-        for chunk in chunks:
-            wid = chunk.workload.id
-            if wid not in positions:
-                last += 1
-                positions[wid] = last
+        positions, looked = self.positions, [chunk.workload.id for chunk in chunks]
+        if not positions.keys().isdisjoint(looked):  # in several pools
+            looked = [wid for wid in looked if wid not in positions]
+        positions.update(zip(looked, count(len(positions) + 1), strict=False))
 
     def wake_at(self, instant: int) -> None:
         if instant > self.now and (self.wake is None or instant < self.wake):
@@ -292,13 +290,15 @@ class Cycle(Destinations):
             self.record(Decision(Verb.GROW, action, workload.id, tasks, before, after, grown))
         self.blocked.pop(workload.id, None)
 
-    def block(self, choice: PoolChoice, block: Block, alike: Iterable[Chunk]) -> None:
+    def block(self, choice: PoolChoice, block: Block, alike: Sequence[Chunk]) -> None:
         """Remember that these got nothing, and why: of several pools the one in which they came farthest."""
-        self.failed(choice, block.equivalence, alike)
-        blocked = self.blocked
+        blocked, ids = self.blocked, [chunk.workload.id for chunk in alike]
+        self._failures_of(choice, block.equivalence).update(zip(ids, alike, strict=True))
+        if blocked.keys().isdisjoint(ids):
+            blocked.update(dict.fromkeys(ids, block))
+            return
         kept: Block | None = None  # the last one that stays: those that are alike mostly share theirs
-        for chunk in alike:
-            wid = chunk.workload.id
+        for wid, chunk in zip(ids, alike, strict=True):
             known = blocked.get(wid)
             if known is not None and known is kept:
                 continue
@@ -307,11 +307,9 @@ class Cycle(Destinations):
             else:
                 kept = known
 
-    def failed(self, choice: PoolChoice, equivalence: Equivalence, alike: Iterable[Chunk]) -> None:
-        """Remember what a choice could not give."""
-        failures = self.failures.setdefault(choice, {}).setdefault(equivalence, {})
-        for chunk in alike:
-            failures[chunk.workload.id] = chunk
+    def _failures_of(self, choice: PoolChoice, equivalence: Equivalence) -> dict[str, Chunk]:
+        """Where to remember what a choice could not give, by workload."""
+        return self.failures.setdefault(choice, {}).setdefault(equivalence, {})
 
     def _more_hope(self, one: Block, other: Block) -> bool:
         if one.equivalence == other.equivalence and (one.refusal is None) is (other.refusal is None):

@@ -34,16 +34,11 @@ class Preempt(Policy):
             self._most[key] = most
 
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
-        if step is Step.BONUS:
-            return True
-        winner = self.chunk.workload
         return (
             may_lose(victim, step)
-            and victim.project == winner.project
+            and victim.project == self.chunk.workload.project
             and priority < self.chunk.priority
             and not self._outwaits(attempt, victim, priority)
-            and not self.sheltered(attempt, victim)
-            and (step is not Step.CORE or self.unprotected(attempt, victim))
         )
 
     def within_reach(self) -> bool:
@@ -90,7 +85,7 @@ class Preempt(Policy):
         grown = aged(victim, priority, self.grounds.now, self.grounds.places.settings)
         if grown < self.chunk.priority:
             return False
-        attempt.outwaited = attempt.outwaited or (victim.id, priority, grown)
+        attempt.met.outwaited = attempt.met.outwaited or (victim.id, priority, grown)
         return True
 
     def guarantee(self, victim: Workload) -> Guarantee:

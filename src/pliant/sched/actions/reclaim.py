@@ -8,7 +8,7 @@ from pliant.model.workload import Workload
 from pliant.sched.actions.context import Cycle
 from pliant.sched.placement import fit
 from pliant.sched.plan import Guarantee
-from pliant.sched.preemption.attempt import Attempt, Before, Unit
+from pliant.sched.preemption.attempt import Attempt, Unit
 from pliant.sched.preemption.policy import Grounds, Policy
 from pliant.sched.shares.admission import RESOURCES
 from pliant.sched.shares.admission import asked as asked_by
@@ -36,13 +36,8 @@ class Reclaim(Policy):
         self._levels: dict[str, tuple[str, str]] = {}  # project -> what _level() has answered
 
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
-        if step is Step.BONUS:
-            return True
-        if not may_lose(victim, step) or victim.project == self.chunk.workload.project:
-            return False
-        if not self.gives(victim.project) or self.sheltered(attempt, victim):
-            return False
-        return step is not Step.CORE or self.unprotected(attempt, victim)
+        other = victim.project != self.chunk.workload.project
+        return other and may_lose(victim, step) and self.gives(victim.project)
 
     def gives(self, project: str) -> bool:
         """False if the queue beside ours may keep what it has."""
@@ -89,7 +84,7 @@ class Reclaim(Policy):
                 room += min(have.gpu - fixed.gpu, have.gpu - due.gpu + max(0, most - 1))
         return room >= self.adding.gpu
 
-    def lasts(self, units: Iterable[Unit], before: Before) -> bool:
+    def lasts(self, units: Iterable[Unit]) -> bool:
         """Beyond our own quota we take nothing that theirs would give back: each had to be the last to go."""
         taken: dict[str, list[Unit]] = {}  # project -> what it loses
         for unit in units:
@@ -103,7 +98,7 @@ class Reclaim(Policy):
                 continue
             left, quota = self.shares.own(theirs, self.pool), self._standing[theirs].deserved
             if (
-                any(_within(unit.lost(before), left, quota) for unit in mine)
+                any(_within(unit.lost, left, quota) for unit in mine)
                 or self._returns(project, mine, quota.gpu - left.gpu)
                 or self._claimed_by_another(theirs, left, quota)
             ):

@@ -12,7 +12,7 @@ class Shrink(Policy):
     action = "shrink"
 
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
-        return step is Step.BONUS
+        return False
 
 
 def shrink(cycle: Cycle, chunk: Chunk, pool: str, adding: Resources) -> Policy | None:

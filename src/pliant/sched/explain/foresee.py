@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from pliant.model.workload import Desired, Task, TaskPhase
 from pliant.sched.explain.trial import Change, Decide, apply
-from pliant.sched.plan import Decision, Plan, Verdict
+from pliant.sched.plan import Decision, Plan, Verdicts
 from pliant.sched.settings import Settings
 from pliant.sched.world.state import World
 
@@ -17,7 +17,7 @@ class Outcome:
     """How it ends, and all that was decided on the way."""
 
     decisions: tuple[Decision, ...]
-    verdicts: tuple[Verdict, ...]
+    verdicts: Verdicts
     placed: dict[str, tuple[tuple[str, int, int], ...]]  # workload -> (node, milli-GPUs, tasks) by node
     undo: Change  # what makes the world as it was
 

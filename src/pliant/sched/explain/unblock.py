@@ -6,6 +6,7 @@ less of it (a GPU, a task, a point of priority, one of the workloads that end) i
 
 from collections.abc import Callable
 from dataclasses import replace
+from operator import itemgetter
 
 from pliant.model.quantity import GPU
 from pliant.model.reason import Cure, NonPreemptibleOverQuota, OverLimit, Reason
@@ -71,7 +72,7 @@ class Unblocking(Search):
         return lambda row, chunk: offer(self, row, chunk)
 
     def _reason(self, plan: Plan) -> Reason | None:
-        return next((verdict.reason for verdict in plan.verdicts if verdict.workload == self.wid), None)
+        return plan.verdicts.reason(self.wid)
 
     def _wait(self, instant: int) -> None:
         if not self.works(Change(), instant) or self.works(Change(), self.trial.now):
@@ -166,9 +167,8 @@ class Unblocking(Search):
 
         for node in sorted(cls.nodes.values(), key=missing)[:MOST_ENDING]:
             here: dict[str, int] = {}
-            for key in sorted(node.tasks):
-                claim = self.world.claim_of(key)
-                if key[0] != self.wid and claim is not None and claim.node == node.row.name:
+            for key, claim in sorted(self.world.claims_on(node), key=itemgetter(0)):
+                if key[0] != self.wid:
                     here[key[0]] = here.get(key[0], 0) + max(1, claim.gpu)
             lacks = max(1, need - node.free) * GPU
             for wid in sorted(here, key=lambda w: (here[w] < lacks, abs(here[w] - lacks), w)):

@@ -1,7 +1,6 @@
 """Why each workload lacks what it asks for: one dominant reason each, with its numbers."""
 
 from dataclasses import replace
-from itertools import count
 
 from pliant.model.machine import OF_PROJECT
 from pliant.model.quantity import GPU
@@ -34,7 +33,7 @@ from pliant.sched.actions.intents import Outcome
 from pliant.sched.actions.reservation import Reserving
 from pliant.sched.placement import eligibility, topology
 from pliant.sched.placement.eligibility import Equivalence
-from pliant.sched.plan import Verdict
+from pliant.sched.plan import Verdicts
 from pliant.sched.shares.fair_share import ALL, INFINITE
 from pliant.sched.shares.naming import named_at, queue_named, workload_named
 from pliant.sched.world.chunks import workload_open
@@ -45,23 +44,21 @@ from pliant.sched.world.portions import next_chunk
 from pliant.sched.world.queue_tree import NOTHING
 
 
-def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verdict, ...]:
+def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> Verdicts:
     """In the order in which this cycle looked at the workloads; those it did not look at come last, by id."""
-    world = cycle.world
-    found: dict[str, Reason] = {}
+    world, blocked = cycle.world, cycle.blocked
     known: dict[Equivalence, Reason] = {}
     reasons: dict[int, Reason] = {}  # by id of the block: many share one
-    for wid, block in cycle.blocked.items():
-        reason = reasons.get(id(block))
+    which = list(map(id, blocked.values()))
+    for at, block in dict(zip(which, blocked.values(), strict=True)).items():
+        reason = known.get(block.equivalence)
         if reason is None:
-            reason = known.get(block.equivalence)
-            if reason is None:
-                reason = known[block.equivalence] = explain(cycle, reserving, block)
-            reasons[id(block)] = reason
-        found[wid] = reason
+            reason = known[block.equivalence] = explain(cycle, reserving, block)
+        reasons[at] = reason
+    found = dict(zip(blocked, map(reasons.__getitem__, which), strict=True))
     for wid, until in cycle.delays.items():
-        if wid in cycle.blocked:
-            asked, delay = cycle.blocked[wid].adding.gpu, world.workloads[wid].preemption_delay
+        if wid in blocked:
+            asked, delay = blocked[wid].adding.gpu, world.workloads[wid].preemption_delay
             found[wid] = PreemptionDelay(asked, delay, until)
     for wid, key in cycle.resting.items():
         row = world.tasks[key]
@@ -74,13 +71,14 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verd
             found[wid] = _gang(cycle, key)
     world.update_sets()  # who got something in this cycle and lacks nothing any more
     unseen: dict[Equivalence, Reason] = {}
-    for wid in sorted(wid for wid in world.wanting if wid not in found):
+    for wid in sorted(world.wanting.keys() - found.keys()):
         workload = world.workloads[wid]
         known_project = workload.project in world.projects
         found[wid] = (
             _unseen(cycle, reserving, workload, unseen) if known_project else UnknownProject(workload.project)
         )
-    for wid in sorted(wid for wid in world.elastic if wid not in found and world.workloads[wid].background):
+    stretched = world.elastic.keys() - found.keys()
+    for wid in sorted(wid for wid in stretched if world.workloads[wid].background):
         if next_chunk(world, world.workloads[wid]) is not None:
             found[wid] = _background(cycle, reserving, world.workloads[wid])
     for wid, reason in sorted(world.flaws.items()):
@@ -90,9 +88,9 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> tuple[Verd
     for wid in sorted(world.ending):
         if world.workloads[wid].desired is Desired.STOPPED:
             found[wid] = Cancelled() if world.workloads[wid].cancelled_by else Suspended()
-    seen = [wid for wid in cycle.positions if wid in found]  # they are in their order
-    order = [*seen, *sorted(wid for wid in found if wid not in cycle.positions)]
-    return tuple(map(Verdict, order, map(found.__getitem__, order), count(1)))
+    seen = filter(found.__contains__, cycle.positions)  # they are in their order
+    order = (*seen, *sorted(found.keys() - cycle.positions.keys()))
+    return Verdicts(order, tuple(map(found.__getitem__, order)))
 
 
 def explain(cycle: Cycle, reserving: Reserving, block: Block) -> Reason:

@@ -81,6 +81,6 @@ def _difference(wid: str, today: Outcome, then: Outcome) -> Difference | None:
         tasks = sum(seat[2] for seat in before), sum(seat[2] for seat in after)
         what = "grows" if (has, tasks[1]) > (had, tasks[0]) else "shrinks" if has < had else "moves"
     decided: Decision | None = next((it for it in reversed(then.decisions) if it.workload == wid), None)
-    verdict = next((it.reason for it in then.verdicts if it.workload == wid), None)
+    verdict = then.verdicts.reason(wid)
     reason = verdict if verdict is not None and not after else decided.reason if decided else verdict
     return Difference(wid, before or (), after or (), what, reason)

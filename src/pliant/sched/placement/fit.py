@@ -18,8 +18,11 @@ from pliant.sched.world.subgroups import Level, constrained, tree
 
 def fits(node: NodeState, request: Request) -> bool:
     """True if the node has this much unclaimed."""
-    if not _has_cores(node, request):
-        return False
+    return _has_cores(node, request) and has_devices(node, request)
+
+
+def has_devices(node: NodeState, request: Request) -> bool:
+    """True if the node has so many unclaimed devices, or so much of them."""
     if whole(request):
         return request.devices <= node.free
     return not request.devices or fraction.shared_devices(node, request) is not None
@@ -325,12 +328,8 @@ def _place_branch(
 def _place_inside(
     world: World, where: topology.NodeSet, branch: Level | TaskGroup, parts: Sequence[Part], pool: NodePool
 ) -> bool:
-    rest = list(parts)
-    for child in branch.children if isinstance(branch, Level) else ():
-        if topology.branch_within(child):
-            if not _place_branch(world, where, child, parts, pool):
-                return False
-            placed = topology.parts_of(world, child, parts)
-            rest = [part for part in rest if part not in placed]
+    bound, rest = topology.split(world, branch, parts)
     tries = where.tries()
-    return all(place_part(world, tries, part, pool) for part in by_size(rest))
+    return all(_place_branch(world, where, child, parts, pool) for child in bound) and all(
+        place_part(world, tries, part, pool) for part in by_size(rest)
+    )

@@ -49,6 +49,16 @@ def parts_of(world: World, branch: Level | TaskGroup, parts: Sequence[Part]) -> 
     return [part for part in parts if world.tasks[part.task].group in names]
 
 
+def split(
+    world: World, branch: Level | TaskGroup, parts: Sequence[Part]
+) -> tuple[list[Level | TaskGroup], list[Part]]:
+    """(children of this part of the tree with topology constraints, the parts that belong to none)."""
+    children = branch.children if isinstance(branch, Level) else ()
+    bound = [child for child in children if branch_within(child)]
+    near = {part.task for child in bound for part in parts_of(world, child, parts)}
+    return bound, [part for part in parts if part.task not in near]
+
+
 # ---------------------------------------------------------------- domains
 def paths(world: World, cls: NodeClass, levels: tuple[str, ...]) -> Iterator[tuple[NodeState, Path]]:
     """The path of each node; it ends before the first label that the node lacks."""

@@ -1,6 +1,6 @@
 """The types of the victim search: units that are taken, modes of the search, the result of one attempt."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import heappop, heappush
@@ -15,10 +15,10 @@ from pliant.sched.world.claims import Claims
 from pliant.sched.world.node_classes import Spec
 from pliant.sched.world.nodes import NodeState
 
-Rank = tuple[tuple[int, ...], int, int, str]
+Rank = tuple[int, int, int, str]
 """Smaller is lost first: see PriceCache.rank()."""
 
-UnitRank = tuple[tuple[int, ...], int, int, int, int, str]
+UnitRank = tuple[int, int, int, int, int, str]
 """The same with what is lost (bonus before core) and the place of a surplus task in its group."""
 
 Cost = tuple[int, int, tuple[UnitRank, ...]]
@@ -27,8 +27,12 @@ moved, they count as lost; where both happens, a move costs its milli-GPUs alone
 
 Estimate = Callable[[NodeState, Request], Cost | None]  # the cost of clearing a node; None if impossible
 
-Before = Mapping[str, Mapping[TaskKey, Placement | None]]
-"""Workload -> what its tasks claimed before the first unit was taken of it."""
+Change = tuple[TaskKey, Placement, Placement | None]
+"""A task, what it claims and what it claims afterwards."""
+
+
+Cause = tuple[TaskKey, str | None]
+"""The task and device that had to make room."""
 
 
 class Unit(NamedTuple):
@@ -36,17 +40,17 @@ class Unit(NamedTuple):
 
     workload: str
     step: Step  # what is lost: a bonus portion, a wanted one, or the core
-    changes: tuple[tuple[TaskKey, Placement | None], ...]  # tasks and what they claim afterwards
+    changes: tuple[Change, ...]
     gpu: int  # milli-GPUs lost
-    cause: tuple[TaskKey, str | None]  # the task and device that had to make room
+    cause: Cause
     priority: int  # of the group, or of the core
     again: Part | None = None  # it is placed again elsewhere: a move
 
-    def lost(self, before: Before) -> Resources:
-        """Milli-GPUs that its workload loses."""
-        gone = [before[self.workload][key] for key, after in self.changes if after is None]
-        cpu = sum(claim.cpu for claim in gone if claim is not None)
-        return Resources(self.gpu, cpu, sum(claim.memory for claim in gone if claim is not None))
+    @property
+    def lost(self) -> Resources:
+        """What its workload loses."""
+        gone = [claim for _, claim, after in self.changes if after is None]
+        return Resources(self.gpu, sum(claim.cpu for claim in gone), sum(claim.memory for claim in gone))
 
 
 class Aim(StrEnum):
@@ -63,17 +67,10 @@ class SearchMode:
     """How one attempt searches."""
 
     aim: Aim = Aim.TAKE
-    lasting: bool = False  # Policy.lasts() is checked for each place, not only at the end
     own_bound: bool = False  # units that the policy's own bound requires come first, before cheaper ones
     relocates: bool = False  # a core that may not be taken may be moved
-    sheltered: frozenset[str] = frozenset()  # only bonus is taken of these projects
     keeps: frozenset[str] = frozenset()  # workloads whose cores are left alone
     first: str = ""  # a workload that loses all it has before anything else
-
-    @property
-    def patient(self) -> bool:
-        """False: minimum run times are ignored."""
-        return self.aim is not Aim.WAIT
 
 
 class NodePrices:
@@ -106,34 +103,59 @@ Heaps = dict[tuple[Request, Spec], NodePrices]
 
 
 @dataclass(slots=True)
-class Attempt:
-    """One simulated attempt: the units it took and the obstacles it found."""
+class Obstacles:
+    """What the attempts of one search came upon, and what the search concludes where it takes nothing."""
 
-    world: Claims
-    mode: SearchMode
-    found: bool = False  # valid: the chunk has its places and every rule is kept
-    units: list[Unit] = field(default_factory=list)
-    before: dict[str, dict[TaskKey, Placement | None]] = field(default_factory=dict)  # see Before
-    claims: dict[TaskKey, Placement | None] | None = None  # once something else is tried
-    price: Cost = (0, 0, ())
-    heaps: Heaps = field(default_factory=dict)  # prices of nodes that may serve the next chunk of its kind
     spared: dict[str, int] = field(default_factory=dict)  # workload -> until when (ms) it is left alone
-    denied: set[str] = field(default_factory=set)  # sheltered projects from which something was wanted
-    overdrawn: set[str] = field(default_factory=set)  # projects that would lose more than their budget allows
-    returns: bool = False  # what it took would be reclaimed at once
-    homeless: set[str] = field(default_factory=set)  # would have to move, and have no other place
+    denied: set[str] = field(
+        default_factory=set
+    )  # projects from which more was wanted than their budget allows
     outwaited: tuple[str, int, int] | None = None  # a victim, its priority and aged priority
     # The workload that is waited for, until when (ms), and the object whose setting says so.
     protected: tuple[str, int, Guarantee] | None = None
     withheld: str = ""  # the project whose budget blocks the chunk
     wake: int | None = None  # when (ms) the answer may be another
 
+
+@dataclass(slots=True)
+class Attempt:
+    """One simulated attempt: the units that it took."""
+
+    world: Claims
+    mode: SearchMode
+    met: Obstacles
+    found: bool = False  # valid: the chunk has its places and every rule is kept
+    units: list[Unit] = field(default_factory=list)
+    homeless: set[str] = field(default_factory=set)  # would have to move, and have no other place
+    touched: set[str] = field(default_factory=set)  # workloads of which something was taken, if only in trial
+    claims: dict[TaskKey, Placement | None] = field(default_factory=dict)  # once something else is tried
+    price: Cost = (0, 0, ())
+    heaps: Heaps = field(default_factory=dict)  # prices of nodes that may serve the next chunk of its kind
+
     def take(self, unit: Unit) -> None:
         """Take a unit on the journal."""
-        before = self.before.setdefault(unit.workload, {})
-        for key, after in unit.changes:
-            before.setdefault(key, self.world.claim_of(key))
+        self.touched.add(unit.workload)
+        for key, _, after in unit.changes:
             self.world.claim(key, after)
+        self.units.append(unit)
+
+    def checkpoint(self) -> tuple[int, int]:
+        """A mark to which undo() can return."""
+        return self.world.checkpoint(), len(self.units)
+
+    def undo(self, mark: tuple[int, int]) -> None:
+        """Take back all that was taken and placed since the mark."""
+        self.world.undo(mark[0])
+        del self.units[mark[1] :]
+
+    def before(self) -> dict[str, dict[TaskKey, Placement]]:
+        """What tasks claimed before the first unit was taken of their workload: workload -> task -> claim."""
+        found: dict[str, dict[TaskKey, Placement]] = {}
+        for unit in self.units:
+            mine = found.setdefault(unit.workload, {})
+            for key, claim, _ in unit.changes:
+                mine.setdefault(key, claim)
+        return found
 
 
 @dataclass(slots=True)
@@ -146,3 +168,8 @@ class Effort:
     def spend(self, steps: int) -> bool:
         self.steps -= steps
         return self.steps >= 0
+
+    def refine(self, cost: int) -> bool:
+        enough = self.refinements >= cost
+        self.refinements -= cost if enough else 0
+        return enough

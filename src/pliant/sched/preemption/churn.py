@@ -31,12 +31,6 @@ class Churn:
         """When (ms) the oldest counted decision leaves the window; its end if none is allowed."""
         return min(self._past(project), default=self._now) + self.window
 
-    def spent(self) -> set[str]:
-        """Projects from which nothing more may be taken."""
-        if not self.bounded:
-            return set()
-        return {project for project in self._world.projects if self.left(project) <= 0}
-
     def _past(self, project: str) -> tuple[int, ...]:
         row = self._world.disruptions.get(project)
         return tuple(at for at in row.times if at > self._now - self.window) if row is not None else ()

@@ -7,13 +7,11 @@ are compared.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from heapq import heapify, heappop, heapreplace
-from typing import NamedTuple
 
 from pliant.model.quantity import Resources
 from pliant.model.workload import Workload
 from pliant.sched.shares.fair_share import Standing
-from pliant.sched.shares.queue_order import ROOT, dominant, measure_of, queue_order
+from pliant.sched.shares.queue_order import ROOT, QueueOrder, dominant, measure_of, queue_order
 from pliant.sched.world.chunks import Step, core_priority, may_lose, priority_of
 from pliant.sched.world.queue_tree import NOTHING
 from pliant.sched.world.state import World
@@ -22,98 +20,65 @@ from pliant.sched.world.subgroups import least
 Turn = tuple[int, int, int, int, str]
 """Of a portion inside its project: priority, minus its step, age, its place in its group, workload."""
 
-Worst = tuple[int, ...]
-"""The reversed key of a queue: the smallest loses first."""
-
-
-class Loss(NamedTuple):
-    """One portion that its workload could lose."""
-
-    turn: Turn
-    amount: Resources
+Loss = tuple[Turn, Resources]
+"""One portion that its workload could lose."""
 
 
 class EvictionOrder:
-    """The place of every portion that the workloads of some projects could lose in a pool."""
+    """The place of every portion that workloads could lose in a pool."""
 
-    def __init__(
-        self, world: World, pool: str, standing: Mapping[str, Standing], victims: Iterable[Workload]
-    ) -> None:
+    def __init__(self, world: World, pool: str, standing: Mapping[str, Standing]) -> None:
         self._world = world
         self._pool = pool
         self._standing = standing
         self._left: dict[str, list[Loss]] = {}  # project -> its portions, the first to be lost at the end
-        for victim in victims:
-            losses = list(_losses(world, pool, victim))
+        self._below: dict[str, dict[str, None]] = {}  # queue -> those below it that have something to lose
+        self._keys: dict[str, QueueOrder] = {}  # of queues below which nothing was lost since then
+        for project, holders in world.holders.items():
+            rows = [world.workloads[wid] for wid in holders] if project in world.projects else []
+            losses = sorted((loss for row in rows for loss in _losses(world, pool, row)), reverse=True)
             if losses:
-                self._left.setdefault(victim.project, []).extend(losses)
-        self._turns: dict[str, list[Turn]] = {}
+                self._left[project] = losses
+                for child, parent in self._links(project):
+                    self._below.setdefault(parent, {})[child] = None
+        self._turns = {it: [turn for turn, _ in reversed(losses)] for it, losses in self._left.items()}
         self._places: dict[str, list[int]] = {project: [] for project in self._left}
-        for project, losses in self._left.items():
-            losses.sort(key=lambda loss: loss.turn, reverse=True)
-            self._turns[project] = [loss.turn for loss in reversed(losses)]
         self._gone = dict.fromkeys(self._left, NOTHING)  # project -> its lost portions
-        self._older = {key: at for at, key in enumerate(sorted(standing))}
-        self._heaps: dict[str, list[tuple[Worst, str]]] = {ROOT: []}
-        below: dict[str, dict[str, None]] = {}
-        for project in self._left:
-            for child, parent in self._links(project):
-                below.setdefault(parent, {})[child] = None
-        self._fill(ROOT, below)
         for at in range(sum(map(len, self._left.values()))):
             self._take(at)
 
     def place(self, project: str, turn: Turn) -> int:
         """When such a portion is lost: a smaller number goes first."""
         turns = self._turns.get(project)
-        if not turns:
-            return 0
-        return self._places[project][min(bisect_left(turns, turn), len(turns) - 1)]
+        return self._places[project][min(bisect_left(turns, turn), len(turns) - 1)] if turns else 0
 
     def _take(self, at: int) -> None:
-        project = self._next(ROOT)
-        loss = self._left[project].pop()
-        self._gone[project] = self._gone[project].plus(loss.amount)
+        project = self._last(ROOT)
+        _, amount = self._left[project].pop()
+        self._gone[project] = self._gone[project].plus(amount)
         self._places[project].append(at)
         for child, parent in self._links(project):
-            heap = self._heaps[parent]
-            if self._left[child] if child in self._left else self._heaps[child]:
-                heapreplace(heap, (self._worst(child), child))
-            else:
-                heappop(heap)
+            self._keys.pop(child, None)
+            if not (self._left.get(child) or self._below.get(child)):
+                del self._below[parent][child]
 
-    def _next(self, queue: str) -> str:
+    def _last(self, queue: str) -> str:
         """The project that loses next below a queue."""
         while queue not in self._left:
-            queue = self._heaps[queue][0][1]
+            queue = max(self._below[queue], key=self._key)
         return queue
 
-    def _fill(self, parent: str, below: dict[str, dict[str, None]]) -> None:
-        heap = self._heaps.setdefault(parent, [])
-        for child in below.get(parent, ()):
-            if child not in self._left:
-                self._fill(child, below)
-            heap.append((self._worst(child), child))
-        heapify(heap)
-
-    def _worst(self, queue: str) -> Worst:
-        """Without what was taken and what is lost next, where shares are compared."""
-        project, standing = self._next(queue), self._standing[queue]
-        tally = self._world.tally(queue, self._pool)
-        measure = measure_of(standing.allocatable, self._world.capacity.get(self._pool, NOTHING))
-        key = queue_order(queue, standing, tally, NOTHING, measure)
-        left = tally.claimed.minus(self._gone[project]).minus(self._left[project][-1].amount)
-        return (
-            -key.above_fair_share,
-            -key.above_quota,
-            -key.rank,
-            -key.beyond_reach,
-            -dominant(*left, measure),
-            -key.share,
-            -key.reach,
-            -key.created,
-            -self._older[queue],
-        )
+    def _key(self, queue: str) -> QueueOrder:
+        """Shares are compared without what was taken and what is lost next."""
+        found = self._keys.get(queue)
+        if found is None:
+            project, standing = self._last(queue), self._standing[queue]
+            tally = self._world.tally(queue, self._pool)
+            measure = measure_of(standing.allocatable, self._world.capacity.get(self._pool, NOTHING))
+            left = tally.claimed.minus(self._gone[project]).minus(self._left[project][-1][1])
+            found = queue_order(queue, standing, tally, NOTHING, measure)
+            found = self._keys[queue] = found._replace(share_with=dominant(*left, measure))
+        return found
 
     def _links(self, project: str) -> Iterable[tuple[str, str]]:
         """(child, parent) from the project up to the root."""
@@ -122,26 +87,15 @@ class EvictionOrder:
 
 
 def _losses(world: World, pool: str, victim: Workload) -> Iterator[Loss]:
-    """What a workload has in a pool: its tasks above the core, the last first, and the core."""
-    rest = NOTHING
-    keys = [
-        key
-        for key in world.keys_of(victim.id)
-        if (it := world.claim_of(key)) and world.pool_of(it.node) == pool
-    ]
-    for group in victim.groups:
-        mine = sorted(
-            (key for key in keys if world.tasks[key].group == group.name),
-            key=lambda key: world.tasks[key].index,
-        )
-        for at, key in enumerate(mine):
-            claim = world.claim_of(key)
-            assert claim is not None
+    """What a workload may lose in a pool: its tasks above the core, and the core."""
+    rows, core, age = world.tasks_of(victim.id), NOTHING, -victim.serial
+    claims = [(row, it) for row in rows if (it := world.claim_of(row.key)) and world.pool_of(it.node) == pool]
+    for group in victim.groups if may_lose(victim, Step.WANTED) else ():
+        mine = [(row.index, claim.resources) for row, claim in claims if row.group == group.name]
+        for at, (index, amount) in enumerate(mine):
             if at < least(group):
-                rest = rest.plus(claim.resources)
-                continue
-            index, own = world.tasks[key].index, priority_of(victim, group)
-            turn = (own, -Step.WANTED, -victim.serial, -index, victim.id)
-            yield Loss(turn, claim.resources)
-    if keys and may_lose(victim, Step.CORE):
-        yield Loss((core_priority(victim), -Step.CORE, -victim.serial, 0, victim.id), rest)
+                core = core.plus(amount)
+            else:
+                yield (priority_of(victim, group), -Step.WANTED, age, -index, victim.id), amount
+    if claims and may_lose(victim, Step.CORE):
+        yield (core_priority(victim), -Step.CORE, age, 0, victim.id), core

@@ -1,21 +1,21 @@
 """A policy says what may be taken for one chunk, and whether an outcome is valid; the search asks it."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import Resources
 from pliant.model.reason import GaveWay, Moved, Reason, Shrunk
-from pliant.model.workload import Request, TaskGroup, TaskKey, TaskPhase, Workload
+from pliant.model.workload import Request, TaskKey, TaskPhase, Workload
 from pliant.sched.placement.eligibility import Destinations
 from pliant.sched.plan import Guarantee
-from pliant.sched.preemption.attempt import Attempt, Before, Cost, Estimate, Unit
+from pliant.sched.preemption.attempt import Aim, Attempt, Cause, Change, Cost, Estimate, Unit
 from pliant.sched.preemption.churn import Churn
 from pliant.sched.shares.admission import Refusal
 from pliant.sched.shares.entitlement import Entitlement
 from pliant.sched.shares.naming import named_at, workload_named
 from pliant.sched.shares.protection import of_pool, protected_until
-from pliant.sched.world.chunks import Chunk, Part, Step, core_priority, priority_of
+from pliant.sched.world.chunks import Chunk, Part, Step, core_priority, priority_of, rigid
 from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.portions import given_back, without
 from pliant.sched.world.subgroups import surplus, tree
@@ -29,8 +29,6 @@ class Grounds:
     shares: Entitlement
     churn: Churn
     now: int  # ms
-    # By action, project and pool of the chunk, then by project of the victim: see Policy.safe().
-    least: dict[tuple[str, str, str], dict[str, int]] = field(default_factory=dict)
 
 
 class Policy:
@@ -48,15 +46,15 @@ class Policy:
         self.chunk = chunk
         self.pool = pool
         self.adding = adding  # what the chunk adds to its queues
-        self._least = grounds.least.setdefault((self.action, chunk.workload.project, pool), {})
+        self._least: dict[str, int] = {}  # project -> what safe() has told
 
     # ------------------------------------------------------------------ what a policy says
     def may(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
-        """True if this portion may be taken now, after the ones already taken."""
+        """True if this portion may be taken now, after the ones already taken. Bonus always may."""
         raise NotImplementedError
 
     def gives(self, project: str) -> bool:
-        """False once it may keep all but bonus and background work; only this changes during an attempt."""
+        """False once it may keep all but bonus and background work."""
         return True
 
     def within_reach(self) -> bool:
@@ -71,8 +69,8 @@ class Policy:
         """True if the whole outcome, chunk placed and victims gone, keeps the rules."""
         return True
 
-    def lasts(self, units: Iterable[Unit], before: Before) -> bool:
-        """True if nothing that was taken is reclaimed at once; checked when no more units can be left out."""
+    def lasts(self, units: Iterable[Unit]) -> bool:
+        """True if nothing that was taken is reclaimed at once."""
         return True
 
     def lacking(self) -> Refusal | None:
@@ -89,25 +87,42 @@ class Policy:
 
     # ------------------------------------------------------------------ what holds for all of them
     def takes(self, attempt: Attempt, victim: Workload, step: Step, priority: int) -> bool:
-        """may(), without the cores that the attempt leaves alone. Background work may always be taken."""
-        if victim.background:
+        """may(), without what the attempt leaves alone. Bonus and background work may always be taken."""
+        if victim.background or step is Step.BONUS:
             return True
-        if step is Step.CORE and victim.id in attempt.mode.keeps:
+        if step is Step.CORE and (victim.id in attempt.mode.keeps or victim.id in attempt.homeless):
             return False
-        return self.may(attempt, victim, step, priority)
+        if not self.may(attempt, victim, step, priority) or self.sheltered(attempt, victim):
+            return False
+        return step is not Step.CORE or self.unprotected(attempt, victim)
 
     def may_move(self, attempt: Attempt, victim: Workload) -> bool:
         """True if a core that may not be taken may be placed elsewhere instead."""
-        if not attempt.mode.relocates or not victim.preemptible or self.sheltered(attempt, victim):
+        if not attempt.mode.relocates or not victim.preemptible or victim.id in attempt.homeless:
             return False
-        return self.unprotected(attempt, victim)
+        return not self.sheltered(attempt, victim) and self.unprotected(attempt, victim)
 
     def sheltered(self, attempt: Attempt, victim: Workload) -> bool:
-        """True if its project is over its disruption budget: it keeps all but bonus."""
-        if victim.project not in attempt.mode.sheltered:
+        """True if its project has no budget left for one more disruption: it keeps all but bonus."""
+        churn, world = self.grounds.churn, self.world
+        if not churn.bounded or attempt.mode.aim is Aim.UNBOUNDED or world.given_now(victim.id):
             return False
-        attempt.denied.add(victim.project)
+        disturbed = {
+            unit.workload
+            for unit in attempt.units
+            if (row := world.workloads[unit.workload]).project == victim.project
+            and not (row.background or world.given_now(row.id))
+            and (unit.step is not Step.BONUS or unit.again is not None)
+        }
+        if victim.id in disturbed or len(disturbed) < churn.left(victim.project):
+            return False
+        attempt.met.denied.add(victim.project)
         return True
+
+    def state(self, attempt: Attempt, project: str) -> object:
+        """All that changes during an attempt of what a project may lose, while a workload has what it has."""
+        spent = len(attempt.units) if self.grounds.churn.bounded else 0
+        return self.gives(project), len(attempt.homeless), spent
 
     def safe(self, victim: Workload) -> int:
         """How long (ms) it is safe after its start; 0: not at all."""
@@ -122,8 +137,8 @@ class Policy:
         until = protected_until(self.world, victim.id, least, self.grounds.now) if least else 0
         if until <= self.grounds.now:
             return True
-        attempt.spared[victim.id] = until
-        return not attempt.mode.patient
+        attempt.met.spared[victim.id] = until
+        return attempt.mode.aim is Aim.WAIT
 
     def why(self, victim: Workload, gpu: int, priority: int) -> Reason:
         """reason(), of background work that it is background work."""
@@ -141,83 +156,80 @@ class Policy:
     # ------------------------------------------------------------------ units
     def unit(self, attempt: Attempt, key: TaskKey, uuid: str | None) -> Unit | None:
         """The smallest unit that removes a task from a device (or its node); None if it may not be taken."""
-        world, wid = self.world, key[0]
-        victim, claim = world.workloads.get(wid), world.claim_of(key)
-        if victim is None or claim is None or wid == self.chunk.workload.id:
+        world, cause = self.world, (key, uuid)
+        victim, claim = world.workloads.get(key[0]), world.claim_of(key)
+        if victim is None or claim is None or victim.id == self.chunk.workload.id:
             return None
         if victim.project not in world.projects:
             return None
-        alone = len(victim.groups) == 1
-        group = victim.groups[0] if alone else victim.group(world.tasks[key].group)
-        own = priority_of(victim, group)
-        if alone and group.min == group.max == 1 and not (group.elastic or self.moves):
-            if self.takes(attempt, victim, Step.CORE, own):  # the most frequent case: all or nothing
-                return Unit(wid, Step.CORE, ((key, None),), claim.gpu, (key, uuid), own)
+        if rigid(victim) and not self.moves:
+            unit = whole_of_one(victim, key, claim, uuid)  # the most frequent case: all or nothing
+            if self.takes(attempt, victim, Step.CORE, unit.priority):
+                return unit
             if not attempt.mode.relocates:
                 return None
-        found = self._portion(attempt, victim, group, key, uuid)
-        return found if found is not None else self._core(attempt, victim, group, key, uuid)
+        for step, changes in self._portions(victim, key, claim, uuid):
+            priority = self._highest(victim, changes)
+            if self.takes(attempt, victim, step, priority) and not (self.moves and step is Step.WANTED):
+                return Unit(victim.id, step, changes, _milli(changes), cause, priority)
+        return self._core(attempt, victim, claim, cause)
 
-    def _portion(
-        self, attempt: Attempt, victim: Workload, group: TaskGroup, key: TaskKey, uuid: str | None
-    ) -> Unit | None:
-        """Something above the core: a device, a task, or a part of its tree."""
-        world, own, claim = self.world, priority_of(victim, group), self.world.claim_of(key)
-        assert claim is not None
+    def _portions(
+        self, victim: Workload, key: TaskKey, claim: Placement, uuid: str | None
+    ) -> Iterator[tuple[Step, tuple[Change, ...]]]:
+        """What it has above its core there: a device, a task, or a part of its tree."""
+        world, have = self.world, self.world.have(victim.id)
+        group = victim.group(world.tasks[key].group)
+        held, asked = len(claim.shares), group.request.devices
         if group.elastic:
-            held, asked = len(claim.shares), group.request.devices
             if uuid is not None and held > 1:
                 step = Step.BONUS if held > asked or victim.background else Step.WANTED
-                if self.takes(attempt, victim, step, own) and not (self.moves and step is Step.WANTED):
-                    gone = given_back(victim, claim, uuid, held, asked if step is Step.BONUS else 1)
-                    after = without(claim, gone)
-                    return Unit(victim.id, step, ((key, after),), claim.gpu - after.gpu, (key, uuid), own)
-        else:
-            have = self.world.have(victim.id).get(group.name, 0)
-            step = Step.BONUS if have > group.wanted or victim.background else Step.WANTED
-            above = have > min(group.min, group.wanted) and self.takes(attempt, victim, step, own)
-            if above and not (self.moves and step is Step.WANTED):
-                return Unit(victim.id, step, ((key, None),), claim.gpu, (key, uuid), own)
-        if not victim.subgroups and victim.min_groups is None:
-            return None
-        names = {it.name for it in surplus(tree(victim), group.name, self.world.have(victim.id))}
-        mine = (task.key for task in world.tasks_of(victim.id) if task.group in names)
-        spare = {k: part for k in mine if (part := world.claim_of(k)) is not None}
-        own = max((priority_of(victim, victim.group(world.tasks[k].group)) for k in spare), default=own)
-        if not spare or not self.takes(attempt, victim, Step.WANTED, own) or self.moves:
-            return None
-        gpu = sum(part.gpu for part in spare.values())
-        return Unit(victim.id, Step.WANTED, tuple((k, None) for k in spare), gpu, (key, uuid), own)
+                gone = given_back(victim, claim, uuid, held, asked if step is Step.BONUS else 1)
+                yield step, ((key, claim, without(claim, gone)),)
+        elif have.get(group.name, 0) > min(group.min, group.wanted):
+            bonus = have[group.name] > group.wanted or victim.background
+            yield Step.BONUS if bonus else Step.WANTED, ((key, claim, None),)
+        if victim.subgroups or victim.min_groups is not None:
+            spare = {it.name for it in surplus(tree(victim), group.name, have)}
+            if changes := self._all_of(victim, spare):
+                yield Step.WANTED, changes
 
-    def _core(
-        self, attempt: Attempt, victim: Workload, group: TaskGroup, key: TaskKey, uuid: str | None
-    ) -> Unit | None:
+    def _core(self, attempt: Attempt, victim: Workload, claim: Placement, cause: Cause) -> Unit | None:
         """All it has; or, where cores are moved, this task, which is placed again elsewhere."""
-        world, row, claim = self.world, self.world.tasks[key], self.world.claim_of(key)
-        assert claim is not None
-        held_by = [k for k in world.keys_of(victim.id) if world.claim_of(k) is not None]
+        row, everything = self.world.tasks[cause[0]], self._all_of(victim, {it.name for it in victim.groups})
         # With its core it loses its portions: their highest priority counts.
-        core = max(
-            core_priority(victim),
-            *(priority_of(victim, victim.group(world.tasks[k].group)) for k in held_by),
-        )
+        core = max(core_priority(victim), self._highest(victim, everything))
         may = self.takes(attempt, victim, Step.CORE, core)
         if may and (victim.background or not self.moves):
-            gpu, changes = world.gpu_of(victim.id), tuple((k, None) for k in held_by)
-            return Unit(victim.id, Step.CORE, changes, gpu, (key, uuid), core)
+            return Unit(victim.id, Step.CORE, everything, _milli(everything), cause, core)
         if not may and not self.may_move(attempt, victim):
             return None
-        if row.phase is not TaskPhase.RUNNING or row.carries != row.claims or not _within(claim, row.carries):
+        old = row.carries if row.phase is TaskPhase.RUNNING and row.carries == row.claims else None
+        if old is None or claim.node != old.node or not set(claim.shares) <= set(old.shares):
             return None  # a task that is starting or moving is not moved again
-        request = group.request
-        if group.elastic:
-            request = replace(request, devices=min(len(claim.shares), request.devices))
-        again = Part(key, request)
-        return Unit(victim.id, Step.CORE, ((key, None),), claim.gpu, (key, uuid), core, again)
+        group = victim.group(row.group)
+        devices = min(len(claim.shares), group.request.devices) if group.elastic else group.request.devices
+        again = Part(row.key, replace(group.request, devices=devices))
+        return Unit(victim.id, Step.CORE, ((row.key, claim, None),), claim.gpu, cause, core, again)
+
+    def _all_of(self, victim: Workload, groups: Collection[str]) -> tuple[Change, ...]:
+        """The loss of all that it claims in these groups."""
+        claim_of, rows = self.world.claim_of, self.world.tasks_of(victim.id)
+        mine = [(row.key, claim_of(row.key)) for row in rows if row.group in groups]
+        return tuple((key, claim, None) for key, claim in mine if claim is not None)
+
+    def _highest(self, victim: Workload, changes: Iterable[Change]) -> int:
+        """The highest priority among the groups of these tasks."""
+        groups = {self.world.tasks[key].group for key, _, _ in changes}
+        return max(priority_of(victim, victim.group(name)) for name in groups)
 
 
-def _within(claim: Placement, carries: Placement | None) -> bool:
-    """True if an attempt that carries this needs nothing more than it claims."""
-    if carries is None or claim == carries:
-        return carries is not None
-    return claim.node == carries.node and set(claim.shares) <= set(carries.shares)
+def whole_of_one(victim: Workload, key: TaskKey, claim: Placement, uuid: str | None) -> Unit:
+    """All that a rigid workload has."""
+    own = priority_of(victim, victim.groups[0])
+    return Unit(victim.id, Step.CORE, ((key, claim, None),), claim.gpu, (key, uuid), own)
+
+
+def _milli(changes: Iterable[Change]) -> int:
+    """Milli-GPUs that are lost."""
+    return sum(claim.gpu - (0 if after is None else after.gpu) for _, claim, after in changes)

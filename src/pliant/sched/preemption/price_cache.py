@@ -11,7 +11,7 @@ from pliant.model.workload import TaskKey
 from pliant.sched.preemption.attempt import Cost, Estimate, Heaps, Rank, Unit, UnitRank
 from pliant.sched.preemption.eviction_order import EvictionOrder, Turn
 from pliant.sched.shares.entitlement import Entitlement
-from pliant.sched.world.chunks import Step, core_priority, may_lose
+from pliant.sched.world.chunks import Step, core_priority
 from pliant.sched.world.node_classes import NodeClass
 from pliant.sched.world.state import World
 
@@ -24,38 +24,36 @@ Priced = tuple[Cost, int, Unit]  # the cost of freeing a device, its index, and 
 class PriceCache:
     """Of the chunks of one project and pool that one policy treats alike."""
 
-    def __init__(
-        self, shares: Entitlement, world: World, project: str, pool: str, *, youngest: bool, moves: bool
-    ) -> None:
+    def __init__(self, shares: Entitlement, world: World, pool: str, *, youngest: bool, moves: bool) -> None:
         self._world = world
         self._shares = shares
-        self._project = project
         self._pool = pool
         self.youngest = youngest  # only the order of victims counts
         self._moves = moves
-        self._walks = youngest and sum(map(len, world.holders.values())) <= WALKED
-        self._order: EvictionOrder | None = None  # made when it is first asked for
-        self._turns: dict[str, tuple[int, ...]] = {}
+        walks = youngest and sum(map(len, world.holders.values())) <= WALKED
+        self._order = EvictionOrder(world, pool, shares.standing(pool)) if walks else None
         self._ranks: dict[str, Rank] = {}
         self._new: dict[str, bool] = {}  # workload -> True if it got all it has in this cycle
         self.alone: dict[TaskKey, tuple[Placement, Priced]] = {}  # of workloads of one task on one device
         self.nodes: dict[str, tuple[int, list[Priced] | None]] = {}  # stamp, and what frees each device
         self.heaps: Heaps = {}  # from the previous search: valid for one attempt
         self.mark = 0  # of the journal when the heaps were valid
-        self._before = self._claimed()
-
-    def _claimed(self) -> dict[str, int]:
-        """Milli-GPUs of the queues above the chunk, as they were before the search."""
-        path = self._world.path(self._project)
-        return {key: self._world.claimed(key, self._pool).gpu for key in path}
+        self._turns = self._turns_now()
 
     def still_holds(self) -> bool:
         """True if the projects that lose are in the same order as before."""
-        if self._walks:
-            return False  # each loss changes the order of all others
-        self._before = self._claimed()
-        now = {project: self._turn(project) for project in self._turns}
-        return _places(now) == _places(self._turns)
+        return self._order is None and self._turns_now() == self._turns
+
+    def _turns_now(self) -> dict[str, int]:
+        """Where projects stand among those that lose: by level, by rank and excess over their fair share."""
+        world, standing, found = self._world, self._shares.standing(self._pool), dict[str, list[int]]()
+        for project in [it for it, holders in world.holders.items() if holders and it in world.projects]:
+            turn = found[project] = []
+            for key in reversed(world.path(project)):
+                have, due = world.tally(key, self._pool).gpu, standing[key].allocatable.gpu
+                turn += standing[key].rank, -((have << 32) // due if due > 0 else have << 32)
+        order = sorted(found.values())
+        return {project: order.index(turn) for project, turn in found.items()}
 
     def carried(self, cls: NodeClass, estimate: Estimate) -> Heaps:
         """The prices of the previous search, with those of changed nodes calculated again; only once."""
@@ -67,24 +65,11 @@ class PriceCache:
                     heap.put(name, estimate(nodes[name], request))
         return heaps
 
-    def _turn(self, project: str) -> tuple[int, ...]:
-        """Position of a project among those that lose: by level, by rank and excess over its fair share."""
-        standing, found = self._shares.standing(self._pool), []
-        for key in reversed(self._world.path(project)):
-            have, due = self._before.get(key), standing[key].allocatable.gpu
-            if have is None:
-                have = self._world.claimed(key, self._pool).gpu
-            found += [standing[key].rank, -((have << 32) // due if due > 0 else have << 32)]
-        return tuple(found)
-
-    def _place(self, project: str, turn: Turn) -> tuple[int, ...]:
-        """The place of a portion among all that could be lost, as it was when it was first asked for."""
-        world = self._world
-        if self._order is None:
-            rows = (world.workloads[wid] for held in world.holders.values() for wid in sorted(held))
-            others = (row for row in rows if may_lose(row, Step.WANTED) and row.project in world.projects)
-            self._order = EvictionOrder(world, self._pool, self._shares.standing(self._pool), others)
-        return (self._order.place(project, turn),)
+    def _queue(self, project: str, turn: Turn) -> int:
+        """The place of a project among those that lose, or of this portion among all that could be lost."""
+        if self._order is not None:
+            return self._order.place(project, turn)
+        return self._turns.get(project, 0)
 
     def rank(self, wid: str) -> Rank:
         """The victim that goes first when nothing else decides.
@@ -97,12 +82,7 @@ class PriceCache:
             return known
         workload = self._world.workloads[wid]
         project, priority, age = workload.project, core_priority(workload), -workload.serial
-        if self._walks:
-            queue = self._place(project, (priority, -Step.CORE, age, 0, wid))
-        else:
-            queue = self._turns.get(project, ())
-            if not queue:
-                queue = self._turns[project] = self._turn(project)
+        queue = self._queue(project, (priority, -Step.CORE, age, 0, wid))
         found = self._ranks[wid] = (queue, priority, age, wid)
         return found
 
@@ -113,15 +93,6 @@ class PriceCache:
             first = self.youngest and self._world.workloads[wid].background
             found = self._new[wid] = first or self._world.given_now(wid)
         return found
-
-    def of_core(self, unit: Unit) -> Cost:
-        """The cost of the core of one workload."""
-        if self.is_new(unit.workload):
-            return (0, 0, ())
-        queue, _, age, wid = self.rank(unit.workload)
-        order = ((queue, unit.priority, -unit.step, age, 0, wid),)
-        free = self.youngest or self._world.workloads[wid].background
-        return (0, 0, order) if free else (1, unit.gpu, order)
 
     def of(self, units: Iterable[Unit]) -> Cost:
         """The cost of a set of units."""
@@ -139,9 +110,9 @@ class PriceCache:
             tail = self._tail(unit)
             if unit.again is not None:  # the fewest GPUs moved, then the last task
                 tail = (moved[wid] << 16) - self._world.tasks[unit.again.task].index
-            elif self._walks and unit.step is not Step.CORE:
+            elif unit.step is not Step.CORE:
                 turn = (unit.priority, -unit.step, age, tail, wid)
-                queue = self._place(self._world.workloads[wid].project, turn)
+                queue = self._queue(self._world.workloads[wid].project, turn)
             ranks.add((queue, unit.priority, -unit.step, age, tail, wid))
             if self._world.workloads[wid].background:
                 continue  # it is the first to go
@@ -154,23 +125,9 @@ class PriceCache:
     def _tail(self, unit: Unit) -> int:
         """The place of a surplus task: the last of its group goes first; then sub-groups, the last first."""
         key = unit.cause[0]
-        if unit.step is Step.CORE or unit.changes[0][1] is not None:
+        if unit.step is Step.CORE or unit.changes[0][2] is not None:
             return 0
         if len(unit.changes) == 1:
             return -self._world.tasks[key].index
         keys = self._world.keys_of(unit.workload)
         return len(keys) - keys.index(unit.changes[0][0])
-
-
-def together(prices: list[Cost]) -> Cost:
-    """The total cost of units of different workloads."""
-    if len(prices) == 1:
-        return prices[0]
-    ranks = sorted((rank for price in prices for rank in price[2]), reverse=True)
-    return sum(price[0] for price in prices), sum(price[1] for price in prices), tuple(ranks)
-
-
-def _places(turns: dict[str, tuple[int, ...]]) -> dict[str, int]:
-    """The rank of each number; equal ones share a rank."""
-    order = sorted(set(turns.values()))
-    return {project: order.index(value) for project, value in turns.items()}

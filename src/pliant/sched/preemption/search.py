@@ -4,46 +4,43 @@ It makes its changes on the journal with the allocator that also places for real
 a budget of steps, so that the same world always gives the same answer.
 """
 
+from collections.abc import Iterable, Sequence
+
+from pliant.model.machine import Placement
 from pliant.model.quantity import GPU
-from pliant.model.workload import Request
-from pliant.sched.placement import eligibility, fit
+from pliant.model.workload import TaskGroup, TaskKey
+from pliant.sched.placement import eligibility, fit, topology
 from pliant.sched.placement.staying import given_back
-from pliant.sched.preemption.attempt import Aim, Attempt, Cost, Effort, Heaps, NodePrices, SearchMode, Unit
+from pliant.sched.preemption.attempt import Attempt, Cost, Effort, Heaps, NodePrices, Obstacles, Unit
 from pliant.sched.preemption.modes import FEW, Modes
 from pliant.sched.preemption.node_eviction import NodeEviction
 from pliant.sched.preemption.policy import Policy
 from pliant.sched.preemption.price_cache import PriceCache
 from pliant.sched.preemption.queue_eviction import relieved
-from pliant.sched.preemption.topology_search import TopologySearch
-from pliant.sched.world.chunks import Part, Step
+from pliant.sched.world.chunks import Part
 from pliant.sched.world.node_classes import NodeClass, spec_of
 from pliant.sched.world.nodes import NodeState
-from pliant.sched.world.subgroups import constrained, tree
+from pliant.sched.world.subgroups import Level, constrained, tree
+
+ANY_COST: Cost = (1 << 62, 0, ())
 
 
-def search(policy: Policy, effort: Effort, prices: PriceCache) -> Attempt:
-    """Place one chunk by taking from other workloads: the valid attempt, applied to the world.
-
-    If none is valid, the attempt holds the obstacles found and the world is unchanged.
+def search(policy: Policy, effort: Effort, prices: PriceCache) -> tuple[Attempt | None, Obstacles]:
+    """Place one chunk by taking from other workloads: the valid attempt, applied to the world, and what the
+    attempts came upon. If none is valid, the world is unchanged.
     """
     cls = policy.grounds.places.nodes_for(policy.chunk.workload, policy.pool)
     modes = Modes(policy, effort, prices, cls)
     for mode in modes:
-        modes.back()
-        modes.note(Simulation(policy, effort, prices, cls, mode).run())
-    chosen = modes.chosen()
-    if chosen is not modes.shown:
-        modes.back()
-        for key, claim in (chosen.claims or {}).items():
-            policy.world.claim(key, claim)
-    return chosen
+        modes.note(Simulation(policy, effort, prices, cls, modes.attempt(mode)).run())
+    return modes.answer(), modes.met
 
 
 class Simulation:
     """One attempt: make room where it costs least, place the chunk, give back what is not needed."""
 
     def __init__(
-        self, policy: Policy, effort: Effort, prices: PriceCache, cls: NodeClass, mode: SearchMode
+        self, policy: Policy, effort: Effort, prices: PriceCache, cls: NodeClass, attempt: Attempt
     ) -> None:
         self._policy = policy
         self._world = policy.world
@@ -53,66 +50,34 @@ class Simulation:
         self._cls = cls
         self._places = policy.grounds.places
         self._pool = self._places.pool(policy.pool)
-        self._mark = self._world.checkpoint()
-        self._attempt = Attempt(self._world, mode)
-        self._eviction = NodeEviction(policy, prices, effort, self._attempt)
-        self._moves = policy.moves or mode.relocates
+        self._mark = attempt.checkpoint()
+        self._attempt = attempt
+        self._eviction = NodeEviction(policy, prices, effort, attempt)
+        self._moves = policy.moves or attempt.mode.relocates
         self._final: Part | None = None  # with it the whole outcome can be judged
         self._puts_off = False  # moved workloads are placed again once there is room for the whole chunk
 
     def run(self) -> Attempt:
-        attempt, policy = self._attempt, self._policy
-        begun = not attempt.mode.first or self._took_all_of(attempt.mode.first)
-        if begun and relieved(policy, self._prices, self._effort, attempt) and self._served():
+        """The attempt, simulated: found and shown by the world, or the world is as it was."""
+        attempt = self._attempt
+        if relieved(self._policy, self._prices, self._effort, attempt) and self._served():
             self._leave_out()
-            if self._holds() and self._lasts():
+            if self._holds():
                 attempt.found, attempt.price = True, self._prices.of(attempt.units)
+        if not attempt.found:
+            attempt.undo(self._mark)
         return attempt
-
-    def _took_all_of(self, wid: str) -> bool:
-        """Take all that a workload has, portions before the core; False if it may not be taken."""
-        world, attempt = self._world, self._attempt
-        for key in reversed(world.keys_of(wid)):
-            while (claim := world.claim_of(key)) is not None:
-                if world.pool_of(claim.node) != self._policy.pool:
-                    return False
-                unit = self._policy.unit(attempt, key, claim.shares[-1].gpu if claim.shares else None)
-                if unit is None or unit.again is not None or not self._effort.spend(1):
-                    return False
-                attempt.take(unit)
-                attempt.units.append(unit)
-        return bool(attempt.units)
 
     # ------------------------------------------------------------------ validate
     def _holds(self) -> bool:
-        """True if the world as it is now keeps all limits, rules and budgets."""
-        return self._admitted() and self._rightful() and self._bearable()
+        """True if the world as it is now keeps all limits and rules."""
+        return self._admitted() and self._rightful()
 
     def _admitted(self) -> bool:
         return not self._policy.shares.exceeded(self._chunk, self._policy.pool, self._policy.adding)
 
     def _rightful(self) -> bool:
-        return self._policy.holds() and (not self._attempt.mode.lasting or self._lasts())
-
-    def _lasts(self) -> bool:
-        lasts = self._policy.lasts(self._attempt.units, self._attempt.before)
-        self._attempt.returns = self._attempt.returns or not lasts
-        return lasts
-
-    def _bearable(self) -> bool:
-        """True if no project loses more than its budget of disruptions allows."""
-        churn, world = self._policy.grounds.churn, self._world
-        if not churn.bounded:
-            return True
-        disturbed: dict[str, set[str]] = {}
-        for unit in self._attempt.units:
-            disturbs = unit.step is not Step.BONUS or unit.again is not None
-            row = world.workloads[unit.workload]
-            if disturbs and not (row.background or self._prices.is_new(unit.workload)):
-                disturbed.setdefault(row.project, set()).add(unit.workload)
-        over = {it for it, workloads in disturbed.items() if len(workloads) > churn.left(it)}
-        self._attempt.overdrawn |= over
-        return not over or self._attempt.mode.aim is Aim.UNBOUNDED
+        return self._policy.holds() and self._policy.lasts(self._attempt.units)
 
     # ------------------------------------------------------------------ make room and place
     def _served(self) -> bool:
@@ -121,24 +86,21 @@ class Simulation:
         For moves, room is made for the whole chunk before any victim is placed again: so no victim moves to a
         node that is cleared next, and the choice does not depend on the names of nodes.
         """
-        units = self._attempt.units
+        attempt = self._attempt
         if len(self._chunk.parts) < 2 or not self._moves:
             return self._all_served()
-        mark, known = self._world.checkpoint(), len(units)
+        mark = attempt.checkpoint()
         self._puts_off = True
         served = self._all_served()
         self._puts_off = False
-        if not served or self._resettled(units[known:]):
+        if not served or self._resettled(attempt.units[mark[1] :]):
             return served
-        self._world.undo(mark)
-        del units[known:]
+        attempt.undo(mark)
         return self._all_served()
 
     def _all_served(self) -> bool:
-        units = self._attempt.units
         if constrained(self._chunk.workload):
-            search = TopologySearch(self._world, units, self._prices.of, self._serve)
-            return search.place(self._cls, tree(self._chunk.workload), self._chunk.parts)
+            return self._served_near(self._cls, tree(self._chunk.workload), self._chunk.parts)
         parts = fit.by_size(self._chunk.parts)
         heaps = self._prices.carried(self._cls, self._eviction.estimate)
         if len(parts) == 1 and not self._policy.moves:
@@ -146,98 +108,109 @@ class Simulation:
         self._final = parts[-1]
         return all(self._serve(part, self._cls, heaps) for part in parts)
 
+    def _served_near(self, cls: NodeClass, branch: Level | TaskGroup, parts: Sequence[Part]) -> bool:
+        """Place one part of the chunk's tree: in the domain that costs least if it must be in one.
+
+        On failure some of it may be placed: the caller undoes.
+        """
+        world, attempt, mine = self._world, self._attempt, topology.parts_of(self._world, branch, parts)
+        if branch.within is None or not branch.within.required or not mine or mine[0].extends:
+            return self._served_inside(cls, branch, mine)
+        best: tuple[Cost, dict[TaskKey, Placement | None], list[Unit]] | None = None
+        mark = attempt.checkpoint()
+        for nodes in topology.bounds(world, cls, branch.within, branch, mine):
+            if topology.holds(nodes, mine, empty=True) < len(mine):
+                continue
+            if self._served_inside(nodes, branch, mine):
+                price = self._prices.of(attempt.units[mark[1] :])
+                if best is None or price < best[0]:
+                    best = (price, world.since(mark[0]), attempt.units[mark[1] :])
+            attempt.undo(mark)
+        if best is not None:
+            world.replay(best[1])
+            attempt.units += best[2]
+        return best is not None
+
+    def _served_inside(self, cls: NodeClass, branch: Level | TaskGroup, parts: Sequence[Part]) -> bool:
+        bound, rest = topology.split(self._world, branch, parts)
+        heaps: Heaps = {}
+        return all(self._served_near(cls, child, parts) for child in bound) and all(
+            self._serve(part, cls, heaps) for part in fit.by_size(rest)
+        )
+
     def _serve(self, part: Part, cls: NodeClass, heaps: Heaps) -> bool:
         """Place one task, making room on the cheapest node."""
-        world, units = self._world, self._attempt.units
-        vain = not (units or part.extends or len(self._chunk.parts) > 1 or self._chunk.by_memory)
+        world, attempt = self._world, self._attempt
+        vain = not (attempt.units or part.extends or len(self._chunk.parts) > 1 or self._chunk.by_memory)
         if not vain and fit.place_part(world, (cls,), part, self._pool):
             return True  # a single task was tried before the search began
         cls = eligibility.for_task(world, cls, part.task)
         bars = eligibility.bars(world, part.task)
-        if part.extends:
-            claim = world.claim_of(part.task)
-            node = world.nodes.get(claim.node) if claim is not None else None
-            mark = world.checkpoint()
-            cleared = node is not None and node.open and self._on(node, part) is not None
-            return cleared and world.checkpoint() > mark
         kind = (part.request, spec_of(cls))
-        heap = heaps.get(kind)
+        heap = self._priced(part, cls) if part.extends else heaps.get(kind)
         if heap is None:
-            heap = heaps[kind] = self._priced(part.request, cls)
+            heap = heaps[kind] = self._priced(part, cls)
         rejected: list[tuple[Cost, str]] = []
-        served = False
-        while not served and (entry := heap.pop()) is not None:
+        while (entry := heap.pop()) is not None:
             price, name = entry
-            if bars and not eligibility.allowed(cls.nodes[name], bars):
+            node, mark, homeless = world.nodes[name], attempt.checkpoint(), len(attempt.homeless)
+            if bars and not eligibility.allowed(node, bars):
                 rejected.append(entry)
                 continue
-            mark, known = world.checkpoint(), len(units)
-            now = self._on(cls.nodes[name], part, price)
-            if now is None:
+            cleared = self._eviction.clear(node, part.request)
+            if cleared is None:
                 continue
-            if now > price:
-                heap.put(name, now)
-            elif world.checkpoint() > mark and (part is not self._final or self._holds()):
-                served = True
-                if part.request.devices <= self._takeable(cls.nodes[name]):
+            now, taken = cleared
+            seated = now <= price and self._seated(node, part, taken)
+            if seated and (part is not self._final or self._holds()):
+                if len(self._chunk.parts) == 1 or part.request.devices <= self._takeable(node):
                     heap.put(name, now)
+                break
+            attempt.undo(mark)
+            if now > price or len(attempt.homeless) > homeless:  # there may be other victims
+                heap.put(name, now)
             else:
-                world.undo(mark)
-                del units[known:]
                 rejected.append((now, name))
         for now, name in rejected:
             heap.put(name, now)
-        return served
+        return entry is not None
 
     def _takeable(self, node: NodeState) -> int:
         """Devices of a node that the chunk does not use completely: no more than these can be freed."""
-        if len(self._world.keys_of(wid := self._chunk.workload.id)) < 2:
-            return node.usable
-        own = (self._world.claim_of(key) for key in node.tasks if key[0] == wid)
-        shares = (share for claim in own if claim is not None for share in claim.shares)
-        return node.usable - sum(1 for share in shares if share.portion >= GPU)
+        wid = self._chunk.workload.id
+        own = (claim.shares for key, claim in self._world.claims_on(node) if key[0] == wid)
+        return node.usable - sum(1 for shares in own for share in shares if share.portion >= GPU)
 
-    def _priced(self, request: Request, cls: NodeClass) -> NodePrices:
-        """All nodes that could be cleared for a request, by cost."""
-        found = NodePrices()
+    def _priced(self, part: Part, cls: NodeClass) -> NodePrices:
+        """Nodes that could be cleared for a task, by cost; for more devices only the one where it sits."""
+        world, found = self._world, NodePrices()
+        if part.extends:
+            claim = world.claim_of(part.task)
+            node = world.nodes.get(claim.node) if claim is not None else None
+            found.put(*((node.row.name, ANY_COST) if node is not None and node.open else ("", None)))
+            return found
         for name in cls.names:
             node = cls.nodes[name]
-            if node.tasks and request.devices <= node.usable:
-                found.put(name, self._policy.priced(node, request, self._eviction.estimate))
+            if node.tasks and part.request.devices <= node.usable:
+                found.put(name, self._policy.priced(node, part.request, self._eviction.estimate))
                 if self._effort.steps <= 0:
                     return NodePrices()
         return found
 
-    def _on(self, node: NodeState, part: Part, most: Cost | None = None) -> Cost | None:
-        """Clear a node and place a task there; None if impossible; nothing if it costs more than `most`."""
-        world, units = self._world, self._attempt.units
-        mark, known = world.checkpoint(), len(units)
-        taken = self._eviction.clear(node, part.request)
-        if taken is None:
-            return None
-        price = self._prices.of(taken)
-        if most is not None and price > most:
-            world.undo(mark)
-            return price
-        units += taken
-        if not self._few() or not self._seated(node, part) or not (self._puts_off or self._resettled(taken)):
-            world.undo(mark)
-            del units[known:]
-        return price
-
-    def _few(self) -> bool:
-        """True if no more workloads move than one consolidation may."""
-        most = self._places.settings.consolidation_victims
+    def _seated(self, node: NodeState, part: Part, taken: Iterable[Unit]) -> bool:
+        """Place a task on a node that was cleared for it, and again elsewhere what only moves."""
+        most = self._places.settings.consolidation_victims  # workloads that one search may move; -1: all
         moved = {unit.workload for unit in self._attempt.units if unit.again is not None}
-        return most < 0 or not self._moves or len(moved) <= most
-
-    def _seated(self, node: NodeState, part: Part) -> bool:
+        if self._moves and 0 <= most < len(moved):
+            return False
         if part.extends:
-            return fit.place_part(self._world, (self._cls,), part, self._pool)
-        self._world.claim(part.task, fit.seat(node, part.request, self._pool))
-        return True
+            if not fit.place_part(self._world, (self._cls,), part, self._pool):
+                return False
+        else:
+            self._world.claim(part.task, fit.seat(node, part.request, self._pool))
+        return self._puts_off or self._resettled(taken)
 
-    def _resettled(self, units: list[Unit]) -> bool:
+    def _resettled(self, units: Iterable[Unit]) -> bool:
         """Place again what must not be lost, the largest first; False if one has no place."""
         for part in fit.by_size([unit.again for unit in units if unit.again is not None]):
             cls = self._places.nodes_for(self._world.workloads[part.task[0]], self._policy.pool)
@@ -254,28 +227,19 @@ class Simulation:
         world, attempt = self._world, self._attempt
         if len(attempt.units) > FEW:
             self._restore()
-            return
-        if len(attempt.units) < 2:
-            return
-        solution = world.since(self._mark)
-        for unit in sorted(attempt.units, key=lambda unit: self._prices.of([unit]), reverse=True):
-            known = attempt.units
-            rest = [kept for kept in known if kept.cause != unit.cause]  # a replay creates new units
-            if len(rest) == len(known):
-                continue
-            if self._replayed(rest):
-                solution = world.since(self._mark)
-            else:
-                attempt.units = known
-                world.undo(self._mark)
-                for key, claim in solution.items():
-                    world.claim(key, claim)
+        elif len(attempt.units) > 1:
+            for unit in sorted(attempt.units, key=lambda unit: self._prices.of([unit]), reverse=True):
+                known, solution = list(attempt.units), world.since(self._mark[0])
+                rest = [kept for kept in known if kept.cause != unit.cause]  # a replay creates new units
+                if len(rest) < len(known) and not self._replayed(rest):
+                    attempt.undo(self._mark)
+                    attempt.units += known
+                    world.replay(solution)
 
     def _replayed(self, units: list[Unit]) -> bool:
         """Try a smaller set from the start; on success the attempt's units are its own."""
         world, policy, attempt = self._world, self._policy, self._attempt
-        world.undo(self._mark)
-        attempt.units = []
+        attempt.undo(self._mark)
         for unit in units:
             key, uuid = unit.cause
             claim = world.claim_of(key)
@@ -285,7 +249,6 @@ class Simulation:
             if again is None or not self._effort.spend(1):
                 return False
             attempt.take(again)
-            attempt.units.append(again)
         return (
             policy.shares.refuse(self._chunk, policy.pool, policy.adding) is None
             and self._effort.spend(len(self._chunk.parts))
@@ -296,15 +259,14 @@ class Simulation:
 
     def _restore(self) -> None:
         """Give back whole victims whose old places are still free."""
-        world, attempt = self._world, self._attempt
-        moved = {unit.workload for unit in attempt.units if unit.again is not None}
+        world, attempt, before = self._world, self._attempt, self._attempt.before()
+        victims = before.keys() - {unit.workload for unit in attempt.units if unit.again is not None}
         kept: set[str] = set()
-        victims = {unit.workload for unit in attempt.units} - moved
         for wid in sorted(victims, key=self._prices.rank, reverse=True):
-            mark, before = world.checkpoint(), attempt.before[wid]
-            for key in before:
+            mark = world.checkpoint()
+            for key in before[wid]:
                 world.claim(key, None)
-            if given_back(world, before.items()) and self._admitted():
+            if given_back(world, before[wid].items()) and self._admitted():
                 kept.add(wid)
             else:
                 world.undo(mark)

@@ -1,7 +1,6 @@
 """Fair share: quota first, then the idle rest by rank and weight, in whole units by largest remainder."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pliant.model.quantity import GPU, Resources
@@ -18,8 +17,7 @@ def bound(value: int) -> int:
     return INFINITE if value < 0 else value
 
 
-@dataclass(frozen=True, slots=True)
-class Claimant:
+class Claimant(NamedTuple):
     """One of several siblings that share an amount of one resource."""
 
     key: str
@@ -123,14 +121,13 @@ class Standing(NamedTuple):
     past: int = 0  # what it used recently of what the pool had, in parts of ALL
 
 
+def _reachable(quota: int, most: int, share: int) -> int:
+    return most if quota >= INFINITE else min(most, max(quota, share))
+
+
 def reachable(deserved: Resources, limit: Resources, fair: Resources) -> Resources:
     """The limit where the quota is unlimited, else min(limit, max(quota, fair share))."""
-    return Resources(
-        *(
-            most if quota >= INFINITE else min(most, max(quota, share))
-            for quota, most, share in zip(deserved, limit, fair, strict=True)
-        )
-    )
+    return Resources(*map(_reachable, deserved, limit, fair))
 
 
 UNITS = Resources(GPU, 1, 1)
@@ -164,28 +161,18 @@ def _share_level(
 ) -> None:
     columns = []
     for at, unit in enumerate(UNITS):
-        columns.append(
-            divide(
-                total[at],
-                [
-                    Claimant(
-                        m.key,
-                        m.deserved[at],
-                        min(m.limit[at], m.wants[at]),
-                        m.weight if at == 0 else GPU,
-                        m.rank,
-                        m.created,
-                        m.past,
-                    )
-                    for m in members
-                ],
-                unit,
-                past_use if at == 0 else 0,
-                lend,
-            )
-        )
-    for m in members:
-        fair = Resources(*(column[m.key] for column in columns))
+        whole, wants = total[at], [min(m.limit[at], m.wants[at]) for m in members]
+        if all(want <= whole and want <= m.deserved[at] for want, m in zip(wants, members, strict=True)):
+            columns.append(wants)  # its quota is enough for each: nothing is left to be divided
+            continue
+        claimants = [
+            Claimant(m.key, m.deserved[at], want, m.weight if at == 0 else GPU, m.rank, m.created, m.past)
+            for m, want in zip(members, wants, strict=True)
+        ]
+        given = divide(whole, claimants, unit, past_use if at == 0 else 0, lend)
+        columns.append([given[m.key] for m in members])
+    for m, *parts in zip(members, *columns, strict=True):
+        fair = Resources(*parts)
         found[m.key] = Standing(
             m.deserved, m.limit, fair, m.rank, m.created, reachable(m.deserved, m.limit, fair), m.past
         )

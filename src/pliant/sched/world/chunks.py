@@ -63,6 +63,12 @@ def priority_of(workload: Workload, group: TaskGroup) -> int:
     return workload.priority if group.priority is None else group.priority
 
 
+def rigid(workload: Workload) -> bool:
+    """True if it is one task that has all it asked for or nothing: the most frequent kind."""
+    groups = workload.groups
+    return len(groups) == 1 == groups[0].min == groups[0].max and not groups[0].elastic
+
+
 def core_priority(workload: Workload) -> int:
     """The highest of the groups that its core consists of."""
     groups = workload.groups

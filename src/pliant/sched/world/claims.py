@@ -1,6 +1,6 @@
 """What is claimed and carried where: tasks, nodes and queues with their sums, and a journal with undo."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from pliant.model.ledger import Disruptions, PastUse
@@ -38,6 +38,7 @@ class Claims(Holdings):
         self.capacity: dict[str, Resources] = {}  # of ready nodes, by pool
         self._tallies: dict[tuple[str, str], Tally] = {}  # by queue and pool
         self._paths: dict[str, tuple[str, ...]] = {}  # what path() has answered since the tree changed
+        self._children: Mapping[str | None, Sequence[str]] = {}  # likewise of children()
         self._chains: dict[tuple[str, str], list[Tally]] = {}  # (project, pool) -> those up to the root
         self._journal: list[tuple[TaskKey, Placement | None]] = []
         self.version = 0  # changes whenever a claim does
@@ -73,14 +74,23 @@ class Claims(Holdings):
         """What is behind a key of the queue tree."""
         return "project" if key in self.projects else "department"
 
-    def children(self) -> dict[str | None, list[str]]:
+    def _forget_tree(self) -> None:
+        """The queue tree has changed."""
+        self._paths.clear()
+        self._chains.clear()
+        self._children = {}
+
+    def children(self) -> Mapping[str | None, Sequence[str]]:
         """Keys of the queues right below each department (by id), or below None at the top."""
+        if self._children:
+            return self._children
         below: dict[str | None, list[str]] = {}
         for pid, project in sorted(self.projects.items()):
             department = project.department if project.department in self.departments else None
             below.setdefault(department, []).append(pid)
         for did in sorted(self.departments):
             below.setdefault(parent_of(self.departments, did), []).append(department_key(did))
+        self._children = below
         return below
 
     def knows(self, placement: Placement) -> bool:
@@ -138,6 +148,13 @@ class Claims(Holdings):
         begun = any(self.claim_of(key) is not None for key in self.keys_of(workload.id))
         return (workload.within, workload.subgroups, groups, names, workload.id if begun else "", demands)
 
+    def claims_on(self, node: NodeState) -> Iterator[tuple[TaskKey, Placement]]:
+        """What is claimed on a node, by task."""
+        for key in node.tasks:
+            claim = self.claim_of(key)
+            if claim is not None and claim.node == node.row.name:
+                yield key, claim
+
     # ------------------------------------------------------------------ hypotheses
     def checkpoint(self) -> int:
         """A mark to which undo() can return."""
@@ -175,6 +192,11 @@ class Claims(Holdings):
     def since(self, mark: int) -> dict[TaskKey, Placement | None]:
         """What the tasks touched since the mark claim now."""
         return {key: self._claims.get(key) for key, _ in self._journal[mark:]}
+
+    def replay(self, claims: Mapping[TaskKey, Placement | None]) -> None:
+        """Let tasks claim what since() told before it was undone."""
+        for key, claim in claims.items():
+            self.claim(key, claim)
 
     def nodes_since(self, mark: int) -> dict[str, None]:
         """Names of the nodes on which something was claimed or given back since the mark."""

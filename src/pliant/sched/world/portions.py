@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from pliant.model.machine import Placement
 from pliant.model.quantity import GPU, Resources
@@ -18,12 +17,10 @@ from pliant.sched.world.chunks import (
     by_priority,
     core_priority,
     priority_of,
+    rigid,
     workload_open,
 )
 from pliant.sched.world.holdings import Holdings
-
-if TYPE_CHECKING:
-    pass
 
 DONE = (TaskPhase.SUCCEEDED, TaskPhase.FAILED)
 
@@ -99,8 +96,8 @@ def next_chunk(world: Holdings, workload: Workload) -> Chunk | None:
 
 
 def _asked_for(world: Holdings, workload: Workload) -> Need:
-    keys, groups = world.keys_of(workload.id), workload.groups
-    if len(keys) == 1 == len(groups) and groups[0].min == 1 == groups[0].max and not groups[0].elastic:
+    keys = world.keys_of(workload.id)
+    if len(keys) == 1 and rigid(workload):
         return _need_of_one(world, workload, keys[0])
     stock = subgroups.Stock(workload.priority)
     idles: dict[str, list[Task]] = {}

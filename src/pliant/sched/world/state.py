@@ -280,8 +280,7 @@ class World(Claims):
         for wid in workloads:
             self._charge_workload(wid, -1)
         yield
-        self._paths.clear()
-        self._chains.clear()
+        self._forget_tree()
         for wid in workloads:
             self._charge_workload(wid, 1)
 
@@ -351,6 +350,7 @@ class World(Claims):
             **{name: sorted(getattr(self, name)) for name in ("wanting", "broken", "stretched", "elastic")},
             **{name: sorted(getattr(self, name)) for name in ("ending", "adrift", "strays", "suspects")},
             "asked": self.asked.sums(),
+            "children": self.children(),
             "bound": (self.rates, self.reserves, {k: v for k, v in sorted(self.bound_use.items()) if v}),
             "alike": sorted(sorted(alike) for alike in self.alike.values()),
             "holders": {project: sorted(wids) for project, wids in sorted(self.holders.items()) if wids},
