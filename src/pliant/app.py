@@ -65,7 +65,7 @@ from pliant.model.workload import AttemptId
 from pliant.notices.sender import Sender
 from pliant.options import Options, parsed
 from pliant.shared import WallsAlone, ready
-from pliant.standby import Replica, Standby, opened, reap_inherited, reopened
+from pliant.standby import Replica, Standby, Won, opened, reap_inherited, reopened
 from pliant.store import UNSEALED, Database, StoreBusy, StoreError, open_store
 from pliant.store.bundle import bundle
 from pliant.store.folder import Held, StateFolder
@@ -152,7 +152,7 @@ class Server:
                 return OK
             self._lock = won.lock
             sockets = won.sockets or reopened(self.folder, self.options.host)
-            return self._serve([*sockets, won.own], store, won.epoch)
+            return self._serve([*sockets, won.own], store, won)
         except (StoreError, StaleEpoch) as error:
             if self._lock < 0:
                 raise
@@ -172,7 +172,7 @@ class Server:
             log.warning("the server that is replaced (pid %d) hangs: it is killed", replaced)
             os.kill(replaced, signal.SIGKILL)
 
-    def _serve(self, sockets: Sequence[socket.socket], store: Database, epoch: int | None = None) -> int:
+    def _serve(self, sockets: Sequence[socket.socket], store: Database, won: Won | None = None) -> int:
         """Lead until told to stop. The first of the sockets is that of the URL."""
         options = self.options
         box, layout = options.box, Layout(options.state)
@@ -222,13 +222,12 @@ class Server:
         seal_old(engine, saved)
         ender = partial(box.end_stray, layout) if box and options.end_strays else None
         self._strays = Strays(found.processes, owner, started, ender)
-        self.loop = Loop(
-            store, engines, clock, decider=ChildDecider(), recorder=ring, halt=halts, fatal=self._fatal
-        )
-        self.loop.open(epoch)
+        decider = (won and won.decider) or ChildDecider()
+        self.loop = Loop(store, engines, clock, decider=decider, recorder=ring, halt=halts, fatal=self._fatal)
+        self.loop.open(won and won.epoch, won.asked if won else 0)
         renewal: Renewal | None = None
         if self._shared:
-            renewal = Renewal(store, self.loop.state.epoch, options.lease, self._fatal)
+            renewal = Renewal(store, self.loop.state.epoch, options.lease, self._fatal, layout.epoch)
             self.loop.store_trouble = lambda: renewal.trouble
             renewal.start()
         self.loop.start()

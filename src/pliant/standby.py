@@ -1,6 +1,7 @@
 """A server that stands by: it follows the store, answers reads, hands writes on, until it must lead."""
 
 import contextlib
+import gc
 import logging
 import os
 import socket
@@ -30,7 +31,7 @@ from pliant.store.folder import STANDBY, Held, StateFolder
 
 log = logging.getLogger(__name__)
 
-RETRY = 0.5
+RETRY = 0.2
 """Seconds between two tries to get what somebody else has for now."""
 
 CLAIM = 10.0
@@ -45,6 +46,8 @@ class Won:
     lock: int  # descriptor that holds the lock of the server that leads
     sockets: list[socket.socket]  # of the one that led; none if it never gave them
     own: socket.socket  # on which this server was reached while it stood by
+    decider: ChildDecider | None = None  # one that runs already
+    asked: int = 0  # number of the last ask that it has had
 
 
 @dataclass(slots=True)
@@ -100,7 +103,8 @@ class Standby:
         clock = SteadyClock()
         devices = SimulatedDevices([], "")  # it runs nothing
         engine = LocalEngine(self._folder.path, devices, clock=clock.now)
-        follower = Follower(self._store, self._store, engine, clock, ChildDecider())
+        decider = ChildDecider()
+        follower = Follower(self._store, self._store, engine, clock, decider)
         try:
             follower.open()
             follower.start()
@@ -147,10 +151,15 @@ class Standby:
                 target=self._look_out, args=(server, own), name="pliant-standby", daemon=True
             ).start()
             log.info("standby server at %s", url)
+            gc.collect()
+            gc.freeze()  # so that to look for garbage takes no time once it leads
             server.run(sockets=[own.dup()])
             front.close()
+            if self._won is not None:
+                self._won.decider, self._won.asked = decider, follower.release()
         finally:
-            follower.close()
+            if self._won is None:
+                follower.close()
             engine.close()
         return self._won
 

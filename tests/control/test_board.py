@@ -10,6 +10,7 @@ from pliant.control.board.publisher import Publisher
 from pliant.control.board.view import Board
 from pliant.control.state import contradictions
 from pliant.control.state.facts import FactBook
+from pliant.model.workload import Desired
 from tests.control.stage import Stage
 
 
@@ -32,6 +33,11 @@ def check(stage: Stage) -> None:
     assert serials == sorted(serials) and list(kept.queue) == list(anew.queue)
     assert {it.workload.id for it in kept.workloads.holding} == {
         it.workload.id for it in kept.workloads.values() if it.gpu
+    }
+    names = stage.loop.state.names
+    rows = [row for row in stage.loop.world.workloads.values() if row.desired is not Desired.DELETED]
+    assert {(project, name) for project in names for name in names[project]} == {
+        (row.project, row.name) for row in rows
     }
 
 

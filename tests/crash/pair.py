@@ -23,8 +23,8 @@ PATIENCE = 240
 class Pair(Rig):
     """One state folder, and as many servers over it as were started."""
 
-    def __init__(self, folder: Path, database: str) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, database: str, simulate: str = "1x4") -> None:
+        super().__init__(folder, simulate)
         self.database = database
         self.servers: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -99,7 +99,8 @@ class Pair(Rig):
     def patient(self) -> Client:
         """Of the server that leads; one that hangs is not waited for long."""
         record = server_record(str(self.state))
-        assert record is not None
+        if record is None:
+            raise FileNotFoundError("no server has said that it leads")
         return Client(record["url"], socket=str(self.state / "sock"), timeout=5)
 
     def standby(self) -> Client:

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -389,3 +389,21 @@ def test_servers_that_do_not_answer_are_named_without_their_password(postgres: S
 def test_files_are_private(file_store: Database, tmp_path: Path) -> None:
     file_store.lead()
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("state.db*")} == {0o600}
+
+
+def test_a_leader_that_hangs_in_a_transaction_keeps_nobody_from_leading(postgres: Server) -> None:
+    """It sent a part of several statements that go together: PostgreSQL waits for the rest without end."""
+    address = postgres.place()
+    with closing(open_store(address)) as store, psycopg.connect(address) as hung:
+        epoch = store.lead()
+        hung.execute("SET idle_in_transaction_session_timeout = 100")
+        hung.commit()
+        with suppress(psycopg.OperationalError), hung.pipeline():
+            hung.execute("SELECT epoch FROM state FOR UPDATE")
+            hung.execute("UPDATE leadership SET renewed = renewed + 1")
+            hung.pgconn.send_flush_request()
+            while hung.pgconn.flush():
+                pass
+            assert store.claim(store.seen()) == epoch + 1
+            with pytest.raises(StaleEpoch):
+                store.renew(epoch)

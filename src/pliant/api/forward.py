@@ -31,9 +31,9 @@ ALWAYS = ("/healthz", "/readyz", "/version")
 _HOP = {b"host", b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"upgrade"}
 
 
-def silent(message: str) -> ASGIApp:
+def silent(message: str, **more: str) -> ASGIApp:
     """The answer of a server that cannot say now."""
-    return problem(503, message, "Ask again.", NOT_LEADING, {"Retry-After": "1"})
+    return problem(503, message, "Ask again.", NOT_LEADING, {"Retry-After": "1", **more})
 
 
 async def probed(scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,7 +53,8 @@ class Doubt:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
         if scope["type"] == "http" and scope["path"] not in ALWAYS and self._doubtful():
-            app = silent("This server does not know whether it still leads.")
+            # Another one may accept on the same socket by now: the next question is to reach either of them.
+            app = silent("This server does not know whether it still leads.", Connection="close")
         await app(scope, receive, send)
 
 

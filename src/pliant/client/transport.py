@@ -24,7 +24,7 @@ NOT_LEADING = "not-leading"
 
 UNTRUSTED = "Name the server's authority: `pliant login --server URL --ca FILE`, or PLIANT_CA=FILE."
 
-TURN = 0.3  # seconds between two questions to servers that change places
+TURN = 0.1  # seconds between two questions to servers that change places
 KEPT_FOR = 3.0  # seconds; servers close idle connections after 5
 
 _UCRED = struct.Struct("3i")  # pid, uid, gid of the other end of a Unix socket

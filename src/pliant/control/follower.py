@@ -53,6 +53,7 @@ class Follower(Loop):
         self._seen: Seen | None = None
         self._told: dict[str, _Told] = {}
         self._lost_since: float | None = None  # monotonic; when the store did not answer first
+        self._over = threading.Event()
         self.store_trouble = self._silence
 
     def open(self, epoch: int | None = None) -> None:
@@ -63,6 +64,20 @@ class Follower(Loop):
     def start(self) -> None:
         self._thread = threading.Thread(target=self._follow, name="pliant-follower", daemon=True)
         self._thread.start()
+
+    def close(self) -> None:
+        self._over.set()
+        super().close()
+
+    def release(self) -> int:
+        """Stop, and leave the decider to a loop that leads; the number of the last ask."""
+        self._over.set()
+        self._closing = True
+        if self._thread is not None:
+            self._thread.join(timeout=30)
+        with self._turn:  # a reader that still catches up is the last one to ask
+            self._decided(PLAN)
+            return self.state.cycles
 
     def catch_up(self) -> None:
         """Be as new as what is recorded now. If the store does not answer, `trouble` says so."""
@@ -97,10 +112,12 @@ class Follower(Loop):
     def _follow(self) -> None:
         while not self._closing:
             self.catch_up()
-            time.sleep(FOLLOW)
+            self._over.wait(FOLLOW)
 
     def _refresh(self) -> None:
         with self._turn:
+            if self._closing:
+                return
             seen = self._leadership.seen()
             fresh = self._seen is None or replace(seen, renewed=self._seen.renewed) != self._seen
             if fresh:

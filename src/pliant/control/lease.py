@@ -15,7 +15,7 @@ from pliant.control.ports import StaleEpoch
 
 log = logging.getLogger(__name__)
 
-LEASE = 3.0
+LEASE = 1.5
 """Seconds without a renewal after which another server takes the lead, unless `up --lease` says otherwise."""
 
 RENEWALS = 4
@@ -50,9 +50,10 @@ class Leadership(Protocol):
 
 
 class Vigil:
-    """Tells when a leader has been silent for a lease, by the looks that were made in that time.
+    """Tells when a leader has been silent for a lease, by the watcher's own clock and the looks that it made.
 
-    A pause of the watcher itself counts as one look: on a machine that stood still both were silent.
+    A pause of the watcher itself counts as half a lease at most: on a machine that stood still both were
+    silent, and the leader has the other half to show that it lives.
     """
 
     def __init__(self, lease: float) -> None:
@@ -65,7 +66,7 @@ class Vigil:
         """True if it is time to claim the lead; `now` in seconds of a clock that only goes on."""
         mark = (seen.epoch, seen.renewed)
         if mark == self._last:
-            self._silent += min(now - self._at, 2 * self._lease / LOOKS)
+            self._silent += min(now - self._at, self._lease / 2)
         else:
             self._last, self._silent = mark, 0.0
         self._at = now
@@ -80,9 +81,18 @@ class Renewal:
     """Renews the lease of a leader on a thread of its own, and says when its lead is over."""
 
     def __init__(
-        self, store: Leadership, epoch: int, lease: float, over: Callable[[BaseException], None]
+        self,
+        store: Leadership,
+        epoch: int,
+        lease: float,
+        over: Callable[[BaseException], None],
+        obeyed: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`obeyed`: the epoch below which executors refuse orders, by which a leader learns that it was
+        replaced while no store answers it.
+        """
         self._store, self._epoch, self._lease, self._over = store, epoch, lease, over
+        self._obeyed = obeyed
         self._closing = threading.Event()
         self._waiting = 0  # looks of the second thread since the store was asked
         self._tried = time.monotonic()
@@ -130,6 +140,9 @@ class Renewal:
         """A call that never returns raises nothing. Looks are counted: a pause of all is no silence."""
         self._waiting = -1
         while not self._closing.wait(self._lease / LOOKS):
+            if (leads := self._obeyed()) > self._epoch:
+                self._over(StaleEpoch(f"epoch {self._epoch} is over: epoch {leads} leads now"))
+                return
             if self._waiting >= 0:
                 self._waiting += 1
             if self._waiting > SILENCE * LOOKS:

@@ -59,7 +59,7 @@ FIRST = 10.0
 PATIENCE = 60.0
 """Seconds for which a question may wait and be worked on."""
 
-RETRY = 0.5
+RETRY = 0.1
 """Seconds between two tries to reach a store that is lost."""
 
 SETTLING = 50
@@ -107,8 +107,12 @@ class Loop:
 
     # -- life --------------------------------------------------------------------------------------
 
-    def open(self, epoch: int | None = None) -> None:
-        """Lead (with `epoch` if it was taken already), rebuild the world, let the engines say what lives."""
+    def open(self, epoch: int | None = None, asked: int = 0) -> None:
+        """Lead (with `epoch` if it was taken already), rebuild the world, let the engines say what lives.
+
+        `asked`: the number of the last ask that the decider has had from another loop.
+        """
+        self.state.cycles = asked
         self.state.epoch = self.store.lead() if epoch is None else epoch
         saved = self.store.load()
         self.state.rebuild(saved)
@@ -219,7 +223,7 @@ class Loop:
         try:
             while not self._closing:
                 due = self.due and settling < SETTLING
-                news = self._wait(0.0 if due else self._idle_seconds())
+                news = self._wait(self._dialogue.rest if due else self._idle_seconds())
                 if self._idle and not news and not due:
                     self._dialogue.idle()
                     continue
@@ -278,9 +282,9 @@ class Loop:
         draft = Draft(self.clock.now())
         answers: list[Answer] = []
         self._take_in(facts, [item for item in news if isinstance(item, Command)], draft, answers)
-        if decided is None and not self._dialogue.busy:
+        if decided is None and not self._dialogue.busy and not self._dialogue.rest:
             self._dialogue.ask(draft.now, whole=self.recorder.due)
-            decided = self._dialogue.answer(patience)
+            decided = self._dialogue.answer(self._dialogue.patience(patience))
         else:
             self._dialogue.due |= bool(state.news)  # of which that plan knows nothing
         orders: list[Order] = []

@@ -16,7 +16,7 @@ class Cycled:
     """One cycle: what was new, what was decided about it."""
 
     epoch: int  # of the leadership
-    cycle: int  # number, from 1, within the epoch
+    cycle: int  # number, which rises within the epoch
     now: int  # ms since the epoch, as the core was told
     settings: Settings
     news: Sequence[News]

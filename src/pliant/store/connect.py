@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -17,11 +17,21 @@ from pliant.store.errors import StoreError, explained
 WAIT = 10_000
 """Ms for which another process may hold the write lock before StoreBusy."""
 
-HANGS = 3_000
+HANGS = 1_000
 """Ms without a word after which PostgreSQL ends a writer's transaction."""
 
-CONNECT_TIMEOUT = 5
-"""Seconds for which PostgreSQL may keep a new connection waiting."""
+CONNECT_TIMEOUT = 2
+"""Seconds for which PostgreSQL may keep a new connection waiting; libpq knows no shorter time."""
+
+ALIVE = {"keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 3, "tcp_user_timeout": 3_000}
+"""A connection over a network that passes nothing any more is given up after 5 s if nothing was sent, and 3 s
+after something was: seconds, but for the last one."""
+
+_END_HOLDERS = """
+SELECT pg_terminate_backend(pid) FROM pg_locks WHERE granted AND mode = 'RowShareLock'
+AND relation = to_regclass(:table) AND pid <> pg_backend_pid()
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 
 _WAL_KEPT = 64 * 2**20  # bytes that the write-ahead log may keep on disk after a checkpoint
 
@@ -42,19 +52,32 @@ class Link:
             yield connection
 
     @contextmanager
-    def writing(self, durable: bool, *, patient: bool = False) -> Iterator[Connection]:
+    def writing(self, durable: bool, *, patient: bool = False, wait: int = WAIT) -> Iterator[Connection]:
         """One transaction, synced to disk at its end if `durable`. Raises StoreError, nothing written.
 
-        `patient`: PostgreSQL does not end it however long it says nothing.
+        `patient`: PostgreSQL does not end it however long it says nothing. `wait`: ms for which another
+        process of PostgreSQL may hold the write lock.
         """
         with explained(self.name), self.writers.connect() as connection:
-            connection = connection.execution_options(durable=durable, patient=patient)
+            connection = connection.execution_options(durable=durable, patient=patient, wait=wait)
             try:
                 with connection.begin():
                     yield connection
             except SQLAlchemyError:
                 connection.invalidate()  # after a disk error nobody knows what it still holds
                 raise
+
+    def end_holders(self, lock: Table) -> bool:
+        """End the connections that hold the write lock, whose row is in that table; True if that can be done.
+
+        PostgreSQL ends one by itself that is silent between two statements, not one in the middle of several
+        that are sent together. Raises StoreError.
+        """
+        if self.path is not None:
+            return False
+        with self.reading() as connection:
+            connection.execute(text(_END_HOLDERS), {"table": lock.name})
+        return True
 
     def settle(self) -> None:
         """Give a file the log that lets readers and the writer work side by side. Raises StoreError."""
@@ -141,8 +164,9 @@ def _begin_writing(connection: Connection) -> None:
 
 def _postgres(url: URL) -> Link:
     try:
-        way: dict[str, Any] = {"pool_pre_ping": True, "connect_args": {"connect_timeout": CONNECT_TIMEOUT}}
-        readers = create_engine(url, pool_size=4, max_overflow=-1, isolation_level="REPEATABLE READ", **way)
+        told = {"connect_timeout": CONNECT_TIMEOUT, **ALIVE}
+        way: dict[str, Any] = {"pool_pre_ping": True, "connect_args": told}
+        readers = create_engine(url, pool_size=4, max_overflow=6, isolation_level="REPEATABLE READ", **way)
         writers = create_engine(url, pool_size=1, max_overflow=0, **way)
     except ImportError:
         raise StoreError("PostgreSQL needs one more package: pip install 'pliant[postgres]'") from None
@@ -154,8 +178,9 @@ def _begin_writing_postgres(connection: Connection) -> None:
     # A leader that hangs in the middle of a transaction loses its locks, else no other could take the lead.
     options = connection.get_execution_options()
     hangs = 0 if options.get("patient") else HANGS
+    wait = options.get("wait", WAIT)
     connection.exec_driver_sql(
-        f"SET LOCAL lock_timeout = {WAIT}; SET LOCAL idle_in_transaction_session_timeout = {hangs}"
+        f"SET LOCAL lock_timeout = {wait}; SET LOCAL idle_in_transaction_session_timeout = {hangs}"
     )
     if not options.get("durable", True):
         connection.exec_driver_sql("SET LOCAL synchronous_commit = off")

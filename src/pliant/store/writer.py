@@ -18,13 +18,15 @@ import pliant
 from pliant.control.lease import Seen
 from pliant.control.ports import StaleEpoch
 from pliant.store import schema
-from pliant.store.connect import Link
-from pliant.store.errors import DiskFull, StoreError
+from pliant.store.connect import WAIT, Link
+from pliant.store.errors import DiskFull, StoreBusy, StoreError
 from pliant.store.kinds import Change
 from pliant.store.reserve import Reserve
 
 T = TypeVar("T")
 
+HUNG = 300
+"""Ms for which the transaction of a leader that has lost its lease may go on."""
 
 _COUNTS = schema.leadership.c
 _REVISED = update(schema.leadership).values(revision=_COUNTS.revision + 1)
@@ -63,7 +65,12 @@ class Writer:
             now = seen_by(connection, epoch=_epoch(connection))
             return _lead(connection) if (now.epoch, now.renewed) == (seen.epoch, seen.renewed) else None
 
-        return self.write(work, durable=True)
+        try:
+            return self.write(work, durable=True, wait=HUNG)
+        except StoreBusy:  # the leader that is silent stopped in the middle of a transaction
+            if not self._link.end_holders(schema.state):
+                raise
+            return self.write(work, durable=True)
 
     def renew(self, epoch: int) -> None:
         """Raises StaleEpoch."""
@@ -83,12 +90,12 @@ class Writer:
 
         self.write(raise_epoch, durable=True)
 
-    def write(self, work: Callable[[Connection], T], *, durable: bool = False) -> T:
-        """The result of some work in a transaction of its own."""
+    def write(self, work: Callable[[Connection], T], *, durable: bool = False, wait: int = WAIT) -> T:
+        """The result of some work in a transaction of its own; `wait`: see Link.writing."""
         with self._lock:
             while True:
                 try:
-                    with self._writing(durable) as connection:
+                    with self._writing(durable, wait) as connection:
                         return work(connection)
                 except DiskFull:
                     if not self._reserve.give_up():
@@ -147,10 +154,10 @@ class Writer:
             )
         return None
 
-    def _writing(self, durable: bool) -> AbstractContextManager[Connection]:
+    def _writing(self, durable: bool, wait: int = WAIT) -> AbstractContextManager[Connection]:
         if self._file != self._identity():
             raise StoreError(f"store {self._link.name}: its file was removed or replaced: restart the server")
-        return self._link.writing(durable)
+        return self._link.writing(durable, wait=wait)
 
     def _identity(self) -> tuple[int, int] | None:
         """Which file it is, to notice that writing would go to one that nobody finds again."""

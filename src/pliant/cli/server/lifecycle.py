@@ -57,7 +57,7 @@ STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
     "--lease",
     type=click.FloatRange(1, 3600),
     metavar="SECONDS",
-    help="Time without an answer of the leading server after which the standby takes over (default: 3).",
+    help="Time without an answer of the leading server after which the standby takes over (default: 1.5).",
 )
 @click.option(
     "--adopt", "unknown", flag_value="adopt", help="Keep running tasks that the database does not know."

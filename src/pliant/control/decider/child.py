@@ -86,6 +86,8 @@ class Child:
 class ChildDecider:
     """pliant.control.decider.port.Decider. A thread talks to the process; all methods return soon."""
 
+    beside = True
+
     def __init__(self, *, late: float = LATE, lost: float = LOST) -> None:
         self._late, self._lost = late, lost
         self._asks: queue.SimpleQueue[Ask] = queue.SimpleQueue()
@@ -106,7 +108,8 @@ class ChildDecider:
     # -- for the loop's thread -----------------------------------------------------------------------
     def open(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._thread.start()
+        if not self._thread.is_alive():  # else another loop has opened it before this one
+            self._thread.start()
 
     def ask(self, ask: Ask) -> None:
         self._since = time.monotonic()

@@ -54,6 +54,7 @@ class Inline:
     """A Decider on the asker's own thread: for tests, the simulator and benchmarks in virtual time."""
 
     trouble = ""
+    beside = False
 
     def __init__(self) -> None:
         self.core = Core()

@@ -1,6 +1,7 @@
 """The loop's side of its talk with the decider: one ask at a time, and a plan that is applied or dropped."""
 
 import logging
+import time
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
@@ -16,6 +17,9 @@ log = logging.getLogger(__name__)
 PATIENT, REFUSALS = 2.0, 3
 """Seconds for which it waits once so many plans in a row came too late to be applied."""
 
+SOON, LONGEST = 0.02, 0.5
+"""Seconds: after a plan that took no longer there is no rest, and no rest is longer."""
+
 BOUNDS = frozenset({"pools", "topologies", "departments", "projects"})
 """Rows by which every decision is bounded."""
 
@@ -28,12 +32,23 @@ class Dialogue:
         self.decider = decider
         self._asked: Cycled | None = None  # what the decider has not answered; without its plan
         self._refused = 0  # plans in a row that came too late
+        self._took = 0.0  # seconds that the last plan took
+        self._rests = 0.0  # monotonic; when it is asked again if nothing but time is in the way
         self.due = True  # something is to be decided that the decider was not asked about
 
     @property
     def busy(self) -> bool:
         """True while an answer is awaited."""
         return self._asked is not None
+
+    @property
+    def rest(self) -> float:
+        """Seconds for which it is not asked: after a long decision that changed nothing others have a turn."""
+        return max(0.0, self._rests - time.monotonic()) if self._rests else 0.0
+
+    def patience(self, seconds: float) -> float:
+        """Seconds to wait for a plan: none where it is known not to come in time."""
+        return seconds if self._took <= seconds or self._refused >= REFUSALS else 0.0
 
     @property
     def behind(self) -> bool:
@@ -70,7 +85,13 @@ class Dialogue:
         if asked is None or decided.number != asked.cycle:
             return None
         self._asked = None
-        return replace(asked, plan=decided.plan, took=decided.took) if decided.plan is not None else None
+        if decided.plan is None:
+            return None
+        if self.decider.beside:
+            self._took = decided.took / 1e6
+            rests = decided.plan.empty and self._took > SOON
+            self._rests = time.monotonic() + min(self._took, LONGEST) if rests else 0.0
+        return replace(asked, plan=decided.plan, took=decided.took)
 
     def idle(self) -> None:
         """While nothing is asked, what arrives says that the decider ended: the next one is told all."""

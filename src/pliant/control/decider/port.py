@@ -73,6 +73,10 @@ class Decider(Protocol):
         the decisions. Raises what `work` refuses, and Unavailable after `patience` seconds."""
 
     @property
+    def beside(self) -> bool:
+        """True if it works beside the loop, and so takes processor time from what the loop serves."""
+
+    @property
     def trouble(self) -> str:
         """What is wrong with it, for people; empty if it works. For any thread."""
 

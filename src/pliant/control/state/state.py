@@ -1,5 +1,6 @@
 """What the loop knows: the world and the rows beside it. Memory follows exactly what is recorded."""
 
+from collections import Counter
 from dataclasses import replace
 from heapq import heappop, heappush
 
@@ -64,6 +65,7 @@ class State:
         self.turns = 0  # of the loop
         self.cycles = 0  # asks of the decider
         self.serial = 0  # of the newest workload
+        self.names: dict[str, Counter[str]] = {}  # project -> names of its workloads and arrays, how often
         self.touched: set[str] = set()  # workloads of which something changed in this cycle
         self.running: set[str] = set()  # workloads whose phase is Running: their limits are looked at
         self.expires: dict[str, int] = {}  # ended workload -> when (ms) it is to be deleted
@@ -83,6 +85,9 @@ class State:
         self.news, self.rebuilt = [], True
         for row in filter(of_world, saved.rows):
             self.world.put(row)
+        self.names = {}
+        for row in self.world.workloads.values():
+            self._name(row, 1)
         self.cluster = saved.cluster
         self.attempts = {row.id: row for row in saved.of(Attempt)}
         self.settings = restored(self._built_in, saved.settings.get(KEY, ""))
@@ -155,6 +160,11 @@ class State:
         """Let memory follow a row that this cycle records or removes."""
         if isinstance(row, Task) and (known := self.world.tasks.get(row.key)) is not None:
             self._shake(known)
+        if isinstance(row, Workload):
+            if (before := self.world.workloads.get(row.id)) is not None:
+                self._name(before, -1)
+            if not gone:
+                self._name(row, 1)
         if of_world(row):
             self.news.append(News(row, gone))
             (self.world.drop if gone else self.world.put)(row)
@@ -208,6 +218,15 @@ class State:
             case _:  # tenancy and machines, by which all else is looked at
                 self.shaken.update([row.name] if isinstance(row, Node) else self.world.nodes)
                 self.moved = self.reshaped = True
+
+    def _name(self, row: Workload, step: int) -> None:
+        """Count its name and that of its array; one that its owner deleted has given them back."""
+        if row.desired is not Desired.DELETED:
+            names = self.names.setdefault(row.project, Counter())
+            for name in {row.name, row.element.name if row.element is not None else row.name}:
+                names[name] += step
+                if not names[name]:
+                    del names[name]
 
     def _shake(self, task: Task) -> None:
         self.shaken.update(place.node for place in (task.claims, task.carries) if place is not None)

@@ -84,7 +84,9 @@ def held(job: Workload, start: Start, present: Mapping[str, Workload], now: int)
     if start.begin is not None and start.begin < now - LATE:
         raise BadRequest("The begin time is in the past.", "Use --begin HH:MM, now+2h, or a later date.")
     own = [
-        row for row in present.values() if row.project == job.project and row.desired is not Desired.DELETED
+        row
+        for row in (present.values() if start.dependencies else ())
+        if row.project == job.project and row.desired is not Desired.DELETED
     ]
     after = tuple(one for ask in start.dependencies for one in _resolved(job, ask, own))
     lost = [one for one in after if not one.met and _over(present[one.workload])]

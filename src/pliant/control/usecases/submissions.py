@@ -2,7 +2,7 @@
 
 import secrets
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -24,7 +24,7 @@ from pliant.model.event import EventKind
 from pliant.model.origin import Owner
 from pliant.model.tenancy import Project
 from pliant.model.topology import Topology
-from pliant.model.workload import Desired, Phase, Workload
+from pliant.model.workload import Phase, Workload
 from pliant.sched.plan import Plan
 
 Answered = Callable[[Accepted], tuple[int, str]]
@@ -149,11 +149,9 @@ class Submissions(Tenancy):
             return [beginning(made[0], self._loop.state, now)]
         return [parked(row, self._loop.state) for row in made]
 
-    def _taken(self, project: str) -> set[str]:
+    def _taken(self, project: str) -> Collection[str]:
         """Names of the workloads and arrays of a project."""
-        rows = self._loop.world.workloads.values()
-        own = [row for row in rows if row.project == project and row.desired is not Desired.DELETED]
-        return {row.name for row in own} | {row.element.name for row in own if row.element is not None}
+        return self._loop.state.names.get(project, ())
 
     def _free_name(self, project: Project, ask: Submission) -> str:
         taken = self._taken(project.id)
