@@ -21,7 +21,6 @@ from pliant.sim.simulation import Assumed, Simulation
 from pliant.store.ring import Ring
 from tests.control.stage import Stage
 
-
 DATA = Path(__file__).parent / "data"
 
 

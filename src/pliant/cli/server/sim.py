@@ -154,11 +154,11 @@ def _simulated(session: Session, words: list[str], *, counts: bool = True) -> di
 
 def _fairness(projects: Mapping[str, Mapping[str, Any]]) -> str:
     """What each project had and was entitled to; the projects that were longest below their quota first."""
-    head = ("PROJECT", "QUOTA", "GPU-HOURS", "ENTITLED", "BELOW QUOTA (s)", "LONGEST (s)")
+    head = ("PROJECT", "QUOTA", "GPU-HOURS", "ENTITLED", "BELOW QUOTA", "LONGEST")
     order = sorted(projects.items(), key=lambda it: (-it[1]["belowQuotaSeconds"], it[0]))
     rows = [
         (name, f"{it['quota']}".removesuffix(".0"), f"{it['gpuHours']:.2f}", f"{it['entitledGpuHours']:.2f}",
-         str(it["belowQuotaSeconds"]), str(it["longestBelowSeconds"]))
+         f"{it['belowQuotaSeconds']} s", f"{it['longestBelowSeconds']} s")
         for name, it in order[:MOST_PROJECTS]
     ]  # fmt: skip
     more = len(order) - len(rows)

@@ -43,7 +43,7 @@ class Dialogue:
 
     @property
     def rest(self) -> float:
-        """Seconds for which it is not asked: after a long decision that changed nothing others have a turn."""
+        """Seconds for which it is not asked: after a long decision without a change others have a turn."""
         return max(0.0, self._rests - time.monotonic()) if self._rests else 0.0
 
     def patience(self, seconds: float) -> float:
