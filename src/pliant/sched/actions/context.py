@@ -258,6 +258,8 @@ class Cycle(Destinations):
         return aged(workload, priority, self.now, self.settings)
 
     def looked_at(self, chunks: Iterable[Chunk]) -> None:
+        if not chunks:
+            return
         positions, looked = self.positions, [chunk.workload.id for chunk in chunks]
         if not positions.keys().isdisjoint(looked):  # in several pools
             looked = [wid for wid in looked if wid not in positions]
@@ -292,13 +294,17 @@ class Cycle(Destinations):
 
     def block(self, choice: PoolChoice, block: Block, alike: Sequence[Chunk]) -> None:
         """Remember that these got nothing, and why: of several pools the one in which they came farthest."""
-        blocked, ids = self.blocked, [chunk.workload.id for chunk in alike]
-        self._failures_of(choice, block.equivalence).update(zip(ids, alike, strict=True))
-        if blocked.keys().isdisjoint(ids):
-            blocked.update(dict.fromkeys(ids, block))
-            return
+        failures, blocked = self._failures_of(choice, block.equivalence), self.blocked
+        if len(alike) > 1:
+            ids = [chunk.workload.id for chunk in alike]
+            failures.update(zip(ids, alike, strict=True))
+            if blocked.keys().isdisjoint(ids):
+                blocked.update(dict.fromkeys(ids, block))
+                return
         kept: Block | None = None  # the last one that stays: those that are alike mostly share theirs
-        for wid, chunk in zip(ids, alike, strict=True):
+        for chunk in alike:
+            wid = chunk.workload.id
+            failures[wid] = chunk
             known = blocked.get(wid)
             if known is not None and known is kept:
                 continue
