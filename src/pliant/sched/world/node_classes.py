@@ -24,6 +24,7 @@ class NodeClass(Listener):
 
     __slots__ = (
         "_free", "_idle", "_largest", "_looks", "_sizes", "bests", "names", "nodes", "pool", "types",
+        "usable",
     )  # fmt: skip
 
     def __init__(self, pool: str, types: tuple[str, ...]) -> None:
@@ -32,6 +33,7 @@ class NodeClass(Listener):
         self.types = types  # allowed values of the type label; empty: any
         self.nodes: dict[str, NodeState] = {}
         self.names: list[str] = []  # sorted
+        self.usable = 0  # devices that could be claimed if nothing else were there
         # As of when its nodes were settled last.
         self._looks: dict[Look, list[tuple[int, str]]] = {}
         # Ask -> of each look as it is now the best node; None: no node of it has room.
@@ -66,11 +68,6 @@ class NodeClass(Listener):
         for node in self.late:
             node.settle()
         self.late.clear()
-
-    @property
-    def usable(self) -> int:
-        """Devices that could be claimed if nothing else were there."""
-        return sum(node.usable for node in self.nodes.values())
 
     @property
     def sizes(self) -> list[int]:
@@ -130,6 +127,7 @@ class NodeClass(Listener):
         self._remember(node.look, (node.spare, name))
         self._idle[node.idle] = self._idle.get(node.idle, 0) + 1
         self._free += node.free
+        self.usable += node.usable
         self.room += node.room
         node.classes.append(self)
         self._largest = None
@@ -144,6 +142,7 @@ class NodeClass(Listener):
         self._forget(node.look, (node.spare, name))
         self._less_idle(node.idle)
         self._free -= node.free
+        self.usable -= node.usable
         self.room -= node.room
         node.classes.remove(self)
         self._largest = None
