@@ -119,7 +119,8 @@ class Policy:
 
     def state(self, attempt: Attempt, project: str) -> object:
         """All that changes during an attempt of what a project may lose, while a workload has what it has."""
-        return self.gives(project), len(attempt.units) if self.grounds.churn.bounded else 0
+        spent = len(attempt.units) if self.grounds.churn.bounded else 0
+        return self.gives(project), len(attempt.homeless), spent
 
     def safe(self, victim: Workload) -> int:
         """How long (ms) it is safe after its start; 0: not at all."""
