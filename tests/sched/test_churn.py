@@ -140,11 +140,6 @@ def test_what_this_cycle_gave_needs_no_budget():
     assert t.running() == {"y": 1, "x": 2}
 
 
-def test_what_this_cycle_gave_needs_no_budget():
-    t = budgeted(0, "n1:3", "a=9", "y a g1 elastic p25 @n1*2", "z a g1 p25", "x a g2 p80")
-    assert t.running() == {"y": 1, "x": 2}
-
-
 def test_bonus_that_goes_with_a_core_does_not_count():
     t = budgeted(1, "n1:3", "a=1 b=2", "x a g1 elastic @n1*2", "y a g1 @n1", "w b g2")
     assert t.rows("x", "w") == ["x Running 1 n1", "w Running 2 n1"]
