@@ -129,6 +129,17 @@ def test_what_only_this_cycle_gave_does_not_count():
     assert len(t.scene.disruptions["a"].times) == 2
 
 
+def test_what_this_cycle_gave_is_taken_beside_the_last_of_a_budget():
+    t = budgeted(1, "n1:2", "a=9", "y a g1 p25 @n1", "z a g1 p25", "x a g2 p80")
+    assert t.running() == {"x": 2}
+    assert len(t.scene.disruptions["a"].times) == 1
+
+
+def test_what_this_cycle_gave_needs_no_budget():
+    t = budgeted(0, "n1:3", "a=9", "y a g1 elastic p25 @n1*2", "z a g1 p25", "x a g2 p80")
+    assert t.running() == {"y": 1, "x": 2}
+
+
 def test_bonus_that_goes_with_a_core_does_not_count():
     t = budgeted(1, "n1:3", "a=1 b=2", "x a g1 elastic @n1*2", "y a g1 @n1", "w b g2")
     assert t.rows("x", "w") == ["x Running 1 n1", "w Running 2 n1"]

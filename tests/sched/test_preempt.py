@@ -201,3 +201,12 @@ def test_where_one_that_must_move_has_no_other_place_another_moves():
     )  # fmt: skip
     assert t.running()["w"] == 0.8 and t.rows("v2") == ["v2 Pending 0"]
     assert [d.workload for d in t.decisions(verb="move")] == ["m2"]
+
+
+def test_on_one_node_another_moves_where_the_first_has_no_other_place():
+    """w needs 3 of n1's 4: both of a's and one of b's. m1 would go first, but only n1 is of its type."""
+    t = settled(
+        "n1:4:type=b n2:1", "a=4 b=2",
+        "m2 b g1 @n1", "m1 b g1 type=b @n1", "v1 a g1 p25 @n1", "v2 a g1 p25 @n1", "w a g3 p80",
+    )  # fmt: skip
+    assert t.rows("m1", "m2", "w") == ["m2 Running 1 n2", "m1 Running 1 n1", "w Running 3 n1"]

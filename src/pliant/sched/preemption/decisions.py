@@ -32,12 +32,12 @@ def _decision(policy: Policy, wid: str, mine: list[Unit], gone: Mapping[TaskKey,
     victim, chunk, gpu_after = world.workloads[wid], world.need(wid).chunk, world.gpu_of(wid)
     kept = [(old, new) for key, old in gone.items() if (new := world.claim_of(key)) is not None]
     lost = sum([old.gpu for old in gone.values()]) - sum([new.gpu for _, new in kept])
+    steps = {unit.step for unit in mine if unit.again is None}
     priority = max([unit.priority for unit in mine])
-    lost_core = any(unit.step is Step.CORE and unit.again is None for unit in mine)
     moved = any(new.node != old.node or not set(new.uuids) <= set(old.uuids) for old, new in kept)
-    if lost_core and (victim.background or (chunk is not None and chunk.step is Step.CORE)):
+    if Step.CORE in steps and (victim.background or (chunk is not None and chunk.step is Step.CORE)):
         verb, reason = Verb.EVICT, policy.why(victim, lost, priority)
-    elif moved and (lost <= 0 or all(unit.step is not Step.WANTED for unit in mine)):
+    elif moved and (lost <= 0 or Step.WANTED not in steps):
         places = [old.node for old in gone.values()], [new.node for _, new in kept]
         verb, reason = Verb.MOVE, policy.moved(*places, lost)
     else:

@@ -38,7 +38,8 @@ class NodeEviction:
         """
         attempt, mark = self._attempt, self._attempt.checkpoint()
         best: tuple[Cost, list[Unit]] | None = None
-        for broad in (False, True) if request.devices > 1 and self._entangled(node) else (False,):
+        several = request.devices > 1 and self._simple(node, request) is None and self._entangled(node)
+        for broad in (False, True) if several else (False,):
             attempt.undo(mark)
             if self._cleared(node, request, broad):
                 units = attempt.units[mark[1] :]

@@ -4,7 +4,7 @@ The rule of the cache: its values are valid while the projects that lose keep th
 valid besides where nothing has changed since the mark; the others are calculated again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from pliant.model.machine import Placement
 from pliant.model.workload import TaskKey
@@ -94,25 +94,19 @@ class PriceCache:
             found = self._new[wid] = first or self._world.given_now(wid)
         return found
 
-    def of(self, units: Iterable[Unit]) -> Cost:
+    def of(self, units: Collection[Unit]) -> Cost:
         """The cost of a set of units."""
         cores: set[str] = set()
         gpu = 0
         ranks: set[UnitRank] = set()
-        moved: dict[str, int] = {}
-        for unit in units:
-            if unit.again is not None:
-                moved[unit.workload] = moved.get(unit.workload, 0) + unit.gpu
         for unit in units:
             if self.is_new(unit.workload):
                 continue
-            (queue, _, age, wid), row, tail = (
-                self.rank(unit.workload),
-                self._world.workloads[unit.workload],
-                0,
-            )
+            row, tail = self._world.workloads[unit.workload], 0
+            queue, _, age, wid = self.rank(row.id)
             if unit.again is not None:  # the fewest GPUs moved, then the last task
-                tail = (moved[wid] << 16) - self._world.tasks[unit.again.task].index
+                moved = sum(it.gpu for it in units if it.workload == wid and it.again is not None)
+                tail = (moved << 16) - self._world.tasks[unit.again.task].index
             elif unit.step is not Step.CORE:
                 tail = self._tail(unit)
                 queue = self._queue(row.project, (unit.priority, -unit.step, age, tail, wid))

@@ -146,6 +146,7 @@ class Simulation:
         if not served or self._resettled(attempt.units[mark[1] :]):
             return served
         attempt.undo(mark)
+        attempt.homeless.clear()  # they had no place beside the whole chunk
         return self._all_served()
 
     def _all_served(self) -> bool:
