@@ -111,7 +111,9 @@ def test_what_only_machines_and_owners_change_is_not_looked_at_again(tmp_path, m
     for module, name in ((contradictions, "faults"), (publisher, "broken")):
         kept = getattr(module, name)
         monkeypatch.setattr(
-            module, name, lambda world, kept=kept, name=name: looks.append(name) or kept(world)
+            module,
+            name,
+            lambda world, *known, kept=kept, name=name: looks.append(name) or kept(world, *known),
         )
     limit = FactBook._limit
     monkeypatch.setattr(FactBook, "_limit", lambda self, *of: looks.append("limit") or limit(self, *of))

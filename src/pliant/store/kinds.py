@@ -44,9 +44,10 @@ class Kind(Generic[T]):
     identity: Callable[[T], Values]  # primary key
     columns: Callable[[T], Values] = field(default=lambda _: {})  # what queries need besides
 
-    def row(self, value: T) -> Values:
-        body = self.codec.encode(value)
-        return _sound({**self.identity(value), **self.columns(value), "format": FORMAT, "body": body})
+    def row(self, value: T, identity: Values | None = None) -> Values:
+        """`identity`: where that is known."""
+        body, identity = self.codec.encode(value), identity or self.identity(value)
+        return _sound({**identity, **self.columns(value), "format": FORMAT, "body": body})
 
     def read(self, format: int, body: str) -> T:
         return self.codec.decode(body, format)
@@ -99,8 +100,8 @@ class Change:
 def change(batch: Batch) -> Change:
     """Encode a batch. Raises CodecError (a ValueError) for a value that its class does not allow."""
     return Change(
-        puts=_by_kind(batch.put, lambda kind, value: kind.row(value)),
-        drops=[*reversed(_by_kind(batch.drop, lambda kind, value: kind.identity(value)))],
+        puts=_by_kind(batch.put, Kind.row),
+        drops=[*reversed(_by_kind(batch.drop, lambda kind, value, identity: identity))],
         events=[EVENT.row(event) for event in batch.events],
         settings=[_sound({"key": key, "value": value}) for key, value in batch.settings.items()],
         audit=[AUDIT.row(record) for record in batch.audit],
@@ -111,11 +112,12 @@ def change(batch: Batch) -> Change:
 
 
 def _by_kind(
-    rows: Sequence[Any], make: Callable[[Kind[Any], Any], Values]
+    rows: Sequence[Any], make: Callable[[Kind[Any], Any, Values], Values]
 ) -> list[tuple[Kind[Any], list[Values]]]:
     """Rows per kind in the order of KINDS; of several with one identity the last counts."""
     found: dict[type, dict[tuple[Any, ...], Values]] = {kind: {} for kind in KINDS}
     for row in rows:
         kind = KINDS[STORED_ROWS.of(row).row]
-        found[type(row)][tuple(kind.identity(row).values())] = make(kind, row)
+        identity = kind.identity(row)
+        found[type(row)][tuple(identity.values())] = make(kind, row, identity)
     return [(KINDS[kind], [*values.values()]) for kind, values in found.items() if values]

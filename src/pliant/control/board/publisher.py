@@ -136,7 +136,7 @@ class Publisher:
                     device.carried,
                     device.releasing,
                     device.promised,
-                    tuple(sorted({key[0] for key in sorted(device.tasks)})),
+                    tuple(sorted({key[0] for key in device.tasks})),
                 )
             )
         used = Resources(sum(gpu.carried for gpu in gpus), state.carried.cpu, state.carried.memory)

@@ -67,6 +67,7 @@ class State:
         self.serial = 0  # of the newest workload
         self.names: dict[str, Counter[str]] = {}  # project -> names of its workloads and arrays, how often
         self.touched: set[str] = set()  # workloads of which something changed in this cycle
+        self._unsettled: set[str] = set()  # of these, those that were not settled since
         self.running: set[str] = set()  # workloads whose phase is Running: their limits are looked at
         self.expires: dict[str, int] = {}  # ended workload -> when (ms) it is to be deleted
         self.expiring: list[tuple[int, str]] = []  # a heap of them; those that are not in `expires` are void
@@ -101,7 +102,7 @@ class State:
         self.mail_server = next(iter(saved.of(MailServer)), None)
         self.marks = restored_marks(saved.settings)
         self.serial = max(self.serial, int(saved.settings.get("serial", "0")))
-        self.touched = set(self.world.workloads)
+        self.touched, self._unsettled = set(self.world.workloads), set(self.world.workloads)
         self.running, self.expires, self.expiring = set(), {}, []
         for row in self.world.workloads.values():
             self._time(row, gone=False)
@@ -176,10 +177,12 @@ class State:
                     self.attempts[row.id] = row
             case Workload():
                 self.touched.add(row.id)
+                self._unsettled.add(row.id)
                 self._time(row, gone=gone)
                 (self.waiting.add if not gone and _waiting(row) else self.waiting.discard)(row.id)
             case Task():
                 self.touched.add(row.workload)
+                self._unsettled.add(row.workload)
                 self._shake(row)
             case Progress():
                 self.progress[row.workload] = row
@@ -236,8 +239,9 @@ class State:
         return state.row if state is not None else None
 
     def settle(self, draft: Draft) -> None:
-        """Bring the phases of all touched workloads in line with their tasks."""
-        for identity in sorted(self.touched):
+        """Bring the phases of all workloads of which a row changed in line with their tasks."""
+        unsettled, self._unsettled = sorted(self._unsettled), set()
+        for identity in unsettled:
             workload = self.world.workloads.get(identity)
             if workload is None:
                 continue
