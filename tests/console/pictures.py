@@ -55,7 +55,7 @@ COMMANDS = (
     f"pliant submit parked -g 1 {SLEEP}",
     "pliant suspend parked",
     f"pliant submit large -g 4 {SLEEP}",
-    f"pliant submit report -p speech -g 1 --priority build {SLEEP}",
+    f"pliant submit report -p speech -g 3 --priority build {SLEEP}",
     "echo '{image: pytorch:2.6, command: python train.py}' | pliant asset create environment pytorch -f -",
     "echo '{image: ubuntu}' | pliant asset create environment shell --in-project vision -f -",
     "echo '{gpuDevicesRequest: 1, gpuRequestType: memory, gpuMemoryRequest: 5GB}' "
@@ -92,7 +92,8 @@ def main() -> int:
                     for scheme in ("light", "dark"):
                         pictures(browser, stage, folder, size, scheme, only)
             else:
-                pictures(browser, stage, folder, "wide", "light", set(), "{name}.png")
+                own = set(SHOTS) - {"login-refused", "new", "dialog-project", "dialog-what-if"}
+                pictures(browser, stage, folder, "wide", "light", own, "{name}.png")
                 for name, (size, scheme) in GUIDE.items():
                     other = scheme if scheme == "dark" else size
                     pictures(browser, stage, folder, size, scheme, {name}, f"{{name}}-{other}.png")

@@ -184,6 +184,7 @@ def test_quotas_projects_and_rules_by_keyboard_alone(page: Page, stage: Stage) -
     keyboard = page.keyboard
     followed(page, "Projects")
     pressed(page, "+ New project")
+    entered(page)
     tabbed(page, "Project name")
     keyboard.type("by-keys")
     tabbed(page, "Department")
@@ -198,6 +199,7 @@ def test_quotas_projects_and_rules_by_keyboard_alone(page: Page, stage: Stage) -
     pressed(page, "Actions for by-keys")
     expect(page.get_by_role("menuitem", name="Edit")).to_be_focused()
     keyboard.press("Enter")
+    entered(page)
     tabbed(page, "Max GPU allocation")
     keyboard.type("0.5")
     pressed(page, "Save")
@@ -239,13 +241,14 @@ def test_drain_what_if_replay_and_policies_by_keyboard_alone(page: Page, stage: 
 
     followed(page, "What if")
     pressed(page, "+ More nodes")
+    entered(page)
     tabbed(page, "Nodes")
     keyboard.press("Control+a")
     keyboard.type("2")
     pressed(page, "Suppose it")
     expect(page.get_by_text(re.compile("More nodes: count 2"))).to_be_visible()
     pressed(page, "+ More nodes")
-    expect(page.get_by_role("dialog")).to_be_visible()
+    entered(page)
     pressed(page, "Close")
     expect(page.get_by_role("dialog")).to_have_count(0)
 
@@ -260,6 +263,7 @@ def test_drain_what_if_replay_and_policies_by_keyboard_alone(page: Page, stage: 
 
     followed(page, "Policies")
     pressed(page, "+ New policy")
+    entered(page)
     pressed(page, "Preview")
     expect(page.get_by_role("dialog")).to_contain_text("It would have refused")
     keyboard.press("Escape")
@@ -288,6 +292,7 @@ def test_first_steps_columns_and_settings_by_keyboard_alone(page: Page, stage: S
     keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Your settings")).to_be_visible()
     pressed(page, "+ New access key")
+    entered(page)
     tabbed(page, "Name")
     keyboard.type("typed-key")
     pressed(page, "Create access key")
@@ -324,10 +329,9 @@ def pressed(page: Page, label: str, *, back: bool = False) -> None:
 NAMED = """() => {
   const it = document.activeElement
   const label = it.getAttribute('aria-label') || (it.labels && it.labels[0] && it.labels[0].innerText)
-  if (label || it === document.body) return label || ''
-  const copy = it.cloneNode(true)
-  copy.querySelectorAll('[aria-hidden=true]').forEach(one => one.remove())
-  return copy.textContent.trim()
+  const icons = [...it.querySelectorAll('[aria-hidden=true]')].map(one => one.innerText.trim())
+  const lines = it.innerText.split('\\n').map(one => one.trim())
+  return label || lines.filter(one => one && !icons.includes(one)).join('\\n')
 }"""
 """Of what has the focus, without the names of icons."""
 

@@ -67,6 +67,7 @@ class Sheet:
         """`names`: what the API calls a field -> its key here, where they differ."""
         self._send, self._fields, self._names = send, dict[str, Any](), names
         self._checks: dict[str, Callable[[Any], str]] = {}
+        self._refused: list[tuple[str, Any]] = []  # keys and values that the server refused
         self.dialog = ui.dialog().props('aria-labelledby="sheet" persistent')
         with self.dialog, tag("div").classes("card"):
             words("h2", title).props("id=sheet")
@@ -162,12 +163,15 @@ class Sheet:
         self._checks[key] = wrong
 
         def look() -> None:
-            field.error = wrong(field.value) or None
+            # A browser may say that it was left after its form was sent: what was refused stays until it changes.
+            if (key, field.value) not in self._refused:
+                field.error = wrong(field.value) or None
 
         field.on("blur", look)
 
     async def _submit(self) -> None:
         self._wrong.visible = False
+        self._refused = []
         for key, field in self._fields.items():
             if hasattr(field, "error"):
                 field.error = (self._checks[key](field.value) or None) if key in self._checks else None
@@ -183,6 +187,8 @@ class Sheet:
     def _tell(self, error: Refusal) -> None:
         self._wrong.text = f"{error} ({error.status})"
         self._wrong.visible = not tell_fields(error, self._fields, self._names)
+        wrong = {key: it for key, it in self._fields.items() if getattr(it, "error", None)}
+        self._refused = [(key, field.value) for key, field in wrong.items()]
 
 
 def tell_fields(error: Refusal, fields: Mapping[str, Any], names: Mapping[str, str]) -> bool:

@@ -138,7 +138,7 @@ class Wizard:
             words("h2", title)
             tag("div").classes("space")
             self.form = ui.toggle([ORIGINAL, FLEXIBLE], value=ORIGINAL, on_change=self._switch)
-            self.form.props('no-caps unelevated role=group aria-label="Form"')
+            self.form.props('no-caps unelevated role=group aria-label="Form" toggle-text-color=on-brand')
         if self.distributed:
             self._draw_workers()
         self.flexible = Flexible(self._judge)
