@@ -96,7 +96,9 @@ def test_a_shared_transaction_is_synced_if_one_must_be(
     asked: list[bool] = []
     writing = connect.Link.writing
     monkeypatch.setattr(
-        connect.Link, "writing", lambda link, durable: asked.append(durable) or writing(link, durable)
+        connect.Link,
+        "writing",
+        lambda link, durable, **more: asked.append(durable) or writing(link, durable, **more),
     )
     lazy = replace(running(1), durable=False)
     assert together(file_store, [(epoch, lazy), (epoch, running(2)), (epoch, lazy)]) == [None] * 3
