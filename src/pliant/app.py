@@ -222,9 +222,9 @@ class Server:
         seal_old(engine, saved)
         ender = partial(box.end_stray, layout) if box and options.end_strays else None
         self._strays = Strays(found.processes, owner, started, ender)
-        decider = (won and won.decider) or ChildDecider()
+        decider = (won.decider if won else None) or ChildDecider()
         self.loop = Loop(store, engines, clock, decider=decider, recorder=ring, halt=halts, fatal=self._fatal)
-        self.loop.open(won and won.epoch, won.asked if won else 0)
+        self.loop.open(won.epoch if won else None, won.asked if won else 0)
         renewal: Renewal | None = None
         if self._shared:
             renewal = Renewal(store, self.loop.state.epoch, options.lease, self._fatal, layout.epoch)

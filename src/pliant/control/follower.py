@@ -56,7 +56,7 @@ class Follower(Loop):
         self._over = threading.Event()
         self.store_trouble = self._silence
 
-    def open(self, epoch: int | None = None) -> None:
+    def open(self, epoch: int | None = None, asked: int = 0) -> None:
         """Read everything. Raises StoreError."""
         self.decider.open(self._arrived)
         self._refresh()
