@@ -51,6 +51,7 @@ def test_the_same_key_makes_one(
     assert not [it for it in [*secrets, "hunter2-of-it"] if it.encode() in disk], "kept sealed only"
 
 
+LATER = "2999-01-01T00:00:00Z"
 READ = "made, and read again"
 """Its answer is what GET says by then."""
 
@@ -59,6 +60,7 @@ MADE: dict[str, tuple[Any, str]] = {
     "/api/v1/org-unit/departments": ({"name": "lab"}, READ),
     "/api/v1/node-pools": ({"name": "fast", "labelKey": "pool", "labelValue": "fast"}, READ),
     "/api/v1/network-topologies": ({"name": "racks", "levels": ["rack"]}, ""),
+    "/api/v1/bookings": ({"name": "fix", "end": LATER, "maintenance": True, "nodes": ["node-0"]}, ""),
     "/api/v1/priority-classes": ({"name": "urgent", "value": 90}, ""),
     "/api/v1/asset/environment": ({"meta": {"name": "it"}, "spec": {"image": "ubuntu"}}, ""),
     "/api/v1/asset/compute": ({"meta": {"name": "it"}, "spec": {"gpuDevicesRequest": 1}}, ""),

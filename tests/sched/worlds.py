@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from pliant.model.booking import Booking
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import DEFAULT_POOL, Gpu, Node, NodePool, Placement, Share, Strategy
 from pliant.model.quantity import GPU, parse_bytes, parse_cpu, parse_gpus
@@ -44,7 +45,7 @@ GIB = 2**30
 NOW = 100_000_000
 """Where virtual time begins, in ms: far enough from 0 for things to have started long ago."""
 
-Row = NodePool | Department | Project | Node | Workload | Task | PastUse | Disruptions
+Row = NodePool | Department | Project | Node | Workload | Task | PastUse | Disruptions | Booking
 ROOM = Topology("room", ("zone", "rack"))
 """Of every world: where `within=` and `near=` count."""
 
@@ -61,6 +62,7 @@ class Scene:
     tasks: dict[tuple[str, str], Task] = field(default_factory=dict)
     past_uses: dict[tuple[str, str], PastUse] = field(default_factory=dict)
     disruptions: dict[str, Disruptions] = field(default_factory=dict)
+    bookings: dict[str, Booking] = field(default_factory=dict)
 
     def put(self, row: Row) -> None:
         match row:
@@ -80,6 +82,8 @@ class Scene:
                 self.past_uses[row.project, row.pool] = row
             case Disruptions():
                 self.disruptions[row.project] = row
+            case Booking():
+                self.bookings[row.id] = row
 
     def rows(self) -> Iterable[Row]:
         """In the order in which a server loads them."""
@@ -87,6 +91,7 @@ class Scene:
             yield from table.values()  # type: ignore[attr-defined]
         yield from self.past_uses.values()
         yield from self.disruptions.values()
+        yield from self.bookings.values()
 
     def world(self) -> World:
         built = World()
@@ -104,7 +109,7 @@ class Scene:
         return next((name for name in named if node.label("pool") == name), DEFAULT_POOL)
 
 
-def world(nodes: str, projects: str, *jobs: str, pools: str = "") -> Scene:
+def world(nodes: str, projects: str, *jobs: str, pools: str = "", bookings: str = "") -> Scene:
     """A scene from its text; see the module for the words."""
     scene = Scene()
     for word in f"{DEFAULT_POOL} {pools}".split():
@@ -115,7 +120,24 @@ def world(nodes: str, projects: str, *jobs: str, pools: str = "") -> Scene:
         put_queue(scene, word)
     for line in jobs:
         put_job(scene, line)
+    for line in bookings.split(";") if bookings else ():
+        scene.put(booking(line))
     return scene
+
+
+def booking(line: str) -> Booking:
+    """`vip b 600-1200 n1*2 n2*1`, in seconds from the beginning; `fix - 0-60 n1` is maintenance."""
+    name, project, times, *places = line.split()
+    start, _, end = times.partition("-")
+    counts = [place.partition("*") for place in places]
+    return Booking(
+        name,
+        name,
+        NOW + int(start) * 1000,
+        NOW + int(end) * 1000,
+        tuple(sorted((node, int(count or 0)) for node, _, count in counts)),
+        project if project != "-" else "",
+    )
 
 
 def pool(word: str) -> NodePool:

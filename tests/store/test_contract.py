@@ -9,6 +9,7 @@ import pytest
 
 from pliant.control.ports import Batch, Remembered, Saved, StaleEpoch
 from pliant.model.affinity import Affinity, Effect, Preference, Taint, Term, Toleration
+from pliant.model.booking import Booking, Stage
 from pliant.model.identity import AccessKey, AccessRule, Account, Allowance, Application, LoginSession, User
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Cluster, Gpu, Node, NodePool, Strategy
@@ -40,6 +41,7 @@ MEMORY = (
     Topology("room", ("row", "rack")),
     PastUse("p", "default", 2**70, 2**71, 9),
     Disruptions("p", (1, 2)),
+    Booking("b-1", "vip", 5, 9, (("node-0", 2),), "p", "demo", "anna", 1, Stage.ACTIVE),
     PriorityClass("high-priority", 1_000_000, "first", 7),
     User("u-1", "anna", "$argon2id$hash", account=Account(1001, "anna"), last_login=5),
     Application("a-1", "bot", "client-a", "digest"),

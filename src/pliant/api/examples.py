@@ -72,6 +72,13 @@ REQUESTS: Mapping[str, Any] = {
     "UnitRequest": {"name": "team-a", "resources": [{"gpu": {"deserved": 2, "limit": 4}, "rank": "High"}]},
     "QuotaSheet": {"entries": [{"id": "team-a", "resources": [{"gpu": {"deserved": 1}}]}]},
     "QuotaRequest": {"gpu": {"deserved": 2, "limit": 4}},
+    "BookingRequest": {
+        "name": "demo",
+        "projectName": "team-a",
+        "gpus": 4,
+        "start": "2036-12-01T14:00:00Z",
+        "end": "2036-12-01T16:00:00Z",
+    },
     "PoolRequest": {"name": "fast", "labelKey": "pool", "labelValue": "fast"},
     "TopologyRequest": {"name": "racks", "levels": ["zone", "rack"]},
     "NodeRequest": {"labels": {"pool": "fast"}},

@@ -52,6 +52,7 @@ _SECTIONS = {
         "department": "pliant.cli.organization.department:department",
         "node": "pliant.cli.cluster.node:node",
         "nodepool": "pliant.cli.cluster.nodepool:nodepool",
+        "booking": "pliant.cli.cluster.booking:booking",
         "topology": "pliant.cli.cluster.topology:topology",
         "priorityclass": "pliant.cli.organization.priorityclass:priorityclass",
         "policy": "pliant.cli.organization.kept:policy",

@@ -13,6 +13,7 @@ from pliant.control.ports import Remembered, Row
 from pliant.control.state.draft import Draft
 from pliant.control.state.state import State
 from pliant.model.audit import AuditRecord, Change
+from pliant.model.booking import Booking
 from pliant.model.identity import AccessKey, AccessRule, Allowance, Application, LoginSession, User
 from pliant.model.machine import NodePool
 from pliant.model.notice import MailServer, Subscription
@@ -34,6 +35,7 @@ WORDS: Mapping[type, str] = {
     NodePool: "NodePool",
     Topology: "NetworkTopology",
     PriorityClass: "PriorityClass",
+    Booking: "Booking",
     User: "User",
     Application: "ServiceAccount",
     AccessKey: "AccessKey",

@@ -244,8 +244,8 @@ class Loop:
         if self._kept:
             return 1.0
         wakes = [self._facts.wake, None if self._dialogue.busy else self.plan.wake]
-        times = [wake for wake in wakes if wake is not None]
-        return max(0.001, (min(times) - self.clock.now()) / 1000) if times else 3600.0
+        due = [(wake - self.clock.now()) / 1000 for wake in wakes if wake is not None]
+        return max(0.001, min([3600.0, *due]))  # no platform waits for centuries
 
     def _wait(self, timeout: float) -> list[News]:
         """All that has arrived, after waiting for the first of it."""

@@ -15,6 +15,7 @@ from pliant.control.ports import Engine, Load
 from pliant.control.state.draft import Draft
 from pliant.control.state.limits import beginning
 from pliant.control.usecases.assets import Assets
+from pliant.control.usecases.bookings import Bookings
 from pliant.control.usecases.files import Files
 from pliant.control.usecases.identities import Identities
 from pliant.control.usecases.jobs import Jobs
@@ -45,6 +46,7 @@ class Service(Streams, Tuning):
         self.files = Files(loop, engines)
         self.usages = Usages(loop)
         self.notices = Notices(loop)
+        self.bookings = Bookings(loop)
         self.series = Series(loop)
 
     def dry(self) -> "Service":

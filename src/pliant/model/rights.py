@@ -106,6 +106,8 @@ TABLE: Mapping[str, str] = {
     "nodes:update": "T-------",
     "nodepools:read": "AAAAAAAA",
     "nodepools:write": "T-------",
+    "bookings:read": "AAAAAAAA",
+    "bookings:write": "SSSS----",
     "topologies:read": "AA-A---A",
     "topologies:write": "T-------",
     "priorities:read": "AAAAAAAA",

@@ -20,6 +20,7 @@ from pliant.sched.actions.reservation import Reserving
 from pliant.sched.actions.shrink import shrink
 from pliant.sched.actions.stale import stale
 from pliant.sched.actions.stay import stay
+from pliant.sched.actions.vacate import vacate
 from pliant.sched.explain.verdicts import verdicts
 from pliant.sched.placement import fit
 from pliant.sched.placement.eligibility import Equivalence
@@ -71,7 +72,10 @@ def _decided(world: World, now: int, settings: Settings) -> Plan:
         world.update_sets()
         cycle = Cycle(world, now, settings)
         reserving = Reserving(cycle, cycle.shares, now, cycle.positions)
+        world.guard = cycle.books
         release(cycle)
+        if cycle.books is not None:
+            vacate(cycle, cycle.books)
         ran: set[str] = set()
         for name in settings.actions:
             if name not in ran or cycle.released:  # again only if something was released meanwhile
@@ -80,6 +84,7 @@ def _decided(world: World, now: int, settings: Settings) -> Plan:
         stay(cycle)
         return _plan(cycle, reserving)
     finally:
+        world.guard = None
         world.undo(mark)
         world.forget_kept()
         world.update_sets()
@@ -117,7 +122,7 @@ def serve(cycle: Cycle, reserving: Reserving, action: str, policy_for: PolicyFor
                 continue  # it lost what it had while it waited for its turn
             equivalence, before = cycle.equivalence(chunk, pool), world.gpu_of(chunk.workload.id)
             policy = policy_for(cycle, chunk, pool, adding) if equivalence not in failed else None
-            with reserving.seen_by(chunk, pool):
+            with reserving.seen_by(chunk, pool), cycle.opened(chunk):
                 served = policy is not None and cycle.try_place(chunk, pool, adding)
                 if policy is not None and not served and _taken(cycle, policy, equivalence):
                     served = True
@@ -172,6 +177,8 @@ def _taken(cycle: Cycle, policy: Policy, equivalence: Equivalence) -> bool:
 def _plan(cycle: Cycle, reserving: Reserving) -> Plan:
     world = cycle.world
     reserving.lift_all()
+    if cycle.books is not None:
+        cycle.books.lift()
     changed = world.changed()
     cycle.decisions = net(cycle, {key[0] for key in changed})
     outcome = Deriver(world, cycle.now, cycle.settings, cycle.decisions).run(changed)

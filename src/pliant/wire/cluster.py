@@ -77,6 +77,8 @@ class NodeItem(TypedDict):
     cpuAllocated: float
     memoryBytes: int
     memoryAllocated: int
+    maintenanceUntil: str | None  # null: it is not under maintenance
+    bookedGpus: int  # by reservations that have begun
     gpus: list[GpuItem]
 
 
@@ -149,6 +151,49 @@ class NodePoolItem(TypedDict):
 
 class NodePoolList(Page):
     nodepools: list[NodePoolItem]
+
+
+class BookingRequest(TypedDict, total=False):
+    """Body of POST /api/v1/bookings: GPUs for a project, or maintenance of nodes."""
+
+    name: Required[Word]
+    start: Word  # RFC 3339; left out: now
+    end: Required[Word]  # RFC 3339
+    projectName: Word  # by name or id
+    maintenance: bool  # nobody's: whole nodes; then `nodes` names them
+    gpus: Annotated[int, Range(1, 100_000)]
+    nodePool: Word  # left out: default
+    nodes: Annotated[list[Word], Length(1000)]  # only on these
+    comment: Annotated[str, Length(500, plain=True)]
+
+
+class BookingPlace(TypedDict):
+    node: str
+    gpus: int
+    there: bool  # False: the node is gone or not ready
+
+
+class BookingItem(TypedDict):
+    """An entry of GET /api/v1/bookings. Null: of a project that the reader may not see."""
+
+    id: str
+    name: str | None
+    kind: str  # reservation | maintenance
+    projectId: str | None
+    projectName: str | None
+    start: str
+    end: str
+    status: str  # Planned | Active | Ended
+    gpus: int
+    lackingGpus: int  # of nodes that are gone or not ready
+    places: list[BookingPlace]
+    comment: str | None
+    createdBy: str | None
+    createdAt: str
+
+
+class BookingList(TypedDict):
+    bookings: list[BookingItem]
 
 
 class TopologyRequest(TypedDict, total=False):

@@ -4,12 +4,13 @@ import uuid
 from collections.abc import Sequence
 
 from pliant.api.responses.amounts import gpus
-from pliant.api.responses.times import stamp
+from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.api.responses.workloads import Item
 from pliant.control.board.view import Board, NodeView, PoolUse, QueueView
 from pliant.control.ports import Stray
 from pliant.control.state.accounting import sum_of
 from pliant.model.affinity import Taint
+from pliant.model.booking import Stage
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool
 from pliant.model.quantity import Resources, format_duration
 from pliant.model.reason import MayRead
@@ -243,6 +244,8 @@ def node_item(view: NodeView, board: Board, may_read: MayRead, strays: Sequence[
     uid = cluster.uuid if cluster is not None else ""
     models = sorted({gpu.model for gpu in node.gpus})
     carried = {gpu.uuid: gpu for gpu in view.gpus}
+    active = [it for it in board.bookings if it.stage_at(board.at) is Stage.ACTIVE]
+    begun = [(it, dict(it.places)[node.name]) for it in active if node.name in dict(it.places)]
     return {
         "id": node_id(node, board),
         "name": node.name,
@@ -267,6 +270,8 @@ def node_item(view: NodeView, board: Board, may_read: MayRead, strays: Sequence[
         "cpuAllocated": view.used.cpu / 1000,
         "memoryBytes": node.memory,
         "memoryAllocated": view.used.memory,
+        "maintenanceUntil": stamp_or_none(max((it.end for it, _ in begun if it.maintenance), default=None)),
+        "bookedGpus": sum(count for it, count in begun if not it.maintenance),
         "gpus": [
             {
                 "uuid": gpu.uuid,

@@ -59,7 +59,8 @@ def gpu_type(entry: Any) -> str:
 
 
 def state(entry: Any) -> str:
-    return f"{entry['status']},SchedulingDisabled" if entry.get("draining") else str(entry["status"])
+    marks = [entry["status"], *(["SchedulingDisabled"] if entry.get("draining") else [])]
+    return ",".join([*marks, *(["Maintenance"] if entry.get("maintenanceUntil") else [])])
 
 
 def list_classic(session: Session, names: Sequence[str]) -> None:

@@ -64,6 +64,7 @@ class Publisher:
                 key: self._queue(row, standing, lacking) for key, row in sorted(world.projects.items())
             },
             topologies=tuple(world.topologies[name] for name in sorted(world.topologies)),
+            bookings=tuple(sorted(world.bookings.values(), key=lambda row: (row.start, row.id))),
             access=state.access.seen,
             priorities=tuple(state.priorities[name] for name in sorted(state.priorities)),
             assets=tuple(sorted(state.assets.values(), key=lambda row: (row.created, row.id))),

@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from pliant.control.board.access import Access
 from pliant.model.asset import Asset
+from pliant.model.booking import Booking
 from pliant.model.ledger import PastUse
 from pliant.model.machine import Cluster, Node, NodePool, Placement
 from pliant.model.priority import PriorityClass
@@ -238,6 +239,7 @@ class Board:
     departments: Mapping[str, QueueView] = field(default_factory=dict)
     projects: Mapping[str, QueueView] = field(default_factory=dict)
     topologies: tuple[Topology, ...] = ()
+    bookings: tuple[Booking, ...] = ()  # the first to begin first
     access: Access = field(default_factory=Access)
     priorities: tuple[PriorityClass, ...] = ()  # by name
     assets: tuple[Asset, ...] = ()  # the oldest first

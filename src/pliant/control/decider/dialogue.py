@@ -20,7 +20,7 @@ PATIENT, REFUSALS = 2.0, 3
 SOON, LONGEST = 0.02, 0.5
 """Seconds: after a plan that took no longer there is no rest, and no rest is longer."""
 
-BOUNDS = frozenset({"pools", "topologies", "departments", "projects"})
+BOUNDS = frozenset({"pools", "topologies", "departments", "projects", "bookings"})
 """Rows by which every decision is bounded."""
 
 

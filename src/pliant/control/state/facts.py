@@ -10,6 +10,7 @@ from pliant.control.state.retries import describe_exit, task_ended
 from pliant.control.state.state import State
 from pliant.control.state.transitions import time_limit
 from pliant.control.state.usage import UsageBook
+from pliant.model.booking import Stage
 from pliant.model.event import EventKind
 from pliant.model.fact import (
     AttemptEnded,
@@ -183,6 +184,7 @@ class FactBook:
                 draft.event(workload.id, EventKind.SUSPENDED, why, who="server")
             else:
                 due.append(at)
+        due += self._calendar(draft)
         self._state.settle(draft)  # what ended just now lets others begin
         if state.expiring:
             due.append(state.expiring[0][0])
@@ -191,6 +193,24 @@ class FactBook:
         if self._holds.wake is not None:
             due.append(self._holds.wake)
         self.wake = min(due) if due else None
+
+    def _calendar(self, draft: Draft) -> list[int]:
+        """Record what bookings have begun and ended, so that no clock undoes it; when (ms) more is due."""
+        due: list[int] = []
+        for row in list(self._state.world.bookings.values()):
+            stage, at = row.stage_at(draft.now), row.changes_at(draft.now)
+            if stage is not row.stage:
+                self._state.put(draft, replace(row, stage=stage))
+                words = f"Booking {row.name} has {'begun' if stage is Stage.ACTIVE else 'ended'}."
+                draft.event(f"booking/{row.name}", EventKind.UPDATED, words, who="server")
+            if at is None:
+                at = row.end + self._state.settings.keep_history
+                if at <= draft.now:
+                    draft.drop(row)
+                    self._state.note(row, gone=True)
+                    continue
+            due.append(at)
+        return due
 
     def _limit(self, workload: Workload, project: Project) -> tuple[int, str] | None:
         """(ms that it may run, who says so): the least of its project and of the departments above."""

@@ -144,6 +144,9 @@ class Tenancy(Machines):
                     "Try again in a moment: they have until the end of their grace period.",
                 )
             draft.drop(project)
+            for booking in self._loop.world.bookings.values():
+                if booking.project == project.id:
+                    draft.drop(booking)
             self._drop_assets(draft, Scope.PROJECT, project.id)
             draft.event(
                 f"project/{project.id}", EventKind.DELETED, f"{user} deleted {project.name}.", who=user

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pliant.model.quantity import plain, spell_gpus
+from pliant.model.quantity import plain, spell_duration, spell_gpus
 from pliant.model.reason.base import Named, Reason, amount, bare
 
 
@@ -52,6 +52,31 @@ class Shrunk(Reason):
     def text(self, now: int) -> str:
         what = spell_gpus(self.gpus) if self.gpus else "one task"
         return f"Shrank by {what} above its request, for {self.beneficiary.full}."
+
+
+@dataclass(frozen=True, slots=True)
+class MadeWay(Reason):
+    """A booking has begun where it was."""
+
+    code: ClassVar[str] = "made-way"
+    gpus: int  # that it has no longer
+    node: str
+    target: str  # where it moves, comma-separated; empty: nowhere
+    project: Named | None  # whose booking it is; None: maintenance
+    until: int  # ms; its end
+
+    def text(self, now: int) -> str:
+        why = (
+            f"{self.node} is under maintenance"
+            if self.project is None
+            else f"its GPUs on {self.node} are booked for {self.project}"
+        )
+        left = f" for {spell_duration(max(0, self.until - now))}"
+        if self.target:
+            lost = f" with {spell_gpus(self.gpus)} fewer" if self.gpus > 0 else ""
+            return f"Moved from {self.node} to {self.target}{lost}: {why}{left}."
+        what = f"Released {spell_gpus(self.gpus)}" if self.gpus else "Made room"
+        return f"{what}: {why}{left}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pliant.model.hold import ARRAY_LIMIT, ASSEMBLING, BEGIN_TIME, DEPENDENCY, USER_LIMIT, When
 from pliant.model.quantity import counted, listed, plain, spell_duration, spell_gpus
-from pliant.model.reason.base import Named, Reason, victim
+from pliant.model.reason.base import Named, Reason, are, victim
 from pliant.model.workload import Workload
 
 
@@ -194,6 +194,40 @@ class Reserved(Reason):
         if self.runtime is None:
             return f"{said}. Set --max-runtime to let it end {start}."
         return f"{said}. Its maximum runtime of {spell_duration(self.runtime)} does not end {start}."
+
+
+@dataclass(frozen=True, slots=True)
+class Booked(Reason):
+    """What it could use is booked for another project, or its node goes into maintenance."""
+
+    code: ClassVar[str] = "booked"
+    asked: int
+    node: str
+    gpus: int  # milli-GPUs that are booked there
+    project: Named | None  # whose booking it is; None: maintenance
+    start: int  # ms
+    until: int  # ms
+    begun: bool
+    runtime: int | None  # ms that this says it runs at most; None: it says nothing
+
+    def text(self, now: int) -> str:
+        needs = f"Needs {spell_gpus(self.asked)}; " if self.asked else ""
+        what = (
+            f"{self.node} is under maintenance"
+            if self.project is None
+            else f"{are('gpu', self.gpus, 'booked')} on {self.node} for {self.project}"
+        )
+        if self.begun:
+            said = f"{needs}{what}{left(self.until, now)}."
+        else:
+            begins = spell_duration(max(0, self.start - now))
+            if self.runtime is None:
+                cure = "and this non-preemptible job may run longer. Set --max-runtime to let it end before"
+            else:
+                longer = spell_duration(self.runtime)
+                cure = f"and the maximum runtime of this non-preemptible job is {longer}"
+            said = f"{needs}{what} in {begins}, {cure}."
+        return said[0].upper() + said[1:]
 
 
 @dataclass(frozen=True, slots=True)

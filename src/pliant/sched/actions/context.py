@@ -1,6 +1,7 @@
 """The state of one cycle: what the actions share, record and leave behind for the plan."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import count
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from pliant.model.quantity import Resources
 from pliant.model.reason import Grown, Named, Placed
 from pliant.model.workload import TaskKey, Workload
 from pliant.sched.placement import eligibility, fit
+from pliant.sched.placement.booked import Books
 from pliant.sched.placement.eligibility import Destinations, Equivalence
 from pliant.sched.placement.staying import given_back
 from pliant.sched.plan import Decision, Guarantee, Verb
@@ -55,6 +57,8 @@ class Cycle(Destinations):
     def __init__(self, world: World, now: int, settings: Settings) -> None:
         super().__init__(world, settings)
         self.now = now
+        # None, as in most worlds: nothing is booked.
+        self.books = (Books(world, now, world.bookings.values()) or None) if world.bookings else None
         asking = partial(eligibility.pending, world, now=now)
         self.shares = Entitlement(world, settings.past_use, asking, self.choices)
         self.decisions: list[Decision] = []
@@ -139,8 +143,15 @@ class Cycle(Destinations):
         return asked(chunk, self.nodes_for(chunk.workload, pool).largest[1])
 
     # ------------------------------------------------------------------ trying
+    def opened(self, chunk: Chunk) -> AbstractContextManager[None]:
+        """What is booked for the project of a chunk is free for it meanwhile."""
+        return nullcontext() if self.books is None else self.books.opened(chunk.workload.project)
+
     def try_place(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
         """Place a chunk on unclaimed capacity, or leave everything as it is."""
+        if self.books is not None:
+            with self.books.opened(chunk.workload.project):
+                return self.shares.refuse(chunk, pool, adding) is None and self._tried(chunk, pool, adding)
         world = self.world
         if self.shares.refuse(chunk, pool, adding) is not None:
             return False
@@ -162,7 +173,7 @@ class Cycle(Destinations):
     def _tried(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
         """The same for what its queues may have, whatever it is."""
         world, cls = self.world, self.class_for(chunk, pool)
-        shape = (pool, cls.types, chunk.shape)
+        shape = (pool, cls.types, chunk.shape, *(self.books.sort(chunk.workload) if self.books else ()))
         if not chunk.extends and shape in self._unfit:
             return False
         mark = world.checkpoint()

@@ -50,10 +50,12 @@ def _next(cycle: Cycle, wid: str, pool: str) -> Chunk | None:
         return None  # it misses something that it asked for
     for chunk in bonus_chunks(cycle.world, workload):
         part = chunk.parts[0]
-        if chunk.step is Step.CORE:
-            if not cycle.rests(chunk) and _all_idle(cycle, chunk, pool):
-                return chunk
-        elif not cycle.rests(chunk) and _idle(cycle, chunk, part, pool) and _due(cycle, chunk, part):
+        with cycle.opened(chunk):
+            if chunk.step is Step.CORE:
+                may = not cycle.rests(chunk) and _all_idle(cycle, chunk, pool)
+            else:
+                may = not cycle.rests(chunk) and _idle(cycle, chunk, part, pool) and _due(cycle, chunk, part)
+        if may:
             return chunk
     return None
 

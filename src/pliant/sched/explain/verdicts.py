@@ -24,14 +24,15 @@ from pliant.model.reason import (
     WaitingForGang,
     WaitingForRelease,
 )
-from pliant.model.reason.held import ChurnBudget, NotApart, Outwaited, PreemptionDelay, Unsuited
+from pliant.model.reason.held import Booked, ChurnBudget, NotApart, Outwaited, PreemptionDelay, Unsuited
 from pliant.model.reason.waiting import NoDomain
 from pliant.model.tenancy import Department
 from pliant.model.workload import Desired, TaskKey, TaskPhase, Workload
 from pliant.sched.actions.context import Block, Cycle
 from pliant.sched.actions.intents import Outcome
 from pliant.sched.actions.reservation import Reserving
-from pliant.sched.placement import eligibility, topology
+from pliant.sched.placement import eligibility, fit, topology
+from pliant.sched.placement.booked import Books
 from pliant.sched.placement.eligibility import Equivalence
 from pliant.sched.plan import Verdicts
 from pliant.sched.shares.fair_share import ALL, INFINITE
@@ -116,6 +117,8 @@ def explain(cycle: Cycle, reserving: Reserving, block: Block) -> Reason:
     reserved = reserving.why(chunk, block.pool, block.adding)
     if reserved is not None:
         return reserved
+    if cycle.books is not None and (booked := _booked(cycle, cycle.books, block, cls)) is not None:
+        return booked
     withheld = cycle.withheld.get(block.equivalence)
     if withheld is not None:
         churn, project = cycle.churn, queue_named(world.projects[withheld])
@@ -164,6 +167,23 @@ def _no_domain(cycle: Cycle, block: Block, cls: NodeClass) -> NoDomain | None:
     level, tasks, best, room, domains = found
     ever = not topology.never(cycle.world, block.chunk, cls)
     return NoDomain(level, tasks, room, best, domains, ever)
+
+
+def _booked(cycle: Cycle, books: Books, block: Block, cls: NodeClass) -> Booked | None:
+    """For what would have its place if nothing were booked."""
+    world, chunk, workload = cycle.world, block.chunk, block.chunk.workload
+    mark, world.guard = world.checkpoint(), None
+    placed = fit.place(world, cls, chunk, cycle.pool(block.pool))
+    nodes = sorted({claim.node for part in chunk.parts if (claim := world.claim_of(part.task)) is not None})
+    world.undo(mark)
+    world.guard = books
+    for name in nodes if placed else ():
+        if (booking := books.blocking(workload, name)) is not None:
+            project = None if booking.maintenance else queue_named(world.projects[booking.project])
+            gpus, begun = dict(booking.places)[name] * GPU, booking in books.active_on(name)
+            times = booking.start, booking.end, begun, workload.max_runtime
+            return Booked(block.adding.gpu, name, gpus, project, *times)
+    return None
 
 
 def _beside(block: Block, cls: NodeClass) -> int:

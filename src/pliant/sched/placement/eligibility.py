@@ -286,7 +286,8 @@ class Destinations:
         known = self._latest.get(it.id)
         if known is not None and known[0] is chunk and known[1] == pool:
             return known[2]
-        fills = it.max_runtime if self.settings.reservation else None  # it tells who may fill in
+        # It tells who may fill in before something that is reserved or booked.
+        fills = it.max_runtime if self.settings.reservation or self.world.guard is not None else None
         bound = chunk.parts[0].task if chunk.extends else None
         owner = (pool, it.project, it.kind, it.preemptible, it.semi_preemptible, it.node_type, fills)
         key = (*owner, chunk.priority, chunk.step, chunk.shape, bound)

@@ -1,6 +1,6 @@
 """The allocator: finds places and claims them, for real and in trials alike."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pliant.model.machine import NodePool, Placement, Share, Strategy
@@ -82,6 +82,7 @@ def find(
     most: int = 0,
     bars: eligibility.Bars = (),
     taste: score.Taste = score.PLAIN,
+    admits: Callable[[NodeState], bool] | None = None,
 ) -> NodeState | None:
     """The best node with this much unclaimed; one where it can start now before one where it must wait."""
     fits_there = _has_cores if whole(request) else fits  # only nodes with so many free devices are looked at
@@ -90,6 +91,8 @@ def find(
         later = None
         for node in nodes:
             if fits_there(node, request) and (not bars or eligibility.allowed(node, bars)):
+                if admits is not None and not admits(node):
+                    continue
                 if fits_now(node, request):
                     return node
                 if waits is None:
@@ -111,18 +114,26 @@ def choose(
 ) -> NodeState | None:
     """The best eligible node for a task in the first class that has one."""
     spared = eligibility.spared(world, key, request, pool.name) if world.reserves else frozenset[str]()
-    taste = _taste(world, request, spared)
+    taste, admits = _taste(world, request, spared), _admits(world, key, request, pool)
     if not world.shunned and world.demand(key) is None:  # nothing to choose by
         for cls in classes:
-            if (node := find(cls, request, pool, most, (), taste)) is not None:
+            if (node := find(cls, request, pool, most, (), taste, admits)) is not None:
                 return node
         return None
     bars = eligibility.bars(world, key)
     for cls in eligibility.best_first(world, classes, key):
-        node = find(cls, request, pool, most, bars, taste)
+        node = find(cls, request, pool, most, bars, taste, admits)
         if node is not None:
             return node
     return None
+
+
+def _admits(
+    world: World, key: TaskKey, request: Request, pool: NodePool
+) -> Callable[[NodeState], bool] | None:
+    """Whether what is booked lets the task take its place on a node; None: nothing is booked."""
+    guard = world.guard
+    return None if guard is None else lambda node: guard.admits(key, seat(node, request, pool))
 
 
 class Series:
@@ -191,6 +202,7 @@ def serial(world: World, chunk: Chunk) -> bool:
         or part.most
         or world.reserves
         or world.shunned
+        or world.guard is not None
         or world.demands(chunk.workload.id)
         or constrained(chunk.workload)
     )
@@ -217,10 +229,7 @@ def place_part(world: World, classes: Sequence[NodeClass], part: Part, pool: Nod
         claim = world.claim_of(part.task)
         node = world.nodes.get(claim.node) if claim is not None else None
         more = extended(node, claim, part.request) if node is not None and claim is not None else None
-        if more is None:
-            return False
-        world.claim(part.task, more)
-        return True
+        return more is not None and world.seat(part.task, more)
     node = choose(world, classes, part.task, part.request, pool, part.most)
     if node is None:
         return False

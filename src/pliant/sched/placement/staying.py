@@ -12,10 +12,11 @@ def given_back(world: World, claims: Iterable[tuple[TaskKey, Placement | None]])
     """Let tasks claim these places again; False, and nothing changed, if one is no longer free for them."""
     mark = world.checkpoint()
     for key, claim in claims:
-        if not (claim is None or _free(world, key, claim)):
+        if claim is None:
+            world.claim(key, None)
+        elif not (_free(world, key, claim) and world.seat(key, claim)):
             world.undo(mark)
             return False
-        world.claim(key, claim)
     return True
 
 

@@ -127,6 +127,8 @@ class NodeEviction:
         policy, relocates = self._policy, self._attempt.mode.relocates
         if not whole(request) or policy.moves or relocates or policy.grounds.churn.bounded:
             return None
+        if self._world.guard is not None:
+            return None
         known = self._prices.nodes.get(node.row.name)
         if known is not None and known[0] == node.stamp:
             return known[1]

@@ -160,6 +160,8 @@ class Policy:
             return None
         if victim.project not in world.projects:
             return None
+        if world.guard is not None and world.guard.fills(key, self.chunk.workload.project):
+            return None
         if rigid(victim) and not self.moves:
             unit = whole_of_one(victim, key, claim, uuid)  # the most frequent case: all or nothing
             if self.takes(attempt, victim, Step.CORE, unit.priority):

@@ -258,8 +258,8 @@ class Simulation:
         if part.extends:
             if not fit.place_part(self._world, (self._cls,), part, self._pool):
                 return False
-        else:
-            self._world.claim(part.task, fit.seat(node, part.request, self._pool))
+        elif not self._world.seat(part.task, fit.seat(node, part.request, self._pool)):
+            return False
         return self._puts_off or self._resettled(taken)
 
     def _resettled(self, units: Iterable[Unit]) -> bool:

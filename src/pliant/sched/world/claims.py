@@ -1,8 +1,9 @@
 """What is claimed and carried where: tasks, nodes and queues with their sums, and a journal with undo."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
+from pliant.model.booking import Booking
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import DEFAULT_POOL, Node, NodePool, Placement
 from pliant.model.quantity import GPU, Resources
@@ -23,6 +24,19 @@ KEPT = "\0kept"
 """In place of a workload: what is kept free."""
 
 
+class Guard(Protocol):
+    """What keeps places with room from being claimed while a cycle lasts: bookings."""
+
+    def admits(self, key: TaskKey, place: Placement) -> bool:
+        """True if the task may claim a place that has room for it."""
+
+    def fills(self, key: TaskKey, project: str) -> bool:
+        """True if the task uses what is booked for its project: a chunk of another may not take it."""
+
+    def sort(self, workload: Workload) -> tuple[object, ...]:
+        """Equal for workloads that may claim the same places."""
+
+
 class Claims(Holdings):
     """The part of the world that a hypothesis changes. Sums are kept incrementally."""
 
@@ -35,6 +49,8 @@ class Claims(Holdings):
         self.topologies: dict[str, Topology] = {}  # by name
         self.past_uses: dict[tuple[str, str], PastUse] = {}  # by project and pool
         self.disruptions: dict[str, Disruptions] = {}  # by project
+        self.bookings: dict[str, Booking] = {}  # by id
+        self.guard: Guard | None = None  # only within a cycle, and only if something is booked
         self.capacity: dict[str, Resources] = {}  # of ready nodes, by pool
         self._tallies: dict[tuple[str, str], Tally] = {}  # by queue and pool
         self._paths: dict[str, tuple[str, ...]] = {}  # what path() has answered since the tree changed
@@ -174,6 +190,13 @@ class Claims(Holdings):
         if before is not placement:
             self._journal.append((key, before))
             self._set(key, placement)
+
+    def seat(self, key: TaskKey, place: Placement) -> bool:
+        """Claim a place with room; False, and nothing changed, if it is kept for others."""
+        if self.guard is not None and not self.guard.admits(key, place):
+            return False
+        self.claim(key, place)
+        return True
 
     def keep_free(self, place: Placement) -> TaskKey:
         """Claim a place without a workload, to keep it free for a while; under a key that no workload has."""

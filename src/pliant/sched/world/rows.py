@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Generic, TypeGuard, TypeVar
 
+from pliant.model.booking import Booking
 from pliant.model.ledger import Disruptions, PastUse
 from pliant.model.machine import Node, NodePool
 from pliant.model.tenancy import Department, Project
@@ -17,7 +18,7 @@ from pliant.model.workload import Task, Workload
 
 T = TypeVar("T")
 
-Row = Department | Project | NodePool | Topology | Node | Workload | Task | PastUse | Disruptions
+Row = Department | Project | NodePool | Topology | Node | Workload | Task | PastUse | Disruptions | Booking
 """A row of the world. A test holds the table below equal to this."""
 
 
@@ -72,6 +73,7 @@ WORLD_ROWS = RowKinds(
         RowKind(PastUse, "past_uses", ("project", "pool")),
         RowKind(Disruptions, "disruptions", ("project",)),
         RowKind(Node, "nodes", ("name",)),
+        RowKind(Booking, "bookings", ("id",)),
         RowKind(Workload, "workloads", ("id",)),
         RowKind(Task, "tasks", ("workload", "name")),
     )

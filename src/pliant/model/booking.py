@@ -1,0 +1,58 @@
+"""Bookings: what is kept of machines for a time: a reservation for a project, or maintenance for nobody."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Stage(StrEnum):
+    """How far a booking has come; it never goes back, even if the clock does."""
+
+    PLANNED = "Planned"
+    ACTIVE = "Active"
+    ENDED = "Ended"
+
+
+_ORDER = tuple(Stage)
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """GPUs on certain nodes with their part of cores and memory; for maintenance all of these nodes."""
+
+    id: str
+    name: str
+    start: int  # ms since the epoch
+    end: int  # ms; later than `start`
+    places: tuple[tuple[str, int], ...]  # (node, GPUs of it), by node; maintenance is of all of it
+    project: str = ""  # id of the project that may use it; empty: maintenance
+    comment: str = ""
+    user: str = ""  # who made it
+    created: int = 0  # ms
+    stage: Stage = Stage.PLANNED  # the latest that was recorded
+
+    @property
+    def maintenance(self) -> bool:
+        return not self.project
+
+    @property
+    def gpus(self) -> int:
+        """Of a reservation, how many in all."""
+        return sum(count for _, count in self.places)
+
+    def stage_at(self, now: int) -> Stage:
+        """The stage at an instant, not before the recorded one."""
+        due = Stage.PLANNED if now < self.start else Stage.ACTIVE if now < self.end else Stage.ENDED
+        return max(self.stage, due, key=_ORDER.index)
+
+    def covers(self, at: int, now: int) -> bool:
+        """True if, seen from `now`, it is active at `at`, which is not before `now`."""
+        if self.stage_at(now) is Stage.ENDED or at >= self.end:
+            return False
+        return at >= self.start or self.stage is Stage.ACTIVE
+
+    def changes_at(self, now: int) -> int | None:
+        """When (ms) it begins or ends next; None once it has ended."""
+        stage = self.stage_at(now)
+        if stage is Stage.ENDED:
+            return None
+        return self.start if stage is Stage.PLANNED else self.end
