@@ -252,14 +252,13 @@ def holds(scene: Scene, at: int, name: str, claims: Claims, more: Booking | None
     due: dict[str, int] = {}
     for project, count in booked:
         due[project] = due.get(project, 0) + count
+    users: dict[str, set[str]] = {}  # device -> projects; one that two of them share is of use to neither
+    for key, claim in here:
+        for share in claim.shares:
+            users.setdefault(share.gpu, set()).add(scene.workloads[key[0]].project)
     for size in range(1, len(due) + 1):
         for chosen in combinations(sorted(due), size):
-            foreign = {
-                share.gpu
-                for key, claim in here
-                if scene.workloads[key[0]].project not in chosen
-                for share in claim.shares
-            }
+            foreign = [it for it in users.values() if len(it) > 1 or it - set(chosen)]
             if len(scene.nodes[name].gpus) - len(foreign) < sum(due[project] for project in chosen):
                 return False
     return True

@@ -163,7 +163,7 @@ class Sheet:
         self._checks[key] = wrong
 
         def look() -> None:
-            # A browser may say that it was left after its form was sent: what was refused stays until changed.
+            # A browser may say that it was left after its form was sent: what was refused stays till changed.
             if (key, field.value) not in self._refused:
                 field.error = wrong(field.value) or None
 

@@ -124,10 +124,8 @@ class NodeEviction:
     # ------------------------------------------------------------------ a victim of its own on each device
     def _simple(self, node: NodeState, request: Request) -> list[Priced] | None:
         """The unit that frees each device of a node that one rigid workload uses; the cheapest first."""
-        policy, relocates = self._policy, self._attempt.mode.relocates
+        policy, relocates = self._policy, self._attempt.mode.relocates or self._world.guard is not None
         if not whole(request) or policy.moves or relocates or policy.grounds.churn.bounded:
-            return None
-        if self._world.guard is not None:
             return None
         known = self._prices.nodes.get(node.row.name)
         if known is not None and known[0] == node.stamp:

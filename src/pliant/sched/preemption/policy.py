@@ -154,13 +154,11 @@ class Policy:
     # ------------------------------------------------------------------ units
     def unit(self, attempt: Attempt, key: TaskKey, uuid: str | None) -> Unit | None:
         """The smallest unit that removes a task from a device (or its node); None if it may not be taken."""
-        world, cause = self.world, (key, uuid)
+        world, cause, guard = self.world, (key, uuid), self.world.guard
         victim, claim = world.workloads.get(key[0]), world.claim_of(key)
         if victim is None or claim is None or victim.id == self.chunk.workload.id:
             return None
-        if victim.project not in world.projects:
-            return None
-        if world.guard is not None and world.guard.fills(key, self.chunk.workload.project):
+        if victim.project not in world.projects or (guard and guard.fills(key, self.chunk.workload.project)):
             return None
         if rigid(victim) and not self.moves:
             unit = whole_of_one(victim, key, claim, uuid)  # the most frequent case: all or nothing
