@@ -221,7 +221,7 @@ def test_who_stands_by_answers_what_was_recorded_and_hands_writes_on(pair: Pair)
         client.submit("Training", pair.body("second", 1))
         assert sorted(item["name"] for item in client.workloads()) == ["first", "second"]
         pair.until(lambda: {i["phase"] for i in client.workloads()} == {"Running"}, "both run", PATIENCE)
-        client.submit("Training", pair.body("large", 4))
+        client.submit("Training", pair.body("large", STEADY + 4))
         large = next(item for item in client.workloads() if item["name"] == "large")
         pair.until(lambda: "GPU" in str(client.why(large["id"])), "it says why", PATIENCE)
         assert [item["name"] for item in client.queue()] == ["large"]

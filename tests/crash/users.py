@@ -8,12 +8,15 @@ from typing import Any
 from pliant.client import Client
 from pliant.client.errors import Conflict, PliantError, Unreachable
 
-TURN = 0.05
+TURN = 0.2
 """Seconds between two tries of one submission."""
+
+MOST = 50
+"""Submissions that wait at once: the test's own process passes on what servers and database say meanwhile."""
 
 
 class Users:
-    """Each submission leaves at its time, answered or not those before it, and is sent until accepted."""
+    """Each submission leaves at its time, unless too many still wait, and is sent until it is accepted."""
 
     def __init__(self, client: Callable[[], Client], body: Callable[[str], Any], rate: int) -> None:
         """`client`: of the server that leads now, or FileNotFoundError; `rate`: submissions a second."""
@@ -43,13 +46,15 @@ class Users:
         assert len(self.accepted) == len(self._requests), "not all were accepted within 2 minutes"
 
     def _run(self) -> None:
-        began = time.monotonic()
+        began, turn = time.monotonic(), 0
         while not self._ending.is_set():
             number = len(self._requests)
-            request = threading.Thread(target=self._submit, args=(f"{self._mark}-{number}",), daemon=True)
-            self._requests.append(request)
-            request.start()
-            self._ending.wait(max(0.0, began + (number + 1) / self._rate - time.monotonic()))
+            if number - len(self.accepted) < MOST:
+                request = threading.Thread(target=self._submit, args=(f"{self._mark}-{number}",), daemon=True)
+                self._requests.append(request)
+                request.start()
+            turn += 1
+            self._ending.wait(max(0.0, began + turn / self._rate - time.monotonic()))
 
     def _submit(self, name: str) -> None:
         while True:

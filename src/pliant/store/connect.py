@@ -20,8 +20,8 @@ WAIT = 10_000
 HANGS = 1_000
 """Ms without a word after which PostgreSQL ends a writer's transaction."""
 
-CONNECT_TIMEOUT = 2
-"""Seconds for which PostgreSQL may keep a new connection waiting; libpq knows no shorter time."""
+CONNECT_TIMEOUT = 5
+"""Seconds for which PostgreSQL may keep a new connection waiting."""
 
 ALIVE = {"keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 3, "tcp_user_timeout": 3_000}
 """A connection over a network that passes nothing any more is given up after 5 s if nothing was sent, and 3 s
