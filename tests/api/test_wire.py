@@ -11,6 +11,7 @@ from pliant.wire import (
     access,
     assets,
     cluster,
+    history,
     job,
     measurements,
     notices,
@@ -28,8 +29,8 @@ from tests.api.conform import conform
 from tests.api.conftest import Api
 
 MODULES = (
-    access, assets, cluster, job, measurements, notices, organization, questions, reports, server, session,
-    submission, trash, usage, workload,
+    access, assets, cluster, history, job, measurements, notices, organization, questions, reports, server,
+    session, submission, trash, usage, workload,
 )  # fmt: skip
 TYPES = {
     name: kind

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import count
+from itertools import chain, count, groupby, repeat
 from typing import Literal, NamedTuple
 
 from pliant.model.ledger import Disruptions
@@ -79,6 +79,8 @@ class Verdicts:
     workloads: tuple[str, ...] = ()  # ids, each once
     reasons: tuple[Reason, ...] = ()  # of each; those that wait for the same share one object
     _places: dict[str, int] | None = field(default=None, init=False, repr=False, compare=False)
+    _runs: list[tuple[Reason, int]] | None = field(default=None, init=False, repr=False, compare=False)
+    _codes: dict[str, str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.workloads)
@@ -106,6 +108,22 @@ class Verdicts:
         if self._places is None:
             self._places = dict(zip(self.workloads, count(1), strict=False))
         return self._places
+
+    @property
+    def runs(self) -> list[tuple[Reason, int]]:
+        """The reasons in order, with how many workloads that follow one another share each."""
+        if self._runs is None:
+            alike = [list(group) for _, group in groupby(self.reasons, id)]
+            self._runs = [(group[0], len(group)) for group in alike]
+        return self._runs
+
+    @property
+    def codes(self) -> dict[str, str]:
+        """Codes of the reasons by workload; not to be changed."""
+        if self._codes is None:
+            codes = chain.from_iterable([repeat(reason.code, length) for reason, length in self.runs])
+            self._codes = dict(zip(self.workloads, codes, strict=True))
+        return self._codes
 
     def within(self, there: Collection[str]) -> "Verdicts":
         """Those of these workloads; the others have gone since the plan was asked for."""

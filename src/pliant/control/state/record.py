@@ -90,17 +90,18 @@ def record_plan(state: State, plan: Plan, draft: Draft, number: int) -> list[Ord
 def _note_verdicts(state: State, plan: Plan, draft: Draft) -> None:
     """Keep the newest verdict of each waiting workload; history gets a line when its kind changes."""
     before, after = state.verdicts, plan.verdicts.within(state.world.workloads)
-    known = dict(zip(before.workloads, before.reasons, strict=True))
-    were = list(map(known.get, after.workloads))
-    which = list(zip(map(id, were), map(id, after.reasons), strict=True))
-    pairs = dict(zip(which, zip(were, after.reasons, strict=True), strict=True))  # few: many share a reason
-    news = {pair for pair, (was, now) in pairs.items() if was is None or was.code != now.code}
-    if news:
-        for identity, reason, pair in zip(after.workloads, after.reasons, which, strict=True):
-            if pair in news:
+    end = 0
+    for reason, length in after.runs:
+        alike, end = after.workloads[end : end + length], end + length
+        if {reason.code} == set(map(before.codes.get, alike)):
+            continue
+        for identity in alike:
+            if before.codes.get(identity) != reason.code:
                 draft.event(identity, EventKind.PENDING, reason.text(draft.now), reason=reason)
                 state.touched.add(identity)
-    if before.workloads != after.workloads or any(was != now for was, now in pairs.values()):
-        state.told = True
     state.verdicts = after
-    state.touched.update(known.keys() - after.places.keys())
+    if before.workloads != after.workloads:
+        state.touched.update(before.codes.keys() - after.codes.keys())
+        state.told = True
+    elif before.runs != after.runs:
+        state.told = True
