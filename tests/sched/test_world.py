@@ -74,6 +74,18 @@ def test_dropped_rows_leave_nothing_behind(seed):
     assert found.snapshot() == scene.world().snapshot()
 
 
+def test_sets_never_tell_of_what_was_taken_back():
+    """A victim of a trial, during which the sets are brought up to date, is one to be found again afterwards."""
+    found = world("n1:2", "a=2", "x a g1 elastic @n1*2").world()
+    found.update_sets()
+    mark = found.checkpoint()
+    found.claim(("x", "main-0"), None)
+    found.update_sets()
+    assert not found.holders["a"] and not found.stretched
+    found.undo(mark)
+    assert list(found.holders["a"]) == list(found.stretched) == ["x"]
+
+
 def test_usage_up_the_tree():
     found = _scene().world()
     claimed, fixed = found.usage("a", "default")

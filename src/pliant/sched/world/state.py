@@ -36,6 +36,7 @@ class World(Claims):
         }
         self.suspects: dict[str, None] = {}  # nodes on which a claim may have become void
         self.ending: dict[str, None] = {}  # workloads that should not run (any more)
+        self._settled = 0  # length of the journal when the sets were brought up to date
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
         self.elastic, self.holders, self.alike = sets.elastic, sets.holders, sets.alike
@@ -271,7 +272,14 @@ class World(Claims):
             workload = self.workloads.get(wid)
             self._sets.note(wid, workload, self.need(wid) if workload is not None else None)
         self._touched.clear()
+        self._settled = len(self._journal)
         self._weigh()
+
+    def undo(self, mark: int) -> None:
+        """Take back every claim() since the mark; the sets never tell of what was taken back."""
+        super().undo(mark)
+        if mark < self._settled:
+            self.update_sets()
 
     @contextmanager
     def _recharged(self, projects: list[str]) -> Iterator[None]:
