@@ -52,6 +52,8 @@ from pliant.model.reason import (
     WaitingForGang,
     WaitingForRelease,
 )
+from pliant.model.reason.change import MadeWay
+from pliant.model.reason.held import Booked
 
 NOW = 1_000_000
 MINUTE = 60_000
@@ -140,6 +142,12 @@ REASONS: list[Reason] = [
     BackOff("worker-0", NOW + 40_000, 3),
     BackOff("worker-0", NOW, 1),
     BackOff("worker-0", NOW + 1_000, 0),
+    Booked(2 * GPU, "n1", GPU, B, NOW - HOUR, NOW + 10 * MINUTE, True, None),
+    Booked(GPU, "n1", 0, None, NOW - HOUR, NOW + HOUR, True, None),
+    Booked(GPU, "n1", 4 * GPU, B, NOW + HOUR, NOW + 3 * HOUR, False, 2 * HOUR),
+    Booked(GPU, "n1", 0, None, NOW + HOUR, NOW + 2 * HOUR, False, None),
+    MadeWay(GPU, "n1", "", None, NOW + HOUR),
+    MadeWay(0, "n1", "n2", B, NOW + HOUR),
     MinRuntime(B1, "default", NOW + 4 * MINUTE, 2 * GPU),
     MinRuntime(B1, "default", NOW + 90_000, GPU, "project", B),
     MinRuntime(B1, "default", NOW, GPU, "department", LAB),

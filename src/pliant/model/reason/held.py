@@ -212,21 +212,25 @@ class Booked(Reason):
 
     def text(self, now: int) -> str:
         needs = f"Needs {spell_gpus(self.asked)}; " if self.asked else ""
-        what = (
-            f"{self.node} is under maintenance"
-            if self.project is None
-            else f"{are('gpu', self.gpus, 'booked')} on {self.node} for {self.project}"
-        )
         if self.begun:
+            what = (
+                f"{self.node} is under maintenance"
+                if self.project is None
+                else f"{are('gpu', self.gpus, 'booked')} on {self.node} for {self.project}"
+            )
             said = f"{needs}{what}{left(self.until, now)}."
         else:
+            what = (
+                f"maintenance of {self.node}"
+                if self.project is None
+                else f"the booking of {spell_gpus(self.gpus)} on {self.node} for {self.project}"
+            )
             begins = spell_duration(max(0, self.start - now))
-            if self.runtime is None:
-                cure = "and this non-preemptible job may run longer. Set --max-runtime to let it end before"
-            else:
-                longer = spell_duration(self.runtime)
-                cure = f"and the maximum runtime of this non-preemptible job is {longer}"
-            said = f"{needs}{what} in {begins}, {cure}."
+            longer = "not set" if self.runtime is None else spell_duration(self.runtime)
+            said = (
+                f"{needs}{what} begins in {begins}, and the maximum runtime of this non-preemptible job is "
+                f"{longer}. Submit it with --max-runtime {begins} or less to start before."
+            )
         return said[0].upper() + said[1:]
 
 
