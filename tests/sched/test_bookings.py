@@ -47,8 +47,8 @@ def test_why_it_waits_before_it_begins():
     reason = played("n1:4", "a=4 b=4", "s a g3 np lasts=900", bookings=LATER).verdict("s").reason
     assert (reason.code, reason.gpus, reason.project.id, reason.begun) == ("booked", 2000, "b", False)
     assert reason.text(NOW) == (
-        "Needs 3 GPUs; the booking of 2 GPUs on n1 for project b begins in 10m, and the maximum runtime of this "
-        "non-preemptible job is 15m. Submit it with --max-runtime 10m or less to start before."
+        "Needs 3 GPUs; the booking of 2 GPUs on n1 for project b begins in 10m, and the maximum runtime of "
+        "this non-preemptible job is 15m. Submit it with --max-runtime 10m or less to start before."
     )
 
 

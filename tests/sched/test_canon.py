@@ -19,8 +19,8 @@ Who changes a rule on purpose writes them down again (`python -m tests.sched.can
 - Which workload a lighter set of victims may begin with no longer depends on what the attempt before left of
   it. World 471, with a search budget of 40 steps: they are spent earlier, and one reason is that nothing is
   free.
-- The sets of workloads that hold or lack something no longer tell of what a trial took and gave back. World 227: a
-  third task gets its place one cycle earlier, from the workload that it took it from then.
+- The sets of workloads that hold or lack something no longer tell of what a trial took and gave back.
+  World 227: a third task gets its place one cycle earlier, from the workload that it took it from then.
 """
 
 from pathlib import Path

@@ -75,7 +75,7 @@ def test_dropped_rows_leave_nothing_behind(seed):
 
 
 def test_sets_never_tell_of_what_was_taken_back():
-    """A victim of a trial, during which the sets are brought up to date, is one to be found again afterwards."""
+    """The victim of a trial that brings the sets up to date is found again afterwards."""
     found = world("n1:2", "a=2", "x a g1 elastic @n1*2").world()
     found.update_sets()
     mark = found.checkpoint()
