@@ -209,7 +209,7 @@ def state(stage: Stage) -> dict[str, Any]:
 def settled(told: Any) -> Any:
     """Without what time alone changes."""
     if isinstance(told, dict):
-        passing = ("status", "lastLogin", "fairShareGpus")
+        passing = ("status", "lastLogin", "fairShareGpus", "totalRunningTimeSeconds")
         return {key: settled(value) for key, value in told.items() if key not in passing}
     return [settled(it) for it in told] if isinstance(told, list) else told
 

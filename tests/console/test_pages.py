@@ -328,9 +328,11 @@ def pressed(page: Page, label: str, *, back: bool = False) -> None:
 
 NAMED = """() => {
   const it = document.activeElement
-  const label = it.getAttribute('aria-label') || (it.labels && it.labels[0] && it.labels[0].innerText)
-  const icons = [...it.querySelectorAll('[aria-hidden=true]')].map(one => one.innerText.trim())
-  const lines = it.innerText.split('\\n').map(one => one.trim())
+  const slider = it.closest('.q-slider')
+  const label = it.getAttribute('aria-label') || (slider && slider.getAttribute('aria-label'))
+    || (it.labels && it.labels[0] && it.labels[0].innerText)
+  const icons = [...it.querySelectorAll('[aria-hidden=true]')].map(one => (one.textContent || '').trim())
+  const lines = (it.innerText || '').split('\\n').map(one => one.trim())
   return label || lines.filter(one => one && !icons.includes(one)).join('\\n')
 }"""
 """Of what has the focus, without the names of icons."""

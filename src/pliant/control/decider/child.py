@@ -174,14 +174,14 @@ class ChildDecider:
                 self.trouble or said, "Nothing was changed. Try again later, or with a smaller question."
             )
         try:
-            refused, result, hint = pickle.loads(data)  # by our own child, over a private socket # nosec B301
+            refused, result, hint, field = pickle.loads(data)  # by our own child, over a private socket # nosec B301
         except (pickle.UnpicklingError, EOFError):
             raise Unavailable(
                 "The answer to the question is incomplete.", "Try again, or with a smaller question."
             ) from None
         if refused:
             kind: type[Refused] = getattr(errors, refused, Unavailable)
-            raise kind(result, hint)
+            raise kind(result, hint, field=field)
         answer: T = result
         return answer
 

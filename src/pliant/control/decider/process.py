@@ -90,21 +90,23 @@ class Process:
             other.close()
         os.nice(5)
         with asker.makefile("rwb") as stream:
-            said: tuple[str, object, str]  # the name of what it raises, the answer or what is wrong, a hint
+            said: tuple[str, object, str, str]  # name of what it raises, answer or what is wrong, hint, field
             try:
                 work, patience = pickle.load(stream)  # by the server over a private socket  # nosec B301
                 signal.setitimer(signal.ITIMER_REAL, patience + 1)  # by then the asker has stopped waiting
-                said = ("", work(self._core), "")
+                said = ("", work(self._core), "", "")
             except Refused as error:
-                said = (type(error).__name__, error.message, error.hint)
+                said = (type(error).__name__, error.message, error.hint, error.field)
             except MemoryError:
                 said = (
                     "Unavailable",
                     "There is not enough memory to answer the question.",
                     "Try a smaller question.",
+                    "",
                 )
             except Exception as error:  # noqa: BLE001 - whatever it was, the asker is told
-                said = ("Unavailable", f"The question cannot be answered: {error!r}.", "Nothing was changed.")
+                text = f"The question cannot be answered: {error!r}."
+                said = ("Unavailable", text, "Nothing was changed.", "")
             stream.write(packed(said))
 
 

@@ -25,7 +25,12 @@ from pliant.sched.settings import Settings
 from pliant.sched.world.rows import WORLD_ROWS
 from pliant.sched.world.state import World
 
-MOST_NODES = 1_000
+MOST = 10**9
+"""The largest number that can be supposed."""
+
+MOST_NODES, MOST_GPUS = 1_000, 64
+"""Nodes that can be added at once, and GPUs of each."""
+
 LABELS = "See them with: pliant node list -o wide"
 KINDS = ("submit", "end", "add-nodes", "drain", "remove", "fail", "quota", "limit", "weight", "priority")
 
@@ -77,10 +82,10 @@ def _count(entry: Mapping[str, Any], field: str, default: int | None = None, uni
     """A number that is not negative, times `unit`."""
     value = entry.get(field, default if default is None else default / unit)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadRequest(f"{entry.get('kind')}: {field} must be a number.", f"It is {value!r}.")
-    if value < 0:
+        raise BadRequest(f"{entry.get('kind')}: {field} must be a number.", f"It is {value!r}.", field=field)
+    if not 0 <= value <= MOST:
         raise BadRequest(
-            f"{entry.get('kind')}: {field} cannot be negative.", f"It is {value:g}; give 0 or more."
+            f"{entry.get('kind')}: {field} must be from 0 to {MOST}.", f"It is {value:g}.", field=field
         )
     return round(value * unit)
 
@@ -162,9 +167,11 @@ def _submit(world: World, now: int, entry: Mapping[str, Any], number: int) -> Ch
 
 def _nodes(world: World, entry: Mapping[str, Any], number: int) -> Change:
     count, gpus = _count(entry, "count", 1), _count(entry, "gpus", 8)
-    if not 0 < count <= MOST_NODES or gpus > 64:
+    if not 0 < count <= MOST_NODES or gpus > MOST_GPUS:
         raise BadRequest(
-            f"add-nodes: {count} nodes of {gpus} GPUs.", f"1 to {MOST_NODES} nodes of up to 64 GPUs."
+            f"add-nodes: {'count' if gpus <= MOST_GPUS else 'gpus'} must be smaller.",
+            f"Suppose 1 to {MOST_NODES} nodes with at most {MOST_GPUS} GPUs each.",
+            field="count" if gpus <= MOST_GPUS else "gpus",
         )
     pool = world.pools.get(str(entry.get("pool", DEFAULT_POOL)))
     if pool is None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from pliant.model.quantity import Resources
-from pliant.model.tenancy import Department
+from pliant.model.tenancy import Department, Project
 
 NOTHING = Resources()
 
@@ -32,3 +32,18 @@ def ancestry(departments: Mapping[str, Department], did: str) -> tuple[str, ...]
         found.append(now)
         now = parent_of(departments, now)
     return tuple(found)
+
+
+def below(
+    projects: Mapping[str, Project], departments: Mapping[str, Department], department: str
+) -> list[str]:
+    """Projects that lead up to a department by the parents of theirs, whether it is known or not."""
+    found = []
+    for pid, project in projects.items():
+        now, seen = project.department, {""}
+        while now not in seen and now != department:
+            seen.add(now)
+            now = departments[now].parent if now in departments else ""
+        if now == department:
+            found.append(pid)
+    return found

@@ -19,7 +19,7 @@ from pliant.sched.world.node_affinity import demands_of, puts_off
 from pliant.sched.world.node_classes import PLAIN, Domain, NodeClass, Spec, spec_of
 from pliant.sched.world.nodes import NodeState
 from pliant.sched.world.portions import need_of
-from pliant.sched.world.queue_tree import NOTHING
+from pliant.sched.world.queue_tree import NOTHING, below
 from pliant.sched.world.rows import WORLD_ROWS, Row
 from pliant.sched.world.sanity import flaw, overfull
 
@@ -112,7 +112,9 @@ class World(Claims):
             case Node():
                 self._put_node(row.name, row)
             case Project() | Department():
-                with self._recharged([row.id] if isinstance(row, Project) else self._below(row.id)):
+                with self._recharged(
+                    [row.id] if isinstance(row, Project) else below(self.projects, self.departments, row.id)
+                ):
                     self._slots[WORLD_ROWS.of(row).slot][row.id] = row
                 self._touch_all(row.id)
             case NodePool():
@@ -135,7 +137,9 @@ class World(Claims):
             case Node():
                 self._put_node(row.name, None)
             case Project() | Department():
-                with self._recharged([row.id] if isinstance(row, Project) else self._below(row.id)):
+                with self._recharged(
+                    [row.id] if isinstance(row, Project) else below(self.projects, self.departments, row.id)
+                ):
                     self._slots[kind.slot].pop(row.id, None)
                 self._touch_all(row.id)
             case NodePool():
@@ -291,18 +295,6 @@ class World(Claims):
         self._forget_tree()
         for wid in workloads:
             self._charge_workload(wid, 1)
-
-    def _below(self, department: str) -> list[str]:
-        """Projects that lead up to a department by the parents of theirs, whether it is known or not."""
-        found = []
-        for pid, project in self.projects.items():
-            now, seen = project.department, {""}
-            while now not in seen and now != department:
-                seen.add(now)
-                now = self.departments[now].parent if now in self.departments else ""
-            if now == department:
-                found.append(pid)
-        return found
 
     def _touch(self, wid: str) -> None:
         self._touched[wid] = None
