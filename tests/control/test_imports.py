@@ -132,6 +132,36 @@ def test_it_grows_and_shrinks_with_its_maker(stage, found):
     assert len(stage.loop.world.tasks_of("uid-train")) == len(live)
 
 
+GANG = TaskGroup("head", Request(1), min=1, wanted=1, max=1)
+WORKERS = TaskGroup("workers", Request(1), min=1, wanted=1, max=1)
+
+
+def gang(*groups, ready):
+    row = work(group=groups[0])
+    return replace(row, groups=groups, origin=replace(row.origin, ready=tuple(ready.items())))
+
+
+def test_a_gang_that_grows_is_not_broken(stage, found):
+    """Its third pod never finds a place; the two that run go on."""
+    found.tell(WorkFound(gang(GANG, WORKERS, ready={"head": 1, "workers": 1})))
+    assert stage.phase("uid-train") == Phase.RUNNING
+    more = replace(WORKERS, min=40, wanted=40, max=40)
+    found.tell(WorkFound(gang(GANG, more, ready={"head": 0, "workers": 39})))
+    stage.run(600_000)
+    row = stage.view("uid-train").workload
+    assert row.phase == Phase.RUNNING
+    live = {task.name for task in stage.loop.world.tasks_of("uid-train") if task.phase.live}
+    assert {"head-0", "workers-0"} <= live
+
+
+def test_a_group_that_is_named_no_longer_stays_until_it_is_gone(stage, found):
+    found.tell(WorkFound(gang(GANG, WORKERS, ready={"head": 1, "workers": 1})))
+    found.tell(WorkFound(gang(GANG, ready={"head": 0})))
+    row = stage.view("uid-train").workload
+    assert [(it.name, it.max) for it in row.groups] == [("head", 1), ("workers", 0)]
+    assert row.phase == Phase.RUNNING
+
+
 def test_a_name_that_is_taken(stage, found):
     stage.submit("train", 1)
     found.tell(WorkFound(work()))

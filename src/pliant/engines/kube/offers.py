@@ -24,11 +24,18 @@ FRACTION, FRACTION_MEMORY = "gpu-fraction", "gpu-memory"
 ROLES = (
     "jobset.sigs.k8s.io/replicatedjob-name",
     "training.kubeflow.org/replica-type",
-    "ray.io/node-type",
+    "training.kubeflow.org/job-role",  # of an MPIJob, which has no other
+    "ray.io/group",
 )
 """Labels by which the makers of pods tell their kinds apart; each kind is a task group."""
 
-TASK = "task"
+HEAD, LEADER, WORKER, TASK = "headgroup", "leader", "worker", "task"
+"""The group of a Ray head, as KubeRay calls it; those of a LeaderWorkerSet; that of all other pods."""
+
+RANK = "leaderworkerset.sigs.k8s.io/worker-index"
+PART = "leaderworkerset.sigs.k8s.io/group-index"
+"""Labels of the pods of a LeaderWorkerSet: 0 is a leader; which of its gangs a pod belongs to."""
+
 DEFAULT_PRIORITY = 50
 
 
@@ -45,6 +52,7 @@ class Offer:
     pod: Seen
     age: tuple[int, int, str]  # sorts the oldest first: second of its creation, version of its row, name
     owner: OwnerRef | None  # who makes pods like it; None: it stands alone
+    part: str  # which of the gangs of its maker it says it belongs to; empty: there is one
     group: str
     project: str  # by name
     priority_class: str
@@ -59,8 +67,8 @@ class Offer:
 
     @property
     def source(self) -> str:
-        """Uid of the owner, or its own."""
-        return self.owner.uid if self.owner is not None else self.pod.uid
+        """What it shares with all pods that came from the same place: the uid of the owner, or its own."""
+        return f"{self.owner.uid}/{self.part}" if self.owner is not None else self.pod.uid
 
 
 def offer_of(pod: Pod, seen: Seen) -> Offer:
@@ -75,7 +83,8 @@ def offer_of(pod: Pod, seen: Seen) -> Offer:
         seen,
         (ms_of(metadata.creationTimestamp) or 0, int(version) if version.isdigit() else 0, seen.name),
         OwnerRef(owner.apiVersion, owner.kind, owner.name, owner.uid) if owner else None,
-        _first(labels, ROLES).lower() or TASK,
+        labels.get(PART, ""),
+        _role(labels),
         _first(labels, PROJECT) or _project_of(seen.namespace),
         word,
         int(word) if word.isdigit() else spec.priority or DEFAULT_PRIORITY,
@@ -91,6 +100,12 @@ def offer_of(pod: Pod, seen: Seen) -> Offer:
 
 def _first(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
     return next((labels[name] for name in names if labels.get(name)), "")
+
+
+def _role(labels: Mapping[str, str]) -> str:
+    if RANK in labels:
+        return LEADER if labels[RANK] == "0" else WORKER
+    return _first(labels, ROLES).lower() or TASK
 
 
 def _project_of(namespace: str) -> str:

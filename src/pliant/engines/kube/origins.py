@@ -1,18 +1,21 @@
 """Who makes pods like one, up to the object that a person made, and how many of them it wants."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from lightkube import ApiError, Client
 from lightkube.core.resource_registry import resource_registry
 from lightkube.generic_resource import GenericNamespacedResource, create_namespaced_resource
 
-from pliant.engines.kube.cluster import missing, status_of
-from pliant.engines.kube.offers import TASK, OwnerRef
+from pliant.engines.kube.cluster import status_of
+from pliant.engines.kube.offers import HEAD, LEADER, TASK, WORKER, OwnerRef
 
 LEVELS = 4
-"""So many owners above each other are looked at: a pod of a JobSet has two."""
+"""So many owners above each other are looked at: a worker of a LeaderWorkerSet has four."""
+
+Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,7 @@ class Wanted:
 
     count: int  # in all
     at_once: int = 0  # so many at a time; 0: all
-    together: bool = False  # they start together or not at all
+    least: int = 0  # so many start together with those of the other groups, or none does
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +32,24 @@ class Maker:
     """The topmost object that owns a pod."""
 
     ref: OwnerRef
-    groups: Mapping[str, Wanted]  # empty: as many as there are
+    groups: Mapping[str, Wanted] = field(
+        default_factory=dict
+    )  # those that it names; others: as many as there are
     over: bool = False  # it makes no more pods
     failure: str = ""  # why it is over; empty: it did what it is for
+    part: str = ""  # it makes several gangs: which of them
 
     @property
     def uid(self) -> str:
-        return self.ref.uid
+        return f"{self.ref.uid}-{self.part}" if self.part else self.ref.uid
+
+    @property
+    def name(self) -> str:
+        return f"{self.ref.name}-{self.part}" if self.part else self.ref.name
+
+    @property
+    def gang(self) -> bool:
+        return any(each.least for each in self.groups.values())
 
     @property
     def at_once(self) -> int:
@@ -43,15 +57,14 @@ class Maker:
         return 0 if self.over else sum(each.at_once or each.count for each in self.groups.values())
 
 
-def maker_of(client: Client, namespace: str, owner: OwnerRef) -> Maker:
-    """Raises what the client raises. The topmost that we may read."""
-    top = Maker(owner, {})
+def maker_of(client: Client, namespace: str, owner: OwnerRef, part: str) -> Maker:
+    """Raises what the client raises. The topmost that we know, or may read; `part` is what a pod says."""
+    top = Maker(owner)
     for _ in range(LEVELS):
         body = _read(client, namespace, owner)
-        if body is None:
+        if body is None or (_counts(top.ref) and not _counts(owner)):
             return top
-        spec, status = body.get("spec") or {}, body.get("status") or {}
-        top = Maker(owner, _groups(owner.kind, spec), *_outcome(status.get("conditions") or ()))
+        top = _made_from(owner, body, part)
         above = [each for each in body["metadata"].get("ownerReferences", ()) if each.get("controller")]
         if not above:
             break
@@ -60,11 +73,12 @@ def maker_of(client: Client, namespace: str, owner: OwnerRef) -> Maker:
 
 
 def is_there(client: Client, namespace: str, maker: Maker) -> bool:
-    """False also of what we may not read."""
-    return _read(client, namespace, maker.ref) is not None
+    """Whether it may make pods again; False also of what we may not read."""
+    body = _read(client, namespace, maker.ref)
+    return body is not None and (not maker.part or int(maker.part) < body["spec"].get("replicas", 1))
 
 
-def _read(client: Client, namespace: str, owner: OwnerRef) -> dict[str, Any] | None:
+def _read(client: Client, namespace: str, owner: OwnerRef) -> Json | None:
     """None if it is not there, another one has its name, or we may not read it."""
     group, _, version = owner.api.rpartition("/")
     plural = f"{owner.kind.lower()}s"
@@ -74,16 +88,25 @@ def _read(client: Client, namespace: str, owner: OwnerRef) -> dict[str, Any] | N
         or create_namespaced_resource(group, version, owner.kind, plural),
     )
     try:
-        found = missing(lambda: client.get(kind, owner.name, namespace=namespace))
+        found = cast(Any, client.get(kind, owner.name, namespace=namespace)).to_dict()
     except ApiError as error:
-        if status_of(error) == 403:
+        if status_of(error) in (403, 404):
             return None
         raise
-    body = None if found is None else cast(Any, found).to_dict()
-    return cast(dict[str, Any], body) if body is not None and body["metadata"]["uid"] == owner.uid else None
+    return cast(Json, found) if found["metadata"]["uid"] == owner.uid else None
 
 
-def _outcome(conditions: Sequence[Mapping[str, Any]]) -> tuple[bool, str]:
+def _made_from(owner: OwnerRef, body: Json, part: str) -> Maker:
+    metadata, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
+    counts = _counts(owner) or _plain
+    leaves = metadata.get("deletionTimestamp") is not None  # what it still makes cleans up behind it
+    groups = {} if leaves else counts(spec, metadata.get("annotations") or {})
+    over, failure = _outcome(status.get("conditions") or ())
+    parts = part.isdigit() and owner.kind == "LeaderWorkerSet"
+    return Maker(owner, groups, over, failure, part if parts else "")
+
+
+def _outcome(conditions: Sequence[Json]) -> tuple[bool, str]:
     """Whether it is over, and why it failed: Jobs, JobSets and training jobs say so in the same way."""
     said = {each["type"]: each for each in conditions if each.get("status") == "True"}
     if (failed := said.get("Failed")) is not None:
@@ -92,27 +115,80 @@ def _outcome(conditions: Sequence[Mapping[str, Any]]) -> tuple[bool, str]:
     return not said.keys().isdisjoint(("Complete", "Completed", "Succeeded")), ""
 
 
-def _groups(kind: str, spec: Mapping[str, Any]) -> Mapping[str, Wanted]:
-    match kind:
-        case "Job":
-            return {TASK: _job(spec)}
-        case "JobSet":
-            return {
-                each["name"].lower(): Wanted(
-                    each.get("replicas", 1) * each["template"]["spec"].get("parallelism", 1), together=True
-                )
-                for each in spec.get("replicatedJobs", ())
-            }
-        case "PyTorchJob":
-            return {
-                role.lower(): Wanted(each.get("replicas", 1), together=True)
-                for role, each in spec.get("pytorchReplicaSpecs", {}).items()
-            }
-        case _:
-            count = spec.get("replicas")
-            return {TASK: Wanted(count)} if isinstance(count, int) else {}
+# ---- how many pods of which groups ----
+
+Groups = Mapping[str, Wanted]
 
 
-def _job(spec: Mapping[str, Any]) -> Wanted:
+def _together(count: int) -> Wanted:
+    return Wanted(count, least=count)
+
+
+def _job(spec: Json, _: Json) -> Groups:
     at_once = spec.get("parallelism", 1)
-    return Wanted(max(spec.get("completions") or at_once, 1), max(at_once, 1))
+    return {TASK: Wanted(max(spec.get("completions") or at_once, 1), max(at_once, 1))}
+
+
+def _jobset(spec: Json, _: Json) -> Groups:
+    return {
+        each["name"].lower(): _together(
+            each.get("replicas", 1) * each["template"]["spec"].get("parallelism", 1)
+        )
+        for each in spec.get("replicatedJobs", ())
+    }
+
+
+def _training(field: str, spec: Json, _: Json) -> Groups:
+    return {role.lower(): _together(each.get("replicas", 1)) for role, each in spec.get(field, {}).items()}
+
+
+def _mpi(spec: Json, notes: Json) -> Groups:
+    """The launcher is left out where it is made only once the workers are ready."""
+    late = spec.get("launcherCreationPolicy") == "WaitForWorkersReady"
+    roles = _training("mpiReplicaSpecs", spec, notes)
+    return {role: wanted for role, wanted in roles.items() if not (late and role == "launcher")}
+
+
+def _ray(spec: Json, _: Json) -> Groups:
+    """What an autoscaler may take away need not be there at the start."""
+    groups = {HEAD: _together(0 if spec.get("suspend") else 1)}
+    for each in spec.get("workerGroupSpecs", ()):
+        least, hosts = each.get("minReplicas", 0), each.get("numOfHosts", 1)
+        count = min(max(each.get("replicas", 0), least), each.get("maxReplicas", 2**31))
+        if spec.get("suspend") or each.get("suspend"):
+            count = 0
+        core = min(least, count) if spec.get("enableInTreeAutoscaling") else count
+        groups[each["groupName"].lower()] = Wanted(hosts * count, least=hosts * core)
+    return groups
+
+
+EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+"""Annotation: workers are made once their leader has a node."""
+
+
+def _leader_workers(spec: Json, notes: Json) -> Groups:
+    """Of one replica. The workers are left out where they are made only once the leader has started."""
+    late = spec.get("startupPolicy") == "LeaderReady" or EXCLUSIVE in notes
+    workers = spec["leaderWorkerTemplate"].get("size", 1) - 1
+    return {LEADER: _together(1)} | ({WORKER: _together(workers)} if workers and not late else {})
+
+
+def _plain(spec: Json, _: Json) -> Groups:
+    """Of a kind that we do not know. A StatefulSet makes its pods one after the other unless it says so."""
+    count, ordered = spec.get("replicas"), spec.get("podManagementPolicy") == "OrderedReady"
+    return {TASK: Wanted(count)} if isinstance(count, int) and not ordered else {}
+
+
+COUNTS: Mapping[tuple[str, str], Callable[[Json, Json], Groups]] = {
+    ("batch", "Job"): _job,
+    ("jobset.x-k8s.io", "JobSet"): _jobset,
+    ("kubeflow.org", "PyTorchJob"): partial(_training, "pytorchReplicaSpecs"),
+    ("kubeflow.org", "MPIJob"): _mpi,
+    ("ray.io", "RayCluster"): _ray,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _leader_workers,
+}
+"""By API group and kind: what spec and annotations say of the pods that are to be."""
+
+
+def _counts(owner: OwnerRef) -> Callable[[Json, Json], Groups] | None:
+    return COUNTS.get((owner.api.rpartition("/")[0], owner.kind))

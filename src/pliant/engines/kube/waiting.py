@@ -160,51 +160,79 @@ class WaitingPods:
         if source is None:
             return None
         owner = offers[0].owner if offers else None
-        known = source.maker
-        lives = sum(not (it.pod.over or it.pod.deleting) for it in offers)
-        lacks = known is not None and lives < known.at_once
-        if owner is not None and (known is None or lacks or len(offers) > self._expected(known)):
-            source.maker = maker_of(self._cluster.client, source.namespace, owner)
-            lacks = lives < source.maker.at_once
+        if owner is not None and self._stale(source):
+            self._learn(source, maker_of(self._cluster.client, source.namespace, owner, offers[0].part))
         if not offers:
             return self._empty(uid, source)
-        identity = source.maker.uid if source.maker is not None else uid
         wrong = next((it for it in offers if it.wrong and it.waits), None)
         if wrong is not None:
             self._warn(wrong.pod, wrong.wrong)
             return None
+        self._tell(source.maker.uid if source.maker is not None else uid)
+        return AGAIN if self._lacks(source) else None
+
+    def _tell(self, identity: str) -> None:
+        """Of a workload of which pods are there."""
         with self._lock:
-            found = sorted((it for each in self._of(identity) for it in each.offers.values()), key=_age)
-            row = workload_of(identity, source.maker, found, self._taken, self._engine)
+            sources = self._of(identity)
+            found = sorted((it for each in sources for it in each.offers.values()), key=_age)
+            if not found:
+                return  # they have just gone, and are looked at again
+            row = workload_of(identity, sources[0].maker, found, self._taken, self._engine)
             news = self._told.get(identity) != row
             self._told[identity] = row
         if news:
             self._report(WorkFound(row))
-        return AGAIN if lacks else None
+
+    def _stale(self, source: Source) -> bool:
+        """Whether its maker may say something else by now."""
+        maker = source.maker
+        if maker is None or self._lacks(source):
+            return True
+        with self._lock:
+            there = sum(len(each.offers) for each in self._of(maker.uid))
+        return there > sum(each.count for each in maker.groups.values())
+
+    def _lacks(self, source: Source) -> bool:
+        """Whether fewer pods live than its maker keeps."""
+        maker = source.maker
+        if maker is None:
+            return False
+        with self._lock:
+            pods = [it.pod for each in self._of(maker.uid) for it in each.offers.values()]
+        return sum(not (it.over or it.deleting) for it in pods) < maker.at_once
+
+    def _learn(self, source: Source, maker: Maker) -> None:
+        """All that came from that maker know it as it is now."""
+        with self._lock:
+            source.maker = maker
+            for each in self._of(maker.uid):
+                each.maker = maker
 
     def _warn(self, pod: Seen, why: str) -> None:
         if self._warned.get(pod.uid) != why:
             self._cluster.warn(pod, REFUSED, why)
             self._warned[pod.uid] = why
 
-    def _expected(self, maker: Maker) -> int:
-        return sum(each.count for each in maker.groups.values())
-
     def _empty(self, uid: str, source: Source) -> float | None:
         """No pod of it is there: its maker may be about to make others."""
         maker = source.maker
-        if maker is not None and is_there(self._cluster.client, source.namespace, maker):
-            return AGAIN
         identity = maker.uid if maker is not None else uid
+        with self._lock:
+            others = any(each.offers for each in self._of(identity) if each is not source)
+        if not others and maker is not None and is_there(self._cluster.client, source.namespace, maker):
+            return AGAIN
         with self._lock:
             if source.offers:
                 return 0.0
             self._sources.pop(uid, None)
-            if self._of(identity):
-                return None
-            self._said.pop(identity, None)
-            told = self._told.pop(identity, None)
-        if told is not None:
+            others = any(each.offers for each in self._of(identity))
+            told = None if others else self._told.pop(identity, None)
+            if not others:
+                self._said.pop(identity, None)
+        if others:
+            self._tell(identity)
+        elif told is not None:
             self._report(WorkGone(identity))
         return None
 
@@ -222,20 +250,21 @@ def workload_of(
     for offer in offers:
         by_group.setdefault(offer.group, []).append(offer)
     wanted = dict(maker.groups) if maker is not None else {}
+    gang = maker is not None and maker.gang
     groups, ready = [], []
     for name in sorted(wanted.keys() | by_group.keys()):
         pods = by_group.get(name, [])
         ask = wanted.get(name) or Wanted(len(pods))
-        groups.append(_group(name, ask, pods[0] if pods else first))
+        groups.append(_group(name, ask, pods[0] if pods else first, alone=not gang))
         free = [it for it in pods if it.waits and (it.pod.namespace, it.pod.name) not in taken]
         ready.append((name, len(free)))
     kind, name = (maker.ref.kind, maker.ref.name) if maker is not None else ("Pod", first.pod.name)
     alone = maker is None
     return Workload(
         identity,
-        name,
+        maker.name if maker is not None else name,
         first.project,
-        Kind.DISTRIBUTED if any(it.together for it in wanted.values()) else Kind.TRAINING,
+        Kind.DISTRIBUTED if gang else Kind.TRAINING,
         first.launch,
         tuple(groups),
         priority=first.priority,
@@ -259,8 +288,9 @@ def workload_of(
     )
 
 
-def _group(name: str, ask: Wanted, like: Offer) -> TaskGroup:
-    least = ask.count if ask.together or ask.count == 1 else 0
+def _group(name: str, ask: Wanted, like: Offer, *, alone: bool) -> TaskGroup:
+    """`alone`: its pods are no gang with those of other groups."""
+    least = ask.least or int(alone and ask.count == 1)
     return TaskGroup(
         name,
         like.request,
