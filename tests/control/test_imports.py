@@ -114,6 +114,25 @@ def test_its_maker_alone_ends_it(stage, found):
     assert "uid-train" not in stage.loop.world.workloads
 
 
+def test_the_pods_of_a_pod_group_are_what_is_deleted(stage, found):
+    row = work(name="pair")
+    found.tell(WorkFound(replace(row, origin=replace(row.origin, kind="PodGroup"))))
+    with pytest.raises(Conflict) as refused:
+        stage.service.delete("uid-pair", "me")
+    said = "kubectl delete --namespace runai-default pod NAME..., with all pods of the group."
+    assert said in str(refused.value)
+
+
+def test_what_is_made_anew_before_the_old_is_gone(stage, found):
+    found.tell(WorkFound(work()), WorkGone("uid-train"), WorkFound(work(ready=1)))
+    stage.run(60_000)
+    row = stage.view("uid-train").workload
+    assert (row.desired, row.held) == (Desired.RUNNING, "assembling")
+    found.tell(WorkGone("uid-train"))
+    stage.run(60_000)
+    assert "uid-train" not in stage.loop.world.workloads
+
+
 def test_what_went_while_nobody_looked(stage, found):
     found.tell(WorkFound(work()), WorkFound(work(name="other", ready=1)))
     own = stage.submit("own", 1)

@@ -96,7 +96,8 @@ class Plane:
             "--endpoint-reconciler-type=none",
             "--kubelet-preferred-address-types=InternalIP",
             # PyPI's etcd tells no progress of watches: clients that list by one would pause and try again.
-            "--feature-gates=WatchList=false,SizeBasedListCostEstimate=false",
+            "--feature-gates=WatchList=false,SizeBasedListCostEstimate=false,GenericWorkload=true",
+            "--runtime-config=scheduling.k8s.io/v1alpha2=true",  # PodGroups, which 1.36 has as alpha
             # Nobody runs the controllers that would make service accounts and take a new node's taint away.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             *self.audit(),

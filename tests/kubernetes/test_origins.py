@@ -86,6 +86,18 @@ class FoundRig(KubeRig):
         made = self.plane.request("POST", self.sets, body)["metadata"]["uid"]
         return {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name, "uid": made}
 
+    def fail_job(self, name):
+        """As its controller does after too many failures."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now}
+        condition |= {
+            "reason": "BackoffLimitExceeded",
+            "message": "Job has reached the specified backoff limit",
+        }
+        conditions = [condition | {"type": "FailureTarget"}, condition | {"type": "Failed"}]
+        path = f"{self.objects('batch/v1', 'Job')}/{name}/status"
+        self.plane.request("PATCH", path, {"status": {"conditions": conditions, "startTime": now}})
+
     def found(self):
         """What was told last of each, in the order in which they were told first."""
         return {fact.workload.id: fact.workload for fact in list(self.facts) if isinstance(fact, WorkFound)}
@@ -187,15 +199,7 @@ def test_a_job_that_has_given_up_is_told(rig):
         rig.plane.request("PATCH", f"{rig.pods}/{name}/status", {"status": {"phase": "Failed"}})
     until(lambda: len(rig.pods_that("Failed")) == 2, "they have failed")
     assert not rig.one(ready=0).origin.over
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    condition = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now}
-    condition |= {"reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
-    conditions = [condition | {"type": "FailureTarget"}, condition | {"type": "Failed"}]
-    rig.plane.request(
-        "PATCH",
-        f"/apis/batch/v1/namespaces/runai-{rig.name}/jobs/train/status",
-        {"status": {"conditions": conditions, "startTime": now}},
-    )
+    rig.fail_job("train")
     until(lambda: rig.one(ready=0).origin.over, "it is told")
     said = rig.one(ready=0).origin.failure
     assert said == "BackoffLimitExceeded: Job has reached the specified backoff limit"
@@ -424,6 +428,98 @@ def test_pods_of_a_stateful_set_that_come_one_by_one_are_not_waited_for(rig):
     owner = rig.add_stateful_set("web", 3, None, policy="OrderedReady")
     rig.add("web-0", owner=owner)
     assert counts(rig.one(ready=1)) == [("task", 1, 1)]
+
+
+PLUGIN = ("scheduling.x-k8s.io/v1alpha1", {"minMember": 3})
+UPSTREAM = ("scheduling.k8s.io/v1alpha2", {"schedulingPolicy": {"gang": {"minCount": 3}}})
+
+
+def add_pod_group(rig, api=PLUGIN, spec=None):
+    version, own = api
+    if version.startswith("scheduling.x-k8s.io"):
+        define(rig.plane, *version.split("/"), "PodGroup")
+    body = {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": "pair"}, "spec": spec or own}
+    return rig.plane.request("POST", rig.objects(version, "PodGroup"), body)["metadata"]["uid"]
+
+
+def add_to_group(rig, name, api=PLUGIN, **more):
+    if api is PLUGIN:
+        return rig.add(name, labels={"scheduling.x-k8s.io/pod-group": "pair"}, **more)
+    return rig.add(name, spec={"schedulingGroup": {"podGroupName": "pair"}}, **more)
+
+
+@pytest.mark.parametrize("api", [PLUGIN, UPSTREAM], ids=["plugins", "upstream"])
+def test_pods_of_a_pod_group_are_a_gang(rig, api):
+    """The oldest are its core; pods that ask for something else are another group."""
+    rig.open()
+    uid = add_pod_group(rig, api)
+    add_to_group(rig, "driver", api, gpus=0)
+    row = rig.one()
+    assert (row.id, row.name, str(row.origin)) == (uid, "pair", f"PodGroup runai-{rig.name}/pair")
+    driver, worker = "gpu0-cpu500m-memory1024mi", "gpu1-cpu500m-memory1024mi"
+    assert counts(row) == [(driver, 3, 3)], "two are missing"
+    for index in range(3):
+        add_to_group(rig, f"worker-{index}", api)
+    row = rig.one(ready=4)
+    assert counts(row) == [(driver, 1, 1), (worker, 2, 3)]
+    attempt = rig.begin(row, f"{worker}-0")
+    until(lambda: rig.started(attempt), "the first worker runs")
+    bound = [pod["metadata"]["name"] for pod in rig.listed() if pod["spec"].get("nodeName")]
+    assert bound == ["worker-0"]
+
+
+def test_a_pod_group_that_is_not_there_is_told_and_waited_for(rig):
+    rig.open()
+    add_to_group(rig, "first")
+    add_to_group(rig, "second", UPSTREAM)
+    for name, said in (("first", "of scheduling.x-k8s.io is not"), ("second", "of scheduling.k8s.io is not")):
+        reason, message = until(lambda name=name: rig.condition(name), "it is told why")
+        assert reason == "PliantRefused" and said in message
+    rig.add("good")
+    assert rig.one().name == "good", "everything else goes on"
+    uid = add_pod_group(rig)
+    until(lambda: uid in rig.found(), "it is taken in")
+
+
+def test_a_pod_group_without_pods_is_gone_and_can_be_used_again(rig):
+    rig.open()
+    uid = add_pod_group(rig)
+    add_to_group(rig, "a")
+    rig.one()
+    rig.plane.request("DELETE", f"{rig.pods}/a?gracePeriodSeconds=0")
+    until(lambda: rig.gone() == [uid], "nobody makes others")
+    rig.facts.clear()
+    add_to_group(rig, "b")
+    assert rig.one().id == uid
+
+
+def test_a_pod_group_makes_a_gang_of_a_job(rig):
+    """What the Job makes in the place of a pod that failed is no task more, and its end is told."""
+    rig.open()
+    uid = add_pod_group(rig, spec={"minMember": 2})
+    job = rig.add_job("train", parallelism=2)
+    for name in ("train-a", "train-b"):
+        add_to_group(rig, name, owner=job)
+    group = "gpu1-cpu500m-memory1024mi"
+    row = rig.one(ready=2)
+    assert (row.id, counts(row), row.backoff_limit) == (uid, [(group, 2, 2)], 2**31)
+    rig.plane.request("PATCH", f"{rig.pods}/train-a/status", {"status": {"phase": "Failed"}})
+    assert counts(rig.one(ready=1)) == [(group, 2, 2)], "one is to come"
+    add_to_group(rig, "train-c", owner=job)
+    assert counts(rig.one(ready=2)) == [(group, 2, 2)]
+    rig.fail_job("train")
+    rig.plane.request("DELETE", f"{rig.pods}/train-b?gracePeriodSeconds=0")
+    until(lambda: rig.one(ready=1).origin.over, "it is told")
+    assert rig.one(ready=1).origin.failure.startswith("BackoffLimitExceeded: ")
+
+
+def test_a_pod_group_says_nothing_of_a_kind_that_is_a_gang_itself(rig):
+    rig.open()
+    add_pod_group(rig)
+    owner = rig.add_owner(*RAY, "ray", {"headGroupSpec": {}})
+    labels = {"ray.io/group": "headgroup", "scheduling.x-k8s.io/pod-group": "pair"}
+    rig.add("ray-head", owner=owner, labels=labels)
+    assert (rig.one().id, counts(rig.one())) == (owner["uid"], [("headgroup", 1, 1)])
 
 
 def counts(row):

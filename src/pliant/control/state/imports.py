@@ -39,6 +39,7 @@ class Imports:
     def __init__(self, state: State) -> None:
         self._state = state
         self._refused: dict[str, Workload] = {}  # in the order in which they were found
+        self._again: dict[str, Workload] = {}  # found again before their old row was gone
         self._answers: list[Answer] = []
         self._codes: dict[str, str] = {}  # workload -> of the reason that was told last
 
@@ -53,9 +54,12 @@ class Imports:
             self._take(row, draft)
         elif known.desired is not Desired.DELETED:
             self._follow(known, row, draft)
+        else:
+            self._again[row.id] = row
 
     def gone(self, identity: str, draft: Draft) -> None:
         self._refused.pop(identity, None)
+        self._again.pop(identity, None)
         known = self._state.world.workloads.get(identity)
         if known is not None and known.origin is not None and known.desired is not Desired.DELETED:
             self._state.put(draft, replace(known, desired=Desired.DELETED))
@@ -85,6 +89,8 @@ class Imports:
             waiting, self._refused = self._refused, {}
             for row in waiting.values():
                 self._take(row, draft)
+        for identity in [each for each in self._again if each not in self._state.world.workloads]:
+            self._take(self._again.pop(identity), draft)
         for identity in sorted(self._state.touched):
             known = self._state.world.workloads.get(identity)
             origin = known.origin if known is not None else None

@@ -1,16 +1,27 @@
 """Who makes pods like one, up to the object that a person made, and how many of them it wants."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
+from httpx2 import HTTPStatusError
 from lightkube import ApiError, Client
 from lightkube.core.resource_registry import resource_registry
 from lightkube.generic_resource import GenericNamespacedResource, create_namespaced_resource
 
 from pliant.engines.kube.cluster import status_of
-from pliant.engines.kube.offers import HEAD, LEADER, TASK, WORKER, OwnerRef
+from pliant.engines.kube.offers import (
+    HEAD,
+    LEADER,
+    PLUGINS,
+    TASK,
+    UPSTREAM,
+    WORKER,
+    GroupRef,
+    Offer,
+    OwnerRef,
+)
 
 LEVELS = 4
 """So many owners above each other are looked at: a worker of a LeaderWorkerSet has four."""
@@ -29,7 +40,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """The topmost object that owns a pod."""
+    """The topmost object that owns a pod, or the PodGroup that holds it together with others."""
 
     ref: OwnerRef
     groups: Mapping[str, Wanted] = field(
@@ -38,6 +49,8 @@ class Maker:
     over: bool = False  # it makes no more pods
     failure: str = ""  # why it is over; empty: it did what it is for
     part: str = ""  # it makes several gangs: which of them
+    least: int = 0  # of all its pods, so many start together or none does
+    below: "Maker | None" = None  # what makes the pods of a PodGroup; None: each was made by itself
 
     @property
     def uid(self) -> str:
@@ -49,16 +62,35 @@ class Maker:
 
     @property
     def gang(self) -> bool:
-        return any(each.least for each in self.groups.values())
+        return bool(self.least) or any(each.least for each in self.groups.values())
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether it makes pods only as others of them end."""
+        return any(0 < each.at_once < each.count for each in self.groups.values())
+
+    @property
+    def is_pod_group(self) -> bool:
+        return self.ref.kind == "PodGroup"
 
     @property
     def at_once(self) -> int:
         """So many pods it keeps alive while it is not over."""
+        if self.below is not None:
+            return self.below.at_once
         return 0 if self.over else sum(each.at_once or each.count for each in self.groups.values())
 
 
-def maker_of(client: Client, namespace: str, owner: OwnerRef, part: str) -> Maker:
-    """Raises what the client raises. The topmost that we know, or may read; `part` is what a pod says."""
+def maker_of(client: Client, namespace: str, offer: Offer) -> Maker | None:
+    """Raises what the client raises. None if the pod belongs to a PodGroup that is not there."""
+    top = _topmost(client, namespace, offer.owner, offer.part) if offer.owner is not None else None
+    if offer.together is None or (top is not None and (top.gang or top.in_turns)):
+        return top
+    return _pod_group(client, namespace, offer.together, top)
+
+
+def _topmost(client: Client, namespace: str, owner: OwnerRef, part: str) -> Maker:
+    """That we know, or may read; `part` is what a pod says."""
     top = Maker(owner)
     for _ in range(LEVELS):
         body = _read(client, namespace, owner)
@@ -72,6 +104,26 @@ def maker_of(client: Client, namespace: str, owner: OwnerRef, part: str) -> Make
     return top
 
 
+VERSIONS = {UPSTREAM: ("v1beta1", "v1alpha2"), PLUGINS: ("v1alpha1",)}
+"""Of PodGroups, the newest first: Kubernetes 1.37 and 1.36; the plugins."""
+
+
+def _pod_group(client: Client, namespace: str, group: GroupRef, below: Maker | None) -> Maker | None:
+    for version in VERSIONS[group.api]:
+        ref = OwnerRef(f"{group.api}/{version}", "PodGroup", group.name, "")
+        body = _read(client, namespace, ref)
+        if body is not None:
+            break
+    else:
+        return None
+    spec, ref = body.get("spec") or {}, replace(ref, uid=body["metadata"]["uid"])
+    gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}
+    least = spec.get("minMember", 0) if group.api == PLUGINS else gang.get("minCount", 0)
+    if below is None:
+        return Maker(ref, least=least)
+    return Maker(ref, over=below.over, failure=below.failure, least=least, below=below) if least else below
+
+
 def is_there(client: Client, namespace: str, maker: Maker) -> bool:
     """Whether it may make pods again; False also of what we may not read."""
     body = _read(client, namespace, maker.ref)
@@ -79,7 +131,7 @@ def is_there(client: Client, namespace: str, maker: Maker) -> bool:
 
 
 def _read(client: Client, namespace: str, owner: OwnerRef) -> Json | None:
-    """None if it is not there, another one has its name, or we may not read it."""
+    """None if it is not there, another one has its name, or we may not read it. Without a uid: any."""
     group, _, version = owner.api.rpartition("/")
     plural = f"{owner.kind.lower()}s"
     kind = cast(
@@ -93,7 +145,11 @@ def _read(client: Client, namespace: str, owner: OwnerRef) -> Json | None:
         if status_of(error) in (403, 404):
             return None
         raise
-    return cast(Json, found) if found["metadata"]["uid"] == owner.uid else None
+    except HTTPStatusError as error:  # of a kind that the API server does not know it speaks in plain text
+        if error.response.status_code == 404:
+            return None
+        raise
+    return cast(Json, found) if owner.uid in ("", found["metadata"]["uid"]) else None
 
 
 def _made_from(owner: OwnerRef, body: Json, part: str) -> Maker:
@@ -169,7 +225,7 @@ EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 def _leader_workers(spec: Json, notes: Json) -> Groups:
     """Of one replica. The workers are left out where they are made only once the leader has started."""
     late = spec.get("startupPolicy") == "LeaderReady" or EXCLUSIVE in notes
-    workers = spec["leaderWorkerTemplate"].get("size", 1) - 1
+    workers = spec.get("leaderWorkerTemplate", {}).get("size", 1) - 1
     return {LEADER: _together(1)} | ({WORKER: _together(workers)} if workers and not late else {})
 
 

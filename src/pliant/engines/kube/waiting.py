@@ -2,13 +2,13 @@
 
 import threading
 from collections.abc import Container, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lightkube.resources.core_v1 import Pod
 
 from pliant.control.ports import Sink
 from pliant.engines.kube.cluster import Cluster
-from pliant.engines.kube.offers import Offer, offer_of
+from pliant.engines.kube.offers import PLUGINS, POD_GROUP, GroupRef, Offer, offer_of
 from pliant.engines.kube.origins import Maker, Wanted, is_there, maker_of
 from pliant.engines.kube.pods import Seen
 from pliant.engines.kube.work import WorkQueue
@@ -159,9 +159,14 @@ class WaitingPods:
             offers = sorted(source.offers.values(), key=_age) if source is not None else []
         if source is None:
             return None
-        owner = offers[0].owner if offers else None
-        if owner is not None and self._stale(source):
-            self._learn(source, maker_of(self._cluster.client, source.namespace, owner, offers[0].part))
+        if offers and (offers[0].owner or offers[0].together) and self._stale(source):
+            maker = maker_of(self._cluster.client, source.namespace, offers[0])
+            if maker is None:
+                for offer in offers:
+                    if offer.waits and offer.together is not None:
+                        self._warn(offer.pod, no_group(offer.together))
+                return AGAIN
+            self._learn(source, maker)
         if not offers:
             return self._empty(uid, source)
         wrong = next((it for it in offers if it.wrong and it.waits), None)
@@ -178,7 +183,7 @@ class WaitingPods:
             found = sorted((it for each in sources for it in each.offers.values()), key=_age)
             if not found:
                 return  # they have just gone, and are looked at again
-            row = workload_of(identity, sources[0].maker, found, self._taken, self._engine)
+            row = workload_of(identity, _as_one(sources), found, self._taken, self._engine)
             news = self._told.get(identity) != row
             self._told[identity] = row
         if news:
@@ -199,14 +204,15 @@ class WaitingPods:
         if maker is None:
             return False
         with self._lock:
-            pods = [it.pod for each in self._of(maker.uid) for it in each.offers.values()]
+            sources = [source] if maker.is_pod_group else self._of(maker.uid)
+            pods = [it.pod for each in sources for it in each.offers.values()]
         return sum(not (it.over or it.deleting) for it in pods) < maker.at_once
 
     def _learn(self, source: Source, maker: Maker) -> None:
         """All that came from that maker know it as it is now."""
         with self._lock:
             source.maker = maker
-            for each in self._of(maker.uid):
+            for each in () if maker.is_pod_group else self._of(maker.uid):
                 each.maker = maker
 
     def _warn(self, pod: Seen, why: str) -> None:
@@ -220,7 +226,8 @@ class WaitingPods:
         identity = maker.uid if maker is not None else uid
         with self._lock:
             others = any(each.offers for each in self._of(identity) if each is not source)
-        if not others and maker is not None and is_there(self._cluster.client, source.namespace, maker):
+        remade = maker is not None and (maker.below is not None or not maker.is_pod_group)
+        if remade and not others and maker and is_there(self._cluster.client, source.namespace, maker):
             return AGAIN
         with self._lock:
             if source.offers:
@@ -251,6 +258,8 @@ def workload_of(
         by_group.setdefault(offer.group, []).append(offer)
     wanted = dict(maker.groups) if maker is not None else {}
     gang = maker is not None and maker.gang
+    if maker is not None and maker.least:
+        wanted = groups_of(maker, offers)
     groups, ready = [], []
     for name in sorted(wanted.keys() | by_group.keys()):
         pods = by_group.get(name, [])
@@ -259,7 +268,7 @@ def workload_of(
         free = [it for it in pods if it.waits and (it.pod.namespace, it.pod.name) not in taken]
         ready.append((name, len(free)))
     kind, name = (maker.ref.kind, maker.ref.name) if maker is not None else ("Pod", first.pod.name)
-    alone = maker is None
+    alone = maker is None or (maker.is_pod_group and maker.below is None)  # nobody makes such a pod again
     return Workload(
         identity,
         maker.name if maker is not None else name,
@@ -286,6 +295,39 @@ def workload_of(
             failure=maker.failure if maker is not None else "",
         ),
     )
+
+
+def _as_one(sources: list[Source]) -> Maker | None:
+    """Their maker. What makes the pods of a PodGroup is over when all of it is."""
+    makers = [it.maker for it in sources if it.maker is not None]
+    if not makers:
+        return None
+    failures = [it.failure for it in makers if it.failure]
+    over = all(it.over for it in makers)
+    return replace(makers[0], over=over, failure=failures[0] if over and failures else "")
+
+
+def groups_of(maker: Maker, offers: list[Offer]) -> dict[str, Wanted]:
+    """Of a PodGroup: its oldest pods are its core, and those that are missing are as the oldest is."""
+    below = maker.below.groups.values() if maker.below is not None else ()
+    pods = [it for it in offers if not it.pod.deleting and not (maker.below and _failed(it.pod))] or offers[
+        :1
+    ]
+    there, core = [it.group for it in pods], [it.group for it in pods[: maker.least]]
+    missing = max(maker.least, sum(each.count for each in below)) - len(pods)
+    there += [there[0]] * missing
+    core += [there[0]] * (maker.least - len(pods))
+    return {group: Wanted(there.count(group), least=core.count(group)) for group in dict.fromkeys(there)}
+
+
+def _failed(pod: Seen) -> bool:
+    return pod.over and not (pod.end is not None and pod.end.code == 0)
+
+
+def no_group(group: GroupRef) -> str:
+    """Why a pod is not taken in that names a PodGroup which is not there."""
+    unsay = f"label {POD_GROUP}" if group.api == PLUGINS else "schedulingGroup"
+    return f"PodGroup {group.name} of {group.api} is not there: create it, or leave the {unsay} out."
 
 
 def _group(name: str, ask: Wanted, like: Offer, *, alone: bool) -> TaskGroup:
