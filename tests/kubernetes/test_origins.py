@@ -511,6 +511,10 @@ def test_a_pod_group_makes_a_gang_of_a_job(rig):
     rig.plane.request("DELETE", f"{rig.pods}/train-b?gracePeriodSeconds=0")
     until(lambda: rig.one(ready=1).origin.over, "it is told")
     assert rig.one(ready=1).origin.failure.startswith("BackoffLimitExceeded: ")
+    rig.plane.request("DELETE", f"{rig.objects('batch/v1', 'Job')}/train?propagationPolicy=Background")
+    for name in ("train-a", "train-c"):
+        rig.plane.request("DELETE", f"{rig.pods}/{name}?gracePeriodSeconds=0")
+    until(lambda: rig.gone() == [uid], "the PodGroup alone makes nothing")
 
 
 def test_a_pod_group_says_nothing_of_a_kind_that_is_a_gang_itself(rig):

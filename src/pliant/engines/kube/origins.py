@@ -74,6 +74,11 @@ class Maker:
         return self.ref.kind == "PodGroup"
 
     @property
+    def pod_maker(self) -> "Maker | None":
+        """What makes the pods: itself, or None if nothing does."""
+        return self.below if self.is_pod_group else self
+
+    @property
     def at_once(self) -> int:
         """So many pods it keeps alive while it is not over."""
         if self.below is not None:
@@ -125,8 +130,9 @@ def _pod_group(client: Client, namespace: str, group: GroupRef, below: Maker | N
 
 
 def is_there(client: Client, namespace: str, maker: Maker) -> bool:
-    """Whether it may make pods again; False also of what we may not read."""
-    body = _read(client, namespace, maker.ref)
+    """Whether pods may come from it again; False also of what we may not read."""
+    pod_maker = maker.pod_maker
+    body = _read(client, namespace, pod_maker.ref) if pod_maker is not None else None
     return body is not None and (not maker.part or int(maker.part) < body["spec"].get("replicas", 1))
 
 

@@ -32,8 +32,9 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class Source:
-    """All pods with one direct owner, or one that has none."""
+    """All pods that came from one place: with one direct owner, or one that has none."""
 
+    key: str
     offers: dict[Key, Offer] = field(default_factory=dict)
     maker: Maker | None = None
     namespace: str = ""
@@ -46,7 +47,8 @@ class WaitingPods:
         self._cluster, self._report, self._engine = cluster, report, engine
         self.scheduler = scheduler  # the name by which pods ask for us
         self._lock = threading.Lock()
-        self._sources: dict[str, Source] = {}  # by uid of the direct owner
+        self._sources: dict[str, Source] = {}  # by key
+        self._made: dict[str, dict[str, Source]] = {}  # those with a maker, by its uid and their key
         self._taken: set[Key] = set()  # pods that a start has chosen
         self._told: dict[str, Workload] = {}  # by id
         self._said: dict[str, tuple[str, bool]] = {}  # workload -> why it waits, and whether it is taken in
@@ -73,7 +75,7 @@ class WaitingPods:
             return
         offer, key = offer_of(pod, seen), (seen.namespace, seen.name)
         with self._lock:
-            source = self._sources.setdefault(offer.source, Source(namespace=seen.namespace))
+            source = self._sources.setdefault(offer.source, Source(offer.source, namespace=seen.namespace))
             if there:
                 source.offers[key] = offer
             else:
@@ -122,7 +124,8 @@ class WaitingPods:
         return sorted(found, key=_age)
 
     def _of(self, workload: str) -> list[Source]:
-        return [it for uid, it in self._sources.items() if workload == (it.maker.uid if it.maker else uid)]
+        alone = self._sources.get(workload)
+        return [alone] if alone is not None else list(self._made.get(workload, {}).values())
 
     # ---- what is told ----
 
@@ -211,9 +214,18 @@ class WaitingPods:
     def _learn(self, source: Source, maker: Maker) -> None:
         """All that came from that maker know it as it is now."""
         with self._lock:
+            self._forget_maker(source)
+            self._made.setdefault(maker.uid, {})[source.key] = source
             source.maker = maker
             for each in () if maker.is_pod_group else self._of(maker.uid):
                 each.maker = maker
+
+    def _forget_maker(self, source: Source) -> None:
+        if source.maker is not None:
+            kin = self._made[source.maker.uid]
+            del kin[source.key]
+            if not kin:
+                del self._made[source.maker.uid]
 
     def _warn(self, pod: Seen, why: str) -> None:
         if self._warned.get(pod.uid) != why:
@@ -226,13 +238,13 @@ class WaitingPods:
         identity = maker.uid if maker is not None else uid
         with self._lock:
             others = any(each.offers for each in self._of(identity) if each is not source)
-        remade = maker is not None and (maker.below is not None or not maker.is_pod_group)
-        if remade and not others and maker and is_there(self._cluster.client, source.namespace, maker):
+        if maker is not None and not others and is_there(self._cluster.client, source.namespace, maker):
             return AGAIN
         with self._lock:
             if source.offers:
                 return 0.0
             self._sources.pop(uid, None)
+            self._forget_maker(source)
             others = any(each.offers for each in self._of(identity))
             told = None if others else self._told.pop(identity, None)
             if not others:
@@ -268,7 +280,7 @@ def workload_of(
         free = [it for it in pods if it.waits and (it.pod.namespace, it.pod.name) not in taken]
         ready.append((name, len(free)))
     kind, name = (maker.ref.kind, maker.ref.name) if maker is not None else ("Pod", first.pod.name)
-    alone = maker is None or (maker.is_pod_group and maker.below is None)  # nobody makes such a pod again
+    alone = maker is None or maker.pod_maker is None  # nobody makes such a pod again
     return Workload(
         identity,
         maker.name if maker is not None else name,
