@@ -43,9 +43,7 @@ class Maker:
     """The topmost object that owns a pod, or the PodGroup that holds it together with others."""
 
     ref: OwnerRef
-    groups: Mapping[str, Wanted] = field(
-        default_factory=dict
-    )  # those that it names; others: as many as there are
+    groups: Mapping[str, Wanted] = field(default_factory=dict)  # of those left out: as many as there are
     over: bool = False  # it makes no more pods
     failure: str = ""  # why it is over; empty: it did what it is for
     part: str = ""  # it makes several gangs: which of them

@@ -339,7 +339,10 @@ def _failed(pod: Seen) -> bool:
 def no_group(group: GroupRef) -> str:
     """Why a pod is not taken in that names a PodGroup which is not there."""
     unsay = f"label {POD_GROUP}" if group.api == PLUGINS else "schedulingGroup"
-    return f"PodGroup {group.name} of {group.api} is not there: create it, or leave the {unsay} out."
+    return (
+        f"PodGroup {group.name} of {group.api} is not there, or Pliant may not read it: "
+        f"create it, or leave the {unsay} out."
+    )
 
 
 def _group(name: str, ask: Wanted, like: Offer, *, alone: bool) -> TaskGroup:
