@@ -193,7 +193,7 @@ def bound(plane, rules):
 
 @pytest.fixture
 def installed(tmp_path):
-    words = ("audit", f"account=pliant:pliant:{TOKEN}")
+    words = ("audit", "podgroups", f"account=pliant:pliant:{TOKEN}")
     with shared(tmp_path / "cluster", *words) as plane:
         labels = {"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/gpu.memory": "81559"}
         plane.add_node("n1", gpus=2, labels=labels)

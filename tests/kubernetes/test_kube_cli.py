@@ -30,7 +30,7 @@ FOUND = {
 @pytest.fixture
 def cluster(tmp_path):
     """A cluster of its own: its server uses every node that there is."""
-    with shared(tmp_path / "cluster") as plane:
+    with shared(tmp_path / "cluster", "podgroups") as plane:
         plane.add_node(
             "n1", gpus=2, labels={"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/gpu.memory": "81559"}
         )
@@ -128,7 +128,7 @@ def test_gangs_that_kubectl_made(cluster, stage):
 
     def why(name):
         told = cluster.get(f"{pods}/{name}")["status"].get("conditions", ())
-        return next((it["message"] for it in told if it["type"] == "PodScheduled"), "")
+        return next((it.get("message", "") for it in told if it["type"] == "PodScheduled"), "")
 
     place = "namespaces/runai-team-a"
     pods = f"/api/v1/{place}/pods"
