@@ -114,6 +114,25 @@ def test_its_maker_alone_ends_it(stage, found):
     assert "uid-train" not in stage.loop.world.workloads
 
 
+def test_the_pods_of_a_pod_group_are_what_is_deleted(stage, found):
+    row = work(name="pair")
+    found.tell(WorkFound(replace(row, origin=replace(row.origin, kind="PodGroup"))))
+    with pytest.raises(Conflict) as refused:
+        stage.service.delete("uid-pair", "me")
+    said = "kubectl delete --namespace runai-default pod NAME..., with all pods of the group."
+    assert said in str(refused.value)
+
+
+def test_what_is_made_anew_before_the_old_is_gone(stage, found):
+    found.tell(WorkFound(work()), WorkGone("uid-train"), WorkFound(work(ready=1)))
+    stage.run(60_000)
+    row = stage.view("uid-train").workload
+    assert (row.desired, row.held) == (Desired.RUNNING, "assembling")
+    found.tell(WorkGone("uid-train"))
+    stage.run(60_000)
+    assert "uid-train" not in stage.loop.world.workloads
+
+
 def test_what_went_while_nobody_looked(stage, found):
     found.tell(WorkFound(work()), WorkFound(work(name="other", ready=1)))
     own = stage.submit("own", 1)
@@ -130,6 +149,36 @@ def test_it_grows_and_shrinks_with_its_maker(stage, found):
     found.tell(WorkFound(work(group=few, ready=0)))
     live = [task for task in stage.loop.world.tasks_of("uid-train") if task.phase.live]
     assert len(stage.loop.world.tasks_of("uid-train")) == len(live)
+
+
+GANG = TaskGroup("head", Request(1), min=1, wanted=1, max=1)
+WORKERS = TaskGroup("workers", Request(1), min=1, wanted=1, max=1)
+
+
+def gang(*groups, ready):
+    row = work(group=groups[0])
+    return replace(row, groups=groups, origin=replace(row.origin, ready=tuple(ready.items())))
+
+
+def test_a_gang_that_grows_is_not_broken(stage, found):
+    """Its third pod never finds a place; the two that run go on."""
+    found.tell(WorkFound(gang(GANG, WORKERS, ready={"head": 1, "workers": 1})))
+    assert stage.phase("uid-train") == Phase.RUNNING
+    more = replace(WORKERS, min=40, wanted=40, max=40)
+    found.tell(WorkFound(gang(GANG, more, ready={"head": 0, "workers": 39})))
+    stage.run(600_000)
+    row = stage.view("uid-train").workload
+    assert row.phase == Phase.RUNNING
+    live = {task.name for task in stage.loop.world.tasks_of("uid-train") if task.phase.live}
+    assert {"head-0", "workers-0"} <= live
+
+
+def test_a_group_that_is_named_no_longer_stays_until_it_is_gone(stage, found):
+    found.tell(WorkFound(gang(GANG, WORKERS, ready={"head": 1, "workers": 1})))
+    found.tell(WorkFound(gang(GANG, ready={"head": 0})))
+    row = stage.view("uid-train").workload
+    assert [(it.name, it.max) for it in row.groups] == [("head", 1), ("workers", 0)]
+    assert row.phase == Phase.RUNNING
 
 
 def test_a_name_that_is_taken(stage, found):

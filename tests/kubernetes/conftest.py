@@ -9,5 +9,5 @@ from tests.kubernetes.control_plane import shared
 def plane(tmp_path_factory):
     base = tmp_path_factory.getbasetemp()
     base = base.parent if base.name.startswith("popen-") else base  # one for each process of pytest-xdist
-    with shared(base / "kubernetes") as plane:
+    with shared(base / "kubernetes", "podgroups") as plane:
         yield plane

@@ -4,7 +4,8 @@
 all else that it makes lies in OWN. Whoever uses it holds a shared lock on FOLDER/users; when the last one is
 gone, also by a kill, everything is ended.
 
-More words: `audit` writes what is asked of the API server to OWN/audit.log; `account=NAMESPACE:NAME:TOKEN`
+More words: `podgroups` enables those of Kubernetes, and with them a second kind Workload;
+`audit` writes what is asked of the API server to OWN/audit.log; `account=NAMESPACE:NAME:TOKEN`
 lets that service account in.
 """
 
@@ -79,6 +80,7 @@ class Plane:
                 Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()
             )
         )
+        groups = "true" if "podgroups" in self.words else "false"
         self.run(
             "kube-apiserver",
             f"--etcd-servers={etcd_url}",
@@ -96,7 +98,8 @@ class Plane:
             "--endpoint-reconciler-type=none",
             "--kubelet-preferred-address-types=InternalIP",
             # PyPI's etcd tells no progress of watches: clients that list by one would pause and try again.
-            "--feature-gates=WatchList=false,SizeBasedListCostEstimate=false",
+            f"--feature-gates=WatchList=false,SizeBasedListCostEstimate=false,GenericWorkload={groups}",
+            f"--runtime-config=scheduling.k8s.io/v1alpha2={groups}",  # 1.36 has them as alpha
             # Nobody runs the controllers that would make service accounts and take a new node's taint away.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             *self.audit(),

@@ -193,17 +193,15 @@ def bound(plane, rules):
 
 @pytest.fixture
 def installed(tmp_path):
-    words = ("audit", f"account=pliant:pliant:{TOKEN}")
+    words = ("audit", "podgroups", f"account=pliant:pliant:{TOKEN}")
     with shared(tmp_path / "cluster", *words) as plane:
         labels = {"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/gpu.memory": "81559"}
         plane.add_node("n1", gpus=2, labels=labels)
         plane.add_namespace("pliant")
         plane.kubectl("apply", "-f", str(CHART / "crds"))
-        for group, version, kind, plural in (
-            ("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
-            ("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
-        ):
-            define(plane, group, version, kind, plural)
+        for version, kind, plural in MADE[1:]:
+            define(plane, *version.split("/"), kind, plural)
+        define(plane, "scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
         bound(plane, role()["rules"])
         config = json.loads(plane.kubeconfig.read_text())
         config["users"][0]["user"]["token"] = TOKEN
@@ -282,27 +280,28 @@ def test_every_right_is_used_and_none_is_missing(installed):
     # pods of others, and one that cannot be taken in
     pods = "/api/v1/namespaces/runai-team-a/pods"
     limits = {"limits": {"nvidia.com/gpu": "9"}}
-    for version, kind, plural in (
-        ("batch/v1", "Job", "jobs"),
-        ("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),
-        ("kubeflow.org/v1", "PyTorchJob", "pytorchjobs"),
-    ):
+    owners = {}
+    for version, kind, plural in MADE:
         spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}}}
-        body = {"apiVersion": version, "kind": kind, "metadata": {"name": "o"}, "spec": spec}
-        if kind != "Job":
-            body["spec"] = {}
-        uid = plane.request("POST", f"/apis/{version}/namespaces/runai-team-a/{plural}", body)["metadata"][
-            "uid"
-        ]
-        owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": uid, "controller": True}
-        add_pod(plane, pods, kind.lower(), limits, ownerReferences=[owner])
+        owners[kind] = add_owner(plane, version, kind, plural, spec if kind == "Job" else {})
+        if kind != "LeaderWorkerSet":
+            labels = {"ray.io/group": "headgroup"} if kind == "RayCluster" else {}
+            add_pod(plane, pods, kind.lower(), limits, labels=labels, ownerReferences=[owners[kind]])
+    template = {"metadata": {"labels": {"a": "a"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
+    spec = {"serviceName": "a", "selector": {"matchLabels": {"a": "a"}}, "template": template}
+    between = add_owner(plane, "apps/v1", "StatefulSet", "statefulsets", spec, owners["LeaderWorkerSet"])
+    labels = {"leaderworkerset.sigs.k8s.io/worker-index": "0"}
+    add_pod(plane, pods, "leader", limits, labels=labels, ownerReferences=[between])
+    add_pod(plane, pods, "plugin", limits, labels={"scheduling.x-k8s.io/pod-group": "none"})
+    add_pod(plane, pods, "upstream", limits, spec={"schedulingGroup": {"podGroupName": "none"}})
     add_pod(plane, pods, "odd", limits, annotations={"gpu-fraction": "0.5"})
 
     def told(name):
         said = (plane.get(f"{pods}/{name}") or {}).get("status", {}).get("conditions", ())
         return any(it["type"] == "PodScheduled" for it in said)
 
-    for name in ("job", "odd"):
+    names = {kind.lower() for _, kind, _ in MADE} - {"leaderworkerset"} | {"leader"}
+    for name in ("odd", "plugin", "upstream", *sorted(names)):
         until(lambda name=name: told(name), f"{name} is told why it waits")
 
     # what only a race between two servers does
@@ -333,8 +332,26 @@ def verbs(used, resource):
     return {verb for _, name, verb in used if name == resource}
 
 
-def add_pod(plane, pods, name, resources, **metadata):
+MADE = (
+    ("batch/v1", "Job", "jobs"),
+    ("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),
+    ("kubeflow.org/v1", "PyTorchJob", "pytorchjobs"),
+    ("kubeflow.org/v2beta1", "MPIJob", "mpijobs"),
+    ("ray.io/v1", "RayCluster", "rayclusters"),
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets"),
+)
+"""Kinds that make pods and whose objects the server reads."""
+
+
+def add_owner(plane, version, kind, plural, spec, above=None):
+    metadata = {"name": "o", "ownerReferences": [above] if above else []}
+    body = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+    made = plane.request("POST", f"/apis/{version}/namespaces/runai-team-a/{plural}", body)["metadata"]
+    return {"apiVersion": version, "kind": kind, "name": "o", "uid": made["uid"], "controller": True}
+
+
+def add_pod(plane, pods, name, resources, spec=None, **metadata):
     container = {"name": "train", "image": "forever", "resources": resources}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}}
-    body["spec"] = {"schedulerName": "pliant", "restartPolicy": "Never", "containers": [container]}
-    plane.request("POST", pods, body)
+    own = {"schedulerName": "pliant", "restartPolicy": "Never", "containers": [container]}
+    plane.request("POST", pods, {**body, "spec": {**own, **(spec or {})}})

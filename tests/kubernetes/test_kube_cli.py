@@ -8,6 +8,7 @@ import pytest
 
 from examples.walkthrough import Stage
 from tests.kubernetes.control_plane import shared, until
+from tests.kubernetes.test_origins import define
 
 CONFLICT = 5  # exit code
 
@@ -29,7 +30,7 @@ FOUND = {
 @pytest.fixture
 def cluster(tmp_path):
     """A cluster of its own: its server uses every node that there is."""
-    with shared(tmp_path / "cluster") as plane:
+    with shared(tmp_path / "cluster", "podgroups") as plane:
         plane.add_node(
             "n1", gpus=2, labels={"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/gpu.memory": "81559"}
         )
@@ -104,6 +105,70 @@ def test_two_projects_share_a_cluster(cluster, stage, tmp_path):
     until(lambda: "found" not in typed("runai list -A"), "it is no workload any more")
     typed("pliant down --yes")
     until(lambda: running("team-a") == [], "nothing runs any more")
+
+
+def test_gangs_that_kubectl_made(cluster, stage):
+    """Nothing of one is bound before all of it is there and fits."""
+
+    def typed(command):
+        done = stage.run(command)
+        assert done.code == 0, f"{command}: {done.said}"
+        return done.out
+
+    def add(name, gpus, owner=None, **labels):
+        resources = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
+        container = {"name": "train", "image": "forever", "resources": resources}
+        metadata = {"name": name, "labels": labels, "ownerReferences": [owner] if owner else []}
+        spec = {**FOUND["spec"], "containers": [container]}
+        cluster.request("POST", pods, {**FOUND, "metadata": metadata, "spec": spec})
+
+    def running():
+        found = cluster.request("GET", pods)["items"]
+        return sorted(pod["metadata"]["name"] for pod in found if pod["spec"].get("nodeName"))
+
+    def why(name):
+        told = cluster.get(f"{pods}/{name}")["status"].get("conditions", ())
+        return next((it.get("message", "") for it in told if it["type"] == "PodScheduled"), "")
+
+    place = "namespaces/runai-team-a"
+    pods = f"/api/v1/{place}/pods"
+    typed(f"pliant up --kubeconfig {cluster.kubeconfig}")
+    typed("pliant project create team-a --quota 2")
+    typed("runai submit first -i forever -g 1 -p team-a")  # makes the namespace
+    until(lambda: len(running()) == 1, "it runs")
+
+    define(cluster, "kubeflow.org", "v2beta1", "MPIJob")
+    spec = {"mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 2}}}
+    body = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "mpi"}, "spec": spec}
+    made = cluster.request("POST", f"/apis/kubeflow.org/v2beta1/{place}/mpijobs", body)["metadata"]
+    owner = {"apiVersion": body["apiVersion"], "kind": "MPIJob", "name": "mpi", "uid": made["uid"]}
+    owner["controller"] = True
+    role = "training.kubeflow.org/job-role"
+    for index in range(2):
+        add(f"mpi-worker-{index}", 1, owner, **{role: "worker"})
+    until(lambda: "Waiting for more pods of MPIJob runai-team-a/mpi" in why("mpi-worker-0"), "it is told")
+    add("mpi-launcher", 0, owner, **{role: "launcher"})
+    until(lambda: "GPU" in why("mpi-launcher"), "all are there, and do not fit")
+    assert len(running()) == 1, "not even the launcher is bound, for which there is room"
+    typed("runai delete first -p team-a")
+    until(lambda: running() == ["mpi-launcher", "mpi-worker-0", "mpi-worker-1"], "all are bound")
+    refused = stage.run("runai delete mpi -p team-a")
+    assert refused.code == CONFLICT and "kubectl delete --namespace runai-team-a mpijob/mpi" in refused.said
+
+    group = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": "pair"}}
+    group["spec"] = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    cluster.request("POST", f"/apis/scheduling.k8s.io/v1alpha2/{place}/podgroups", group)
+    cluster.request("DELETE", f"/apis/kubeflow.org/v2beta1/{place}/mpijobs/mpi")
+    for name in ("mpi-launcher", "mpi-worker-0", "mpi-worker-1"):
+        cluster.request("DELETE", f"{pods}/{name}")
+    until(lambda: "mpi" not in typed("runai list -A"), "it is no workload any more")
+    in_group = {**FOUND["spec"], "schedulingGroup": {"podGroupName": "pair"}}
+    for index, said in enumerate(("Waiting for more pods of PodGroup runai-team-a/pair", "")):
+        pod = {**FOUND, "metadata": {"name": f"pair-{index}"}, "spec": in_group}
+        cluster.request("POST", pods, pod)
+        until(lambda said=said, name=f"pair-{index}": said in why(name), "it is told why it waits")
+    until(lambda: running() == ["pair-0", "pair-1"], "both are bound")
+    typed("pliant down --yes")
 
 
 def test_a_cluster_that_is_not_there(stage, tmp_path):

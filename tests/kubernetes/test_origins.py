@@ -58,6 +58,46 @@ class FoundRig(KubeRig):
         made = self.plane.request("POST", jobs, body)["metadata"]["uid"]
         return {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": made}
 
+    def objects(self, version, kind):
+        return f"/apis/{version}/namespaces/runai-{self.name}/{kind.lower()}s"
+
+    @property
+    def sets(self):
+        return self.objects("apps/v1", "StatefulSet")
+
+    def add_owner(self, version, kind, name, spec, owner=None):
+        define(self.plane, *version.split("/"), kind)
+        metadata = {"name": name}
+        if owner is not None:
+            metadata["ownerReferences"] = [{**owner, "controller": True}]
+        body = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+        made = self.plane.request("POST", self.objects(version, kind), body)["metadata"]["uid"]
+        return {"apiVersion": version, "kind": kind, "name": name, "uid": made}
+
+    def add_stateful_set(self, name, replicas, owner, policy="Parallel"):
+        metadata, labels = {"name": name}, {"app": name}
+        if owner is not None:
+            metadata["ownerReferences"] = [{**owner, "controller": True}]
+        template = {"metadata": {"labels": labels}}
+        template["spec"] = {"containers": [{"name": "train", "image": "forever"}]}
+        spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+        spec |= {"serviceName": name, "podManagementPolicy": policy}
+        body = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
+        made = self.plane.request("POST", self.sets, body)["metadata"]["uid"]
+        return {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name, "uid": made}
+
+    def fail_job(self, name):
+        """As its controller does after too many failures."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now}
+        condition |= {
+            "reason": "BackoffLimitExceeded",
+            "message": "Job has reached the specified backoff limit",
+        }
+        conditions = [condition | {"type": "FailureTarget"}, condition | {"type": "Failed"}]
+        path = f"{self.objects('batch/v1', 'Job')}/{name}/status"
+        self.plane.request("PATCH", path, {"status": {"conditions": conditions, "startTime": now}})
+
     def found(self):
         """What was told last of each, in the order in which they were told first."""
         return {fact.workload.id: fact.workload for fact in list(self.facts) if isinstance(fact, WorkFound)}
@@ -159,15 +199,7 @@ def test_a_job_that_has_given_up_is_told(rig):
         rig.plane.request("PATCH", f"{rig.pods}/{name}/status", {"status": {"phase": "Failed"}})
     until(lambda: len(rig.pods_that("Failed")) == 2, "they have failed")
     assert not rig.one(ready=0).origin.over
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    condition = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now}
-    condition |= {"reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
-    conditions = [condition | {"type": "FailureTarget"}, condition | {"type": "Failed"}]
-    rig.plane.request(
-        "PATCH",
-        f"/apis/batch/v1/namespaces/runai-{rig.name}/jobs/train/status",
-        {"status": {"conditions": conditions, "startTime": now}},
-    )
+    rig.fail_job("train")
     until(lambda: rig.one(ready=0).origin.over, "it is told")
     said = rig.one(ready=0).origin.failure
     assert said == "BackoffLimitExceeded: Job has reached the specified backoff limit"
@@ -176,23 +208,326 @@ def test_a_job_that_has_given_up_is_told(rig):
 def test_pods_of_a_jobset_are_a_gang(rig):
     """Of two kinds of pods, by what the JobSet says."""
     rig.open()
-    define_jobsets(rig.plane)
-    path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/runai-{rig.name}/jobsets"
     kinds = [
         {"name": name, "replicas": replicas, "template": {"spec": {"parallelism": 2}}}
         for name, replicas in (("leader", 1), ("workers", 2))
     ]
-    body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "set"}}
-    uid = rig.plane.request("POST", path, {**body, "spec": {"replicatedJobs": kinds}})["metadata"]["uid"]
-    owner = {"apiVersion": body["apiVersion"], "kind": "JobSet", "name": "set", "uid": uid}
+    owner = rig.add_owner("jobset.x-k8s.io/v1alpha2", "JobSet", "set", {"replicatedJobs": kinds})
     for index, kind in enumerate(("leader", "workers", "workers")):
         job = rig.add_job(f"set-{index}", parallelism=2, owner=owner)
         for pod in range(2):
             labels = {"jobset.sigs.k8s.io/replicatedjob-name": kind}
             rig.add(f"set-{index}-{pod}", owner=job, labels=labels)
     row = rig.one(ready=6)
-    assert (row.id, row.origin.kind) == (uid, "JobSet")
-    assert [(it.name, it.min, it.max) for it in row.groups] == [("leader", 2, 2), ("workers", 4, 4)]
+    assert (row.id, row.origin.kind) == (owner["uid"], "JobSet")
+    assert counts(row) == [("leader", 2, 2), ("workers", 4, 4)]
+
+
+MPI = ("kubeflow.org/v2beta1", "MPIJob")
+RAY = ("ray.io/v1", "RayCluster")
+LWS = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
+
+
+def add_mpi_job(rig, name="mpi", workers=2, **more):
+    """As the MPI operator makes it: workers of its own, the launcher by a Job."""
+    roles = {"Launcher": {"replicas": 1}, "Worker": {"replicas": workers}}
+    owner = rig.add_owner(*MPI, name, {"mpiReplicaSpecs": roles, **more})
+    for index in range(workers):
+        labels = {"training.kubeflow.org/job-role": "worker", "training.kubeflow.org/job-name": name}
+        rig.add(f"{name}-worker-{index}", owner=owner, labels=labels)
+    return owner
+
+
+def add_launcher(rig, owner):
+    job = rig.add_job("mpi-launcher", owner=owner)
+    labels = {"training.kubeflow.org/job-role": "launcher", "training.kubeflow.org/job-name": "mpi"}
+    return rig.add("mpi-launcher-x", owner=job, labels=labels, gpus=0)
+
+
+def test_pods_of_an_mpi_job_are_a_gang_that_waits_for_its_launcher(rig):
+    rig.open()
+    owner = add_mpi_job(rig)
+    row = rig.one(ready=2)
+    assert (row.id, row.name, row.origin.kind) == (owner["uid"], "mpi", "MPIJob")
+    assert counts(row) == [("launcher", 1, 1), ("worker", 2, 2)]
+    assert row.origin.ready == (("launcher", 0), ("worker", 2))
+    add_launcher(rig, owner)
+    row = rig.one(ready=3)
+    assert row.origin.ready == (("launcher", 1), ("worker", 2))
+    assert {it.name: it.request.devices for it in row.groups} == {"launcher": 0, "worker": 1}
+    attempt = rig.begin(row, "launcher-0")
+    until(lambda: rig.started(attempt), "the launcher runs")
+    assert rig.plane.get(f"{rig.pods}/mpi-launcher-x")["spec"]["nodeName"] == rig.name
+
+
+def test_workers_do_not_wait_for_a_launcher_that_waits_for_them(rig):
+    rig.open()
+    owner = add_mpi_job(rig, launcherCreationPolicy="WaitForWorkersReady")
+    row = rig.one(ready=2)
+    assert counts(row) == [("worker", 2, 2)]
+    add_launcher(rig, owner)
+    assert counts(rig.one(ready=3)) == [("launcher", 0, 1), ("worker", 2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "failure"),
+    [
+        ({"type": "Succeeded", "reason": "MPIJobSucceeded"}, ""),
+        (
+            {"type": "Failed", "reason": "BackoffLimitExceeded", "message": "the launcher failed"},
+            "BackoffLimitExceeded: the launcher failed",
+        ),
+    ],
+)
+def test_an_mpi_job_that_is_over_is_told(rig, condition, failure):
+    """Its operator deletes workers, of which none comes again."""
+    rig.open()
+    add_mpi_job(rig)
+    rig.one(ready=2)
+    told = [{"type": "Running", "status": "False"}, {**condition, "status": "True"}]
+    rig.plane.request("PATCH", f"{rig.objects(*MPI)}/mpi", {"status": {"conditions": told}})
+    rig.plane.request("DELETE", f"{rig.pods}/mpi-worker-1?gracePeriodSeconds=0")
+    until(lambda: rig.one(ready=1).origin.over, "it is told")
+    assert rig.one(ready=1).origin.failure == failure
+
+
+def test_pods_of_a_ray_cluster_are_a_head_and_groups_of_workers(rig):
+    rig.open()
+    workers = [
+        {"groupName": "Small", "replicas": 2, "minReplicas": 1, "maxReplicas": 4},
+        {"groupName": "slices", "replicas": 1, "minReplicas": 0, "maxReplicas": 1, "numOfHosts": 2},
+        {"groupName": "idle", "replicas": 3, "suspend": True},
+    ]
+    owner = rig.add_owner(*RAY, "ray", {"headGroupSpec": {}, "workerGroupSpecs": workers})
+    add_ray_pods(rig, owner, headgroup=1, Small=2)
+    row = rig.one(ready=3)
+    assert (row.id, row.origin.kind) == (owner["uid"], "RayCluster")
+    assert counts(row) == [("headgroup", 1, 1), ("idle", 0, 0), ("slices", 2, 2), ("small", 2, 2)]
+    assert dict(row.origin.ready)["slices"] == 0, "two pods of the gang are still to come"
+    add_ray_pods(rig, owner, slices=2)
+    assert dict(rig.one(ready=5).origin.ready) == {"headgroup": 1, "idle": 0, "slices": 2, "small": 2}
+
+
+def test_an_autoscaled_ray_cluster_starts_with_its_least_and_follows(rig):
+    rig.open()
+    spec = {"headGroupSpec": {}, "enableInTreeAutoscaling": True}
+    group = {"groupName": "gpus", "replicas": 2, "minReplicas": 1, "maxReplicas": 4}
+    owner = rig.add_owner(*RAY, "ray", {**spec, "workerGroupSpecs": [group]})
+    add_ray_pods(rig, owner, headgroup=1, gpus=2)
+    assert counts(rig.one(ready=3)) == [("gpus", 1, 2), ("headgroup", 1, 1)]
+    change = {"spec": {"workerGroupSpecs": [{**group, "replicas": 3}]}}
+    rig.plane.request("PATCH", f"{rig.objects(*RAY)}/ray", change)
+    add_ray_pods(rig, owner, first=2, gpus=1)
+    assert counts(rig.one(ready=4)) == [("gpus", 1, 3), ("headgroup", 1, 1)]
+
+
+def test_a_ray_cluster_of_a_ray_job_is_the_workload(rig):
+    """Its owner's other pods are made only once it runs: it must not wait for them."""
+    rig.open()
+    job = rig.add_owner("ray.io/v1", "RayJob", "job", {"rayClusterSpec": {}})
+    owner = rig.add_owner(*RAY, "ray", {"headGroupSpec": {}}, owner=job)
+    add_ray_pods(rig, owner, headgroup=1)
+    assert (rig.one().id, rig.one().origin.kind) == (owner["uid"], "RayCluster")
+
+
+def add_ray_pods(rig, owner, *, first=0, **groups):
+    for group, count in groups.items():
+        kind = "head" if group == "headgroup" else "worker"
+        labels = {"ray.io/cluster": "ray", "ray.io/node-type": kind, "ray.io/group": group}
+        for index in range(first, first + count):
+            rig.add(f"ray-{group.lower()}-{index}", owner=owner, labels=labels)
+
+
+def test_each_replica_of_a_leader_worker_set_is_a_gang(rig):
+    """Of a leader and its workers, which come from a StatefulSet that the leader owns."""
+    rig.open()
+    owner = rig.add_owner(*LWS, "set", {"replicas": 2, "leaderWorkerTemplate": {"size": 3}})
+    leaders = rig.add_stateful_set("set", 2, owner)
+    uids = [add_leader(rig, leaders, index) for index in range(2)]
+    until(lambda: len(rig.found()) == 2, "both are told")
+    for index, uid in enumerate(uids):
+        add_workers(rig, uid, index, 2)
+    rows = until(lambda: len(ready(rig, 3)) == 2 and ready(rig, 3), "all pods are there")
+    uid = owner["uid"]
+    assert [(it.id, it.name) for it in rows] == [(f"{uid}-0", "set-0"), (f"{uid}-1", "set-1")]
+    for row in rows:
+        assert str(row.origin) == f"LeaderWorkerSet runai-{rig.name}/set"
+        assert counts(row) == [("leader", 1, 1), ("worker", 2, 2)]
+    attempt = rig.begin(rows[1], "worker-0")
+    until(lambda: rig.started(attempt), "a worker of the second replica runs")
+    nodes = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in rig.listed()}
+    assert {name for name, node in nodes.items() if node} == {"set-1-1"}
+
+
+def test_a_replica_of_a_leader_worker_set_that_is_scaled_away_is_gone(rig):
+    rig.open()
+    owner = rig.add_owner(*LWS, "set", {"replicas": 2, "leaderWorkerTemplate": {"size": 1}})
+    leaders = rig.add_stateful_set("set", 2, owner)
+    for index in range(2):
+        add_leader(rig, leaders, index)
+    until(lambda: len(ready(rig, 1)) == 2, "both are told")
+    for index in range(2):
+        rig.plane.request("DELETE", f"{rig.pods}/set-{index}?gracePeriodSeconds=0")
+    rig.plane.request("PATCH", f"{rig.objects(*LWS)}/set", {"spec": {"replicas": 1}})
+    until(lambda: rig.gone() == [f"{owner['uid']}-1"], "the second is gone")
+    add_leader(rig, leaders, 0)
+    until(lambda: len(ready(rig, 1)) == 2, "the first goes on")
+    assert rig.gone() == [f"{owner['uid']}-1"]
+
+
+def test_a_leader_does_not_wait_for_workers_that_wait_for_it(rig):
+    rig.open()
+    spec = {"replicas": 1, "startupPolicy": "LeaderReady", "leaderWorkerTemplate": {"size": 2}}
+    owner = rig.add_owner(*LWS, "set", spec)
+    uid = add_leader(rig, rig.add_stateful_set("set", 1, owner), 0)
+    assert counts(rig.one(ready=1)) == [("leader", 1, 1)]
+    add_workers(rig, uid, 0, 1)
+    assert counts(rig.one(ready=2)) == [("leader", 1, 1), ("worker", 0, 1)]
+
+
+def test_a_group_that_is_made_anew_is_told_anew(rig):
+    """Its pods come from another StatefulSet then, and those of the old one are not counted."""
+    rig.open()
+    owner = rig.add_owner(*LWS, "set", {"replicas": 1, "leaderWorkerTemplate": {"size": 2}})
+    leaders = rig.add_stateful_set("set", 1, owner)
+    add_workers(rig, add_leader(rig, leaders, 0), 0, 1)
+    rig.one(ready=2)
+    rig.plane.request("DELETE", f"{rig.pods}/set-0-1?gracePeriodSeconds=0")
+    row = rig.one(ready=1)
+    assert row.origin.ready == (("leader", 1), ("worker", 0))
+    rig.plane.request("DELETE", f"{rig.pods}/set-0?gracePeriodSeconds=0")
+    rig.plane.request("DELETE", f"{rig.sets}/set-0")
+    add_workers(rig, add_leader(rig, leaders, 0), 0, 1)
+    assert rig.one(ready=2).id == f"{owner['uid']}-0"
+    assert not rig.gone()
+
+
+def add_leader(rig, leaders, index):
+    return rig.add(f"set-{index}", owner=leaders, labels=place_in_set(index, 0))
+
+
+def add_workers(rig, leader, index, count):
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": f"set-{index}", "uid": leader}
+    workers = rig.add_stateful_set(f"set-{index}", count, owner)
+    for worker in range(1, count + 1):
+        rig.add(f"set-{index}-{worker}", owner=workers, labels=place_in_set(index, worker))
+
+
+def place_in_set(group, worker):
+    start = "leaderworkerset.sigs.k8s.io"
+    return {f"{start}/name": "set", f"{start}/group-index": str(group), f"{start}/worker-index": str(worker)}
+
+
+def ready(rig, count):
+    rows = sorted(rig.found().values(), key=lambda row: row.id)
+    return [row for row in rows if sum(number for _, number in row.origin.ready) == count]
+
+
+def test_pods_of_a_stateful_set_that_come_one_by_one_are_not_waited_for(rig):
+    rig.open()
+    owner = rig.add_stateful_set("web", 3, None, policy="OrderedReady")
+    rig.add("web-0", owner=owner)
+    assert counts(rig.one(ready=1)) == [("task", 1, 1)]
+
+
+PLUGIN = ("scheduling.x-k8s.io/v1alpha1", {"minMember": 3})
+UPSTREAM = ("scheduling.k8s.io/v1alpha2", {"schedulingPolicy": {"gang": {"minCount": 3}}})
+
+
+def add_pod_group(rig, api=PLUGIN, spec=None):
+    version, own = api
+    if version.startswith("scheduling.x-k8s.io"):
+        define(rig.plane, *version.split("/"), "PodGroup")
+    body = {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": "pair"}, "spec": spec or own}
+    return rig.plane.request("POST", rig.objects(version, "PodGroup"), body)["metadata"]["uid"]
+
+
+def add_to_group(rig, name, api=PLUGIN, **more):
+    if api is PLUGIN:
+        return rig.add(name, labels={"scheduling.x-k8s.io/pod-group": "pair"}, **more)
+    return rig.add(name, spec={"schedulingGroup": {"podGroupName": "pair"}}, **more)
+
+
+@pytest.mark.parametrize("api", [PLUGIN, UPSTREAM], ids=["plugins", "upstream"])
+def test_pods_of_a_pod_group_are_a_gang(rig, api):
+    """The oldest are its core; pods that ask for something else are another group."""
+    rig.open()
+    uid = add_pod_group(rig, api)
+    add_to_group(rig, "driver", api, gpus=0)
+    row = rig.one()
+    assert (row.id, row.name, str(row.origin)) == (uid, "pair", f"PodGroup runai-{rig.name}/pair")
+    driver, worker = "gpu0-cpu500m-memory1024mi", "gpu1-cpu500m-memory1024mi"
+    assert counts(row) == [(driver, 3, 3)], "two are missing"
+    for index in range(3):
+        add_to_group(rig, f"worker-{index}", api)
+    row = rig.one(ready=4)
+    assert counts(row) == [(driver, 1, 1), (worker, 2, 3)]
+    attempt = rig.begin(row, f"{worker}-0")
+    until(lambda: rig.started(attempt), "the first worker runs")
+    bound = [pod["metadata"]["name"] for pod in rig.listed() if pod["spec"].get("nodeName")]
+    assert bound == ["worker-0"]
+
+
+def test_a_pod_group_that_is_not_there_is_told_and_waited_for(rig):
+    rig.open()
+    add_to_group(rig, "first")
+    add_to_group(rig, "second", UPSTREAM)
+    for name, said in (("first", "of scheduling.x-k8s.io is not"), ("second", "of scheduling.k8s.io is not")):
+        reason, message = until(lambda name=name: rig.condition(name), "it is told why")
+        assert reason == "PliantRefused" and said in message
+    rig.add("good")
+    assert rig.one().name == "good", "everything else goes on"
+    uid = add_pod_group(rig)
+    until(lambda: uid in rig.found(), "it is taken in")
+
+
+def test_a_pod_group_without_pods_is_gone_and_can_be_used_again(rig):
+    rig.open()
+    uid = add_pod_group(rig)
+    add_to_group(rig, "a")
+    rig.one()
+    rig.plane.request("DELETE", f"{rig.pods}/a?gracePeriodSeconds=0")
+    until(lambda: rig.gone() == [uid], "nobody makes others")
+    rig.facts.clear()
+    add_to_group(rig, "b")
+    assert rig.one().id == uid
+
+
+def test_a_pod_group_makes_a_gang_of_a_job(rig):
+    """What the Job makes in the place of a pod that failed is no task more, and its end is told."""
+    rig.open()
+    uid = add_pod_group(rig, spec={"minMember": 2})
+    job = rig.add_job("train", parallelism=2)
+    for name in ("train-a", "train-b"):
+        add_to_group(rig, name, owner=job)
+    group = "gpu1-cpu500m-memory1024mi"
+    row = rig.one(ready=2)
+    assert (row.id, counts(row), row.backoff_limit) == (uid, [(group, 2, 2)], 2**31)
+    rig.plane.request("PATCH", f"{rig.pods}/train-a/status", {"status": {"phase": "Failed"}})
+    assert counts(rig.one(ready=1)) == [(group, 2, 2)], "one is to come"
+    add_to_group(rig, "train-c", owner=job)
+    assert counts(rig.one(ready=2)) == [(group, 2, 2)]
+    rig.fail_job("train")
+    rig.plane.request("DELETE", f"{rig.pods}/train-b?gracePeriodSeconds=0")
+    until(lambda: rig.one(ready=1).origin.over, "it is told")
+    assert rig.one(ready=1).origin.failure.startswith("BackoffLimitExceeded: ")
+    rig.plane.request("DELETE", f"{rig.objects('batch/v1', 'Job')}/train?propagationPolicy=Background")
+    for name in ("train-a", "train-c"):
+        rig.plane.request("DELETE", f"{rig.pods}/{name}?gracePeriodSeconds=0")
+    until(lambda: rig.gone() == [uid], "the PodGroup alone makes nothing")
+
+
+def test_a_pod_group_says_nothing_of_a_kind_that_is_a_gang_itself(rig):
+    rig.open()
+    add_pod_group(rig)
+    owner = rig.add_owner(*RAY, "ray", {"headGroupSpec": {}})
+    labels = {"ray.io/group": "headgroup", "scheduling.x-k8s.io/pod-group": "pair"}
+    rig.add("ray-head", owner=owner, labels=labels)
+    assert (rig.one().id, counts(rig.one())) == (owner["uid"], [("headgroup", 1, 1)])
+
+
+def counts(row):
+    return [(it.name, it.min, it.max) for it in row.groups]
 
 
 @pytest.mark.parametrize(
@@ -299,15 +634,15 @@ def test_no_two_projects_have_one_namespace():
     assert len(spaces) == len(names) and all(len(each) <= 63 for each in spaces)
 
 
-def define_jobsets(plane):
-    """As much of them as the API server needs to keep them."""
-    group, loose = "jobset.x-k8s.io", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {"openAPIV3Schema": loose}
-    versions = [{"name": "v1alpha2", "served": True, "storage": True, "schema": schema}]
-    names = {"kind": "JobSet", "plural": "jobsets", "singular": "jobset", "listKind": "JobSetList"}
+def define(plane, group, version, kind):
+    """As much of a custom resource as the API server needs to keep one."""
+    plural, loose = f"{kind.lower()}s", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    versions = [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": loose}}]
+    names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
     spec = {"group": group, "scope": "Namespaced", "names": names, "versions": versions}
     body = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
     kinds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    with suppress(Answered):  # another test has them already
-        plane.request("POST", kinds, {**body, "metadata": {"name": f"jobsets.{group}"}})
-    until(lambda: plane.get(f"/apis/{group}/v1alpha2") is not None, "JobSets are known")
+    with suppress(Answered):  # another test has it already
+        plane.request("POST", kinds, {**body, "metadata": {"name": f"{plural}.{group}"}})
+    told = f"/apis/{group}/{version}/namespaces/default/{plural}"
+    until(lambda: plane.get(told) is not None, f"{kind}s are known")

@@ -261,9 +261,11 @@ class Service(Streams, Tuning):
         """One that may be changed here: of what was made elsewhere, its maker alone decides."""
         workload = self._live(identity)
         if (origin := workload.origin) is not None:
-            place = f"--namespace {origin.namespace} {origin.kind.lower()}/{origin.name}"
+            named = f"{origin.kind.lower()}/{origin.name}"
+            what = "pod NAME..., with all pods of the group" if origin.kind == "PodGroup" else named
+            how = f"kubectl delete --namespace {origin.namespace} {what}"
             raise Conflict(
-                f"{workload.name} is {origin} on the cluster and is ended there: kubectl delete {place}.",
+                f"{workload.name} is {origin} on the cluster and is ended there: {how}.",
                 "Pliant does not change objects that it did not create.",
             )
         return workload

@@ -1,6 +1,7 @@
 """Workloads that engines found: somebody gave them to an engine itself, and may change them there."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import eq
@@ -16,6 +17,7 @@ from pliant.model.workload import (
     Desired,
     Phase,
     Task,
+    TaskGroup,
     TaskPhase,
     Workload,
 )
@@ -37,6 +39,7 @@ class Imports:
     def __init__(self, state: State) -> None:
         self._state = state
         self._refused: dict[str, Workload] = {}  # in the order in which they were found
+        self._again: dict[str, Workload] = {}  # found again before their old row was gone
         self._answers: list[Answer] = []
         self._codes: dict[str, str] = {}  # workload -> of the reason that was told last
 
@@ -51,9 +54,12 @@ class Imports:
             self._take(row, draft)
         elif known.desired is not Desired.DELETED:
             self._follow(known, row, draft)
+        else:
+            self._again[row.id] = row
 
     def gone(self, identity: str, draft: Draft) -> None:
         self._refused.pop(identity, None)
+        self._again.pop(identity, None)
         known = self._state.world.workloads.get(identity)
         if known is not None and known.origin is not None and known.desired is not Desired.DELETED:
             self._state.put(draft, replace(known, desired=Desired.DELETED))
@@ -83,6 +89,8 @@ class Imports:
             waiting, self._refused = self._refused, {}
             for row in waiting.values():
                 self._take(row, draft)
+        for identity in [each for each in self._again if each not in self._state.world.workloads]:
+            self._take(self._again.pop(identity), draft)
         for identity in sorted(self._state.touched):
             known = self._state.world.workloads.get(identity)
             origin = known.origin if known is not None else None
@@ -155,11 +163,12 @@ class Imports:
 
     def _follow(self, known: Workload, row: Workload, draft: Draft) -> None:
         """It has changed where it came from: how many pods wait, and how many there are to be."""
-        changed = replace(known, origin=row.origin, groups=row.groups)
+        tasks = {task.name: task for task in self._state.world.tasks_of(known.id)}
+        groups = groups_of(known, row, tasks.values())
+        changed = replace(known, origin=row.origin, groups=groups)
         if changed == known:
             return
         self._state.put(draft, changed)
-        tasks = {task.name: task for task in self._state.world.tasks_of(known.id)}
         wanted = {task.name: task for task in tasks_of(changed)}
         for name, task in wanted.items():
             if name not in tasks:
@@ -186,3 +195,18 @@ def tasks_of(workload: Workload) -> list[Task]:
         for group in workload.groups
         for index in range(group.at_once or group.max)
     ]
+
+
+def groups_of(known: Workload, row: Workload, tasks: Collection[Task]) -> tuple[TaskGroup, ...]:
+    """Those of the row, so that what runs goes on: a gang that grew is not broken, and a group that is no
+    longer named stays until the last of its tasks is gone.
+    """
+    before = {group.name: group for group in known.groups}
+    if any(task.phase.live for task in tasks):
+        least = {name: group.min for name, group in before.items()}
+        now = [replace(group, min=min(group.min, least.get(group.name, 0))) for group in row.groups]
+    else:
+        now = list(row.groups)
+    there = {task.group for task in tasks if task.phase is not TaskPhase.WAITING}
+    left = sorted(there - {group.name for group in now})
+    return (*now, *(replace(before[name], min=0, wanted=0, max=0, at_once=0) for name in left))

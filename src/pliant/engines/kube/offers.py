@@ -24,11 +24,24 @@ FRACTION, FRACTION_MEMORY = "gpu-fraction", "gpu-memory"
 ROLES = (
     "jobset.sigs.k8s.io/replicatedjob-name",
     "training.kubeflow.org/replica-type",
-    "ray.io/node-type",
+    "training.kubeflow.org/job-role",  # of an MPIJob, which has no other
+    "ray.io/group",
 )
 """Labels by which the makers of pods tell their kinds apart; each kind is a task group."""
 
-TASK = "task"
+HEAD, LEADER, WORKER, TASK = "headgroup", "leader", "worker", "task"
+"""The group of a Ray head, as KubeRay calls it; those of a LeaderWorkerSet; that of all other pods."""
+
+RANK = "leaderworkerset.sigs.k8s.io/worker-index"
+PART = "leaderworkerset.sigs.k8s.io/group-index"
+"""Labels of the pods of a LeaderWorkerSet: 0 is a leader; which of its gangs a pod belongs to."""
+
+PLUGINS, UPSTREAM = "scheduling.x-k8s.io", "scheduling.k8s.io"
+"""API groups with a PodGroup: of the scheduler plugins, and of Kubernetes itself."""
+
+POD_GROUP = f"{PLUGINS}/pod-group"
+"""Label: the PodGroup of the plugins that a pod belongs to."""
+
 DEFAULT_PRIORITY = 50
 
 
@@ -41,10 +54,20 @@ class OwnerRef:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRef:
+    """A PodGroup in the namespace of the pod that names it."""
+
+    api: str  # group
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
     pod: Seen
     age: tuple[int, int, str]  # sorts the oldest first: second of its creation, version of its row, name
     owner: OwnerRef | None  # who makes pods like it; None: it stands alone
+    part: str  # which of the gangs of its maker it says it belongs to; empty: there is one
+    together: GroupRef | None  # with which others it says it starts
     group: str
     project: str  # by name
     priority_class: str
@@ -59,8 +82,9 @@ class Offer:
 
     @property
     def source(self) -> str:
-        """Uid of the owner, or its own."""
-        return self.owner.uid if self.owner is not None else self.pod.uid
+        """What it shares with all pods that came from the same place."""
+        group = f"{self.pod.namespace}/{self.together.api}/{self.together.name}" if self.together else ""
+        return f"{self.owner.uid}/{self.part}/{group}" if self.owner is not None else group or self.pod.uid
 
 
 def offer_of(pod: Pod, seen: Seen) -> Offer:
@@ -69,13 +93,16 @@ def offer_of(pod: Pod, seen: Seen) -> Offer:
     assert metadata is not None and spec is not None
     labels, notes = metadata.labels or {}, metadata.annotations or {}
     owner = next((it for it in metadata.ownerReferences or [] if it.controller), None)
+    together = _pod_group(labels, spec)
     word = _first(labels, PRIORITY) or spec.priorityClassName or ""
     version = metadata.resourceVersion or ""
     return Offer(
         seen,
         (ms_of(metadata.creationTimestamp) or 0, int(version) if version.isdigit() else 0, seen.name),
         OwnerRef(owner.apiVersion, owner.kind, owner.name, owner.uid) if owner else None,
-        _first(labels, ROLES).lower() or TASK,
+        labels.get(PART, ""),
+        together,
+        _role(labels) or (_shape(seen) if together is not None else TASK),
         _first(labels, PROJECT) or _project_of(seen.namespace),
         word,
         int(word) if word.isdigit() else spec.priority or DEFAULT_PRIORITY,
@@ -91,6 +118,24 @@ def offer_of(pod: Pod, seen: Seen) -> Offer:
 
 def _first(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
     return next((labels[name] for name in names if labels.get(name)), "")
+
+
+def _role(labels: Mapping[str, str]) -> str:
+    if RANK in labels:
+        return LEADER if labels[RANK] == "0" else WORKER
+    return _first(labels, ROLES).lower()
+
+
+def _pod_group(labels: Mapping[str, str], spec: PodSpec) -> GroupRef | None:
+    if spec.schedulingGroup is not None and spec.schedulingGroup.podGroupName:
+        return GroupRef(UPSTREAM, spec.schedulingGroup.podGroupName)
+    return GroupRef(PLUGINS, labels[POD_GROUP]) if labels.get(POD_GROUP) else None
+
+
+def _shape(seen: Seen) -> str:
+    """Pods of a PodGroup that ask for the same are equal tasks; nothing else tells them apart."""
+    amount = seen.amount
+    return f"gpu{amount.gpu // GPU}-cpu{amount.cpu}m-memory{amount.memory >> 20}mi"
 
 
 def _project_of(namespace: str) -> str:

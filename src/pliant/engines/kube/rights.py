@@ -13,6 +13,8 @@ from pliant.engines.kube.cluster import made
 from pliant.engines.kube.connection import Unreachable
 from pliant.engines.kube.kinds import GROUP, VERSION
 from pliant.engines.kube.nodes import MEMORY, MODEL, gpu_count
+from pliant.engines.kube.offers import PLUGINS, UPSTREAM
+from pliant.engines.kube.origins import COUNTS
 
 OLDEST = (1, 29)
 """Of an API server: older ones do not know CEL rules of custom resources for certain."""
@@ -41,9 +43,9 @@ RIGHTS = (
     Right("", "events", ("create",), "what is wrong with an object"),
     Right("coordination.k8s.io", "leases", ("get", "create", "update"), "which server leads"),
     Right("scheduling.k8s.io", "priorityclasses", ("list", "watch"), "values of priorities"),
-    Right("batch", "jobs", ("get",), "how many pods a Job wants"),
-    Right("jobset.x-k8s.io", "jobsets", ("get",), "how many pods a JobSet wants"),
-    Right("kubeflow.org", "pytorchjobs", ("get",), "how many pods a PyTorchJob wants"),
+    *(Right(group, f"{kind.lower()}s", ("get",), f"how many pods a {kind} wants") for group, kind in COUNTS),
+    *(Right(group, "podgroups", ("get",), "how many pods start together") for group in (PLUGINS, UPSTREAM)),
+    Right("apps", "statefulsets", ("get",), "which LeaderWorkerSet a pod belongs to"),
     *(
         Right(GROUP, kind, ("list", "watch", "create", "patch", "delete"), "custom resources")
         for kind in KINDS

@@ -2,13 +2,13 @@
 
 import threading
 from collections.abc import Container, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lightkube.resources.core_v1 import Pod
 
 from pliant.control.ports import Sink
 from pliant.engines.kube.cluster import Cluster
-from pliant.engines.kube.offers import Offer, offer_of
+from pliant.engines.kube.offers import PLUGINS, POD_GROUP, GroupRef, Offer, offer_of
 from pliant.engines.kube.origins import Maker, Wanted, is_there, maker_of
 from pliant.engines.kube.pods import Seen
 from pliant.engines.kube.work import WorkQueue
@@ -32,8 +32,9 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class Source:
-    """All pods with one direct owner, or one that has none."""
+    """All pods that came from one place: with one direct owner, or one that has none."""
 
+    key: str
     offers: dict[Key, Offer] = field(default_factory=dict)
     maker: Maker | None = None
     namespace: str = ""
@@ -46,7 +47,8 @@ class WaitingPods:
         self._cluster, self._report, self._engine = cluster, report, engine
         self.scheduler = scheduler  # the name by which pods ask for us
         self._lock = threading.Lock()
-        self._sources: dict[str, Source] = {}  # by uid of the direct owner
+        self._sources: dict[str, Source] = {}  # by key
+        self._made: dict[str, dict[str, Source]] = {}  # those with a maker, by its uid and their key
         self._taken: set[Key] = set()  # pods that a start has chosen
         self._told: dict[str, Workload] = {}  # by id
         self._said: dict[str, tuple[str, bool]] = {}  # workload -> why it waits, and whether it is taken in
@@ -73,7 +75,7 @@ class WaitingPods:
             return
         offer, key = offer_of(pod, seen), (seen.namespace, seen.name)
         with self._lock:
-            source = self._sources.setdefault(offer.source, Source(namespace=seen.namespace))
+            source = self._sources.setdefault(offer.source, Source(offer.source, namespace=seen.namespace))
             if there:
                 source.offers[key] = offer
             else:
@@ -122,7 +124,8 @@ class WaitingPods:
         return sorted(found, key=_age)
 
     def _of(self, workload: str) -> list[Source]:
-        return [it for uid, it in self._sources.items() if workload == (it.maker.uid if it.maker else uid)]
+        alone = self._sources.get(workload)
+        return [alone] if alone is not None else list(self._made.get(workload, {}).values())
 
     # ---- what is told ----
 
@@ -159,52 +162,96 @@ class WaitingPods:
             offers = sorted(source.offers.values(), key=_age) if source is not None else []
         if source is None:
             return None
-        owner = offers[0].owner if offers else None
-        known = source.maker
-        lives = sum(not (it.pod.over or it.pod.deleting) for it in offers)
-        lacks = known is not None and lives < known.at_once
-        if owner is not None and (known is None or lacks or len(offers) > self._expected(known)):
-            source.maker = maker_of(self._cluster.client, source.namespace, owner)
-            lacks = lives < source.maker.at_once
+        if offers and (offers[0].owner or offers[0].together) and self._stale(source):
+            maker = maker_of(self._cluster.client, source.namespace, offers[0])
+            if maker is None:
+                for offer in offers:
+                    if offer.waits and offer.together is not None:
+                        self._warn(offer.pod, no_group(offer.together))
+                return AGAIN
+            self._learn(source, maker)
         if not offers:
             return self._empty(uid, source)
-        identity = source.maker.uid if source.maker is not None else uid
         wrong = next((it for it in offers if it.wrong and it.waits), None)
         if wrong is not None:
             self._warn(wrong.pod, wrong.wrong)
             return None
+        self._tell(source.maker.uid if source.maker is not None else uid)
+        return AGAIN if self._lacks(source) else None
+
+    def _tell(self, identity: str) -> None:
+        """Of a workload of which pods are there."""
         with self._lock:
-            found = sorted((it for each in self._of(identity) for it in each.offers.values()), key=_age)
-            row = workload_of(identity, source.maker, found, self._taken, self._engine)
+            sources = self._of(identity)
+            found = sorted((it for each in sources for it in each.offers.values()), key=_age)
+            if not found:
+                return  # they have just gone, and are looked at again
+            row = workload_of(identity, _as_one(sources), found, self._taken, self._engine)
             news = self._told.get(identity) != row
             self._told[identity] = row
         if news:
             self._report(WorkFound(row))
-        return AGAIN if lacks else None
+
+    def _stale(self, source: Source) -> bool:
+        """Whether its maker may say something else by now."""
+        maker = source.maker
+        if maker is None or self._lacks(source):
+            return True
+        with self._lock:
+            there = sum(len(each.offers) for each in self._of(maker.uid))
+        return there > sum(each.count for each in maker.groups.values())
+
+    def _lacks(self, source: Source) -> bool:
+        """Whether fewer pods live than its maker keeps."""
+        maker = source.maker
+        if maker is None:
+            return False
+        with self._lock:
+            sources = [source] if maker.is_pod_group else self._of(maker.uid)
+            pods = [it.pod for each in sources for it in each.offers.values()]
+        return sum(not (it.over or it.deleting) for it in pods) < maker.at_once
+
+    def _learn(self, source: Source, maker: Maker) -> None:
+        """All that came from that maker know it as it is now."""
+        with self._lock:
+            self._forget_maker(source)
+            self._made.setdefault(maker.uid, {})[source.key] = source
+            source.maker = maker
+            for each in () if maker.is_pod_group else self._of(maker.uid):
+                each.maker = maker
+
+    def _forget_maker(self, source: Source) -> None:
+        if source.maker is not None:
+            kin = self._made[source.maker.uid]
+            del kin[source.key]
+            if not kin:
+                del self._made[source.maker.uid]
 
     def _warn(self, pod: Seen, why: str) -> None:
         if self._warned.get(pod.uid) != why:
             self._cluster.warn(pod, REFUSED, why)
             self._warned[pod.uid] = why
 
-    def _expected(self, maker: Maker) -> int:
-        return sum(each.count for each in maker.groups.values())
-
     def _empty(self, uid: str, source: Source) -> float | None:
         """No pod of it is there: its maker may be about to make others."""
         maker = source.maker
-        if maker is not None and is_there(self._cluster.client, source.namespace, maker):
-            return AGAIN
         identity = maker.uid if maker is not None else uid
+        with self._lock:
+            others = any(each.offers for each in self._of(identity) if each is not source)
+        if maker is not None and not others and is_there(self._cluster.client, source.namespace, maker):
+            return AGAIN
         with self._lock:
             if source.offers:
                 return 0.0
             self._sources.pop(uid, None)
-            if self._of(identity):
-                return None
-            self._said.pop(identity, None)
-            told = self._told.pop(identity, None)
-        if told is not None:
+            self._forget_maker(source)
+            others = any(each.offers for each in self._of(identity))
+            told = None if others else self._told.pop(identity, None)
+            if not others:
+                self._said.pop(identity, None)
+        if others:
+            self._tell(identity)
+        elif told is not None:
             self._report(WorkGone(identity))
         return None
 
@@ -222,20 +269,23 @@ def workload_of(
     for offer in offers:
         by_group.setdefault(offer.group, []).append(offer)
     wanted = dict(maker.groups) if maker is not None else {}
+    gang = maker is not None and maker.gang
+    if maker is not None and maker.least:
+        wanted = groups_of(maker, offers)
     groups, ready = [], []
     for name in sorted(wanted.keys() | by_group.keys()):
         pods = by_group.get(name, [])
         ask = wanted.get(name) or Wanted(len(pods))
-        groups.append(_group(name, ask, pods[0] if pods else first))
+        groups.append(_group(name, ask, pods[0] if pods else first, alone=not gang))
         free = [it for it in pods if it.waits and (it.pod.namespace, it.pod.name) not in taken]
         ready.append((name, len(free)))
     kind, name = (maker.ref.kind, maker.ref.name) if maker is not None else ("Pod", first.pod.name)
-    alone = maker is None
+    alone = maker is None or maker.pod_maker is None  # nobody makes such a pod again
     return Workload(
         identity,
-        name,
+        maker.name if maker is not None else name,
         first.project,
-        Kind.DISTRIBUTED if any(it.together for it in wanted.values()) else Kind.TRAINING,
+        Kind.DISTRIBUTED if gang else Kind.TRAINING,
         first.launch,
         tuple(groups),
         priority=first.priority,
@@ -259,8 +309,45 @@ def workload_of(
     )
 
 
-def _group(name: str, ask: Wanted, like: Offer) -> TaskGroup:
-    least = ask.count if ask.together or ask.count == 1 else 0
+def _as_one(sources: list[Source]) -> Maker | None:
+    """Their maker. What makes the pods of a PodGroup is over when all of it is."""
+    makers = [it.maker for it in sources if it.maker is not None]
+    if not makers:
+        return None
+    failures = [it.failure for it in makers if it.failure]
+    over = all(it.over for it in makers)
+    return replace(makers[0], over=over, failure=failures[0] if over and failures else "")
+
+
+def groups_of(maker: Maker, offers: list[Offer]) -> dict[str, Wanted]:
+    """Of a PodGroup: its oldest pods are its core, and those that are missing are as the oldest is."""
+    below = maker.below.groups.values() if maker.below is not None else ()
+    pods = [it for it in offers if not it.pod.deleting and not (maker.below and _failed(it.pod))] or offers[
+        :1
+    ]
+    there, core = [it.group for it in pods], [it.group for it in pods[: maker.least]]
+    missing = max(maker.least, sum(each.count for each in below)) - len(pods)
+    there += [there[0]] * missing
+    core += [there[0]] * (maker.least - len(pods))
+    return {group: Wanted(there.count(group), least=core.count(group)) for group in dict.fromkeys(there)}
+
+
+def _failed(pod: Seen) -> bool:
+    return pod.over and not (pod.end is not None and pod.end.code == 0)
+
+
+def no_group(group: GroupRef) -> str:
+    """Why a pod is not taken in that names a PodGroup which is not there."""
+    unsay = f"label {POD_GROUP}" if group.api == PLUGINS else "schedulingGroup"
+    return (
+        f"PodGroup {group.name} of {group.api} is not there, or Pliant may not read it: "
+        f"create it, or leave the {unsay} out."
+    )
+
+
+def _group(name: str, ask: Wanted, like: Offer, *, alone: bool) -> TaskGroup:
+    """`alone`: its pods are no gang with those of other groups."""
+    least = ask.least or int(alone and ask.count == 1)
     return TaskGroup(
         name,
         like.request,
