@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from types import FrameType
 from typing import Any
 
 import click
@@ -22,6 +21,7 @@ from pliant.cli.submit import submission
 from pliant.cli.submit.v1 import RunCommand, options, request
 from pliant.cli.workloads.follow import Follower
 from pliant.cli.workloads.outcomes import summary
+from pliant.cli.workloads.signals import heard
 from pliant.client.errors import BadRequest, PliantError
 
 TWICE_WITHIN = 2.0
@@ -90,37 +90,36 @@ def wait_for(session: Session, workload_id: str, name: str, *, stdin: bool = Fal
 class Keys:
     """What Ctrl-C, Ctrl-\\ and the end of the terminal do while a job is followed.
 
-    A handler never raises, so that no output is lost half-way: it says something, asks the server for a
-    cancellation in a thread of its own, or ends this process.
+    Each says something, asks the server for a cancellation in a thread of its own, or ends this process.
     """
 
     def __init__(self, session: Session, workload_id: str, name: str) -> None:
         self._session = session
         self._id = workload_id
         self._name = name
+        self._left = f"{name} keeps running. Follow it with: {session.program} logs -f {name}"
         self._began = time.monotonic()
         self._pressed = -TWICE_WITHIN  # monotonic seconds of the last Ctrl-C
         self._cancelling = False
         self._told = threading.Event()  # the server has answered the request to cancel
-        self._before: dict[signal.Signals, Any] = {}
+        self._heard = heard(
+            {
+                signal.SIGINT: self._interrupted,
+                signal.SIGTERM: self._terminated,
+                signal.SIGQUIT: self._detached,
+                signal.SIGHUP: self._detached,
+            }
+        )
         self.restore: Callable[[], None] = lambda: None  # puts the terminal back before this process ends
 
     def __enter__(self) -> Keys:
-        actions = {
-            signal.SIGINT: self._interrupted,
-            signal.SIGTERM: self._terminated,
-            signal.SIGQUIT: self._detached,
-            signal.SIGHUP: self._detached,
-        }
-        for number, action in actions.items():
-            self._before[number] = signal.signal(number, action)
+        self._heard.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for number, action in self._before.items():
-            signal.signal(number, action)
+        self._heard.__exit__(None, None, None)
 
-    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+    def _interrupted(self) -> None:
         now = time.monotonic()
         if self._cancelling:
             self._told.wait(TELLING)  # the request may still be on its way
@@ -135,14 +134,12 @@ class Keys:
             )
         self._pressed = now
 
-    def _terminated(self, number: int, frame: FrameType | None) -> None:
+    def _terminated(self) -> None:
         if not self._cancelling:
             self._cancel()
 
-    def _detached(self, number: int, frame: FrameType | None) -> None:
-        self._leave(
-            f"{self._name} keeps running. Follow it with: {self._session.program} logs -f {self._name}"
-        )
+    def _detached(self) -> None:
+        self._leave(self._left)
 
     def _cancel(self) -> None:
         self._cancelling = True
@@ -162,12 +159,11 @@ class Keys:
     def _leave(self, said: str) -> None:
         self.restore()
         _say(said)
-        sys.stdout.flush()
-        os._exit(INTERRUPTED)
+        os._exit(INTERRUPTED)  # what the job printed is flushed piece by piece
 
 
 def _say(text: str) -> None:
-    """From a signal handler: past the buffers that the interrupted code may be using."""
+    """Past the buffers that the main thread may be using."""
     try:
         os.write(2, f"{text}\n".encode())
     except OSError:

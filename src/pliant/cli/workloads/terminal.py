@@ -13,6 +13,7 @@ import tty as terminal_modes
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from pliant.cli.workloads.signals import heard
 from pliant.client.errors import PliantError
 
 if TYPE_CHECKING:
@@ -85,26 +86,9 @@ def raw(*, lines: bool = False) -> Iterator[Callable[[], None]]:
         restore()
 
 
-@contextlib.contextmanager
-def _resizing(command: Exec, wanted: bool) -> Iterator[None]:
-    if not wanted or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    changed = threading.Event()
-    done = threading.Event()
+def _resizing(command: Exec, wanted: bool) -> contextlib.AbstractContextManager[object]:
+    def changed() -> None:
+        with contextlib.suppress(PliantError):  # it has ended
+            command.resize(*size())
 
-    def follow() -> None:
-        # Off the signal handler: it may interrupt a read on the same connection.
-        while changed.wait() and not done.is_set():
-            changed.clear()
-            with contextlib.suppress(PliantError):
-                command.resize(*size())
-
-    before = signal.signal(signal.SIGWINCH, lambda number, frame: changed.set())
-    threading.Thread(target=follow, daemon=True).start()
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGWINCH, before)
-        done.set()
-        changed.set()
+    return heard({signal.SIGWINCH: changed}) if wanted else contextlib.nullcontext()

@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
 from pliant.cli.exits import INTERRUPTED
 from pliant.cli.workloads import terminal
 from pliant.cli.workloads.outcomes import POLL, patiently
+from pliant.cli.workloads.signals import heard
 from pliant.client.errors import Conflict, NotFound, PliantError
 
 if TYPE_CHECKING:
@@ -104,15 +104,11 @@ class TypedInput:
         if not (self.tty and self._source is not None and os.isatty(self._source)):
             yield
             return
-        with terminal.raw(lines=True) as self.restore:
-            before = signal.signal(signal.SIGWINCH, self._on_resize)
-            try:
-                yield
-            finally:
-                signal.signal(signal.SIGWINCH, before)
+        with terminal.raw(lines=True) as self.restore, heard({signal.SIGWINCH: self._on_resize}):
+            yield
 
-    def _on_resize(self, number: int, frame: FrameType | None) -> None:
-        threading.Thread(target=self._fit, daemon=True).start()  # off the handler: it may interrupt a request
+    def _on_resize(self) -> None:
+        threading.Thread(target=self._fit, daemon=True).start()  # it may wait for an attempt to tell
 
     def _fit(self) -> None:
         """Tell the job how large this terminal is. What keeps it from being told, `_run` says."""
