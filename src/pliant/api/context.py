@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
@@ -42,6 +42,13 @@ class ServerInfo:
     findings: Callable[[], Sequence[Finding]] = tuple  # what of shares of GPUs holds here; may take seconds
 
 
+@dataclass(slots=True)
+class Rendering:
+    """The renderer of the moment, for all who ask in it."""
+
+    last: Renderer | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     service: Service
@@ -58,13 +65,15 @@ class Context:
     bounds: Bounds  # of one account on a box
     pace: Pace  # of submissions
     streams: AtOnce
+    rendering: Rendering = field(default_factory=Rendering)
 
     def renderer(self, caller: Principal, board: Board | None = None) -> Renderer:
         """Of the newest board, or of that one, for that reader."""
-        service = self.service
-        return Renderer(
-            board or service.board, service.now(), service.uses(), self.authority.box, caller.inside
-        )
+        board, now, uses = board or self.service.board, self.service.now(), self.service.uses()
+        renderer = self.rendering.last
+        if renderer is None or not renderer.current(board, now, uses):
+            renderer = self.rendering.last = Renderer(board, now, uses, self.authority.box)
+        return renderer.read_by(caller.inside)
 
 
 DRY_RUN = "dryRun"

@@ -97,19 +97,22 @@ class Calls:
         headers: Mapping[str, str] | None,
     ) -> Answer:
         status, told, chunks = 500, dict[str, str](), list[bytes]()
-        async with contextlib.aclosing(self._messages(method, path, body, query, headers)) as messages:
-            async for message in messages:
-                if message["type"] == "http.response.start":
-                    status = message["status"]
-                    told = {name.decode().lower(): value.decode() for name, value in message["headers"]}
-                else:
-                    chunks.append(message.get("body", b""))
+
+        async def take(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                told.update((name.decode().lower(), value.decode()) for name, value in message["headers"])
+            else:
+                chunks.append(message.get("body", b""))
+
+        await self._run(method, path, body, query, headers, asyncio.Event(), take)
         return Answer(status, told, b"".join(chunks))
 
     async def stream(self, path: str, query: Sequence[tuple[str, Any]] = ()) -> AsyncIterator[bytes]:
         """The body piece by piece, as it comes."""
         status, refused = 500, b""
-        async with contextlib.aclosing(self._messages("GET", path, None, query, None)) as messages:
+        async with contextlib.aclosing(self._messages(path, query)) as messages:
             async for message in messages:
                 if message["type"] == "http.response.start":
                     status = message["status"]
@@ -120,15 +123,34 @@ class Calls:
         if status >= 400:
             raise Refusal(status, problem(refused))
 
-    async def _messages(
+    async def _messages(self, path: str, query: Sequence[tuple[str, Any]]) -> AsyncGenerator[Message]:
+        """What the API sends; leaving early is told to it as a client that has gone."""
+        sent: asyncio.Queue[Message | None] = asyncio.Queue(8)
+        gone = asyncio.Event()
+
+        async def run() -> None:
+            await self._run("GET", path, None, query, None, gone, sent.put)
+            await sent.put(None)
+
+        task = asyncio.create_task(run())
+        try:
+            while (message := await sent.get()) is not None:
+                yield message
+        finally:
+            gone.set()
+            task.cancel()
+
+    async def _run(
         self,
         method: str,
         path: str,
         body: Any,
         query: Sequence[tuple[str, Any]],
         headers: Mapping[str, str] | None,
-    ) -> AsyncGenerator[Message]:
-        """What the API sends; leaving early is told to it as a client that has gone."""
+        gone: asyncio.Event,
+        send: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        """One request; `gone` is set when nobody waits for its answer any more."""
         words = [
             (name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in query
         ]
@@ -153,8 +175,7 @@ class Calls:
             "server": None,
             "state": dict(self._reader.state),
         }
-        sent: asyncio.Queue[Message | None] = asyncio.Queue(8)
-        asked, gone = False, asyncio.Event()
+        asked = False
 
         async def receive() -> Message:
             nonlocal asked
@@ -164,20 +185,10 @@ class Calls:
             await gone.wait()
             return {"type": "http.disconnect"}
 
-        async def run() -> None:
-            try:
-                await self._api(scope, receive, sent.put)
-            except Exception:  # the page shows that the server made a mistake; its log says which
-                log.exception("%s %s failed", method, path)
-            await sent.put(None)
-
-        task = asyncio.create_task(run())
         try:
-            while (message := await sent.get()) is not None:
-                yield message
-        finally:
-            gone.set()
-            task.cancel()
+            await self._api(scope, receive, send)
+        except Exception:  # the page shows that the server made a mistake; its log says which
+            log.exception("%s %s failed", method, path)
 
 
 def problem(body: bytes) -> Mapping[str, Any]:

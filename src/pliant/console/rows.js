@@ -2,7 +2,7 @@
 // (A cell that is drawn from a template of the server is made anew with every change on the page.)
 export default {
   template: `
-    <q-table ref="qRef" :columns="told">
+    <q-table ref="qRef" :columns="shown" :rows="parsed">
       <template v-slot:no-data="{ message }"><div class="empty full-width">{{ message }}</div></template>
       <template v-for="it in of('link')" :key="it.name" v-slot:[it.slot]="cell">
         <q-td :props="cell">
@@ -39,10 +39,13 @@ export default {
       </template>
     </q-table>
   `,
-  props: { columns: Array },
+  props: { columns: Array, rows: Array, told: String },
   emits: ["act"],
   computed: {
-    told() {
+    parsed() {
+      return JSON.parse(this.told || "[]");
+    },
+    shown() {
       const two = (value) => (typeof value === "number" ? value.toFixed(2) : value);
       const slotted = this.columns.map((it) => ({ ...it, slot: `body-cell-${it.name}` }));
       return slotted.map((it) => (it.kind === "gpus" ? { ...it, format: two } : it));
@@ -50,7 +53,7 @@ export default {
   },
   methods: {
     of(kind) {
-      return this.told.filter((it) => it.kind === kind);
+      return this.shown.filter((it) => it.kind === kind);
     },
   },
 };

@@ -6,6 +6,7 @@ from typing import Any
 
 from nicegui import ui
 from nicegui.events import GenericEventArguments
+from nicegui.json import dumps
 
 from pliant.console.frame import button, tag
 from pliant.console.texts import spreadsheet
@@ -25,7 +26,24 @@ PINNED = {
 
 
 class RowTable(ui.table, component="rows.js"):
-    """Columns have a `kind` as Column has it; `act` says (label of the action, id of the row)."""
+    """Columns have a `kind` as Column has it; `act` says (label of the action, id of the row).
+
+    The rows travel as one text: NiceGUI would watch and walk through every cell of a list, for every page.
+    """
+
+    def __init__(self, columns: list[dict[str, Any]], **named: Any) -> None:
+        super().__init__(rows=[], columns=columns, row_key="id", **named)
+        self._told: list[dict[str, Any]] = []  # those that the browser has
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        return self._told
+
+    def show(self, rows: list[dict[str, Any]]) -> None:
+        """Sends them to the browser if they are others than those there."""
+        if rows != self._told:
+            self._told = rows
+            self.props["told"] = dumps(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +70,9 @@ class Table:
             tag("div").classes("space")
             choose_columns([(it.key, it.label) for it in columns[1:]], self._hidden, self._drawn)
             button("CSV", self._download, icon="download").props('aria-label="Download as CSV"')
-        self._table = RowTable(
-            rows=[], columns=self._told(), row_key="id", pagination={"rowsPerPage": 50, "page": 1}
-        ).props('flat binary-state-sort :rows-per-page-options="[10,25,50,100]"')
+        self._table = RowTable(self._told(), pagination={"rowsPerPage": 50, "page": 1}).props(
+            'flat binary-state-sort :rows-per-page-options="[10,25,50,100]"'
+        )
         self._table.props["no-data-label"] = empty
         if search:
             field.bind_value_to(self._table, "filter", forward=lambda text: text or "")
@@ -63,8 +81,7 @@ class Table:
 
     def show(self, rows: list[dict[str, Any]]) -> None:
         """Sends them to the browser if they are others than those there."""
-        if rows != self._table.rows:
-            self._table.rows = rows
+        self._table.show(rows)
 
     def _told(self) -> list[dict[str, Any]]:
         found = [told(it) for it in self._columns if it.key not in self._hidden]
@@ -77,13 +94,13 @@ class Table:
 
     async def _acted(self, event: GenericEventArguments) -> None:
         label, identity = event.args
-        row = next((it for it in self._table.rows if it["id"] == identity), None)
+        row = next((it for it in self._table.told if it["id"] == identity), None)
         if row is not None and self._act is not None:
             await self._act(label, row)
 
     def _download(self) -> None:
         shown = [it for it in self._columns if it.key not in self._hidden and it.kind != "bar"]
-        rows = [[row.get(it.key, "") for it in shown] for row in self._table.rows]
+        rows = [[row.get(it.key, "") for it in shown] for row in self._table.told]
         ui.download.content(spreadsheet([it.label for it in shown], rows), f"{self._file}.csv", "text/csv")
 
 

@@ -3,6 +3,7 @@
 import shlex
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any, Literal, cast
 
 from pliant.api.responses.amounts import gpus
@@ -156,24 +157,53 @@ def ended_view(workload: Workload, board: Board) -> WorkloadView:
     return WorkloadView(workload, project, None if isinstance(found, Project) else found, ())
 
 
+KEPT = 1000
+"""Workloads that are rendered once for all who ask at one moment."""
+
+
 class Renderer:
     """Renders workloads as they stand on one board at one moment (ms)."""
 
-    def __init__(
-        self, board: Board, now: int, uses: Uses, confined: bool, inside: Callable[[Workload], bool]
-    ) -> None:
-        """`uses`: what is used of shares of GPUs; `confined`: tasks are in control groups of their own;
-        `inside`: whether the reader may be told what runs in a job.
-        """
+    def __init__(self, board: Board, now: int, uses: Uses, confined: bool) -> None:
+        """`uses`: what is used of shares of GPUs; `confined`: tasks are in control groups of their own."""
         self._confined = confined
-        self._inside = inside
+        self._inside: Callable[[Workload], bool] = lambda workload: False
+        self._made: dict[str, wire.WorkloadItem] = {}  # by id, as who may see all sees it
         self.board = board
         self._uses = uses
         self.now = now
         self.cluster = board.cluster.uuid if board.cluster is not None else ""
         self._over = over_quota(board)
 
+    def current(self, board: Board, now: int, uses: Uses) -> bool:
+        """True if it serves for these too: pages and watchers all ask when one workload changes."""
+        return self.board is board and self.now // 1000 == now // 1000 and self._uses == uses
+
+    def read_by(self, inside: Callable[[Workload], bool]) -> "Renderer":
+        """For a reader; `inside`: whether it may be told what runs in a job."""
+        reader = copy(self)
+        reader._inside = inside
+        return reader
+
     def workload(self, view: WorkloadView) -> wire.WorkloadItem:
+        identity = view.workload.id
+        item = self._made.get(identity)
+        if item is None:
+            item = self._item(view)
+            if identity in self.board.workloads and len(self._made) < KEPT:
+                self._made[identity] = item
+        if not self._inside(view.workload):
+            hidden: Any = {
+                "command": "",
+                "arguments": "",
+                "environmentVariables": {},
+                "urls": [],
+                "endpoints": [],
+            }
+            return {**item, **hidden}
+        return item
+
+    def _item(self, view: WorkloadView) -> wire.WorkloadItem:
         view = self.board.workloads.get(view.workload.id, view)  # with its newest reason
         workload, project, department = view.workload, view.project, view.department
         requests = [(group.request, group.at_once or group.wanted) for group in workload.groups]
@@ -195,7 +225,7 @@ class Renderer:
             if port.public and task.phase is TaskPhase.RUNNING
         ]
         message = workload.phase_message or (view.reason.text(self.now) if view.reason and waits else "")
-        item: wire.WorkloadItem = {
+        return {
             "id": workload.id,
             "name": workload.name,
             "type": workload.kind.value,
@@ -275,9 +305,6 @@ class Renderer:
             "overQuotaGpus": gpus(self._over.get(workload.id, 0)),
             "progress": progress(view.progress),
         }
-        if not self._inside(workload):
-            item |= {"command": "", "arguments": "", "environmentVariables": {}, "urls": [], "endpoints": []}
-        return item
 
     def _ends(self, view: WorkloadView, guarantee: Guarantee | None) -> wire.Protected | None:
         """Until when it is protected, and by whose setting; None once it is not."""

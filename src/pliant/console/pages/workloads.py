@@ -96,9 +96,7 @@ class WorkloadTable:
             choose_columns([(key, label) for key, label, _ in COLUMNS[1:]], self.hidden, self._drawn)
             button("CSV", self._download, icon="download").props('aria-label="Download as CSV"')
         self.table = RowTable(
-            rows=[],
-            columns=self._columns(),
-            row_key="id",
+            self._columns(),
             pagination={"rowsPerPage": 50, "page": 1, "sortBy": None, "descending": True, "rowsNumber": 0},
         ).props(
             'flat binary-state-sort :rows-per-page-options="[10,25,50,100]" title="" '
@@ -152,8 +150,7 @@ class WorkloadTable:
             count = (await calls.get("/api/v1/workloads/count", asked))["count"]
         self.items = {item["id"]: item for item in told["workloads"]}
         rows = [row_of(item, self.frame.rights) for item in told["workloads"]]
-        if rows != self.table.rows:
-            self.table.rows = rows
+        self.table.show(rows)
         if count != page.get("rowsNumber"):
             self.table.pagination = {**page, "rowsNumber": count}
 
