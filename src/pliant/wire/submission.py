@@ -316,6 +316,36 @@ class InferenceSpec(Spec, total=False):
     servingConfiguration: Unused
 
 
+class InferenceChangeSpec(TypedDict, total=False):
+    """What is to be otherwise; what is not named stays."""
+
+    image: Word
+    command: Text
+    args: Text
+    commandArgv: list[Text]
+    argsArgv: list[Text]
+    compute: Compute
+    workingDir: Word
+    nodePools: list[Word]
+    nodeType: Word
+    nodeAffinityRequired: NodeAffinity
+    priorityClass: Word
+    preemptibility: Literal["preemptible", "semi-preemptible", "non-preemptible"]
+    category: Word
+    autoscaling: Autoscaling
+    servingConfiguration: Unused
+    probes: Unused
+    imagePullPolicy: Unused
+    imagePullSecrets: Unused
+    createHomeDir: Unused
+
+
+class InferenceChange(TypedDict):
+    """Body of PATCH /api/v1/workloads/inferences/{id}."""
+
+    spec: InferenceChangeSpec
+
+
 class DataChoice(TypedDict, total=False):
     id: Required[Name]  # or its name
     kind: Literal["git", "hostPath", "host-path", "nfs"]  # not said: the only one of that id or name
