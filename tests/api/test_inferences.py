@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from pliant.model.workload import AttemptId
 from pliant.wire.submission import Submitted
 from tests.api.conform import conform
 from tests.api.conftest import Api
@@ -70,8 +71,11 @@ def test_it_starts_as_it_was_changed_and_keeps_the_rest(api: Api) -> None:
     api.stage.loop.call(lambda draft: api.stage.loop.world.check())
 
 
-def test_a_replica_that_comes_back_goes_on_counting(api: Api) -> None:
+def test_a_replica_that_comes_back_goes_on_counting(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """An attempt starts at most once, also if its replica was gone meanwhile."""
+    ordered: list[AttemptId] = []
+    start = api.stage.engine.start
+    monkeypatch.setattr(api.stage.engine, "start", lambda it: ordered.append(it.attempt) or start(it))
     identity = serve(api, compute={"cpuCoreRequest": 0.1}, autoscaling={"minReplicas": 3, "maxReplicas": 3})
     until(lambda: api.item(identity)["runningPods"] == 3)
     for replicas in (1, 3):
@@ -85,6 +89,7 @@ def test_a_replica_that_comes_back_goes_on_counting(api: Api) -> None:
         ("web-replica-1", 2),
         ("web-replica-2", 2),
     ]
+    assert len(set(ordered)) == len(ordered) == 7, ordered
 
 
 @pytest.mark.parametrize(
