@@ -40,9 +40,17 @@ _KEY = {
 }
 
 
+_BEARER = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "The server's token, or one from POST /api/v1/token.",
+}
+
+
 class Api(FastAPI):
     """An application with a description of its own."""
 
+    open: frozenset[str] = frozenset()  # paths that need no token
     _page = ""
 
     def openapi(self) -> Described:
@@ -62,8 +70,11 @@ class Api(FastAPI):
             for method in route.methods or ()
         }
         content = {errors.MEDIA_TYPE: {"schema": _named(Problem)}}
+        schema["components"]["securitySchemes"] = {"HTTPBearer": _BEARER}
         for path, item in schema["paths"].items():
             for method, operation in item.items():
+                if path not in self.open:
+                    operation["security"] = [{"HTTPBearer": []}]
                 answers = operation["responses"]
                 answers.pop("422", None)
                 if (
