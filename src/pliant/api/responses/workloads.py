@@ -299,7 +299,7 @@ class Renderer:
         rows = sorted(attempts, key=lambda row: row.id.number)
         newest = {row.id.task: row for row in rows}
         names = pod_names(view.workload, view.tasks, rows)
-        return [self._pod(view, task, newest.get(task.name), names[task.name]) for task in asked_for(view)]
+        return [self._pod(view, task, newest.get(task.name), names[task.name]) for task in view.pods]
 
     def _pod(self, view: WorkloadView, task: Task, attempt: Attempt | None, name: str) -> wire.PodItem:
         workload = view.workload
@@ -338,16 +338,6 @@ class Renderer:
             "retryLimit": workload.backoff_limit,
             "retryAt": stamp_or_none(task.retry_at if task.phase is TaskPhase.WAITING else None),
         }
-
-
-def asked_for(view: WorkloadView) -> list[Task]:
-    """Its tasks that have a pod: those that were started, and those that may still be."""
-    wanted = {group.name: group.wanted for group in view.workload.groups}
-    return [
-        task
-        for task in view.tasks
-        if task.attempt or (task.index < wanted[task.group] and not view.workload.phase.final)
-    ]
 
 
 def images(view: WorkloadView) -> list[str]:

@@ -12,7 +12,7 @@ from pliant.api.context import Context, Here
 from pliant.api.guard import needs, workload
 from pliant.api.listing import Listing
 from pliant.api.responses.encoding import answer, answers
-from pliant.api.responses.workloads import Renderer, asked_for
+from pliant.api.responses.workloads import Renderer
 from pliant.api.routes.workloads import Asked, everything, find
 from pliant.control.board.view import WorkloadView
 from pliant.model.workload import Attempt
@@ -40,7 +40,7 @@ def all_pods(here: Here, caller: Caller, asked: Asked) -> Response:
     views = everything(here, caller, renderer.board, False)
     if not asked.whole:
         return answer(_pods.page("pods", _items(here, renderer, views), asked, lambda item: item))
-    ends = list(accumulate(len(asked_for(view)) for view in views))
+    ends = list(accumulate(len(view.pods) for view in views))
     first, end = bisect_right(ends, asked.offset), asked.offset + asked.limit
     items = _items(here, renderer, views[first : bisect_left(ends, end) + 1])
     before = ends[first - 1] if first else 0
@@ -55,7 +55,7 @@ def count_pods(here: Here, caller: Caller, asked: Asked) -> Response:
     renderer = here.renderer(caller)
     views = everything(here, caller, renderer.board, False)
     if asked.whole:
-        return answer({"count": sum(len(asked_for(view)) for view in views)})
+        return answer({"count": sum(len(view.pods) for view in views)})
     return answer(_pods.count(_items(here, renderer, views), asked))
 
 
