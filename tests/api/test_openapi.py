@@ -1,8 +1,11 @@
 """The description of the API: whole, and true for whatever somebody sends."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,8 +13,12 @@ import schemathesis
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
+from hypothesis.stateful import run_state_machine_as_test
 from jsonschema import Draft202012Validator
 from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import FailureGroup
+from schemathesis.generation.stateful.state_machine import StepInput, StepOutput
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
@@ -34,6 +41,14 @@ CHECKS = [
 OWNER = {"Authorization": f"Bearer {TOKEN}"}
 ENDLESS = "/api/v1/watch"
 EXAMPLES = 5
+STEPS = 20
+"""Calls of one scenario."""
+
+SCENARIOS = 5
+"""Of one seed."""
+
+READ = 0.85
+"""The part of the callers who send what the description shows; all others send whatever its schemas allow."""
 PARTS = 4
 
 
@@ -158,6 +173,135 @@ def test_nothing_that_can_be_sent_breaks_the_server(ground: Ground) -> None:
 def test_fifty_calls_of_each_operation_break_nothing(ground: Ground, part: int) -> None:
     sent = send_all(ground, 50, seed_or(20261126), (part, PARTS))
     print(f"{sent} calls, part {part + 1} of {PARTS}")
+
+
+# -- links --------------------------------------------------------------------------------------------
+
+
+def test_links_lead_to_whatever_is_about_one_thing(quiet: Api) -> None:
+    """And each takes something that the example of its answer has."""
+    paths = quiet.get("/openapi.json")["paths"]
+    linked, operations = set(), set()
+    for path, item in paths.items():
+        for operation in item.values():
+            if path.count("{") == 1 and "{realm}" not in path:
+                operations.add(operation["operationId"])
+            for answered in operation["responses"].values():
+                for link in answered.get("links", {}).values():
+                    linked.add(link["operationId"])
+                    for told in link["parameters"].values():
+                        if told.startswith("$response.body#/"):
+                            at = answered["content"]["application/json"]["example"]
+                            for part in told.removeprefix("$response.body#/").split("/"):
+                                at = at[int(part)] if isinstance(at, list) else at[part]
+                            assert at not in ("", None), (path, link)
+    assert operations <= linked
+
+
+class Sensible:
+    """What somebody sends who has read the description: its examples, about things that are there."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.random = Random(1)
+        self.count = 0
+        paths = ground.app.openapi()["paths"]
+        self.of = {
+            f"{method.upper()} {path}": op for path, item in paths.items() for method, op in item.items()
+        }
+        self.parts = {part for path in paths for part in path.split("/") if "{" not in part}
+        self.words = {"gpu-box": "node-0", "nvidia-smi": "true"}
+        with TestClient(ground.app, headers=OWNER) as http:
+            http.post("/api/v1/users", json={"email": "anna"})
+            http.post("/api/v1/org-unit/projects", json={"name": "team-a"})
+            self.words["4500003"] = http.get("/api/v1/org-unit/projects/team-a").json()["id"]
+
+    def fill(self, case: schemathesis.Case) -> None:
+        operation = self.of[case.operation.label]
+        parameters = operation.get("parameters", ())
+        needed = [it for it in parameters if it["in"] == "query" and it["required"]]
+        case.query = {it["name"]: it["example"] for it in needed}
+        case.headers.clear()
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+        if body is not None:
+            case.body = self._spoken(body["example"])
+            if case.method == "POST" and isinstance(case.body, dict):
+                self._name_anew(case.body)
+
+    def _spoken(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: self._spoken(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self._spoken(each) for each in value]
+        return self.words.get(value, value) if isinstance(value, str) else value
+
+    def _name_anew(self, body: dict[str, Any]) -> None:
+        self.count += 1
+        for of in (body, body.get("meta", {})):
+            for name in ("name", "email", "labelValue"):
+                if isinstance(of.get(name), str):
+                    of[name] = f"n{self.count}"
+
+
+@dataclass
+class Followed:
+    """What came of calls that a link led to."""
+
+    calls: Counter[str] = field(default_factory=Counter)  # by operation
+    good: Counter[str] = field(default_factory=Counter)  # of these, answered 2xx
+    wrong: list[str] = field(default_factory=list)  # what checks found
+
+    @property
+    def share(self) -> float:
+        return self.good.total() / max(1, self.calls.total())
+
+
+def follow_links(ground: Ground, seeds: range) -> Followed:
+    """A few scenarios for each seed; calls are checked whether a link led to them or not."""
+    found = Followed()
+    sensible = Sensible(ground)
+
+    class Machine(ground.schema.as_state_machine()):  # type: ignore[misc]
+        def step(self, input: StepInput) -> StepOutput:
+            case = input.case
+            if sensible.random.random() < READ or "/exec" in case.operation.path:
+                sensible.fill(case)
+            case.query.pop("follow", None)  # of what runs, it has no end
+            for name, value in case.path_parameters.items():
+                if value in sensible.parts:  # the path would be another operation's
+                    case.path_parameters[name] = "none"
+            response = case.call(headers=OWNER)
+            self.after_call(response, case)
+            try:
+                case.validate_response(response, checks=CHECKS)
+            except FailureGroup as failures:
+                found.wrong.append(f"{case.as_curl_command()}: {failures.exceptions}")
+            if input.transition is not None and input.is_applied:
+                found.calls[case.operation.label] += 1
+                found.good[case.operation.label] += response.status_code < 300
+            return StepOutput(response, case)
+
+    bounded = settings(
+        max_examples=SCENARIOS,
+        stateful_step_count=STEPS,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    for number in seeds:
+        Machine.rule_order_seed = number
+        with suppress(Flaky):  # what it has sent once and sends again finds another server
+            run_state_machine_as_test(seed(number)(Machine), settings=bounded)
+    ground.on.loop.call(lambda draft: ground.on.loop.world.check())
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_what_links_lead_to_is_there(ground: Ground) -> None:
+    found = follow_links(ground, range(1, 5))
+    assert not found.wrong, found.wrong[0]
+    assert found.calls.total() >= 25 and found.share >= 0.5, found
 
 
 def test_every_schema_has_an_example_that_it_allows(quiet: Api) -> None:

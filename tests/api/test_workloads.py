@@ -69,6 +69,33 @@ def test_one_workload_through_its_life(api: Api) -> None:
     assert placed["decision"]
 
 
+def test_pods_of_all_workloads_are_one_question_to_the_store(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.submit("first")
+    api.submit("crew", kind="distributed", numWorkers=3, distributedFramework="PyTorch")
+    api.submit("last")
+    pods = [pod["name"] for pod in api.get(f"{WORKLOADS}/pods")["pods"]]
+    assert pods[0] == "first-task-0" and pods[-1] == "last-task-0" and len(pods) == 6
+    store, asked = api.stage.loop.store, []
+    attempts = store.attempts
+    monkeypatch.setattr(store, "attempts", lambda *ids: asked.append(ids) or attempts(*ids))
+    for limit in range(1, 8):
+        for offset in range(8):
+            page = api.get(f"{WORKLOADS}/pods", limit=limit, offset=offset)
+            assert [pod["name"] for pod in page["pods"]] == pods[offset : offset + limit]
+            assert page.get("next") == (offset + limit if offset + limit < len(pods) else None)
+    assert len(asked) == 7 * 8
+    asked.clear()
+    assert [pod["name"] for pod in api.get(f"{WORKLOADS}/pods", limit=1, offset=2)["pods"]] == pods[2:3]
+    assert [len(ids) for ids in asked] == [1], "only the workload of that page"
+    by_name = api.get(f"{WORKLOADS}/pods", filterBy="name=^crew", sortBy="name", sortOrder="desc")["pods"]
+    assert [pod["name"] for pod in by_name] == sorted(pods[1:-1], reverse=True)
+    assert api.get(f"{WORKLOADS}/pods/count") == {"count": 6}
+    assert api.get(f"{WORKLOADS}/pods/count", filterBy="workloadName==crew") == {"count": 4}
+    assert len(asked) == 3, "counting all asks nothing"
+
+
 def test_events_in_pages_and_both_orders(api: Api) -> None:
     identity = api.submit("a")["workloadId"]
     api.running(identity)

@@ -23,7 +23,8 @@ def _served() -> Iterator[tuple[str, int]]:
         while (await receive()).get("more_body"):
             pass
         waiting = sum(1 for it in front.server_state.connections if it._arriving is not None)
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1")]})
+        headers = [(b"content-length", b"1"), (b"from", scope["client"][0].encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"%d" % waiting})
 
     with open_port("127.0.0.1", 0) as listener:
@@ -75,3 +76,10 @@ def test_nor_is_the_second_one_of_a_connection(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(peer, "ARRIVES", 0.2)
         client.sendall(WHOLE[:-1])
         assert _answer(client).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_client_does_not_choose_from_where_it_seems_to_come() -> None:
+    """Not even one on this machine: the audit names the source."""
+    with _served() as place, socket.create_connection(place) as client:
+        client.sendall(WHOLE.replace(b"localhost\r\n", b"localhost\r\nX-Forwarded-For: 203.0.113.9\r\n"))
+        assert b"\r\nfrom: 127.0.0.1\r\n" in _answer(client, b"\r\n\r\n0")

@@ -20,7 +20,7 @@ from pliant.model.tenancy import Department, Project, Quota, TimeLimits
 from pliant.model.topology import Topology
 from pliant.model.workload import Attempt, AttemptId, Task, Workload
 from pliant.sched.world.rows import UnknownKind
-from pliant.store import Database, StoreError, open_store, schema
+from pliant.store import Database, StoreError, database, open_store, schema
 from tests.store.samples import HERE, attempt, event, running, task, workload
 
 CLUSTER = Cluster("c-1", created=5, version="1", labels=(("a", "b"),))
@@ -162,6 +162,16 @@ def test_attempts_come_in_the_order_of_their_numbers(store: Database) -> None:
     assert [a.id for a in store.attempts("w-1")] == [
         AttemptId("w-1", t, n) for t in ("a-0", "b-0") for n in (1, 2, 10)
     ]
+
+
+def test_attempts_of_several_workloads_are_told_at_once(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "MOST_NAMED", 2)
+    rows = [attempt(n, ended=50) for n in range(1, 6)]
+    store.commit(store.lead(), Batch(put=[*(workload(n) for n in range(1, 6)), *rows]))
+    assert [a.id.workload for a in store.attempts("w-4", "w-1", "w-9", "w-2")] == ["w-1", "w-2", "w-4"]
+    assert [*store.attempts()] == []
 
 
 def test_history_is_numbered_over_all_subjects_and_read_in_pages(store: Database) -> None:

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -409,3 +409,20 @@ def test_a_leader_that_hangs_in_a_transaction_keeps_nobody_from_leading(postgres
             assert store.claim(store.seen()) == epoch + 1
             with pytest.raises(StaleEpoch):
                 store.renew(epoch)
+
+
+def test_a_server_opens_ten_connections_for_readers_at_most(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "READER_WAIT", 0.05)
+    address = postgres.place() + "&application_name=ten-at-most"
+    counted = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'ten-at-most'"
+    with closing(open_store(address)) as store, ExitStack() as held_open:
+        store.lead()  # the one connection for writing
+        for _ in range(10):
+            reader = held_open.enter_context(store._link.reading())
+        assert reader.exec_driver_sql(counted).scalar_one() == 11
+        with pytest.raises(StoreBusy, match="all connections for reading are in use: try again"):
+            store.load()
+        held_open.close()
+        store.load()

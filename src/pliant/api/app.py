@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from fastapi import FastAPI, Security
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
 from pliant.api import errors
-from pliant.api.auth import BEARER, Authority, Gate
+from pliant.api.auth import Authority, Gate
 from pliant.api.context import Context, ServerInfo
 from pliant.api.description import Api
 from pliant.api.guard import OPEN, check_routes, needs
@@ -118,8 +119,8 @@ def create_app(
     errors.install(app)
     app.add_exception_handler(Tried, whatif.tried)
     for router in ROUTERS:
-        told = [] if router is server_routes.public else [Security(BEARER)]
-        app.include_router(router, dependencies=told)
+        app.include_router(router)
+    app.open = frozenset(route.path for route in server_routes.public.routes if isinstance(route, APIRoute))
     everybody = [needs("self:read")]
     app.get("/openapi.json", include_in_schema=False, dependencies=everybody)(lambda: answer(app.openapi()))
     app.get("/api/docs", include_in_schema=False, dependencies=[needs(OPEN)])(app.reference)
@@ -135,11 +136,11 @@ def create_app(
 
 
 ROUTERS = (
+    submit.router,  # first what is asked for most: routes are tried in this order
     server_routes.public,
     server_routes.router,
     telemetry.router,
     measurements.router,
-    submit.router,
     waiting.router,
     pods.router,
     history.router,

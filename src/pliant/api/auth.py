@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
-from fastapi.security import HTTPBearer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pliant.api.accounts import Accounts, Known, local
@@ -368,6 +367,3 @@ async def _principal(request: Request) -> Principal:
 
 
 Caller = Annotated[Principal, Depends(_principal)]
-
-BEARER = HTTPBearer(auto_error=False, description="The server's token, or one from POST /api/v1/token.")
-"""Only tells OpenAPI; Gate does the work."""

@@ -1,6 +1,7 @@
 """What the API says of itself: OpenAPI with each refusal by its status, as data and as a page."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -39,9 +40,17 @@ _KEY = {
 }
 
 
+_BEARER = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "The server's token, or one from POST /api/v1/token.",
+}
+
+
 class Api(FastAPI):
     """An application with a description of its own."""
 
+    open: frozenset[str] = frozenset()  # paths that need no token
     _page = ""
 
     def openapi(self) -> Described:
@@ -61,8 +70,11 @@ class Api(FastAPI):
             for method in route.methods or ()
         }
         content = {errors.MEDIA_TYPE: {"schema": _named(Problem)}}
+        schema["components"]["securitySchemes"] = {"HTTPBearer": _BEARER}
         for path, item in schema["paths"].items():
             for method, operation in item.items():
+                if path not in self.open:
+                    operation["security"] = [{"HTTPBearer": []}]
                 answers = operation["responses"]
                 answers.pop("422", None)
                 if (
@@ -76,6 +88,7 @@ class Api(FastAPI):
                     _tell_of_dry_runs(operation)
                 for status, meaning in refusals(path, method, operation):
                     answers.setdefault(status, {"description": meaning, "content": content})
+        connect(schema)
         illustrate(schema)
         return schema
 
@@ -99,6 +112,76 @@ def _tell_of_dry_runs(operation: Described) -> None:
         "description": "With dryRun=true, what would happen to it",
         "content": {"application/json": {"schema": shown}},
     }
+
+
+# -- from what is made or listed to what can be done with it -----------------------------------------
+
+_IDENTITY = ("id", "meta/id", "uuid", "workloadId", "key", "name")
+"""Members that name a thing, the first that is there."""
+
+_BY: Mapping[str, tuple[str, ...]] = {"name": ("name",), "kind": ("type",)}
+"""The same for a parameter of that name."""
+
+_ALSO = {
+    **{f"/api/v1/workloads/{kind}": "/api/v1/workloads" for kind in errors.KINDS},
+    **{f"/api/v1/workload-templates/{kind}": "/api/v1/workload-templates" for kind in errors.KINDS},
+    "/api/v1/workloads/{identity}/exec": "/api/v1/exec",
+}
+"""Things of one path that are also had under another one."""
+
+
+def connect(schema: Described) -> None:
+    """Say with OpenAPI's links which operations take the identity that an answer tells."""
+    paths, schemas = schema["paths"], schema["components"]["schemas"]
+    for path, item in paths.items():
+        for operation in (item[method] for method in ("post", "get") if method in item):
+            answered = _made(operation["responses"])
+            for root in [path, *([_ALSO[path]] if path in _ALSO else [])]:
+                given = {name: f"$request.path.{name}" for name in re.findall(r"{(\w+)}", root)}
+                for target, name in _beneath(paths, root):
+                    kind = answered["content"]["application/json"]["schema"]
+                    if pointer := _pointer(kind, schemas, _BY.get(name, _IDENTITY)):
+                        told = {**given, name: f"$response.body#/{pointer}"}
+                        link = {"operationId": target, "parameters": told}
+                        answered.setdefault("links", {})[target] = link
+
+
+def _made(answers: Described) -> Described:
+    """The answer that names what was made, or lists what there is."""
+    return next(answers[status] for status in ("201", "202", "200", "204") if status in answers)
+
+
+def _pointer(told: Described, schemas: Described, names: Sequence[str]) -> str:
+    """Where an answer of that kind has one of these members: in itself, or in the first of what it lists."""
+    told = _whole(told, schemas)
+    if told.get("type") == "array":
+        inner = _pointer(told["items"], schemas, names)
+        return f"0/{inner}" if inner else ""
+    for path in names:
+        found: Described | None = told
+        for part in path.split("/"):
+            found = _whole(found, schemas).get("properties", {}).get(part) if found is not None else None
+        if found is not None:
+            return path
+    for name, member in told.get("properties", {}).items():
+        if member.get("type") == "array" and (inner := _pointer(member, schemas, names)):
+            return f"{name}/{inner}"
+    return ""
+
+
+def _whole(told: Described, schemas: Described) -> Described:
+    """What a reference stands for; of several choices the first."""
+    while "$ref" in told or "anyOf" in told:
+        told = told["anyOf"][0] if "anyOf" in told else schemas[told["$ref"].rpartition("/")[2]]
+    return told
+
+
+def _beneath(paths: Described, root: str) -> Iterator[tuple[str, str]]:
+    """(id, parameter) of the operations on one thing of a path."""
+    for path, item in paths.items():
+        first, *rest = path.removeprefix(f"{root}/").split("/")
+        if path.startswith(f"{root}/") and first.startswith("{") and not any("{" in part for part in rest):
+            yield from ((operation["operationId"], first.strip("{}")) for operation in item.values())
 
 
 def refusals(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

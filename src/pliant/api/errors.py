@@ -265,6 +265,30 @@ _SUCCESSORS = (
 )
 """Paths that Run:ai 3.0 removed and Pliant never had, and what took their place."""
 
+_NOT_HERE = (
+    (
+        r"/api/v1/slack(/.*)?",
+        "Pliant sends nothing to Slack itself.",
+        "Use a webhook: POST /api/v1/notifications.",
+    ),
+    (
+        r"/api/v2/authorization/roles/[^/]+/(enable|disable)",
+        "The roles are the same everywhere: none can be switched off.",
+        "Delete the rules that give one: /api/v1/authorization/access-rules.",
+    ),
+    (
+        r"/v1/k8s/setting(/.*)?",
+        "The settings of the cluster have another path here.",
+        "Use /api/v1/scheduling-settings.",
+    ),
+    (
+        r"/api/v1/authorization/settings",
+        "The settings of logins have another path here.",
+        "Use /api/v1/security/settings.",
+    ),
+)
+"""Paths of Run:ai that mean nothing here, why, and what to use."""
+
 KINDS = ("trainings", "workspaces", "distributed", "inferences")
 _KIND = re.compile(r"/api/v[12]/workloads/([a-z][a-z-]*)(/[^/]+(/(suspend|resume|revisions))?)?")
 
@@ -274,6 +298,9 @@ def _missing(method: str, path: str) -> tuple[str, str] | None:
     for pattern, successor in _SUCCESSORS:
         if re.fullmatch(pattern, path):
             return f"{path} was removed in Run:ai 3.0.", f"Use {successor}."
+    for pattern, why, instead in _NOT_HERE:
+        if re.fullmatch(pattern, path):
+            return why, instead
     kind = _KIND.fullmatch(path)
     if kind is None or kind[1] in (*KINDS, "batch", "count"):
         return None

@@ -100,6 +100,8 @@ REQUESTS: Mapping[str, Any] = {
     "Supposition": {"changes": [{"kind": "drain", "node": "gpu-box"}]},
     "DrainSome": {"nodes": ["gpu-box"]},
     "LimitRequest": {"user": "anna", "gpus": 4, "pending": 100},
+    "SecuritySettingChange": {"value": "8h"},
+    "InferenceChange": {"spec": {"autoscaling": {"minReplicas": 2}}},
     "Report": {"state": "training", "step": 1200, "loss": 0.42},
 }
 """Of bodies whose fields go together in ways that a schema does not say; by the name of the schema."""

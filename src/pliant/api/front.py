@@ -44,6 +44,7 @@ class Front(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 lifespan="off",
+                proxy_headers=False,  # anyone on this machine could name another source for the audit
                 timeout_graceful_shutdown=patience,
             )
         )

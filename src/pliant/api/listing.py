@@ -27,6 +27,11 @@ class Window:
     filters: tuple[str, ...]
     search: str
 
+    @property
+    def whole(self) -> bool:
+        """Whether the list is shown as it is: nothing left out, in its own order."""
+        return not (self.sort_by or self.descending or self.filters or self.search)
+
 
 async def window(
     offset: Annotated[int, Query(ge=0, le=2**31)] = 0,

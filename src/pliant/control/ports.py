@@ -177,8 +177,8 @@ class Store(Protocol):
     def samples(self, step: int, since: int, until: int, subject: str | None = None) -> Sequence[Sample]:
         """Of that step (ms), after `since` and up to `until` (ms), of one subject or of all; oldest first."""
 
-    def attempts(self, workload: str) -> Sequence[Attempt]:
-        """All attempts of a workload, ended ones too."""
+    def attempts(self, *workloads: str) -> Sequence[Attempt]:
+        """All attempts of these workloads, ended ones too, by workload, task and number."""
 
     def ended(self, project: str | None = None, limit: int = 500) -> Sequence[Workload]:
         """Deleted workloads still remembered, newest first."""

@@ -1,6 +1,6 @@
 """What the API, the console and tests may ask. Changes go through the loop; reads come from the board."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import cast
@@ -13,7 +13,10 @@ from pliant.control.fractions import TaskUse
 from pliant.control.loop import Loop
 from pliant.control.ports import Engine, Load
 from pliant.control.state.draft import Draft
+from pliant.control.state.imports import tasks_of
 from pliant.control.state.limits import beginning
+from pliant.control.submit.submission import Checked
+from pliant.control.submit.workload import changed
 from pliant.control.usecases.assets import Assets
 from pliant.control.usecases.bookings import Bookings
 from pliant.control.usecases.files import Files
@@ -30,7 +33,7 @@ from pliant.model.event import Event, EventKind
 from pliant.model.origin import Origin
 from pliant.model.reason import Reason
 from pliant.model.sample import MINUTE
-from pliant.model.workload import AttemptId, Desired, TaskPhase, Workload
+from pliant.model.workload import AttemptId, Desired, Task, TaskPhase, Workload
 
 
 class Service(Streams, Tuning):
@@ -131,6 +134,44 @@ class Service(Streams, Tuning):
                 draft.event(identity, EventKind.SUSPENDED, f"{user} suspended {workload.name}.", who=user)
 
         self._loop.call(run)
+
+    def change(self, identity: str, checked: Checked, user: str) -> Workload:
+        """Make of one that is suspended what that submission asks for. Its variables, its data, its ports and
+        its name stay.
+        """
+
+        def run(draft: Draft) -> Workload:
+            old = self._own(identity)
+            tasks = self._loop.world.tasks_of(identity)
+            if old.phase.final:
+                raise Conflict(f"{old.name} has ended ({old.phase.value}).", "Submit another one.")
+            if old.desired is not Desired.STOPPED or any(task.phase.live for task in tasks):
+                raise Conflict(
+                    f"{old.name} is {old.phase.value}: only a suspended inference can be changed.",
+                    "Suspend it, wait until it is Stopped, change it and resume it.",
+                )
+            for pool in checked.asked.pools:
+                self._pool(pool)
+            made = changed(old, checked, self._loop.state.settings.share_across_users)
+            if made == old:
+                return old
+            draft.put(made)
+            self._recount(made, tasks, draft)
+            draft.event(identity, EventKind.UPDATED, f"{user} changed {made.name}.", who=user)
+            return made
+
+        return self._loop.call(run)
+
+    def _recount(self, made: Workload, tasks: Iterable[Task], draft: Draft) -> None:
+        """As many tasks as its groups say. One that comes back goes on with the number of its attempts."""
+        there = {task.name: task for task in tasks}
+        wanted = {task.name: task for task in tasks_of(made)}
+        for name in there.keys() - wanted.keys():
+            draft.drop(there[name])
+        if added := wanted.keys() - there.keys():
+            last = {row.id.task: row.id.number for row in self.attempts(made.id)}
+            for name in sorted(added):
+                draft.put(replace(wanted[name], attempt=last.get(name, 0)))
 
     def share(self, identity: str, others: Sequence[str], user: str) -> Workload:
         """Let `project`, or `user:NAME`, read its log and files besides its owner."""

@@ -64,7 +64,7 @@ class Rows:
     def samples(self, step: int, since: int, until: int, subject: str | None = None) -> Sequence[Sample]:
         return ()
 
-    def attempts(self, workload: str) -> Sequence[Attempt]:
+    def attempts(self, *workloads: str) -> Sequence[Attempt]:
         return ()
 
     def ended(self, project: str | None = None, limit: int = 500) -> Sequence[Workload]:

@@ -23,6 +23,12 @@ HANGS = 1_000
 CONNECT_TIMEOUT = 5
 """Seconds for which PostgreSQL may keep a new connection waiting."""
 
+READERS = 10
+"""Connections that a server opens to PostgreSQL for reading, at most."""
+
+READER_WAIT = 30.0
+"""Seconds for which a reader waits until one of them is free."""
+
 ALIVE = {"keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 3, "tcp_user_timeout": 3_000}
 """A connection over a network that passes nothing any more is given up after 5 s if nothing was sent, and 3 s
 after something was: seconds, but for the last one."""
@@ -166,7 +172,14 @@ def _postgres(url: URL) -> Link:
     try:
         told = {"connect_timeout": CONNECT_TIMEOUT, **ALIVE}
         way: dict[str, Any] = {"pool_pre_ping": True, "connect_args": told}
-        readers = create_engine(url, pool_size=4, max_overflow=6, isolation_level="REPEATABLE READ", **way)
+        readers = create_engine(
+            url,
+            pool_size=4,
+            max_overflow=READERS - 4,
+            pool_timeout=READER_WAIT,
+            isolation_level="REPEATABLE READ",
+            **way,
+        )
         writers = create_engine(url, pool_size=1, max_overflow=0, **way)
     except ImportError:
         raise StoreError("PostgreSQL needs one more package: pip install 'pliant[postgres]'") from None

@@ -22,6 +22,9 @@ from pliant.store.writer import Writer, seen_by
 
 T = TypeVar("T")
 
+MOST_NAMED = 10_000
+"""Values that one question may name: both databases have a bound of about 32,000."""
+
 
 def open_store(where: str | Path) -> "Database":
     """The store at a path or sqlite:///PATH, or at postgresql://USER@HOST/DATABASE; made if it is new.
@@ -151,10 +154,14 @@ class Database:
             found = connection.execute(query.order_by(table.c.at, table.c.subject)).all()
         return self._decoded(kinds.SAMPLE, found)
 
-    def attempts(self, workload: str) -> Sequence[Attempt]:
-        """By task and number."""
+    def attempts(self, *workloads: str) -> Sequence[Attempt]:
+        named, of = sorted(workloads), schema.attempts.c.workload
         with self._link.reading() as connection:
-            return self._rows(connection, Attempt, schema.attempts.c.workload == workload)
+            return [
+                row
+                for at in range(0, len(named), MOST_NAMED)
+                for row in self._rows(connection, Attempt, of.in_(named[at : at + MOST_NAMED]))
+            ]
 
     def ended(self, project: str | None = None, limit: int = 500) -> Sequence[Workload]:
         table = schema.workloads

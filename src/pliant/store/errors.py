@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from pliant.control.ports import StoreLost
 
@@ -13,7 +14,7 @@ class StoreError(Exception):
 
 
 class StoreBusy(StoreError):
-    """Another process has held the store's write lock for too long."""
+    """Another process has held the store's write lock for too long, or readers all connections."""
 
 
 class DiskFull(StoreError):
@@ -52,6 +53,8 @@ _LOST = ("57P", "25P03", "08")
 
 def explain(where: str, error: Exception) -> StoreError:
     """A driver's or SQLAlchemy's error, said for people; `where` names the store without any password."""
+    if isinstance(error, PoolTimeout):
+        return StoreBusy(f"store {where}: all connections for reading are in use: try again")
     origin = (error.orig or error) if isinstance(error, DBAPIError) else error
     detail = str(origin).strip().split("\n")[0]
     name = getattr(origin, "sqlite_errorname", None) or ""

@@ -94,6 +94,8 @@ EmailTold = TypedDict(
         "username": str,
         "passwordFile": str,
         "from": str,
+        "fromDisplayName": str,
+        "recipients": list[str],
     },
 )
 

@@ -190,19 +190,32 @@ class ArrayItem(TypedDict, total=False):
     atOnce: Annotated[int, Range(1, 2**31)]  # not said: all
 
 
-class Spec(TypedDict, total=False):
-    """How each task is started, what it asks for, and where and how long it may run."""
+class ChangedSpec(TypedDict, total=False):
+    """The part of a spec that can be changed while an inference is suspended."""
 
     image: Word
     command: Text
     args: Text
+    commandArgv: list[Text]  # exact words; win over `command`
+    argsArgv: list[Text]
     compute: Compute
-    environmentVariables: Annotated[list[Variable], Length(10_000)]
+    workingDir: Word
     nodePools: list[Word]
     nodeType: Word
+    nodeAffinityRequired: NodeAffinity
     priorityClass: Word
     preemptibility: Literal["preemptible", "semi-preemptible", "non-preemptible"]
     category: Word
+    probes: Unused
+    imagePullPolicy: Unused
+    imagePullSecrets: Unused
+    createHomeDir: Unused
+
+
+class Spec(ChangedSpec, total=False):
+    """How each task is started, what it asks for, and where and how long it may run."""
+
+    environmentVariables: Annotated[list[Variable], Length(10_000)]
     backoffLimit: Count
     completions: Count
     parallelism: Count
@@ -216,17 +229,11 @@ class Spec(TypedDict, total=False):
     annotations: list[Pair]
     stdin: bool
     tty: bool
-    workingDir: Word
-    nodeAffinityRequired: NodeAffinity
     tolerations: Annotated[list[Toleration], Length(100)]
     podAffinity: PodAffinity
     storage: Storage
     security: Unused
-    probes: Unused
     relatedUrls: Unused
-    imagePullPolicy: Unused
-    imagePullSecrets: Unused
-    createHomeDir: Unused
     # ours
     submittedFrom: SeenFolder  # `workingDir`, or where the job starts without one
     capturedEnvironment: Captured
@@ -245,8 +252,6 @@ class Spec(TypedDict, total=False):
     elastic: bool
     elasticDoubling: bool
     capturedVariables: Unused  # of an answer that is sent again
-    commandArgv: list[Text]  # exact words; win over `command`
-    argsArgv: list[Text]
 
 
 class LevelItem(TypedDict, total=False):
@@ -310,10 +315,19 @@ class Autoscaling(TypedDict, total=False):
     initializationTimeoutSeconds: Unused
 
 
-class InferenceSpec(Spec, total=False):
-    servingPort: ServingPort
+class InferenceChangeSpec(ChangedSpec, total=False):
     autoscaling: Autoscaling
     servingConfiguration: Unused
+
+
+class InferenceSpec(Spec, InferenceChangeSpec, total=False):
+    servingPort: ServingPort
+
+
+class InferenceChange(TypedDict):
+    """Body of PATCH /api/v1/workloads/inferences/{id}."""
+
+    spec: InferenceChangeSpec
 
 
 class DataChoice(TypedDict, total=False):

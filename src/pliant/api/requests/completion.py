@@ -141,6 +141,28 @@ _LISTED = {
     "credential": "/api/v1/asset/credentials/password, /generic-secret",
 }
 
+_SHARED = frozenset(
+    {"gpuRequestType", "gpuPortionRequest", "gpuPortionLimit", "gpuMemoryRequest", "gpuMemoryLimit"}
+)
+_GIVES_WAY = {"command": "commandArgv", "args": "argsArgv", "workingDir": "submittedFrom"}
+"""A field that is sent, and the one that would win over it, or that was true of what was there before."""
+
+
+def overlaid(told: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a workload as it is told, with what was sent of another one in its place.
+
+    Values of variables and credentials are not told, so that neither is in it.
+    """
+    gone = {_GIVES_WAY.get(name, "") for name in sent} | {"environmentVariables", "storage"}
+    base = {name: value for name, value in told.items() if name not in gone and value not in (None, "")}
+    compute, scaling = sent.get("compute") or {}, sent.get("autoscaling") or {}
+    if _SHARED & compute.keys() or compute.get("gpuDevicesRequest") == 0:
+        base["compute"] = {name: value for name, value in base["compute"].items() if name not in _SHARED}
+    if "minReplicas" in scaling:
+        base.pop("autoscaling", None)
+    return _over(sent, base, "spec")
+
+
 # -- values of credentials --------------------------------------------------------------------------
 
 

@@ -322,16 +322,11 @@ class Renderer:
         return (before + present) // 1000
 
     def pods(self, view: WorkloadView, attempts: Iterable[Attempt]) -> list[wire.PodItem]:
-        """Every task that has ever been started, or was asked for and may still be."""
+        """One for each task that was started or may still be."""
         rows = sorted(attempts, key=lambda row: row.id.number)
         newest = {row.id.task: row for row in rows}
         names = pod_names(view.workload, view.tasks, rows)
-        wanted = {group.name: group.wanted for group in view.workload.groups}
-        return [
-            self._pod(view, task, newest.get(task.name), names[task.name])
-            for task in view.tasks
-            if task.attempt or (task.index < wanted[task.group] and not view.workload.phase.final)
-        ]
+        return [self._pod(view, task, newest.get(task.name), names[task.name]) for task in view.pods]
 
     def _pod(self, view: WorkloadView, task: Task, attempt: Attempt | None, name: str) -> wire.PodItem:
         workload = view.workload

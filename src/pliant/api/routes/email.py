@@ -147,6 +147,8 @@ def _item(row: MailServer, notices: list[str]) -> EmailItem:
             "username": row.login,
             "passwordFile": row.password_file,
             "from": row.sender,
+            "fromDisplayName": "",
+            "recipients": [],
         },
         "notices": notices,
     }

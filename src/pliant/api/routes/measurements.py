@@ -13,8 +13,9 @@ from pliant.api.guard import may_see_unit, needs, unit, workload
 from pliant.api.responses.encoding import answer, answers, described
 from pliant.api.responses.measurements import Span, as_csv, of_subject
 from pliant.api.routes.machines import check_that_cluster, known_node, known_pool
-from pliant.api.routes.workloads import find
+from pliant.api.routes.workloads import find, typed
 from pliant.control.errors import BadRequest, NotFound
+from pliant.model.workload import Kind
 from pliant.wire.measurements import MeasuredGroup, Measurements
 
 router = APIRouter(prefix="/api/v1", tags=["metrics over time"])
@@ -243,6 +244,22 @@ def of_workload(
 ) -> Response:
     """Summed over its tasks, from its first minute to its last."""
     return when.told(_told(here, f"workload:{identity}", names, when))
+
+
+@router.get(
+    "/workloads/inferences/{identity}/metrics",
+    dependencies=[needs("workloads:read", workload)],
+    **_described(),
+)
+def of_inference(
+    identity: str,
+    here: Here,
+    when: When,
+    names: _names(OF_WORKLOADS),  # type: ignore[valid-type]
+) -> Response:
+    """The same of an inference: summed over its replicas."""
+    typed(here, identity, Kind.INFERENCE)
+    return of_workload(identity, here, when, names)
 
 
 @router.get(

@@ -1,16 +1,21 @@
 """Pods: one for each task that was started or may still be; of one workload, or of all."""
 
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from fastapi import APIRouter, Response
 
 from pliant.api.auth import Caller
-from pliant.api.context import Here
+from pliant.api.context import Context, Here
 from pliant.api.guard import needs, workload
 from pliant.api.listing import Listing
 from pliant.api.responses.encoding import answer, answers
+from pliant.api.responses.workloads import Renderer
 from pliant.api.routes.workloads import Asked, everything, find
+from pliant.control.board.view import WorkloadView
+from pliant.model.workload import Attempt
 from pliant.wire.workload import Counted, PodItem, PodList
 
 router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])
@@ -32,20 +37,34 @@ _pods: Listing[PodItem] = Listing(
 def all_pods(here: Here, caller: Caller, asked: Asked) -> Response:
     """Those of all workloads, in the order of submission."""
     renderer = here.renderer(caller)
-    items = [
-        item
-        for view in everything(here, caller, renderer.board, False)
-        for item in renderer.pods(view, here.service.attempts(view.workload.id))
-    ]
-    return answer(_pods.page("pods", items, asked, lambda item: item))
+    views = everything(here, caller, renderer.board, False)
+    if not asked.whole:
+        return answer(_pods.page("pods", _items(here, renderer, views), asked, lambda item: item))
+    ends = list(accumulate(len(view.pods) for view in views))
+    first, end = bisect_right(ends, asked.offset), asked.offset + asked.limit
+    items = _items(here, renderer, views[first : bisect_left(ends, end) + 1])
+    before = ends[first - 1] if first else 0
+    body: dict[str, Any] = {"pods": items[asked.offset - before : end - before]}
+    if views and end < ends[-1]:
+        body["next"] = end
+    return answer(body)
 
 
 @router.get("/pods/count", dependencies=[needs("workloads:read")], **answers(200, Counted))
 def count_pods(here: Here, caller: Caller, asked: Asked) -> Response:
     renderer = here.renderer(caller)
     views = everything(here, caller, renderer.board, False)
-    items = [it for view in views for it in renderer.pods(view, here.service.attempts(view.workload.id))]
-    return answer(_pods.count(items, asked))
+    if asked.whole:
+        return answer({"count": sum(len(view.pods) for view in views)})
+    return answer(_pods.count(_items(here, renderer, views), asked))
+
+
+def _items(here: Context, renderer: Renderer, views: Sequence[WorkloadView]) -> list[PodItem]:
+    """Pods of several workloads, with one question to the store."""
+    attempts: dict[str, list[Attempt]] = {view.workload.id: [] for view in views}
+    for row in here.service.attempts(*attempts):
+        attempts[row.id.workload].append(row)
+    return [item for view in views for item in renderer.pods(view, attempts[view.workload.id])]
 
 
 @router.get("/{identity}/pods", dependencies=[needs("workloads:read", workload)], **answers(200, PodList))

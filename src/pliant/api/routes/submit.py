@@ -7,19 +7,22 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
+from pydantic import TypeAdapter
 
 from pliant.api.auth import Caller
 from pliant.api.context import Context, Here
 from pliant.api.errors import Forbidden, NoAccount
-from pliant.api.guard import demand_in_project, needs
+from pliant.api.guard import demand_in_project, needs, workload
 from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.redaction import own_too, shown, sight
-from pliant.api.requests.completion import complete, unsealed
+from pliant.api.requests.completion import complete, overlaid, unsealed
 from pliant.api.requests.parse_submission import parse_submission
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers, described, encode
+from pliant.api.responses.spec import spec_of
 from pliant.api.responses.workloads import reason_item, submitted
+from pliant.api.routes.workloads import typed
 from pliant.control.audit import unchanged
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import Conflict
@@ -28,7 +31,7 @@ from pliant.control.submit.submission import Accepted, Checked, Submission
 from pliant.model.reason import MayRead, Named
 from pliant.model.workload import Kind
 from pliant.wire.questions import Verdict
-from pliant.wire.submission import AnySubmission, Distributed, Inference, Submitted
+from pliant.wire.submission import AnySubmission, Distributed, Inference, InferenceChange, Submitted
 from pliant.wire.submission import Submission as Training
 
 router = APIRouter(prefix="/api/v1/workloads", tags=["workloads"])
@@ -180,6 +183,23 @@ def _posting(kind: Kind, sent: Any, about: str) -> Callable[..., Response]:
     post.__annotations__["body"] = received[sent]
     post.__doc__ = about
     return post
+
+
+@router.patch(
+    "/inferences/{identity}", dependencies=[needs("workloads:update", workload)], **answers(202, Submitted)
+)
+def change_inference(identity: str, body: Received[InferenceChange], here: Here, caller: Caller) -> Response:
+    """Change one that is suspended: it starts like that when it is resumed."""
+    row, board = typed(here, identity, Kind.INFERENCE).workload, here.service.board
+    whole = TypeAdapter[Inference](Received[Inference]).validate_python(
+        {"projectId": row.project, "name": row.name, "spec": overlaid(spec_of(row), body["spec"])}
+    )
+    asked, notices = parse_submission(complete(whole, Kind.INFERENCE, board), Kind.INFERENCE, board)
+    if caller.box and row.owner is not None:
+        asked = replace(asked, card_owner=str(row.owner.uid))
+    checked = _checked(here, asked)
+    made = here.service.change(identity, checked, caller.user)
+    return answer(submitted(made, here.service.board, [*checked.notices, *notices]), 202)
 
 
 _ONE = "Answers 202 once the workload is on disk. A repeated Idempotency-Key returns the same workload."

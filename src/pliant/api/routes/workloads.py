@@ -15,6 +15,7 @@ from pliant.api.listing import Listing, Window, cut, window
 from pliant.api.models import Received
 from pliant.api.principal import Principal
 from pliant.api.repeats import answered
+from pliant.api.requests.completion import PLURALS
 from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.history import event_item, outcome_item, record_item
@@ -316,12 +317,19 @@ def history(identity: str, here: Here, asked: Asked) -> Response:
 # -- the same under the type's own path -------------------------------------------------------------
 
 
-def _typed(here: Context, identity: str, kind: Kind) -> WorkloadView:
+_NOUNS = {Kind.INFERENCE: "an inference", Kind.DISTRIBUTED: "a distributed training"}
+
+
+def _a(kind: Kind) -> str:
+    return _NOUNS.get(kind, f"a {kind.value.lower()}")
+
+
+def typed(here: Context, identity: str, kind: Kind) -> WorkloadView:
     view = find(here, identity)
     if view.workload.kind is not kind:
-        is_what = view.workload.kind.value.lower()
+        here_is, asked = (_a(it) for it in (view.workload.kind, kind))
         raise NotFound(
-            f"{view.workload.name} is a {is_what}, not a {kind.value.lower()}.", f"Look under {is_what}s."
+            f"{view.workload.name} is {here_is}, not {asked}.", f"Look under {PLURALS[view.workload.kind]}."
         )
     return view
 
@@ -330,20 +338,20 @@ def _routes(plural: str, kind: Kind) -> None:
     word = kind.value.lower()
 
     def read(identity: str, here: Here) -> Response:
-        return answer(submitted(_typed(here, identity, kind).workload, here.service.board))
+        return answer(submitted(typed(here, identity, kind).workload, here.service.board))
 
     def delete(identity: str, here: Here, caller: Caller, purge: Purge = False) -> Response:
-        _typed(here, identity, kind)
+        typed(here, identity, kind)
         return delete_workload(identity, here, caller, purge)
 
     def suspend(identity: str, here: Here, caller: Caller) -> Response:
         """Stop it and keep it: its GPUs go to others until it is resumed."""
-        _typed(here, identity, kind)
+        typed(here, identity, kind)
         here.service.suspend(identity, caller.user)
         return answer({"status": "suspending"}, 202)
 
     def resume(identity: str, here: Here, caller: Caller) -> Response:
-        _typed(here, identity, kind)
+        typed(here, identity, kind)
         here.service.resume(identity, caller.user)
         return answer({"status": "resuming"}, 202)
 

@@ -41,6 +41,16 @@ class WorkloadView:
     progress: Progress | None = None  # what its job reported last
 
     @property
+    def pods(self) -> list[Task]:
+        """Its tasks that have one: those that were started, and those that may still be."""
+        wanted = {group.name: group.wanted for group in self.workload.groups}
+        return [
+            task
+            for task in self.tasks
+            if task.attempt or (task.index < wanted[task.group] and not self.workload.phase.final)
+        ]
+
+    @property
     def occupied(self) -> tuple[Placement, ...]:
         """What its live attempts really occupy."""
         return tuple(task.carries for task in self.tasks if task.carries is not None)

@@ -122,6 +122,27 @@ def apart(groups: tuple[TaskGroup, ...], account: str, trusted: str, project: st
     return tuple(new if new.request.shared else old for old, new in zip(groups, owned, strict=True))
 
 
+def changed(old: Workload, checked: Checked, trusted: str) -> Workload:
+    """The workload as that submission asks for it, but for what is fixed when it is submitted."""
+    new, had = checked.workload, old.launch
+    launch = replace(new.launch, variables=had.variables, captured=had.captured, volumes=had.volumes)
+    if launch.working_dir == had.working_dir:
+        launch = replace(launch, seen=had.seen)
+    return replace(
+        old,
+        launch=launch,
+        groups=apart(new.groups, checked.asked.card_owner, trusted, old.project),
+        priority=new.priority,
+        priority_class=new.priority_class,
+        preemptible=new.preemptible,
+        semi_preemptible=new.semi_preemptible,
+        pools=new.pools,
+        node_type=new.node_type,
+        affinity=new.affinity,
+        category=new.category,
+    )
+
+
 def _unseen(launch: Launch) -> Launch:
     return replace(launch, seen=None)
 

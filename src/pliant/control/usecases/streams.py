@@ -30,8 +30,8 @@ class Streams(Submissions):
         """Wait for a board newer than `after`; which workloads changed since (None: unknown, read all)."""
         return self._loop.wait(after, timeout)
 
-    def attempts(self, identity: str) -> Sequence[Attempt]:
-        return self._loop.store.attempts(identity)
+    def attempts(self, *identities: str) -> Sequence[Attempt]:
+        return self._loop.store.attempts(*identities)
 
     def logs(
         self,
