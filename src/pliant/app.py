@@ -45,6 +45,7 @@ from pliant.control.loop import Loop
 from pliant.control.ports import Engine, StaleEpoch, Store
 from pliant.control.service import Service
 from pliant.control.state.draft import Draft
+from pliant.devices.config import pod_conf
 from pliant.devices.discovery import Elsewhere, Found, find_devices
 from pliant.devices.handout import Handout
 from pliant.devices.place import Place
@@ -190,15 +191,15 @@ class Server:
         owner = launcher.attempt_of if box else partial(owner_of, layout)
         kubeconfig = str(options.kubeconfig or (not specs and saved.settings.get("kubeconfig")) or "")
         named = options.scheduler or saved.settings.get("scheduler", "")
+        image = options.share_image or saved.settings.get("share-image", "")
         if kubeconfig:
             found = Found(Elsewhere())
         else:
             found = find_devices(specs, cluster.uuid, lambda pid: owner(pid) is not None)
-        halts = Halts(os.environ.get("PLIANT_HALT", ""))
-        clock = SteadyClock(newest(saved))
+        halts, clock = Halts(os.environ.get("PLIANT_HALT", "")), SteadyClock(newest(saved))
         shares = Handout(Place(layout.state), seen=found.processes, owner=owner, report=self._tell)
         engine: Engine = (
-            kube_engine(kubeconfig, cluster.uuid, named, self._project_name, clock.now)
+            kube_engine(kubeconfig, cluster.uuid, named, self._project_name, clock.now, image, pod_conf)
             if kubeconfig
             else LocalEngine(
                 options.state,
@@ -217,8 +218,7 @@ class Server:
                 rows=lambda start: remember(start, self.loop.world, cluster.uuid),
             )
         )
-        engines = {engine.name: engine}
-        ring = Ring(options.state / "replay")
+        engines, ring = {engine.name: engine}, Ring(options.state / "replay")
         seal_old(engine, saved)
         ender = partial(box.end_stray, layout) if box and options.end_strays else None
         self._strays = Strays(found.processes, owner, started, ender)
@@ -232,7 +232,8 @@ class Server:
             renewal.start()
         self.loop.start()
         service = Service(self.loop, engines)
-        kept = {"simulate": json.dumps([*specs]), "kubeconfig": kubeconfig, "scheduler": named, UNSEALED: ""}
+        kept = {"simulate": json.dumps([*specs]), "kubeconfig": kubeconfig, "scheduler": named}
+        kept |= {"share-image": image, UNSEALED: ""}
         service.bootstrap(options.pending, cluster, kept)
         if found.notice:
             log.warning(found.notice)

@@ -51,12 +51,13 @@ class Plane:
     def __init__(self, folder: Path, pieces: Path, words: Sequence[str]) -> None:
         self.folder, self.pieces, self.words = folder, pieces, words
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.started: dict[str, tuple[subprocess.Popen[bytes], tuple[str, ...]]] = {}
         self.token = secrets.token_hex(16)
 
     def start(self) -> None:
         etcd, peer, port, kwok = free_ports(4)
         self.url = f"https://127.0.0.1:{port}"
-        etcd_url, peer_url = f"http://127.0.0.1:{etcd}", f"http://127.0.0.1:{peer}"
+        self.etcd_url, peer_url = f"http://127.0.0.1:{etcd}", f"http://127.0.0.1:{peer}"
         folder = self.folder
         users = [f'{self.token},admin,admin,"system:masters"\n']
         for word in self.words:
@@ -68,8 +69,8 @@ class Plane:
         self.run(
             "etcd",
             f"--data-dir={folder}/etcd",
-            f"--listen-client-urls={etcd_url}",
-            f"--advertise-client-urls={etcd_url}",
+            f"--listen-client-urls={self.etcd_url}",
+            f"--advertise-client-urls={self.etcd_url}",
             f"--listen-peer-urls={peer_url}",
             "--unsafe-no-fsync",
             "--log-level=warn",
@@ -83,7 +84,7 @@ class Plane:
         groups = "true" if "podgroups" in self.words else "false"
         self.run(
             "kube-apiserver",
-            f"--etcd-servers={etcd_url}",
+            f"--etcd-servers={self.etcd_url}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
             f"--secure-port={port}",
@@ -132,19 +133,29 @@ class Plane:
         return [f"--audit-policy-file={path}.json", f"--audit-log-path={path}.log"]
 
     def run(self, name: str, *words: str) -> None:
-        log = (self.folder / f"{name}.log").open("wb")
         command = [str(self.pieces / name), *words]
-        self.processes.append(
-            subprocess.Popen(
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
                 env={**os.environ, "KUBE_FEATURE_WatchListClient": "false"},
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has one thread
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - it only makes a system call
             )
-        )
+        self.processes.append(process)
+        self.started[name] = (process, words)
+
+    def kill(self, name: str) -> None:
+        process, _ = self.started[name]
+        process.kill()
+        process.wait()
+        self.processes.remove(process)
+
+    def restart(self, name: str) -> None:
+        """Of one that was killed, with the same words."""
+        self.run(name, *self.started[name][1])
 
     def wait(self) -> None:
         """Until the API server is ready. Raises OSError if something ended or it takes too long."""

@@ -22,6 +22,7 @@ SECONDS = 60.0
 class KubeRig(Rig):
     execs = True
     resizes = False
+    sharing = None  # see engines.kube.parts
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         super().__init__()
@@ -58,6 +59,7 @@ class KubeRig(Rig):
             nodes={"rig": self.name},
             project_name=lambda project: self.name,
             scheduler=self.name,
+            sharing=self.sharing,
         )
         self.engines.append(engine)
         return engine

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from examples.walkthrough import Stage
+from pliant.devices.config import parse
 from tests.kubernetes.control_plane import shared, until
 from tests.kubernetes.test_origins import define
 
@@ -134,7 +135,7 @@ def test_gangs_that_kubectl_made(cluster, stage):
     pods = f"/api/v1/{place}/pods"
     typed(f"pliant up --kubeconfig {cluster.kubeconfig}")
     typed("pliant project create team-a --quota 2")
-    typed("runai submit first -i forever -g 1 -p team-a")  # makes the namespace
+    typed("runai submit first -i forever -g 1 -p team-a --interactive")  # stays; makes the namespace
     until(lambda: len(running()) == 1, "it runs")
 
     define(cluster, "kubeflow.org", "v2beta1", "MPIJob")
@@ -168,6 +169,74 @@ def test_gangs_that_kubectl_made(cluster, stage):
         cluster.request("POST", pods, pod)
         until(lambda said=said, name=f"pair-{index}": said in why(name), "it is told why it waits")
     until(lambda: running() == ["pair-0", "pair-1"], "both are bound")
+    typed("pliant down --yes")
+
+
+def test_parts_of_a_gpu(cluster, stage, tmp_path):
+    """Two halves on one GPU, a third one waits for room; the cluster sees one GPU as taken."""
+
+    def typed(command):
+        done = stage.run(command)
+        assert done.code == 0, f"{command}: {done.said}"
+        return done.out
+
+    def pods(namespace):
+        found = cluster.request("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+        return [pod for pod in found if pod["spec"].get("nodeName")]
+
+    def running():
+        return sorted(pod["metadata"]["labels"]["pliant/workload"] for pod in pods("runai-team-a"))
+
+    def rows():
+        return {item["name"]: item for item in json.loads(typed("runai list -A -o json"))}
+
+    def give(holder, gpu):
+        """What NVIDIA's device plugin would tell it."""
+        line = f"stdout F devices=GPU-00000000-0000-0000-0000-00000000000{gpu}\n"
+        (tmp_path / holder).write_text(f"2026-11-27T07:00:00.000000000Z {line}")
+        body = {"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "Logs", "metadata": {"name": holder}}
+        body["spec"] = {"logs": [{"logsFile": str(tmp_path / holder), "follow": False}]}
+        cluster.request("POST", "/apis/kwok.x-k8s.io/v1alpha1/namespaces/default/logs", body)
+
+    def limits():
+        """MiB by name of the pod's workload."""
+        found = {}
+        for pod in pods("runai-team-a"):
+            conf = parse(pod["metadata"]["annotations"]["pliant/gpu-conf"])
+            found[pod["spec"]["containers"][0]["env"][1]["value"]] = conf.grants[0].limit
+        return found
+
+    typed(f"pliant up --kubeconfig {cluster.kubeconfig}")
+    typed("pliant project create team-a --quota 2")
+    typed("runai submit early -i forever -g 0.5 -p team-a --backoff-limit 0")
+    until(lambda: rows()["early"]["phase"] == "Failed", "without the image there are no parts")
+    assert "pliant up --share-image IMAGE" in typed("runai describe job early -p team-a")
+    typed("runai delete early -p team-a")
+    typed("pliant down --yes")
+    typed("pliant up --share-image registry/pliant:1")
+    typed("runai submit frac05 -i forever -g 0.5 -p team-a")
+    typed("runai submit frac05-2 -i forever -g 0.5 -p team-a")
+    (holder,) = until(lambda: pods("default"), "a pod holds the GPU")
+    give(holder["metadata"]["name"], 1)
+    until(lambda: len(running()) == 2, "both run")
+    assert len(pods("default")) == 1, "on the same GPU"
+    half = 81559 * 2**20 * 500 // 1000 // 2**21 * 2**21
+    assert limits() == {"frac05": half, "frac05-2": half}
+    assert "0.50 (0.50)" in typed("runai list jobs -p team-a")
+    typed("runai submit whole -i forever -g 1 -p team-a")
+    until(lambda: rows()["whole"]["phase"] == "Running", "the other GPU is free")
+    typed("runai submit frac06 -i forever -g 0.6 -p team-a")
+    until(lambda: rows()["frac06"]["phase"] == "Pending", "no GPU has room for it")
+    typed("runai delete whole -p team-a")
+    until(lambda: len(pods("default")) == 2, "now there is")
+    (second,) = (pod for pod in pods("default") if pod["metadata"]["uid"] != holder["metadata"]["uid"])
+    give(second["metadata"]["name"], 2)
+    until(lambda: rows()["frac06"]["phase"] == "Running", "it runs")
+    typed("runai delete frac06 -p team-a")
+    typed("runai submit -i forever --gpu-memory 5G -p team-a")
+    name = until(lambda: [each for each in rows() if each.startswith("job-")], "it has a name")[0]
+    until(lambda: name in limits(), "it runs")
+    assert limits()[name] == 5 * 10**9
     typed("pliant down --yes")
 
 

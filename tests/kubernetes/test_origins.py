@@ -535,7 +535,7 @@ def counts(row):
     [
         ({"gpu-fraction": "0.5", "gpu-memory": "2000"}, 0, "contradict each other"),
         ({"gpu-fraction": "0.5"}, 1, "asks for nvidia.com/gpu and"),
-        ({"gpu-fraction": "0.5"}, 0, "hands out whole ones only"),
+        ({"gpu-fraction": "0.5"}, 0, "only pods get that Pliant makes"),
     ],
 )
 def test_annotations_that_cannot_be_meant(rig, notes, gpus, said):

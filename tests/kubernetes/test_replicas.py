@@ -1,62 +1,15 @@
 """Two servers as the chart runs them: a state folder each, one database, one cluster; one is killed."""
 
-import json
-import os
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
 
-from tests.kubernetes.control_plane import ROOT, shared, until
+from tests.kubernetes.control_plane import shared, until
+from tests.kubernetes.replica import Replica
 from tests.store.postgres import server
-
-LEASE = 1.0
-TOKEN = "token-of-both"
-
-
-class Replica:
-    def __init__(self, name, folder, address, kubeconfig) -> None:
-        self.name, self.state = name, folder / name
-        self.state.mkdir(mode=0o700)
-        for word in ("token", "secret"):
-            path = self.state / word
-            path.write_text(TOKEN)
-            path.chmod(0o600)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        words = [sys.executable, "-m", "pliant.app", "serve", f"--state={self.state}", "--replica"]
-        words += [f"--database={address}", f"--kubeconfig={kubeconfig}", f"--lease={LEASE}"]
-        words += [f"--port={self.port}"]
-        environment = {**os.environ, "POD_NAME": name, "POD_NAMESPACE": "pliant"}
-        with (folder / f"{name}.log").open("wb") as log:
-            self.process = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=log, stderr=log)
-
-    def ask(self, path, body=None):
-        """(status, answer); (0, {}): nobody listens."""
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers)
-        try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
-                return answer.status, json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            return error.code, {}
-        except OSError:
-            return 0, {}
-
-    def leads(self):
-        return self.ask("/api/v1/clusters")[0] == 200
-
-    def end(self, how=signal.SIGKILL):
-        self.process.send_signal(how)
-        self.process.wait(60)
 
 
 @pytest.fixture

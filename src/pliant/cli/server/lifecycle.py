@@ -36,6 +36,11 @@ STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
     metavar="NAME",
     help="Schedule the cluster's pods with this schedulerName (default: pliant).",
 )
+@click.option(
+    "--share-image",
+    metavar="IMAGE",
+    help="Image of Pliant, from which pods with a part of a GPU get the library that holds them to it.",
+)
 @click.option("--port", metavar="PORT", type=click.IntRange(1, 65535), help="Port (default: a free one).")
 @click.option(
     "--host", metavar="ADDRESS", help="Address to listen on (default: 127.0.0.1); others need --tls."
@@ -71,6 +76,7 @@ def up(
     simulate: tuple[str, ...],
     kubeconfig: str | None,
     scheduler_name: str | None,
+    share_image: str | None,
     port: int | None,
     host: str | None,
     tls: bool | None,
@@ -87,14 +93,15 @@ def up(
 
     SPEC is NODESxGPUS[:GPU_MEMORY[:cpu=CORES,memory=BYTES,label=K=V]]. Without --simulate the GPUs of this
     machine are shared; if it has none, 1x2 is simulated. With --kubeconfig, workloads run as pods of that
-    cluster, and pods with the schedulerName NAME are scheduled too; later starts use the same values.
+    cluster, and pods with the schedulerName NAME are scheduled too. Jobs there can have parts of a GPU if
+    IMAGE is given. Later starts use the same values.
 
     With --standby it is the second server of the same state folder: it answers requests, and takes over when
     the leading server ends or hangs. Later starts use the same database.
     """
     if simulate and kubeconfig is not None:
         raise click.UsageError("--simulate and --kubeconfig exclude each other.")
-    cluster = kubeconfig or scheduler_name
+    cluster = kubeconfig or scheduler_name or share_image
     if standby and (cluster or simulate or take_over or database or cert or tls is not None):
         raise click.UsageError(
             "--standby takes its settings from the leading server: omit the other options."
@@ -109,6 +116,7 @@ def up(
         simulate=simulate,
         kubeconfig=kubeconfig,
         scheduler_name=scheduler_name,
+        share_image=share_image,
         port=port,
         take_over=take_over,
         unknown=unknown or "",

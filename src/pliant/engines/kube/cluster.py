@@ -122,6 +122,14 @@ class Cluster:
                 return None
             raise
 
+    def annotate(self, pod: Seen, notes: Mapping[str, str]) -> None:
+        change = {"metadata": {"uid": pod.uid, "annotations": dict(notes)}}
+        self._unless_past(
+            lambda: self.client.patch(
+                Pod, pod.name, change, namespace=pod.namespace, patch_type=PatchType.MERGE
+            )
+        )
+
     def explain(self, pod: Seen, reason: str, why: str) -> None:
         """Say in its conditions why it is not bound."""
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": why}

@@ -12,13 +12,15 @@ from lightkube.resources.core_v1 import Pod
 
 from pliant.control.errors import BadRequest
 from pliant.control.fractions import TaskUse
-from pliant.control.ports import Folders, Input, Kept, Load, Session, Sink
+from pliant.control.ports import Input, Session, Sink
 from pliant.control.submit.variables import Sealed, Variables
+from pliant.engines.afar import Afar
 from pliant.engines.kube.cluster import Cluster
 from pliant.engines.kube.connection import Connection, Unreachable
 from pliant.engines.kube.names import FINALIZER, SCHEDULER
 from pliant.engines.kube.nodebook import NodeBook
 from pliant.engines.kube.output import log_of
+from pliant.engines.kube.parts import USE, Parts, Sharing, in_parts
 from pliant.engines.kube.pods import Seen, refusal, seen
 from pliant.engines.kube.runs import Run, Steps
 from pliant.engines.kube.session import begin, signal_all
@@ -27,6 +29,7 @@ from pliant.engines.kube.waiting import WaitingPods
 from pliant.engines.kube.watching import Follower
 from pliant.engines.kube.work import WorkQueue
 from pliant.model.fact import AttemptEnded, AttemptResized, Fact
+from pliant.model.machine import Placement
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.workload import Attempt, AttemptId, Launch, Workload
 
@@ -42,7 +45,7 @@ def wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-class KubeEngine:
+class KubeEngine(Afar):
     """See control.ports.Engine. The truth is on the cluster: a new object over it goes on."""
 
     name = "kube"
@@ -56,9 +59,11 @@ class KubeEngine:
         project_name: Callable[[str], str] = str,
         clock: Callable[[], int] = wall_clock,
         scheduler: str = SCHEDULER,
+        sharing: Sharing | None = None,
     ) -> None:
         """The connection is its own from now on. `cluster`: the server's name for what it manages; pods with
-        another one are foreign. `scheduler`: by which pods ask for it. `nodes`: labels of those it uses."""
+        another one are foreign. `scheduler`: by which pods ask for it. `nodes`: labels of those it uses.
+        Without `sharing` no pod gets a part of a GPU."""
         self._connection, client = connection, connection.client
         self._cluster = Cluster(client, cluster)
         self._secrets = SealedSecrets(self._cluster)
@@ -66,16 +71,17 @@ class KubeEngine:
         self._lock = threading.RLock()  # over all that follows; never held while the cluster is asked
         self._runs: dict[AttemptId, Run] = {}
         self._pods: dict[tuple[str, str], Seen] = {}  # those that live, and all of ours
-        self._book = NodeBook(self._report, self._scheduled, self.name)
+        self._book = NodeBook(self._report, self._scheduled, self._holds, self.name)
+        self._parts = parts = Parts(self._cluster, sharing, self._shared)
         self._forgotten: set[str] = set()  # workloads
         self._epoch = 0
         self._sink: Sink = lambda fact: None
         self._closed = threading.Event()
         self._pod_watch = Follower(client, Pod, self._pods_listed, self._pod_changed, namespace="*")
         self._node_watch = Follower(client, KubeNode, self._nodes_listed, self._node_changed, labels=nodes)
-        self._waiting = WaitingPods(self._cluster, self._report, self.name, scheduler)
+        self._waiting = waiting = WaitingPods(self._cluster, self._report, self.name, scheduler)
         self._steps = Steps(
-            self._cluster, self._secrets, self._report, clock, project_name, self._lock, self._waiting
+            self._cluster, self._secrets, self._report, clock, project_name, self._lock, waiting, parts
         )
         self._queue: WorkQueue | None = None
 
@@ -83,6 +89,9 @@ class KubeEngine:
         if isinstance(fact, AttemptEnded):
             with self._lock:
                 self._book.ended(fact.attempt)
+                run = self._runs.get(fact.attempt)
+            for device in run.place.uuids if run is not None and in_parts(run.place) else ():
+                self._look_at((device,))
         if not self._closed.is_set():
             self._sink(fact)
 
@@ -101,7 +110,7 @@ class KubeEngine:
         for attempt in known:
             if attempt.exit is None:
                 grace = None if attempt.stop_ordered is None else 0
-                self._runs[attempt.id] = Run(attempt.id, grace=grace)
+                self._runs[attempt.id] = Run(attempt.id, attempt.placement, grace=grace)
                 self._book.place(attempt.id, attempt.placement.node, attempt.placement.uuids)
         self._pod_watch.open()
         self._end_strays()
@@ -116,6 +125,8 @@ class KubeEngine:
         for key, pod in list(self._pods.items()):
             if self._stray(pod):
                 self._queue.add(key)
+        for device in self._parts.devices():
+            self._queue.add((device,))
 
     def _end_strays(self) -> None:
         """Pods of ours that the store does not know, e.g. of an older backup: ask them to end, and wait."""
@@ -148,8 +159,8 @@ class KubeEngine:
     def start(self, order: Start) -> None:
         if order.epoch >= self._epoch:
             with self._lock:
-                run = self._runs.setdefault(order.attempt, Run(order.attempt))
-                run.order = order
+                run = self._runs.setdefault(order.attempt, Run(order.attempt, order.placement))
+                run.order, run.place = order, order.placement
                 run.answers += run.exit is not None
                 if run.exit is None:
                     self._book.place(order.attempt, order.placement.node, order.placement.uuids)
@@ -158,7 +169,7 @@ class KubeEngine:
     def stop(self, order: Stop) -> None:
         if order.epoch >= self._epoch:
             with self._lock:
-                run = self._runs.setdefault(order.attempt, Run(order.attempt))
+                run = self._runs.setdefault(order.attempt, Run(order.attempt, Placement(order.node)))
                 run.grace = order.grace if run.grace is None else run.grace
                 run.answers += run.exit is not None
             self._look_at(order.attempt)
@@ -168,12 +179,6 @@ class KubeEngine:
         run = self._runs.get(order.attempt)
         if order.epoch >= self._epoch and run is not None and run.order is not None and run.exit is None:
             self._report(AttemptResized(order.attempt, run.order.placement.shares, self._clock()))
-
-    def register(self, attempt: AttemptId, pid: int) -> None:
-        """Processes of a pod are its node's."""
-
-    def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
-        """No device of a pod changes while it runs."""
 
     def recorded(self, attempt: AttemptId) -> None:
         with self._lock:
@@ -206,17 +211,8 @@ class KubeEngine:
 
     # ---- what a task shows ----
 
-    def unseen(self, launch: Launch) -> bool:
-        return False
-
-    def notice(self, launch: Launch) -> str | None:
-        return None
-
     def allocation(self, attempt: AttemptId, document: Mapping[str, object]) -> None:
         """Jobs of a cluster ask the API for it."""
-
-    def timed(self, attempt: AttemptId) -> bool:
-        return True
 
     def logs(
         self,
@@ -265,12 +261,8 @@ class KubeEngine:
         raise ValueError("what is typed reaches only jobs of the server's own machine, not pods")
 
     def uses(self) -> Mapping[AttemptId, TaskUse]:
-        return {}
-
-    def load(self) -> Load:
-        return Load()
-
-    # ---- files: a pod's are the cluster's ----
+        with self._lock:
+            return {run.id: USE for run in self._runs.values() if run.exit is None and in_parts(run.place)}
 
     def forget(self, workload: Workload) -> None:
         with self._lock:
@@ -281,22 +273,6 @@ class KubeEngine:
             for run in mine:
                 del self._runs[run.id]
         self._look_at(("forget", workload.id))
-
-    def folders(self, workload: Workload) -> Folders | None:
-        return None
-
-    def leaves(self, workload: Workload) -> Kept | None:
-        return None
-
-    def trash(self) -> Sequence[Kept]:
-        return ()
-
-    def restore(self, kept: Kept) -> str:
-        """Always raises OSError."""
-        raise FileNotFoundError(f"{kept.name} left no files: it ran on a cluster")
-
-    def sweep(self, before: int, room: int) -> Sequence[Kept]:
-        return ()
 
     # ---- what is to be done ----
 
@@ -313,6 +289,8 @@ class KubeEngine:
                 for each in [pod for pod in list(self._pods.values()) if self._is_of(pod, workload)]:
                     (self._cluster.release if each.found else self._cluster.remove)(each)
                 self._secrets.forget(workload)
+            case (str(device),):
+                return self._parts.tend(device)
             case (str(namespace), str(name)):
                 pod = self._pods.get((namespace, name))
                 if pod is not None and self._stray(pod):
@@ -324,6 +302,20 @@ class KubeEngine:
 
     def _scheduled(self, pod: Seen) -> bool:
         return self._ours(pod) and pod.attempt in self._runs
+
+    def _holds(self, pod: Seen) -> bool:
+        return bool(pod.holds) and self._ours(pod)
+
+    def _shared(self, device: str) -> bool:
+        """Whether something of ours has a part of it, or is to have one."""
+        with self._lock:
+            runs = (run.place for run in self._runs.values() if run.exit is None)
+            strays = (
+                pod.gpus for pod in self._pods.values() if pod.devices and pod.lives and self._ours(pod)
+            )
+            return any(in_parts(place) and device in place.uuids for place in runs) or any(
+                device in gpus for gpus in strays
+            )
 
     def _is_of(self, pod: Seen, workload: str) -> bool:
         return self._ours(pod) and pod.attempt is not None and pod.attempt.workload == workload
@@ -373,7 +365,14 @@ class KubeEngine:
             run = self._runs.get(pod.attempt) if ours and pod.attempt is not None else None
             if run is not None and (run.pod is None or run.pod.uid == pod.uid):
                 run.pod, run.gone = pod, not there
-        if run is not None:
+            if self._holds(pod):
+                self._parts.see(pod, there=there)
+                sharers = [run for run in self._runs.values() if pod.holds in run.place.uuids]
+        if self._holds(pod):
+            for each in sharers:
+                self._look_at(each.id)
+            self._look_at((pod.holds,))
+        elif run is not None:
             self._look_at(run.id)
         elif ours:
             self._look_at(key)

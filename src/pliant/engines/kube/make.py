@@ -1,6 +1,6 @@
 """The engine of a kubeconfig, made without importing its client where that is not installed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pliant.control.fractions import Finding
     from pliant.control.service import Service
     from pliant.engines.kube.connection import Connection
+    from pliant.model.order import Start
 
 
 OWN = "in-cluster"
@@ -35,20 +36,26 @@ def kube_engine(
     scheduler: str,
     project_name: Callable[[str], str],
     clock: Callable[[], int],
+    image: str,
+    conf: Callable[["Start", Mapping[str, str], str], str],
 ) -> Engine:
     """`cluster` is the server's name for what it manages, `scheduler` the one by which pods ask for it
-    (empty: pliant).
+    (empty: pliant), `image` that of Pliant (empty: no pod gets a part of a GPU), `conf` as in Sharing.
 
     Raises ValueError.
     """
     try:
         from pliant.engines.kube.connection import Connection
         from pliant.engines.kube.engine import KubeEngine
+        from pliant.engines.kube.parts import Sharing
     except ModuleNotFoundError as error:
         raise ValueError("--kubeconfig needs lightkube: pip install 'pliant[kubernetes]'.") from error
     connection = _connected(kubeconfig, Connection)
     named = scheduler or SCHEDULER
-    return KubeEngine(connection, cluster, project_name=project_name, clock=clock, scheduler=named)
+    sharing = Sharing(image, conf) if image else None
+    return KubeEngine(
+        connection, cluster, project_name=project_name, clock=clock, scheduler=named, sharing=sharing
+    )
 
 
 def kube_findings(kubeconfig: str) -> "list[Finding]":

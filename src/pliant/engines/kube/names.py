@@ -16,6 +16,12 @@ CLUSTER = "pliant/cluster"
 WORKLOAD = "pliant/workload"
 ATTEMPT = "pliant/attempt"
 GPUS = "pliant/gpus"
+HOLDS = "pliant/holds"
+"""Annotation of a pod of ours that holds a device for those who have parts of it: which one."""
+
+DEVICES = "pliant/devices"
+"""Annotation: UUIDs of the devices that such a pod holds, or of which a pod has parts."""
+
 FINALIZER = "pliant/recorded"
 """Keeps a pod that was deleted until its end is on the server's disk. Without it nobody could tell a pod that
 never was from one that ran and vanished, and an attempt could be started twice."""
@@ -34,6 +40,12 @@ def pod_name(cluster: str, attempt: AttemptId, workload: str) -> str:
     """The same for the same attempt, so that it cannot be created twice."""
     digest = hashlib.sha256(f"{cluster}/{attempt}".encode()).hexdigest()[:10]
     return f"{_label(f'{workload}-{attempt.task}-{attempt.number}', 52)}-{digest}"
+
+
+def holder_name(cluster: str, device: str) -> str:
+    """The same for the same device, so that it cannot be held twice."""
+    digest = hashlib.sha256(f"{cluster}/{device}".encode()).hexdigest()[:10]
+    return f"pliant-{_label(device, 44)}-{digest}"
 
 
 def variables_name(workload: str) -> str:

@@ -19,9 +19,12 @@ Key = tuple[str, str]
 class NodeBook:
     """Not for two threads at once."""
 
-    def __init__(self, report: Sink, scheduled: Callable[[Seen], bool], engine: str) -> None:
-        """`scheduled` tells whether a pod is an attempt that the scheduler knows."""
-        self._report, self._scheduled, self._engine = report, scheduled, engine
+    def __init__(
+        self, report: Sink, scheduled: Callable[[Seen], bool], holds: Callable[[Seen], bool], engine: str
+    ) -> None:
+        """`scheduled` tells whether a pod is an attempt that the scheduler knows, `holds` whether it holds a
+        device for such attempts."""
+        self._report, self._scheduled, self._holds, self._engine = report, scheduled, holds, engine
         self._nodes: dict[str, KubeNode] = {}
         self._pods: defaultdict[str, dict[Key, Seen]] = defaultdict(dict)  # by node; those that live
         self._placed: defaultdict[str, dict[AttemptId, tuple[str, ...]]] = defaultdict(dict)  # devices
@@ -68,7 +71,7 @@ class NodeBook:
             return
         others = [pod for pod in self._pods[name].values() if not self._scheduled(pod)]
         ours = {device for devices in self._placed[name].values() for device in devices}
-        used = -(-sum(pod.amount.gpu for pod in others) // 1000)
+        used = -(-sum(pod.amount.gpu for pod in others if not self._holds(pod)) // 1000)
         foreign = stand_in(self._foreign.get(name, ()), uuids(name, gpu_count(node)), ours, used)
         self._foreign[name] = foreign
         now = node_of(node, others, foreign, self._engine)

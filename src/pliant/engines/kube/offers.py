@@ -158,8 +158,8 @@ def _wrong(seen: Seen, labels: Mapping[str, str], notes: Mapping[str, str], spec
         return f"It asks for nvidia.com/gpu and, by annotation {parts[0]}, for a part of one: choose one."
     if parts:
         return (
-            f"Annotation {parts[0]} asks for a part of a GPU, and a cluster hands out whole ones only: "
-            "remove it and ask for nvidia.com/gpu: 1."
+            f"Annotation {parts[0]} asks for a part of a GPU, which only pods get that Pliant makes: "
+            "remove it and ask for nvidia.com/gpu: 1, or submit the job with pliant submit --gpu 0.5."
         )
     affinity = spec.affinity
     for what, asked in (

@@ -13,8 +13,10 @@ from pliant.control.errors import BadRequest
 from pliant.engines.kube.names import (
     ATTEMPT,
     CLUSTER,
+    DEVICES,
     FINALIZER,
     GPUS,
+    HOLDS,
     MANAGED_BY,
     WORKLOAD,
     pod_name,
@@ -22,7 +24,7 @@ from pliant.engines.kube.names import (
 from pliant.engines.kube.quantities import bytes_of, count_of, millicores_of
 from pliant.engines.kube.volumes import mounts, refused, volumes
 from pliant.model.order import Start
-from pliant.model.quantity import GPU, Resources
+from pliant.model.quantity import GPU, Resources, format_gpus
 from pliant.model.workload import JOB_FOLDER, AttemptId, Launch
 
 GPU_RESOURCE = "nvidia.com/gpu"
@@ -84,6 +86,8 @@ class Seen:
     scheduler: str
     found: bool  # somebody else made it
     main: str  # name of the container that is the task
+    holds: str  # device that it holds for those who have parts of it; empty: it is no such pod
+    devices: tuple[str, ...]  # UUIDs of what it holds or has parts of
 
     @property
     def lives(self) -> bool:
@@ -126,6 +130,8 @@ def seen(pod: Pod) -> Seen:
         spec.schedulerName or "",
         labels.get(MANAGED_BY) != "pliant",
         name,
+        notes.get(HOLDS, ""),
+        tuple(filter(None, notes.get(DEVICES, "").split(","))),
     )
 
 
@@ -199,7 +205,7 @@ def manifest(
         "RUNAI_PROJECT": project,
         "RUNAI_JOB_NAME": workload.name,
         "RUNAI_JOB_UUID": workload.id,
-        "RUNAI_NUM_OF_GPUS": str(place.gpu // GPU),
+        "RUNAI_NUM_OF_GPUS": format_gpus(place.gpu) if place.gpu % GPU else str(place.gpu // GPU),
         "JOB_NAME": workload.name,
         "JOB_UUID": workload.id,
         "PLIANT_ATTEMPT": str(attempt),
@@ -249,7 +255,7 @@ def _requests(order: Start) -> dict[str, str]:
     return {
         "cpu": f"{place.cpu}m" if place.cpu else "0",
         "memory": str(place.memory),
-        GPU_RESOURCE: str(len(place.shares)),
+        GPU_RESOURCE: str(sum(share.portion == GPU for share in place.shares)),
     }
 
 

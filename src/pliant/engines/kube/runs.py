@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from pliant.control.ports import Sink
 from pliant.engines.kube.cluster import Cluster, Refused
 from pliant.engines.kube.names import namespace_of
+from pliant.engines.kube.parts import BUDGET, Parts, in_parts
 from pliant.engines.kube.pods import End, Seen, manifest, seconds
 from pliant.engines.kube.variables import SealedSecrets
 from pliant.engines.kube.waiting import WaitingPods
 from pliant.model.fact import AttemptEnded, AttemptStarted
+from pliant.model.machine import Placement
 from pliant.model.order import Start
-from pliant.model.quantity import GPU
 from pliant.model.workload import AttemptId, Exit
 
 LOOK = 2.0
 """Seconds after which a step is looked at again whatever the watches tell."""
-
-BUDGET = 1.0
-"""Seconds between two tries of an eviction that a disruption budget forbids."""
 
 RECENT = 2000
 """Ms: a time that the cluster tells in whole seconds is `now` if it is no older."""
@@ -29,6 +27,9 @@ TRIES = 10
 
 PAUSE = 0.5
 
+GRACE = 1
+"""Seconds for a pod whose part of a GPU is nobody's any more."""
+
 NEVER = 126
 """Exit code of what is not worth another attempt."""
 
@@ -36,6 +37,7 @@ NEVER = 126
 @dataclass(slots=True)
 class Run:
     id: AttemptId
+    place: Placement
     order: Start | None = None
     grace: int | None = None  # ms; set once it is to stop
     pod: Seen | None = None  # as it was seen last
@@ -60,9 +62,10 @@ class Steps:
         project_name: Callable[[str], str],
         lock: threading.RLock,
         waiting: WaitingPods,
+        parts: Parts,
     ) -> None:
         """`lock` is held by anyone who sets `Run.pod`."""
-        self._waiting = waiting
+        self._waiting, self._parts = waiting, parts
         self._cluster, self._secrets, self._sink, self._clock = cluster, secrets, sink, clock
         self._project_name, self._lock = project_name, lock
 
@@ -87,7 +90,12 @@ class Steps:
                 return None
             grace = seconds(run.grace or 0) if pod.node else 0
             return LOOK if self._cluster.evict(pod, grace) else BUDGET
+        if pod.node and not pod.deleting and self._parts.lost(run.place, pod):
+            self._cluster.evict(pod, GRACE)  # others may get what it uses a part of
+            return LOOK
         if not pod.node and run.order is not None:
+            if self._parts.in_the_way(run.place):
+                return PAUSE
             self._cluster.bind(pod, run.order.placement.node)
             return LOOK
         return None
@@ -120,7 +128,8 @@ class Steps:
         return None
 
     def _made(self, run: Run, order: Start) -> Seen | None:
-        """Its pod. None: another look for one that somebody else makes; there is none if it is `gone`."""
+        """Its pod. None: another look, for its devices or for one that somebody else makes; there is none if
+        it is `gone`."""
         if order.workload.origin is None or not order.workload.origin.makes:
             return self._create(order)
         claimed = self._waiting.claim(order)
@@ -128,15 +137,21 @@ class Steps:
         run.gone = claimed is None and run.tries >= TRIES
         return claimed
 
-    def _create(self, order: Start) -> Seen:
-        if any(share.portion != GPU for share in order.placement.shares):
-            raise Refused("a cluster hands out whole GPUs only: submit it again with --gpu 1")
+    def _create(self, order: Start) -> Seen | None:
+        """None: the devices of which it gets parts are not held yet."""
+        parts = in_parts(order.placement)
+        given = self._parts.given(order) if parts else {}
+        if given is None:
+            return None
         workload = order.workload
         project = self._project_name(workload.project)
         namespace = namespace_of(project)
         secret = self._secrets.bring(workload.id, order.attempt.task.rpartition("-")[0], namespace)
         scheduler = self._waiting.scheduler
-        pod = self._cluster.create(manifest(order, self._cluster.name, scheduler, namespace, project, secret))
+        body = manifest(order, self._cluster.name, scheduler, namespace, project, secret)
+        if parts:
+            self._parts.dress(body, order, given)
+        pod = self._cluster.create(body)
         if pod.attempt != order.attempt or pod.cluster != self._cluster.name:
             raise Refused(f"another pod has its name: kubectl delete pod --namespace {namespace} {pod.name}")
         return pod

@@ -5,15 +5,16 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pliant.control.clock import stamp
 from pliant.control.errors import BadRequest
 from pliant.control.fractions import TaskUse
-from pliant.control.ports import Folders, Input, Kept, Load, Session, Sink, StaleEpoch
+from pliant.control.ports import Input, Session, Sink, StaleEpoch
 from pliant.control.submit.variables import Sealed, Variables
+from pliant.engines.afar import Afar
 from pliant.engines.virtual.machines import Machines
 from pliant.model.fact import AttemptEnded, AttemptStarted, NodeSeen
 from pliant.model.order import Resize, Start, Stop
 from pliant.model.workload import Attempt, AttemptId, Launch, Workload
 
 
-class VirtualEngine:
+class VirtualEngine(Afar):
     """See control.ports.Engine. Facts come while the machines' timeline is moved, on the mover's thread."""
 
     name = "virtual"
@@ -50,12 +51,6 @@ class VirtualEngine:
     def resize(self, order: Resize) -> None:
         self.machines.resize(order)
 
-    def register(self, attempt: AttemptId, pid: int) -> None:
-        """Virtual jobs follow what they are told without an agent."""
-
-    def acknowledge(self, attempt: AttemptId, gpus: Sequence[str]) -> None:
-        """Virtual jobs take the time they declare."""
-
     def recorded(self, attempt: AttemptId) -> None:
         """Nothing: runs are kept until their workload is forgotten."""
 
@@ -78,17 +73,8 @@ class VirtualEngine:
         for workload in [each for each in self.machines.sealed if each not in workloads]:
             del self.machines.sealed[workload]
 
-    def unseen(self, launch: Launch) -> bool:
-        return False
-
-    def notice(self, launch: Launch) -> str | None:
-        return None
-
     def allocation(self, attempt: AttemptId, document: Mapping[str, object]) -> None:
         self.machines.allocations[attempt] = dict(document)
-
-    def timed(self, attempt: AttemptId) -> bool:
-        return True
 
     def logs(
         self,
@@ -130,9 +116,6 @@ class VirtualEngine:
     def uses(self) -> Mapping[AttemptId, TaskUse]:
         return {}
 
-    def load(self) -> Load:
-        return Load()
-
     def forget(self, workload: Workload) -> None:
         """Raises ValueError if something of it lives. There are no files."""
         mine = [attempt for attempt in self.machines.runs if attempt.workload == workload.id]
@@ -142,22 +125,6 @@ class VirtualEngine:
         for attempt in mine:
             del self.machines.runs[attempt]
             self.machines.allocations.pop(attempt, None)
-
-    def folders(self, workload: Workload) -> Folders | None:
-        return None
-
-    def leaves(self, workload: Workload) -> Kept | None:
-        return None
-
-    def trash(self) -> Sequence[Kept]:
-        return ()
-
-    def restore(self, kept: Kept) -> str:
-        """Always raises OSError."""
-        raise FileNotFoundError(f"{kept.name} left no files")
-
-    def sweep(self, before: int, room: int) -> Sequence[Kept]:
-        return ()
 
     def close(self) -> None:
         self.machines.sink = None

@@ -1,0 +1,219 @@
+"""Parts of a GPU on a cluster, which hands out whole ones only: a pod of ours holds the device for all who
+share it, and each of them is told its device and its limit."""
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lightkube import Client
+
+from pliant.control.fractions import Held, How, TaskUse
+from pliant.engines.kube.cluster import Cluster, Refused, missing
+from pliant.engines.kube.names import CLUSTER, DEVICES, HOLDS, MANAGED_BY, holder_name
+from pliant.engines.kube.pods import GPU_RESOURCE, MAIN, Seen
+from pliant.model.machine import Placement
+from pliant.model.order import Start
+from pliant.model.quantity import GPU
+
+LIBRARY = "/usr/lib/pliant/libpliant-gpu.so"
+"""In the image of Pliant: deploy/image/Containerfile puts it there."""
+
+CONF, PRELOAD = "pliant/gpu-conf", "pliant/preload"
+"""Annotations of a pod with a part: what its files /etc/pliant/gpu.conf and /etc/ld.so.preload say."""
+
+LEDGER = "/run/pliant/ledger"
+_INSIDE = "/opt/pliant"
+
+HOLD = """\
+echo "devices=$NVIDIA_VISIBLE_DEVICES"; nvidia-smi -L 2>/dev/null; echo held
+trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"""
+"""What the pod that holds a device runs: it says which one it got."""
+
+BRING = f"cp {LIBRARY} {_INSIDE}/ && : > {LEDGER} && chmod 666 {LEDGER}"
+"""Any account of the task may write to the ledger."""
+
+GRACE = 1
+"""Seconds. Not 0: the cluster would forget the pod before its node has the device back."""
+
+BUDGET = 1.0
+"""Seconds between two tries of an eviction that a disruption budget forbids."""
+
+_UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+HELD = Held(
+    How.COOPERATIVE,
+    "a library in the pod keeps the limit; programs that bypass it are not detected on a cluster",
+)
+USE = TaskUse(HELD, ())
+
+
+class Sharing(NamedTuple):
+    """What it takes to give pods parts of GPUs."""
+
+    image: str  # of Pliant
+    conf: Callable[[Start, Mapping[str, str], str], str]
+    """The text of gpu.conf: of a start, UUIDs by device of its placement, path of the ledger. Raises
+    ValueError."""
+
+
+def in_parts(place: Placement) -> bool:
+    return any(share.portion != GPU for share in place.shares)
+
+
+class Parts:
+    """Which pods hold devices. `see` is called under the engine's lock."""
+
+    def __init__(self, cluster: Cluster, sharing: Sharing | None, used: Callable[[str], bool]) -> None:
+        """Without `sharing` nobody gets a part. `used` tells whether an attempt that has not ended, or a pod
+        of ours that lives, has a part of that device."""
+        self._cluster, self._sharing, self._used = cluster, sharing, used
+        self._holders: dict[str, Seen] = {}  # by device
+        self._lock = threading.Lock()
+        self._ending: set[str] = set()  # uids of those that nobody may count on any more
+
+    def see(self, pod: Seen, *, there: bool) -> None:
+        before = self._holders.get(pod.holds)
+        if there:
+            self._holders[pod.holds] = pod
+        elif before is not None and before.uid == pod.uid:
+            del self._holders[pod.holds]
+            self._ending.discard(pod.uid)
+
+    def devices(self) -> Sequence[str]:
+        return list(self._holders)
+
+    def tend(self, device: str) -> float | None:
+        """The pod that holds it ends if nobody has a part of it; seconds until it is to be tried again."""
+        holder = self._holders.get(device)
+        if holder is None or holder.deleting:
+            return None
+        with self._lock:  # who comes from now on finds it ending, who came before is seen as a user
+            if holder.lives and holder.uid not in self._ending and self._used(device):
+                return None
+            self._ending.add(holder.uid)
+        return None if self._cluster.evict(holder, GRACE if holder.lives else 0) else BUDGET
+
+    def in_the_way(self, place: Placement) -> bool:
+        """Whether a device that is to be given as a whole is still held for parts of it."""
+        return not in_parts(place) and any(uuid in self._holders for uuid in place.uuids)
+
+    def lost(self, place: Placement, pod: Seen) -> bool:
+        """Whether a device of which that pod has a part is not held for it any more."""
+        holders = [self._holders.get(uuid) for uuid in place.uuids] if in_parts(place) else []
+        held = {each.devices[0] for each in holders if each is not None and each.lives and each.devices}
+        return bool(holders) and not held.issuperset(pod.devices)
+
+    def given(self, order: Start) -> Mapping[str, str] | None:
+        """UUIDs of its devices; None: not all of them are held yet. Raises Refused."""
+        if self._sharing is None:
+            raise Refused(
+                "a part of a GPU needs the image of Pliant: pliant down, then pliant up --share-image IMAGE"
+            )
+        place = order.placement
+        found = {uuid: self._hold(self._sharing, place.node, uuid) for uuid in place.uuids}
+        return None if "" in found.values() else found
+
+    def _hold(self, sharing: Sharing, node: str, device: str) -> str:
+        """Its UUID; empty: it is not held yet. Raises Refused."""
+        holder = self._holders.get(device)
+        with self._lock:
+            ending = holder is not None and holder.uid in self._ending
+        if holder is None:
+            self._cluster.create(self._holder(sharing.image, node, device))
+        elif not holder.lives:
+            self.tend(device)
+            why = (holder.end and holder.end.error) or "it ended"
+            raise Refused(f"pod {holder.name} cannot hold a GPU of {node} for its parts: {why}", later=True)
+        elif holder.stuck:
+            raise Refused(f"pod {holder.name} cannot hold a GPU of {node}: {holder.stuck}", later=True)
+        elif ending or holder.deleting:
+            return ""
+        elif holder.devices:
+            return holder.devices[0]
+        elif holder.since is not None:
+            self._name(holder)
+        return ""
+
+    def _name(self, holder: Seen) -> None:
+        """Write on it which device it got. It is told by the watch."""
+        client: Client = self._cluster.client
+        lines = missing(lambda: list(client.log(holder.name, namespace=holder.namespace, container=MAIN)))
+        told = _UUID.search("".join(lines or ()))
+        if told is not None:
+            self._cluster.annotate(holder, {DEVICES: told[0]})
+        elif lines and lines[-1].strip() == "held":
+            raise Refused(f"pod {holder.name} says no UUID of a GPU: kubectl logs {holder.name}", later=True)
+
+    def _holder(self, image: str, node: str, device: str) -> dict[str, Any]:
+        amounts = {"cpu": "1m", "memory": "16Mi", GPU_RESOURCE: "1"}
+        container = {
+            "name": MAIN,
+            "image": image,
+            "command": ["sh", "-c", HOLD],
+            "resources": {"requests": amounts, "limits": amounts},
+            "securityContext": {"allowPrivilegeEscalation": False},
+        }
+        metadata = {
+            "name": holder_name(self._cluster.name, device),
+            "namespace": self._cluster.client.namespace,
+            "labels": {MANAGED_BY: "pliant", CLUSTER: self._cluster.name},
+            "annotations": {HOLDS: device},
+        }
+        spec = {
+            "nodeName": node,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": GRACE,
+            "automountServiceAccountToken": False,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [container],
+        }
+        return {"metadata": metadata, "spec": spec}
+
+    def dress(self, pod: dict[str, Any], order: Start, given: Mapping[str, str]) -> None:
+        """Give that pod, which is not created yet, its devices and its limits. Raises Refused."""
+        assert self._sharing is not None
+        try:
+            conf = self._sharing.conf(order, given, LEDGER)
+        except ValueError as error:
+            raise Refused(f"no part of a GPU of node {order.placement.node}: {error}") from error
+        uuids, spec, main = ",".join(given.values()), pod["spec"], pod["spec"]["containers"][0]
+        inside = f"{_INSIDE}/{LIBRARY.rpartition('/')[2]}"
+        pod["metadata"]["annotations"] |= {CONF: conf, PRELOAD: f"{inside}\n", DEVICES: uuids}
+        main["env"] += [{"name": "NVIDIA_VISIBLE_DEVICES", "value": uuids}]
+        written = (
+            {"name": "pliant-library", "mountPath": _INSIDE},
+            {"name": "pliant-ledger", "mountPath": "/run/pliant"},
+        )
+        main["volumeMounts"] = [
+            *main.get("volumeMounts", ()),
+            {**written[0], "readOnly": True},
+            written[1],
+            {"name": "pliant-gpu", "mountPath": "/etc/pliant", "readOnly": True},
+            {
+                "name": "pliant-gpu",
+                "mountPath": "/etc/ld.so.preload",
+                "subPath": "ld.so.preload",
+                "readOnly": True,
+            },
+        ]
+        spec["initContainers"] = [
+            {
+                "name": "pliant-library",
+                "image": self._sharing.image,
+                "command": ["sh", "-c", BRING],
+                "resources": main["resources"],  # it comes before, so it adds nothing
+                "volumeMounts": list(written),
+                "securityContext": {"allowPrivilegeEscalation": False},
+            }
+        ]
+        files = [
+            {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{note}']"}}
+            for path, note in (("gpu.conf", CONF), ("ld.so.preload", PRELOAD))
+        ]
+        spec["volumes"] = [
+            *spec.get("volumes", ()),
+            {"name": "pliant-library", "emptyDir": {}},
+            {"name": "pliant-ledger", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+            {"name": "pliant-gpu", "downwardAPI": {"items": files}},
+        ]

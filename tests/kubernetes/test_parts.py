@@ -1,0 +1,234 @@
+"""Parts of a GPU on a real API server: a pod holds the device, those who share it are told their limit."""
+
+import uuid
+from contextlib import suppress
+
+import pytest
+
+from pliant.devices.config import parse, pod_conf
+from pliant.engines.kube.names import holder_name
+from pliant.engines.kube.parts import CONF, LIBRARY, Sharing
+from pliant.model.fact import NodeSeen
+from pliant.model.machine import Placement, Share
+from pliant.model.workload import AttemptId
+from tests.engines.contract import GIB, A, B
+from tests.kubernetes.control_plane import Answered
+from tests.kubernetes.kube_rig import KubeRig
+
+C = AttemptId("w-c", "worker-0", 1)
+HOLDERS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture
+def rig(plane, tmp_path):
+    rig = PartsRig(plane, tmp_path)
+    yield rig
+    rig.clean()
+
+
+class PartsRig(KubeRig):
+    sharing = Sharing("registry/pliant:1", pod_conf)
+
+    def __init__(self, plane, folder):
+        super().__init__(plane, folder)
+        self.uuids = [f"GPU-{uuid.uuid4()}" for _ in self.node.gpus]
+        for index, gpu in enumerate(self.node.gpus):
+            self.says(gpu.uuid, f"devices={self.uuids[index]}")
+
+    def says(self, device, line):
+        """What the pod prints that holds it, as KWOK plays it."""
+        name = holder_name(self.name, device)
+        file = self.folder / name
+        file.write_text(f"2026-11-27T07:00:00.000000000Z stdout F {line}\n")
+        body = {"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "Logs", "metadata": {"name": name}}
+        body["spec"] = {"logs": [{"logsFile": str(file), "follow": False}]}
+        self.plane.request("POST", "/apis/kwok.x-k8s.io/v1alpha1/namespaces/default/logs", body)
+
+    def part(self, index, portion=500):
+        device = self.node.gpus[index].uuid
+        return Placement(self.name, (Share(device, portion, 16 * GIB * portion // 1000),), 500, GIB)
+
+    def holders(self):
+        """By device."""
+        found = {}
+        for pod in self.plane.request("GET", HOLDERS)["items"]:
+            if pod["metadata"].get("labels", {}).get("pliant/cluster") == self.name:
+                device = pod["metadata"]["annotations"]["pliant/holds"]
+                assert device not in found
+                found[device] = pod
+        return found
+
+    def running(self, attempt):
+        self.until(lambda: self.pod(attempt) is not None and self.alive(attempt), f"{attempt} runs")
+        return self.pod(attempt)
+
+    def foreign(self):
+        seen = [fact.node for fact in self.facts if isinstance(fact, NodeSeen)]
+        return [gpu.uuid for gpu in seen[-1].gpus if gpu.foreign] if seen else []
+
+    def clean(self):
+        super().clean()
+        for pod in self.holders().values():
+            with suppress(Answered):
+                self.plane.request("DELETE", f"{HOLDERS}/{pod['metadata']['name']}?gracePeriodSeconds=0")
+
+
+def test_two_parts_of_one_gpu(rig):
+    rig.open()
+    rig.start(A, rig.forever(), rig.part(0))
+    rig.start(B, rig.forever(), rig.part(0, 250))
+    for attempt, limit in ((A, 8 * GIB), (B, 4 * GIB)):
+        pod = rig.running(attempt)
+        main = pod["spec"]["containers"][0]
+        assert "nvidia.com/gpu" not in main["resources"].get("limits", {})
+        env = {each["name"]: each.get("value") for each in main["env"]}
+        assert env["NVIDIA_VISIBLE_DEVICES"] == rig.uuids[0]
+        assert env["RUNAI_NUM_OF_GPUS"] == ("0.50" if attempt == A else "0.25")
+        conf = parse(pod["metadata"]["annotations"][CONF])
+        assert (conf.workload, str(conf.ledger)) == (str(attempt), "/run/pliant/ledger")
+        assert [(it.uuid, it.limit, it.request) for it in conf.grants] == [(rig.uuids[0], limit, limit)]
+        mounts = {each["mountPath"]: each for each in main["volumeMounts"]}
+        closed = [path for path, it in mounts.items() if it.get("readOnly")]
+        assert {"/etc/pliant", "/etc/ld.so.preload", "/opt/pliant"} <= {*closed}
+        (bring,) = pod["spec"]["initContainers"]
+        assert bring["image"] == "registry/pliant:1" and LIBRARY in bring["command"][-1]
+    ((device, holder),) = rig.holders().items()
+    assert device == rig.node.gpus[0].uuid
+    assert holder["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert rig.foreign() == [], "what is held for our own parts is nobody else's"
+    assert {attempt: use.held.how for attempt, use in rig.engine.uses().items()} == {
+        A: "cooperative",
+        B: "cooperative",
+    }
+
+
+def test_many_at_once_are_held_by_one_pod_for_each_gpu(rig):
+    """Eight threads start them; two pods for one device would be two GPUs taken."""
+    rig.open()
+    attempts = [AttemptId(f"w-{index}", "worker-0", 1) for index in range(16)]
+    for index, attempt in enumerate(attempts):
+        rig.start(attempt, rig.forever(), rig.part(index % 4, 250))
+    for index, attempt in enumerate(attempts):
+        assert rig.running(attempt)["metadata"]["annotations"]["pliant/devices"] == rig.uuids[index % 4]
+    assert len(rig.holders()) == 4
+
+
+def test_the_device_is_given_back_after_the_last_part_and_only_then(rig):
+    rig.open()
+    rig.start(A, rig.forever(), rig.part(0))
+    rig.start(B, rig.forever(), rig.part(0))
+    rig.running(A), rig.running(B)
+    (before,) = rig.holders().values()
+    rig.stop(A)
+    rig.until(lambda: rig.ends(A), "one has ended")
+    rig.start(C, rig.forever(), rig.part(0))
+    rig.running(C)
+    assert rig.holders()[rig.node.gpus[0].uuid]["metadata"]["uid"] == before["metadata"]["uid"]
+    for attempt in (B, C):
+        rig.stop(attempt)
+        rig.until(lambda attempt=attempt: rig.ends(attempt), "it has ended")
+    rig.until(lambda: rig.holders() == {}, "the device is free")
+
+
+def test_a_whole_gpu_waits_until_it_is_not_held_any_more(rig):
+    """The node would refuse the pod otherwise: it still counts the device as used."""
+    rig.open()
+    rig.start(A, rig.forever(), rig.part(0))
+    rig.running(A)
+    (holder,) = rig.holders().values()
+    path = f"{HOLDERS}/{holder['metadata']['name']}"
+    rig.plane.request("PATCH", path, {"metadata": {"finalizers": ["test/slow-node"]}})
+    rig.stop(A)
+    rig.until(lambda: rig.ends(A), "the part has ended")
+    rig.start(B, rig.forever(), rig.place(0))
+    rig.until(lambda: "deletionTimestamp" in rig.plane.request("GET", path)["metadata"], "it is to go")
+    rig.until(lambda: rig.pod(B) is not None, "the pod for the whole GPU is there")
+    assert "nodeName" not in rig.pod(B)["spec"]
+    rig.plane.request("PATCH", path, {"metadata": {"finalizers": None}})
+    assert rig.running(B)["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert rig.holders() == {}
+
+
+def test_a_new_server_finds_who_shares(rig):
+    rig.open()
+    rig.start(A, rig.forever(), rig.part(0))
+    rig.running(A)
+    (before,) = rig.holders().values()
+    rig.drop()
+    rig.open()
+    rig.start(B, rig.forever(), rig.part(0))
+    rig.running(B)
+    assert rig.alive(A) and rig.foreign() == []
+    ((_, after),) = rig.holders().items()
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+def test_a_device_that_nobody_shares_any_more_is_given_back_by_the_next_server(rig):
+    rig.open()
+    rig.start(A, rig.forever(), rig.part(0))
+    rig.running(A)
+    rig.drop()
+    rig.destroy(A)
+    rig.open()
+    rig.until(lambda: rig.ends(A), "it is gone")
+    rig.until(lambda: rig.holders() == {}, "the device is free")
+
+
+def test_who_loses_the_pod_that_holds_the_device_is_stopped(rig):
+    """The node may give the device to anybody from then on."""
+    rig.open()
+    rig.start(A, rig.forever(), rig.part(0))
+    rig.start(B, rig.forever(), rig.part(1))
+    rig.running(A), rig.running(B)
+    holder = rig.holders()[rig.node.gpus[0].uuid]
+    rig.plane.request("DELETE", f"{HOLDERS}/{holder['metadata']['name']}?gracePeriodSeconds=0")
+    rig.until(lambda: rig.ends(A), "it has ended")
+    (end,) = rig.ends(A)
+    assert end.lost and not end.stopped, "it is started again"
+    assert rig.alive(B)
+
+
+def test_of_another_server_the_whole_device_is_used(rig):
+    rig.open()
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"other-{rig.name}"}}
+    body["metadata"]["labels"] = {"pliant/cluster": "another", "app.kubernetes.io/managed-by": "pliant"}
+    body["metadata"]["annotations"] = {"pliant/holds": rig.node.gpus[0].uuid}
+    limits = {"nvidia.com/gpu": "1"}
+    container = {"name": "main", "image": "forever", "resources": {"limits": limits}}
+    body["spec"] = {"nodeName": rig.name, "containers": [container]}
+    rig.plane.request("POST", HOLDERS, body)
+    try:
+        rig.until(lambda: len(rig.foreign()) == 1, "it counts")
+    finally:
+        rig.plane.request("DELETE", f"{HOLDERS}/other-{rig.name}?gracePeriodSeconds=0")
+
+
+def test_without_the_image_nobody_gets_a_part(rig):
+    rig.sharing = None
+    rig.open()
+    rig.start(A, rig.forever(), rig.part(0))
+    rig.until(lambda: rig.ends(A), "it is refused")
+    (end,) = rig.ends(A)
+    assert end.code == 126 and "--share-image IMAGE" in end.error
+    assert rig.holders() == {}
+
+
+def test_the_memory_of_the_device_must_be_known(rig):
+    rig.open()
+    rig.start(A, rig.forever(), Placement(rig.name, (Share(rig.node.gpus[0].uuid, 500, 0),), 500, GIB))
+    rig.until(lambda: rig.ends(A), "it is refused")
+    (end,) = rig.ends(A)
+    assert "install NVIDIA's GPU feature discovery" in end.error
+    rig.until(lambda: rig.holders() == {}, "the device is free")
+
+
+def test_a_node_that_does_not_say_which_gpu_it_gave(rig):
+    device = rig.node.gpus[0].uuid
+    name = holder_name(rig.name, device)
+    rig.plane.request("DELETE", f"/apis/kwok.x-k8s.io/v1alpha1/namespaces/default/logs/{name}")
+    rig.says(device, "held")
+    rig.open()
+    rig.start(A, rig.forever(), rig.part(0))
+    rig.until(lambda: rig.ends(A), "it is refused")
+    assert "says no UUID of a GPU: kubectl logs" in rig.ends(A)[0].error
+    rig.until(lambda: rig.holders() == {}, "the device is free")
