@@ -6,8 +6,9 @@ import pytest
 
 from pliant.api.responses.amounts import quantity
 from pliant.api.responses.spec import spec_of
+from pliant.api.responses.status import status_of
 from pliant.api.responses.times import stamp
-from pliant.api.responses.workloads import job_type, numbers_of, over_quota, status_of
+from pliant.api.responses.workloads import job_type, numbers_of, over_quota
 from pliant.control.board.view import Board, PoolUse, QueueView, Views, WorkloadView
 from pliant.model.machine import Placement, Share
 from pliant.model.quantity import Resources

@@ -11,6 +11,7 @@ from pliant.api.responses.fractions import Uses, fraction_of, shares_of
 from pliant.api.responses.progress import progress
 from pliant.api.responses.resources import allocated, requested
 from pliant.api.responses.spec import MASKED, array_place, preemptibility, spec_of
+from pliant.api.responses.status import pod_status_of, status_of
 from pliant.api.responses.times import stamp, stamp_or_none
 from pliant.control.board.pods import pod_names
 from pliant.control.board.view import Board, WorkloadView
@@ -34,52 +35,6 @@ from pliant.wire.submission import Submitted
 
 Item = dict[str, Any]
 Kinds = Literal["workload", "project", "department"]  # of what a reason names
-
-_STATUS = {
-    Phase.CREATING: "Pending",
-    Phase.PENDING: "Pending",
-    Phase.RESUMING: "Pending",
-    Phase.INITIALIZING: "ContainerCreating",
-    Phase.RUNNING: "Running",
-    Phase.UPDATING: "Pending",
-    Phase.DEGRADED: "Pending",
-    Phase.STOPPING: "Terminating",
-    Phase.TERMINATING: "Terminating",
-    Phase.DELETING: "Terminating",
-    Phase.STOPPED: "Suspended",
-    Phase.COMPLETED: "Succeeded",
-    Phase.FAILED: "Failed",
-    Phase.UNKNOWN: "Unknown",
-}
-_POD_STATUS = {
-    TaskPhase.WAITING: "Pending",
-    TaskPhase.ORDERED: "ContainerCreating",
-    TaskPhase.RUNNING: "Running",
-    TaskPhase.STOPPING: "Terminating",
-    TaskPhase.SUCCEEDED: "Succeeded",
-    TaskPhase.FAILED: "Failed",
-}
-
-
-def status_of(view: WorkloadView, now: int) -> str:
-    """The word of the first command line for where a workload stands."""
-    workload = view.workload
-    if workload.phase is Phase.FAILED and workload.cancelled_by:
-        return "Cancelled"
-    if workload.phase is Phase.UPDATING:
-        phases = {task.phase for task in view.tasks}
-        if TaskPhase.STOPPING in phases:
-            return "Terminating"
-        if TaskPhase.ORDERED in phases:
-            return "ContainerCreating"
-    if workload.phase is Phase.PENDING and any(_backs_off(task, now) for task in view.tasks):
-        return "CrashLoopBackOff" if workload.kind is Kind.WORKSPACE else "Error"
-    return _STATUS[workload.phase]
-
-
-def _backs_off(task: Task, now: int) -> bool:
-    waits = task.phase is TaskPhase.WAITING and task.retry_at is not None and task.retry_at > now
-    return waits and task.failures > 0
 
 
 def job_type(workload: Workload) -> str:
@@ -335,11 +290,7 @@ class Renderer:
         placed = task.carries or task.claims
         container: Item = {"name": task.name, "image": workload.launch_of(task.name).image}
         container["startedAt"] = stamp_or_none(attempt.started if attempt is not None else None)
-        status = _POD_STATUS[task.phase]
-        if _backs_off(task, self.now):
-            status = "CrashLoopBackOff" if workload.kind is Kind.WORKSPACE else "Error"
-        if workload.phase.final and task.phase is TaskPhase.WAITING:  # it had been stopped, or was at the end
-            status = "Succeeded" if end is not None and end.code == 0 else "Stopped"
+        status = pod_status_of(workload, task, end, self.now)
         return {
             "name": name,
             "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"pliant:{workload.id}/{task.name}")),

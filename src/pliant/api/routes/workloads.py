@@ -20,8 +20,9 @@ from pliant.api.responses.amounts import gpus
 from pliant.api.responses.encoding import answer, answers
 from pliant.api.responses.history import event_item, outcome_item, record_item
 from pliant.api.responses.progress import points
+from pliant.api.responses.status import status_of
 from pliant.api.responses.times import stamp, stamp_or_none
-from pliant.api.responses.workloads import Item, ended_view, job_type, status_of, submitted
+from pliant.api.responses.workloads import Item, ended_view, job_type, submitted
 from pliant.api.routes.trash import kept_item
 from pliant.control.board.view import Board, WorkloadView
 from pliant.control.errors import BadRequest, Conflict, NotFound, Refused
