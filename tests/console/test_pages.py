@@ -227,6 +227,18 @@ def test_quotas_projects_and_rules_by_keyboard_alone(page: Page, stage: Stage) -
     assert "by-keys" not in typed(stage, "pliant project list -o name")
 
 
+def test_a_button_pressed_twice_asks_once(page: Page, stage: Stage) -> None:
+    page.goto("/console/nodes")
+    page.get_by_role("button", name="Drain").first.evaluate("it => { it.click(); it.click() }")
+    expect(page.get_by_role("dialog")).to_have_count(1)
+    page.get_by_role("dialog").get_by_role("button", name="Keep").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("button", name="Drain").first.click()
+    expect(page.get_by_role("dialog")).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
 def test_drain_what_if_replay_and_policies_by_keyboard_alone(page: Page, stage: Stage) -> None:
     keyboard = page.keyboard
     followed(page, "Nodes")
@@ -256,6 +268,7 @@ def test_drain_what_if_replay_and_policies_by_keyboard_alone(page: Page, stage: 
     where = page.get_by_text(re.compile(r"^\d+ of \d+: "))
     last = int(where.inner_text().split()[0])
     tabbed(page, "Decision")
+    expect(page.get_by_role("slider", name="Decision")).to_be_focused()
     keyboard.press("ArrowLeft")
     expect(where).to_contain_text(f"{last - 1} of {last}")
     pressed(page, "First", back=True)
@@ -328,8 +341,7 @@ def pressed(page: Page, label: str, *, back: bool = False) -> None:
 
 NAMED = """() => {
   const it = document.activeElement
-  const slider = it.closest('.q-slider')
-  const label = it.getAttribute('aria-label') || (slider && slider.getAttribute('aria-label'))
+  const label = it.getAttribute('aria-label')
     || (it.labels && it.labels[0] && it.labels[0].innerText)
   const icons = [...it.querySelectorAll('[aria-hidden=true]')].map(one => (one.textContent || '').trim())
   const lines = (it.innerText || '').split('\\n').map(one => one.trim())

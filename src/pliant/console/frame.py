@@ -240,8 +240,30 @@ def page(path: str, title: str, right: str = "", here: str = "") -> Callable[[Dr
 
 
 def button(label: str, act: Callable[[], Any] | None = None, look: str = "plain", **more: Any) -> ui.button:
-    """`look`: primary, plain or danger."""
-    return ui.button(label, on_click=act, color=None, **more).classes(look).props("no-caps flat")
+    """`look`: primary, plain or danger. Pressed again before what it does is over, it does nothing."""
+    press = act and _once_at_a_time(act)
+    return ui.button(label, on_click=press, color=None, **more).classes(look).props("no-caps flat")
+
+
+def _once_at_a_time(act: Callable[[], Any]) -> Callable[[], Any]:
+    running = False
+
+    async def to_its_end(result: Awaitable[Any]) -> None:
+        nonlocal running
+        try:
+            await result
+        finally:
+            running = False
+
+    def press() -> Any:
+        nonlocal running
+        if running:
+            return None
+        result = act()
+        running = inspect.isawaitable(result)
+        return to_its_end(result) if running else result
+
+    return press
 
 
 def _note() -> ui.element:

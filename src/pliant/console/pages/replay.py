@@ -3,8 +3,6 @@
 from datetime import datetime
 from typing import Any
 
-from nicegui import ui
-
 from pliant.console.frame import Frame, button, card, heading, page, tag, words
 from pliant.console.past import World, world_at
 from pliant.console.texts import clock, gpus
@@ -58,22 +56,30 @@ class Replay:
                 button("Forward", lambda: self._move(1), icon="chevron_right")
                 self.where = words("strong", "").props("aria-live=polite")
             last = len(self.events) - 1
-            self.slider = ui.slider(min=0, max=max(1, last), value=last, on_change=self._moved)
-            self.slider.props("label markers" if last < 60 else "label")
-            self.slider.props["aria-label"] = "Decision"
+            self.at = last
+            self.slider = tag("input").props(f"type=range min=0 max={max(1, last)} aria-label=Decision")
+            self.slider.style("width: 100%; accent-color: var(--brand)")
+            self.slider.on(
+                "input",
+                lambda event: self._go(int(event.args)),
+                throttle=0.1,
+                js_handler="event => emit(event.target.value)",
+            )
         with card("Decision"):
             self.decision = tag("div").props("aria-live=polite")
         with card("GPUs after it"):
             self.picture = tag("div")
         if self.held["began"]:
             words("p", f"GPUs are recorded since {clock(self.held['began'])}.").classes("soft")
-        await self._moved()
+        await self._go(last)
 
-    def _move(self, by: int) -> None:
-        self.slider.value = min(len(self.events) - 1, max(0, self.slider.value + by))
+    async def _move(self, by: int) -> None:
+        await self._go(self.at + by)
 
-    async def _moved(self) -> None:
-        at = min(int(self.slider.value), len(self.events) - 1)
+    async def _go(self, place: int) -> None:
+        """To the decision at that place, or the nearest there is."""
+        self.at = at = min(len(self.events) - 1, max(0, place))
+        self.slider.props["value"] = at
         event = self.events[at]
         self.where.text = f"{at + 1} of {len(self.events)}: {clock(event['createdAt'])}"
         self.decision.clear()
