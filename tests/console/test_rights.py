@@ -175,7 +175,8 @@ class Shown:
         found: list[Mapping[str, Any]] = []
         for props in (it.get("props", {}) for it in self.seen):
             offers = any(column["name"] == "actions" for column in props.get("columns", ()))
-            found += [row if offers else {**row, "actions": ""} for row in props.get("rows", ())]
+            rows = json.loads(props.get("told", "[]"))
+            found += [row if offers else {**row, "actions": ""} for row in rows]
         return found
 
     @property

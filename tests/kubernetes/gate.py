@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ class Gate:
         self.own.load_cert_chain(certificates / "apiserver.crt", certificates / "apiserver.key")
         self._dice, self._lock = dice, threading.Lock()
         self._share, self._expired = 0.0, 0
+        self._next = {True: cycle((429, 500)), False: cycle((409, 429, 500))}  # of a read, of a write
         self.clients: set[socket.socket] = set()
         self.watches: set[socket.socket] = set()  # their sockets to the API server
         self.injected: dict[int, int] = {}  # answers of ours by status
@@ -61,7 +63,7 @@ class Gate:
                 self._expired -= 1
                 status = 410
             elif not watch and self._dice.random() < self._share:
-                status = self._dice.choice((429, 500) if method == "GET" else (409, 429, 500))
+                status = next(self._next[method == "GET"])
             if status:
                 self.injected[status] = self.injected.get(status, 0) + 1
             return status, status == 500 and self._dice.random() < 0.5

@@ -237,6 +237,11 @@ class Storm:
         self.gate.trouble(0.3)
         self.work()
         time.sleep(self.dice.uniform(1, 4))
+        end = time.monotonic() + PATIENCE
+        while not {409, 429, 500} <= set(self.gate.injected):
+            assert time.monotonic() < end, f"only these failures came: {self.gate.injected}"
+            self.work()
+            time.sleep(0.2)
         self.work()
         self.gate.trouble(0.0)
 
