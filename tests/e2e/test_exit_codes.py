@@ -131,6 +131,8 @@ class Terminal:
     def __init__(self, shared: Stage, line: str) -> None:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # nohup may have run the tests
+                signal.signal(number, signal.SIG_DFL)
             os.execvpe("bash", ["bash", "-c", line], shared.env)
         self.said = ""
 

@@ -1,8 +1,16 @@
 """The Kubernetes engine keeps the contract of engines, on a real API server."""
 
-import pytest
+import json
+import random
 
+import pytest
+from lightkube import ApiError
+
+from pliant.engines.kube.cluster import Cluster, Refused
+from pliant.engines.kube.connection import Connection
+from pliant.engines.kube.names import FINALIZER
 from tests.engines.contract import A, EngineContract
+from tests.kubernetes.gate import Gate
 from tests.kubernetes.kube_rig import KubeRig
 
 
@@ -22,6 +30,33 @@ def test_a_command_that_reads_needs_kubectl(rig):
     rig.run(A, rig.forever())
     with pytest.raises(ValueError, match="kubectl exec -it --namespace runai-"):
         rig.engine.exec(A, ["cat"], tty=True, stdin=True, rows=24, columns=80)
+
+
+def test_what_a_busy_api_server_refuses_is_tried_again(plane, tmp_path):
+    """A conflict is not taken for the end of a pod that is there: it would keep its finalizer for ever."""
+    gate = Gate(plane.url, plane.folder / "certificates", random.Random(1))
+    said = json.loads(plane.kubeconfig.read_text())
+    said["clusters"][0]["cluster"]["server"] = gate.url
+    (tmp_path / "kubeconfig").write_text(json.dumps(said))
+    connection = Connection(tmp_path / "kubeconfig")
+    try:
+        cluster = Cluster(connection.client, "another")
+        body = {"metadata": {"name": "kept", "namespace": "default", "finalizers": [FINALIZER]}}
+        body["spec"] = {"schedulerName": "another", "containers": [{"name": "main", "image": "forever"}]}
+        pod = cluster.create(body)
+        gate.trouble(1.0)
+        with pytest.raises(ApiError):
+            cluster.release(pod)  # 409
+        with pytest.raises(Refused):
+            cluster.remove(pod)  # 429
+        gate.trouble(0.0)
+        assert plane.get("/api/v1/namespaces/default/pods/kept")["metadata"]["finalizers"] == [FINALIZER]
+        cluster.remove(pod)
+        assert plane.get("/api/v1/namespaces/default/pods/kept") is None
+        cluster.release(pod)  # what is gone needs nothing
+    finally:
+        connection.close()
+        gate.close()
 
 
 def test_a_pod_that_has_ended_goes_when_kubectl_deletes_it(rig):

@@ -127,7 +127,8 @@ class Cluster:
         self._unless_past(
             lambda: self.client.patch(
                 Pod, pod.name, change, namespace=pod.namespace, patch_type=PatchType.MERGE
-            )
+            ),
+            pod,
         )
 
     def explain(self, pod: Seen, reason: str, why: str) -> None:
@@ -195,7 +196,7 @@ class Cluster:
             {"metadata": {"name": pod.name, "namespace": pod.namespace}, "deleteOptions": options},
         )
         try:
-            self._unless_past(lambda: self.client.create(eviction, pod.name, namespace=pod.namespace))
+            self._unless_past(lambda: self.client.create(eviction, pod.name, namespace=pod.namespace), pod)
         except ApiError as error:
             if status_of(error) == 429:
                 return False
@@ -210,20 +211,23 @@ class Cluster:
             self._unless_past(
                 lambda: self.client.patch(
                     Pod, pod.name, change, namespace=pod.namespace, patch_type=PatchType.MERGE
-                )
+                ),
+                pod,
             )
 
     def remove(self, pod: Seen) -> None:
-        """Nothing of it lives: it goes, with its logs."""
-        if not pod.deleting:
-            self.evict(pod, 0)
+        """Nothing of it lives: it goes, with its logs. Raises Refused if it may not go yet."""
+        if not pod.deleting and not self.evict(pod, 0):
+            raise Refused(f"pod {pod.name} cannot be evicted yet", later=True)
         self.release(pod)
 
-    def _unless_past(self, call: Callable[[], object]) -> None:
+    def _unless_past(self, call: Callable[[], object], pod: Seen | None = None) -> None:
+        """`pod`: a conflict about one that is still there is raised, so that it is tried again."""
         try:
             call()
         except ApiError as error:
-            if status_of(error) not in (404, 409):
+            code = status_of(error)
+            if code not in (404, 409) or (code == 409 and pod is not None and self.look(pod) is not None):
                 raise
 
     # ---- values of environment variables ----
