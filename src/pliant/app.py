@@ -1,7 +1,4 @@
-"""Composition root: builds the server out of its parts, runs it, and takes it down again.
-
-`python -m pliant.app serve --state DIR [--box | --kubeconfig FILE] ...`: see options.py.
-"""
+"""Composition root: builds the server out of its parts, runs it, takes it down. See options.py."""
 
 import gc
 
@@ -66,6 +63,7 @@ from pliant.model.workload import AttemptId
 from pliant.notices.sender import Sender
 from pliant.options import Options, parsed
 from pliant.shared import WallsAlone, ready
+from pliant.site.openid import provider_of
 from pliant.standby import Replica, Standby, Won, opened, reap_inherited, reopened
 from pliant.store import UNSEALED, Database, StoreBusy, StoreError, open_store
 from pliant.store.bundle import bundle
@@ -232,8 +230,9 @@ class Server:
             renewal.start()
         self.loop.start()
         service = Service(self.loop, engines)
+        openid = options.openid or (not box and saved.settings.get("openid")) or "none"
         kept = {"simulate": json.dumps([*specs]), "kubeconfig": kubeconfig, "scheduler": named}
-        kept |= {"share-image": image, UNSEALED: ""}
+        kept |= {"share-image": image, "openid": openid, UNSEALED: ""}
         service.bootstrap(options.pending, cluster, kept)
         if found.notice:
             log.warning(found.notice)
@@ -252,6 +251,7 @@ class Server:
             box=box is not None,
             least=box.least if box else 0,
             bounds=options.bounds,
+            provider=provider_of(openid, rooted=box is not None, demanded=options.openid is not None),
             halt=halts,
             beside=lambda below: Console(
                 below, app, secret=secret, peer=PEER, news=app.state.context.pulse.listen, home=pages
@@ -372,7 +372,7 @@ class Server:
 def main(argv: Sequence[str] | None = None) -> int:
     given = parsed(argv)
     if given.verb == "doctor":
-        return examined(given.state.absolute(), given.kube, given.kubeconfig)
+        return examined(given.state.absolute(), given.kube, given.kubeconfig, given.openid)
     folder = StateFolder(given.state.absolute())
     stands_by = given.verb == "serve" and given.standby and STEPPED_BACK not in os.environ
     logging.basicConfig(

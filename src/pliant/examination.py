@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+from pliant.api.openid import Relying
 from pliant.compiled import COMPILED, CORE
 from pliant.control.fractions import Finding
 from pliant.control.ports import Devices
@@ -13,6 +14,7 @@ from pliant.devices.place import Place
 from pliant.engines.kube.make import OWN, kube_findings
 from pliant.engines.local.confinement import writable
 from pliant.engines.local.supervisor import command
+from pliant.site.openid import read
 
 
 def findings(state: Path, devices: Devices, confined: bool = False) -> list[Finding]:
@@ -22,10 +24,12 @@ def findings(state: Path, devices: Devices, confined: bool = False) -> list[Find
     return [Finding("compiled core", COMPILED, CORE), *found]
 
 
-def examined(state: Path, kube: bool, kubeconfig: Path | None) -> int:
+def examined(state: Path, kube: bool, kubeconfig: Path | None, openid: Path | None) -> int:
     """Print it as JSON; the exit code."""
     try:
-        if kube:
+        if openid is not None:
+            found = [Relying(read(openid, rooted=True)).finding()]
+        elif kube:
             found = kube_findings(str(kubeconfig or OWN))
         else:
             found = findings(state, find_devices((), "", lambda pid: True).devices)

@@ -33,6 +33,7 @@ class Options:
     console: int = 0  # of a box: port of 127.0.0.1 for the web pages alone; 0: none
     connections: int = 0  # of one account at a time; 0: no limit
     bounds: Bounds = NO_BOUNDS
+    openid: str | None = None  # settings of an OpenID Connect provider, or `none`; None: as the last server
     pending: int = 0  # jobs that one account may have waiting, in a new state folder; 0: no limit
     end_strays: bool = False  # end processes that use GPUs outside of all jobs; else they are only named
     tls: bool | None = None  # None: as the last server of this folder
@@ -65,6 +66,7 @@ class Options:
             box=box,
             console=given.console,
             connections=given.connections,
+            openid=given.openid,
             bounds=Bounds(**{field.name: getattr(given, field.name) for field in fields(Bounds)}),
             pending=given.pending,
             end_strays=given.strays == STOP,
@@ -102,6 +104,7 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     serve.add_argument("--box", action="store_true", help="accounts of this machine share the server")
     serve.add_argument("--socket", type=Path, default=Path("/run/pliant/pliant.sock"))
     serve.add_argument("--console", type=int, default=0, help="port of 127.0.0.1 for the web pages; 0: none")
+    serve.add_argument("--openid", help="settings of an OpenID Connect provider; none: no provider any more")
     serve.add_argument("--connections", type=int, default=0, help="of one account at a time; 0: no limit")
     for name in ("pending", *(field.name for field in fields(Bounds))):
         serve.add_argument(f"--{name}", type=int, default=0, help="of one account; 0: no limit")
@@ -111,4 +114,5 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     look.add_argument("--state", type=Path, required=True)
     look.add_argument("--kube", action="store_true", help="of a cluster, not of this machine")
     look.add_argument("--kubeconfig", type=Path)
+    look.add_argument("--openid", type=Path, help="a login provider's settings and nothing else")
     return parser.parse_args(argv)

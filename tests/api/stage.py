@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic, sleep
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -179,6 +180,7 @@ class Stage:
         closing: Callable[[], bool] = lambda: False,
         backup: Callable[[Path], None] | None = None,
         token: Word | None = None,
+        **more: Any,
     ) -> FastAPI:
         server = ServerInfo(
             url="http://127.0.0.1:1",
@@ -200,6 +202,7 @@ class Stage:
             backup=backup or self.store.backup,
             bundle=lambda: b"PK\5\6" + bytes(18),  # an empty zip
             closing=closing,
+            **more,
         )
 
     def _move(self) -> None:

@@ -85,6 +85,11 @@ def test_what_needs_a_token_says_so(quiet: Api) -> None:
         "/api/v1/token",
         "/api/v2/token",
         "/auth/realms/{realm}/protocol/openid-connect/token",
+        "/api/v1/openid",
+        "/api/v1/openid/login",
+        "/api/v1/openid/arrived",
+        "/api/v1/openid/allow",
+        "/api/v1/openid/token",
     }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -13,6 +14,7 @@ from pliant.api.context import Context, ServerInfo
 from pliant.api.description import Api
 from pliant.api.guard import OPEN, check_routes, needs
 from pliant.api.hosts import Hosts
+from pliant.api.openid import Relying
 from pliant.api.pace import NO_BOUNDS, AtOnce, Bounds, Pace
 from pliant.api.repeats import Repeats
 from pliant.api.responses.encoding import answer
@@ -29,6 +31,7 @@ from pliant.api.routes import (
     machines,
     measurements,
     notices,
+    openid,
     organization,
     pods,
     policies,
@@ -47,12 +50,14 @@ from pliant.api.routes import (
     workloads,
 )
 from pliant.api.routes import server as server_routes
+from pliant.api.signin import Logins
 from pliant.api.streaming.pulse import Pulse
 from pliant.api.streaming.sessions import Sessions
 from pliant.api.trouble import Trouble
 from pliant.control.explain.dry import Tried
 from pliant.control.ports import Halt
 from pliant.control.service import Service
+from pliant.model.identity import Provider
 
 __all__ = ["ServerInfo", "create_app"]
 
@@ -72,6 +77,7 @@ def create_app(
     box: bool = False,
     least: int = 0,
     bounds: Bounds = NO_BOUNDS,
+    provider: Provider | None = None,
     hosts: frozenset[str] = frozenset(),
     beside: Callable[[ASGIApp], ASGIApp] | None = None,
     halt: Halt = lambda point: None,
@@ -115,12 +121,16 @@ def create_app(
             "Try again in 1 s, or submit many equal jobs at once: pliant submit --array 0-99",
         ),
         streams=AtOnce(bounds.streams, "streams of the server open", "Close one: a log that is followed."),
+        logins=Logins(Relying(provider)) if provider is not None else None,
     )
     errors.install(app)
     app.add_exception_handler(Tried, whatif.tried)
     for router in ROUTERS:
         app.include_router(router)
-    app.open = frozenset(route.path for route in server_routes.public.routes if isinstance(route, APIRoute))
+    public = (server_routes.public, openid.public)
+    app.open = frozenset(
+        route.path for router in public for route in router.routes if isinstance(route, APIRoute)
+    )
     everybody = [needs("self:read")]
     app.get("/openapi.json", include_in_schema=False, dependencies=everybody)(lambda: answer(app.openapi()))
     app.get("/api/docs", include_in_schema=False, dependencies=[needs(OPEN)])(app.reference)
@@ -130,7 +140,8 @@ def create_app(
     app.add_middleware(Trouble, service=service)
     if beside is not None:
         app.add_middleware(beside)
-    app.add_middleware(Hosts, names=hosts)
+    asked = urlsplit(provider.address).hostname if provider is not None else None
+    app.add_middleware(Hosts, names=hosts | {asked or "localhost"})
     app.add_middleware(errors.Guard)
     return app
 
@@ -139,6 +150,7 @@ ROUTERS = (
     submit.router,  # first what is asked for most: routes are tried in this order
     server_routes.public,
     server_routes.router,
+    openid.public,
     telemetry.router,
     measurements.router,
     waiting.router,

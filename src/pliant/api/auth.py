@@ -52,7 +52,13 @@ NAMED = 16
 ADMINISTRATORS = "pliant-admin"
 """Group of the machine whose members are system administrators on a box."""
 
-OPEN = frozenset({"/healthz", "/readyz", "/version", PATH, "/api/docs", "/api/v1/token", "/api/v2/token"})
+OPENID = "/api/v1/openid"
+"""Below it lies what a login by a provider asks for; it is open, as the person is not known yet."""
+
+OPEN = frozenset(
+    {"/healthz", "/readyz", "/version", PATH, "/api/docs", "/api/v1/token", "/api/v2/token", OPENID}
+    | {f"{OPENID}/{what}" for what in ("login", "arrived", "allow", "token")}
+)
 """Paths that anybody may ask for."""
 
 OPEN_TOKEN = re.compile(r"/auth/realms/[^/]+/protocol/openid-connect/token")

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from weakref import WeakKeyDictionary
 
 from fastapi import Depends, Request
@@ -22,6 +22,9 @@ from pliant.control.errors import BadRequest
 from pliant.control.fractions import Finding
 from pliant.control.ports import Stray
 from pliant.control.service import Service
+
+if TYPE_CHECKING:
+    from pliant.api.signin import Logins
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class Context:
     pace: Pace  # of submissions
     streams: AtOnce
     rendering: Rendering = field(default_factory=Rendering)
+    logins: "Logins | None" = None  # by an OpenID Connect provider; None: there is none
 
     def renderer(self, caller: Principal, board: Board | None = None) -> Renderer:
         """Of the newest board, or of that one, for that reader."""

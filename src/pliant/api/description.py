@@ -188,7 +188,7 @@ def refusals(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[t
     """(status, meaning) of what an operation may answer instead."""
     writes = method != "get"
     yield "400", "The request is invalid; `fields` names the fields"
-    if "security" in operation or path.endswith(("/token", "/proof")):
+    if "security" in operation or path.endswith(("/token", "/proof")) or path.startswith("/api/v1/openid"):
         yield "401", "No token, or one that is not valid"
         yield "403", "A permission is missing, or a quota does not allow it"
         yield "404", "An object named in the request does not exist"

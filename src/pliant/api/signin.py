@@ -1,19 +1,36 @@
 """From what somebody sends to log in to tokens; each success and each failure is recorded."""
 
-from collections.abc import Iterable
+import hashlib
+import hmac
+import logging
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
+from pliant.api.accounts import by_name
 from pliant.api.auth import Authority
 from pliant.api.context import Context
 from pliant.api.errors import Unauthorized
 from pliant.api.journal import begin
+from pliant.api.openid import NotKnown, Person, Relying
 from pliant.api.passwords import fits
-from pliant.api.principal import Principal
+from pliant.api.principal import Principal, place_of
 from pliant.api.tokens import ACCESS, LIFE, REFRESH, REFRESH_LIFE, Issued
-from pliant.control.audit import TRAIL
-from pliant.control.errors import BadRequest
-from pliant.model.identity import APPLICATION, USER, Application, User, subject_of
+from pliant.control.audit import TRAIL, Trail
+from pliant.control.errors import BadRequest, Conflict, NotFound, Refused
+from pliant.model.identity import APPLICATION, USER, Application, Provider, User, subject_of
+from pliant.model.rights import TENANT, Grant
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 GRANTS = {
     "client_credentials": ("clientID", "clientSecret"),
@@ -39,7 +56,7 @@ def sign_in(
     name, secret = (fields[field] for field in GRANTS[grant])
     if here.authority.knows(secret):
         return here.authority.issue(name or here.authority.owner)
-    address = request.client.host if request.client is not None else "unix"
+    address = _source(request)
     here.authority.tries.check(name, address)
     trail = begin(request, Principal(name[:128]), "self:write", "sign-in")
     TRAIL.set(trail)
@@ -50,13 +67,22 @@ def sign_in(
             else _by_secret(here, name, secret)
         )
     except Unauthorized as error:
-        trail.recorded = True
-        TRAIL.set(None)
-        here.service.note_audit(trail.record(here.service.now(), 401))
+        _refused(here, trail)
         refused = here.authority.tries.wrong(name, address)
         raise refused if grant == "password" else error from error
     here.authority.tries.right(name, address)
     return issued
+
+
+def _source(request: Request) -> str:
+    return request.client.host if request.client is not None else "unix"
+
+
+def _refused(here: Context, trail: Trail) -> None:
+    """Recorded at once: what is open to everybody is not seen by what records answers."""
+    trail.recorded = True
+    TRAIL.set(None)
+    here.service.note_audit(trail.record(here.service.now(), 401))
 
 
 def _by_password(here: Context, name: str, password: str, address: str) -> Issued:
@@ -99,3 +125,197 @@ def _of_session(authority: Authority, user: User, session: str, uses: int) -> Is
         authority.signer.sign(REFRESH, REFRESH_LIFE, {**claims, "use": uses}),
         LIFE,
     )
+
+
+# -- by a provider ----------------------------------------------------------------------------------
+
+LIVES = 600.0
+"""Seconds within which somebody who began must have logged in."""
+
+MOST_LOGINS = 10_000
+"""Logins that have begun; with more the oldest are forgotten."""
+
+
+class Foreign(NotKnown):
+    """There is no such login, or somebody else began it: nothing was asked of the provider."""
+
+
+class Pending(Conflict):
+    """Nobody has logged in in the browser yet."""
+
+    code = "login-pending"
+
+
+@dataclass(slots=True)
+class Login:
+    """One that has begun."""
+
+    state: str  # goes through the provider and the browser
+    nonce: str
+    verifier: str
+    holder: str  # SHA-256 of a secret of who began: a browser's cookie, or a program's
+    shown: str  # to be compared by whom a program asks to log in; empty: a page of this server began
+    until: float
+    person: Person | None = None  # as soon as the browser came back
+    ticket: str = ""  # allows the program; the page alone has it
+    allowed: bool = False
+
+
+class Logins:
+    """Those that have begun, in memory: with the server they are forgotten. For any thread."""
+
+    def __init__(self, relying: Relying, clock: Callable[[], float] = time.monotonic) -> None:
+        self.relying = relying
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._begun: dict[str, Login] = {}
+
+    def begin(self, holder: str, program: bool) -> tuple[Login, str]:
+        """A new one, and the address at which one logs in."""
+        letters = "BCDFGHJKLMNPQRSTVWXZ"  # no vowels: they make no words
+        shown = "".join(secrets.choice(letters) for _ in range(8)) if program else ""
+        made = Login(
+            secrets.token_urlsafe(32),
+            secrets.token_urlsafe(32),
+            secrets.token_urlsafe(48),
+            holder,
+            f"{shown[:4]}-{shown[4:]}" if shown else "",
+            self._clock() + LIVES,
+        )
+        address = self.relying.begin(made.state, made.nonce, made.verifier)
+        with self._guard:
+            now = self._clock()
+            self._begun = {state: it for state, it in self._begun.items() if it.until > now}
+            while len(self._begun) >= MOST_LOGINS:
+                self._begun.pop(next(iter(self._begun)))
+            self._begun[made.state] = made
+        return made, address
+
+    def returned(self, state: str, code: str, secret: str, issuer: str | None) -> Person:
+        """Who came back to the page that began. Of two who come with one state the first is heard."""
+        with self._guard:
+            login = self._known(state)
+            if login.shown or not _holds(login, secret):
+                raise Foreign("another browser began it")
+            del self._begun[state]
+        return self.relying.person(code, login.verifier, login.nonce, issuer)
+
+    def arrived(self, state: str, code: str, issuer: str | None) -> Login:
+        """The same for a program's, which the page must allow."""
+        with self._guard:
+            login = self._known(state)
+            if not login.shown or login.ticket:
+                raise Foreign("another browser began it, or has completed it")
+            login.ticket = secrets.token_urlsafe(32)
+        try:
+            login.person = self.relying.person(code, login.verifier, login.nonce, issuer)
+        except Refused:
+            with self._guard:
+                self._begun.pop(state, None)  # the program hears of it
+            raise
+        return login
+
+    def allow(self, state: str, ticket: str) -> None:
+        with self._guard:
+            login = self._known(state)
+            if not login.ticket or not hmac.compare_digest(login.ticket, ticket) or login.person is None:
+                raise Foreign("this page cannot allow it")
+            login.allowed = True
+
+    def collected(self, state: str, secret: str) -> Person:
+        """Whom the page has allowed; once. Raises Pending."""
+        with self._guard:
+            login = self._known(state)
+            if not login.shown or not _holds(login, secret):
+                raise Foreign("another program began it")
+            if not login.allowed or login.person is None:
+                raise Pending("The login in the browser is not finished.", "Ask again in 2 s.")
+            del self._begun[state]
+            return login.person
+
+    def _known(self, state: str) -> Login:
+        login = self._begun.get(state)
+        if login is None or login.until <= self._clock():
+            raise Foreign(f"it was completed before, or began more than {LIVES:g} s ago")
+        return login
+
+
+def _holds(login: Login, secret: str) -> bool:
+    return hmac.compare_digest(login.holder, hashlib.sha256(secret.encode()).hexdigest())
+
+
+def logins(here: Context) -> Logins:
+    """Raises NotFound where no provider is set."""
+    if here.logins is None:
+        raise NotFound("This server has no login provider.", "Log in with a password or a token.")
+    return here.logins
+
+
+def user_id(issuer: str, subject: str) -> str:
+    """The user that a subject of a provider is: always the same, and never one that was made here."""
+    digest = hashlib.sha256(f"pliant openid\0{issuer}\0{subject}".encode()).digest()
+    return str(uuid.UUID(bytes=digest[:16], version=5))
+
+
+def by_provider(here: Context, request: Request, find: Callable[[], Person]) -> Issued:
+    """Raises Unauthorized, Unavailable, Pending."""
+    provider = logins(here).relying.provider
+    person = noted(here, request, find)
+    trail = begin(request, Principal(person.name), "self:write", "sign-in")
+    TRAIL.set(trail)
+    try:
+        return _of_person(here, provider, person, _source(request))
+    except Unauthorized:
+        _refused(here, trail)
+        raise
+
+
+def noted(here: Context, request: Request, find: Callable[[], T]) -> T:
+    """What was found; a refusal is recorded if there is such a login, so that a stranger records nothing."""
+    try:
+        return find()
+    except Foreign:
+        raise
+    except Unauthorized:
+        by = logins(here).relying.provider.by
+        _refused(here, begin(request, Principal(by), "self:write", "sign-in"))
+        raise
+
+
+def _of_person(here: Context, provider: Provider, person: Person, source: str) -> Issued:
+    if provider.allowed and not {*provider.allowed} & {*person.groups}:
+        raise Unauthorized(
+            f"{person.name} is in none of the groups that may log in here.",
+            f"An administrator of {provider.name} adds you to a group.",
+        )
+    identity = user_id(provider.issuer, person.subject)
+    user = here.service.board.access.users.get(identity)
+    if user is not None and not user.enabled:
+        raise Unauthorized(f"The user {user.name} is disabled.", "Ask an administrator.")
+    host = urlsplit(provider.issuer).hostname or "provider"
+    other = f"{person.name}@{host}"
+    # A name that an account of this machine has would let its owner be taken for another.
+    names = (
+        [other]
+        if by_name(person.name) is not None or here.authority.owner == person.name
+        else [person.name, other]
+    )
+    user, session = here.service.identities.begin_session_of(
+        identity, names, provider.by, _grants(here, provider, person), source
+    )
+    return _of_session(here.authority, user, session.id, 0)
+
+
+def _grants(here: Context, provider: Provider, person: Person) -> Iterable[Grant]:
+    """What the groups give. A project that there is not gives nothing, and the log says so."""
+    board = here.service.board
+    for group, role, project in provider.roles:
+        if group not in person.groups:
+            continue
+        found = next((it.queue.id for it in board.projects.values() if it.queue.name == project), None)
+        if not project:
+            yield Grant(role, TENANT)
+        elif found is not None:
+            yield Grant(role, place_of(board, found))
+        else:
+            log.warning("openid: the role of group %s has no effect: there is no project %s", group, project)

@@ -1,12 +1,16 @@
 """The way in and out: login page, one-time links, the cookie. It works without scripts."""
 
 import contextlib
+import hashlib
+import hmac
 import json
 import re
+import secrets
+from collections.abc import Sequence
 from html import escape
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -46,7 +50,13 @@ class Door:
             case "GET", "icon.svg":
                 return Response(ICON, media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})
             case "GET", "login":
-                return page(login_form(going=request.query_params.get("next", "")))
+                return await self._login_page(request, going=request.query_params.get("next", ""))
+            case "GET", "openid":
+                return await self._to_provider(request)
+            case "GET", "openid/back":
+                return await self._from_provider(request)
+            case "POST", "openid/allow":
+                return await self._allow(request)
             case "POST", "login":
                 return await self._log_in(request)
             case "POST", "password":
@@ -91,6 +101,86 @@ class Door:
 
     # -- in -----------------------------------------------------------------------------------------
 
+    async def _login_page(
+        self, request: Request, error: str = "", name: str = "", going: str = "", status: int = 200
+    ) -> Response:
+        """With a way to each provider that there is, and, for who has just left, out of it."""
+        told = await self._asked(request).get("/api/v1/openid")
+        left = "out" in request.query_params
+        return page(login_form(error, name, going, told["providers"], left), status)
+
+    def _asked(self, request: Request) -> Calls:
+        """Calls of somebody who is not known yet."""
+        return Calls(self._api, Reader(client=request.scope.get("client")))
+
+    async def _to_provider(self, request: Request) -> Response:
+        """To the provider's own login page. A cookie says that this browser began."""
+        secret = secrets.token_urlsafe(32)
+        holder = hashlib.sha256(secret.encode()).hexdigest()
+        going = request.query_params.get("next", "")
+        try:
+            begun = (
+                await self._asked(request).send("POST", "/api/v1/openid/login", {"holder": holder})
+            ).json()
+        except Refusal as error:
+            return await self._login_page(request, str(error), "", going, error.status)
+        response = RedirectResponse(begun["url"], 303)
+        response.set_cookie(
+            f"{cookie_name(request.scope)}-openid",
+            f"{begun['state']}.{secret}.{going if _PAGE.fullmatch(going) else ''}",
+            max_age=begun["expiresIn"],
+            path="/console/openid",
+            secure=sealed(request.scope),
+            httponly=True,
+            samesite="lax",  # it comes back from another site
+        )
+        return response
+
+    async def _from_provider(self, request: Request) -> Response:
+        """A browser that comes back: into the console, or to the question whether a program may log in."""
+        told = request.query_params
+        state, code = told.get("state", ""), told.get("code", "")
+        mine, _, rest = request.cookies.get(f"{cookie_name(request.scope)}-openid", "").partition(".")
+        secret, _, going = rest.partition(".")
+        if "error" in told or not code:
+            why = told.get("error", "")[:60] or "it sent no code"
+            text = f"The login provider refused the login: {why}. Log in again, or ask its administrator."
+            return await self._login_page(request, text, "", going, 403)
+        calls = self._asked(request)
+        came = {"state": state, "code": code} | ({"issuer": told["iss"]} if "iss" in told else {})
+        try:
+            if not mine or not hmac.compare_digest(mine.encode(), state.encode()):
+                asked = (await calls.send("POST", "/api/v1/openid/arrived", came)).json()
+                return page(allow_form(state, asked["ticket"], asked["code"], asked["user"]))
+            tokens = (await calls.send("POST", "/api/v1/openid/token", {**came, "secret": secret})).json()
+            reader = Reader(tokens["accessToken"], client=request.scope.get("client"))
+            who = await Calls(self._api, reader).get("/api/v1/whoami")
+        except Refusal as error:
+            status = error.status if error.status in (401, 503) else 403
+            return await self._login_page(request, str(error), "", going, status)
+        made = self._sessions.begin(
+            who["id"], token=tokens["accessToken"], refresh=tokens["refreshToken"], provider=True
+        )
+        # A redirection from elsewhere would come without the new cookie, so that page goes on by itself.
+        target = f"{HOME}{going}" if _PAGE.fullmatch(going) else HOME
+        on = f'<p role="status">You are logged in as {escape(made.name)}. <a href="{target}">Continue</a></p>'
+        response = self.remember(page(on, going=target), made, request.scope)
+        response.delete_cookie(f"{cookie_name(request.scope)}-openid", path="/console/openid")
+        return response
+
+    async def _allow(self, request: Request) -> Response:
+        """The person at the browser has compared the codes."""
+        if not own_origin(request.scope):
+            return page(login_form("This form was sent by another site: nothing was done."), 403)
+        state, ticket = await _sent(request, "state", "ticket")
+        try:
+            await self._asked(request).send(
+                "POST", "/api/v1/openid/allow", {"state": state, "ticket": ticket}
+            )
+        except Refusal as error:
+            return page(f'<p class="note bad" role="alert">{escape(str(error))}</p>', error.status)
+        return page('<p role="status">The command is logged in. You can close this page.</p>')
+
     async def _log_in(self, request: Request) -> Response:
         if not own_origin(request.scope):
             return page(login_form("This form was sent by another site: nothing was done."), 403)
@@ -98,7 +188,9 @@ class Door:
         try:
             told, who = await self._signed_in(request, name, secret)
         except Refusal as error:
-            return page(login_form(str(error), name, going), 429 if error.status == 429 else 401)
+            return await self._login_page(
+                request, str(error), name, going, 429 if error.status == 429 else 401
+            )
         if who["mustChangePassword"]:
             return page(password_form(name, going))
         return self._begun(request, told, who, going)
@@ -173,7 +265,8 @@ class Door:
             with contextlib.suppress(Refusal):  # its token is worth nothing any more, which is wanted
                 await self.calls(session, request.scope).send("POST", "/api/v1/me/logout")
             self._sessions.end(session)
-        response = RedirectResponse(f"{HOME}login", 303)
+        out = "?out" if session is not None and session.provider else ""
+        response = RedirectResponse(f"{HOME}login{out}", 303)
         response.delete_cookie(cookie_name(request.scope), path="/console")
         return response
 
@@ -196,11 +289,24 @@ def own_origin(scope: Scope) -> bool:
     return headers.get(b"origin") == f"{scheme}://{headers.get(b'host')}"
 
 
-def login_form(error: str = "", name: str = "", going: str = "") -> str:
+def login_form(
+    error: str = "", name: str = "", going: str = "", providers: Sequence[Any] = (), left: bool = False
+) -> str:
+    """`providers` as GET /api/v1/openid tells them; `left`: by one of them somebody had logged in."""
+    ways = "".join(
+        f'<p><a href="/console/openid?next={quote(going)}">Continue with {escape(it["name"])}</a></p>'
+        for it in providers
+    )
+    out = "".join(
+        '<p class="note" role="status">You are logged out of Pliant. '
+        f'<a href="{escape(it["logoutUrl"])}">Log out of {escape(it["name"])} too</a></p>'
+        for it in providers
+        if left and it["logoutUrl"]
+    )
     told = f'<p class="note bad" role="alert" id="wrong">{escape(error)}</p>' if error else ""
     invalid = ' aria-invalid="true" aria-describedby="wrong"' if error else ""
     return (
-        f'{told}<form method="post" action="/console/login">'
+        f'{told}{out}{ways}<form method="post" action="/console/login">'
         f'<input type="hidden" name="next" value="{escape(going)}">'
         '<label for="name">User name</label>'
         f'<input id="name" name="name" autocomplete="username" value="{escape(name)}"{invalid}>'
@@ -209,6 +315,20 @@ def login_form(error: str = "", name: str = "", going: str = "") -> str:
         '<p class="soft">With a token or an access key, leave the user name empty. '
         "On the server's machine <code>pliant console</code> opens this page logged in.</p>"
         "<button>Log in</button></form>"
+    )
+
+
+def allow_form(state: str, ticket: str, code: str, user: str) -> str:
+    """A person who sent another one the address of a provider's page would otherwise be logged in as them."""
+    return (
+        f"<p>A command asks to log in as <b>{escape(user)}</b>. It must show this code:</p>"
+        f'<p><code id="code">{escape(code)}</code></p>'
+        '<p class="note bad">Continue only if you started <code>pliant login sso</code> yourself, just now, '
+        "and your terminal shows this code. Another person who has you continue can do all that you may.</p>"
+        '<form method="post" action="/console/openid/allow">'
+        f'<input type="hidden" name="state" value="{escape(state)}">'
+        f'<input type="hidden" name="ticket" value="{escape(ticket)}">'
+        "<button>Log in the command</button></form>"
     )
 
 

@@ -28,6 +28,7 @@ class Session:
     token: str = ""
     refresh: str = ""
     uid: int | None = None
+    provider: bool = False  # somebody else said who it is, and may go on to say so after the end
     changed: bool = False  # the browser's cookie is older than this
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -38,6 +39,7 @@ class Session:
             "token": self.token,
             "refresh": self.refresh,
             "uid": self.uid,
+            "provider": self.provider,
         }
 
 
@@ -52,8 +54,10 @@ class Sessions:
         self._ended: set[str] = set()
         self._links: dict[str, tuple[float, Session]] = {}
 
-    def begin(self, name: str, *, token: str = "", refresh: str = "", uid: int | None = None) -> Session:
-        made = Session(secrets.token_urlsafe(16), name, token, refresh, uid)
+    def begin(
+        self, name: str, *, token: str = "", refresh: str = "", uid: int | None = None, provider: bool = False
+    ) -> Session:
+        made = Session(secrets.token_urlsafe(16), name, token, refresh, uid, provider)
         self._known[made.id] = made
         return made
 

@@ -20,7 +20,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A person known to this server by a password."""
+    """A person known to this server by a password, or by what an OpenID Connect provider says."""
 
     id: str
     name: str  # unique; how the person logs in
@@ -94,6 +94,31 @@ class LoginSession:
     created: int = 0
     expires: int = 0  # ms
     source: str = ""  # address, as far as it is known
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """Who says who people are, by OpenID Connect. docs/reference/openid.md tells what each field means."""
+
+    name: str
+    issuer: str
+    client: str  # what the provider knows this server by
+    secret: str  # path of the file that holds the client's secret; read at each use
+    address: str  # of this server's console, as browsers reach it
+    scopes: tuple[str, ...] = ("openid", "profile")
+    groups: str = "groups"  # claim that lists somebody's groups
+    allowed: tuple[str, ...] = ()  # groups, of which one is needed; empty: none is
+    roles: tuple[tuple[str, int, str], ...] = ()  # group, id of a role, name of a project (empty: everywhere)
+
+    @property
+    def back(self) -> str:
+        """Where the provider sends browsers."""
+        return f"{self.address}/console/openid/back"
+
+    @property
+    def by(self) -> str:
+        """Who made what came from there."""
+        return f"openid {self.issuer}"
 
 
 @dataclass(frozen=True, slots=True)

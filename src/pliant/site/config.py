@@ -1,6 +1,6 @@
 """config.yaml: what a shared server is told when it starts. An unknown key is an error, not a note."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ class Config:
     streams: int = 32  # of one account at a time; 0: no limit
     tasks: int = 512  # of one workload; 0: no limit
     strays: str = "report"  # or stop
+    openid: Path | None = None  # settings of an OpenID Connect provider; None: there is none
     pending: int = 1000  # jobs of one account, in a new state folder; 0: no limit
 
 
@@ -58,6 +59,7 @@ KEYS = (
     Key("streams", "Logs and changes that one account reads at a time; 0: no limit.", "32"),
     Key("tasks", "Tasks of one workload; 0: no limit.", "512"),
     Key("strays", "Processes that use GPUs outside of all jobs: report (they are named) or stop.", "report"),
+    Key("openid", "Settings of a login provider (OpenID Connect): openid.yaml; none: no provider.", "none"),
     Key("pending", "Pending jobs of one account, set at the first start; later: pliant limit set.", "1000"),
 )
 
@@ -82,7 +84,13 @@ def read(path: Path) -> Config:
     """What the file says; without one the defaults. Raises Wrong, which names the key or the line."""
     if not path.exists() and not path.is_symlink():
         return Config()
-    text = "\n".join(lines_of(path))
+    said = keyed(path, [key.name for key in KEYS])
+    return Config(**{name: _value(path, name, value) for name, value in said.items()})
+
+
+def keyed(path: Path, known: Sequence[str], *, rooted: bool = True) -> dict[str, Any]:
+    """The keys of a file and their values, of whatever kind. Raises Wrong, also for an unknown key."""
+    text = "\n".join(lines_of(path, rooted=rooted))
     if len(text) > LARGEST:
         raise Wrong(f"{path} has more than {LARGEST} characters.")
     try:
@@ -94,18 +102,19 @@ def read(path: Path) -> Config:
     except RecursionError as error:
         raise Wrong(f"{path} has lists within lists that are too deep.") from error
     if said is None:
-        return Config()
+        return {}
     if not isinstance(said, dict):
-        raise Wrong(f"{path} has no keys. Write lines such as `state: /var/lib/pliant`.")
-    known = [key.name for key in KEYS]
+        raise Wrong(f"{path} has no keys. Write lines such as `{known[0]}: value`.")
     for name in said:
         if name not in known:
             raise unknown(str(path), str(name), known)
-    return Config(**{name: _value(path, name, value) for name, value in said.items()})
+    return said
 
 
 def _value(path: Path, name: str, value: object) -> Any:
     kind = type(getattr(Config(), name))
+    if name == "openid" and value == "none":
+        return None
     if kind is int:
         if type(value) is int and 0 <= value <= 1_000_000:
             return value
@@ -145,5 +154,6 @@ def shown(config: Config) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for field in fields(config):
         value = getattr(config, field.name)
-        found[field.name] = f"[{', '.join(value)}]" if isinstance(value, tuple) else str(value)
+        text = "none" if value is None else str(value)
+        found[field.name] = f"[{', '.join(value)}]" if isinstance(value, tuple) else text
     return found

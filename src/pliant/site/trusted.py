@@ -12,9 +12,12 @@ class Wrong(ValueError):
     """A configuration that is not used: which file and line, what is wrong, and the cure."""
 
 
-def lines_of(path: Path) -> list[str]:
-    """The lines of a text file of root's. Raises Wrong."""
-    demand_rooted(path)
+def lines_of(path: Path, *, rooted: bool = True) -> list[str]:
+    """The lines of a text file of root's; `rooted` False: of root's or one's own. Raises Wrong."""
+    if rooted:
+        demand_rooted(path)
+    else:
+        _demand_own(path)
     try:
         return path.read_text("utf-8").splitlines()
     except OSError as error:
@@ -47,6 +50,17 @@ def demand_rooted(path: Path) -> None:
                 f"{path} is not used: others than root may write to {part} (mode {mode:04o}). "
                 f"Close it: chmod go-w {part}"
             )
+
+
+def _demand_own(path: Path) -> None:
+    try:
+        seen = os.stat(path)
+    except OSError as error:
+        raise Wrong(f"{path} cannot be read: {error.strerror}.") from error
+    if not stat.S_ISREG(seen.st_mode):
+        raise Wrong(f"{path} is not used: it is no file.")
+    if seen.st_uid not in (0, os.geteuid()) or seen.st_mode & 0o022:
+        raise Wrong(f"{path} is not used: others could change it. Close it: chmod go-w {path}")
 
 
 def unknown(where: str, key: str, known: Iterable[str]) -> Wrong:

@@ -274,3 +274,64 @@ class SecuritySettingChange(TypedDict):
     """Body of PUT /api/v1/security/settings/{key}."""
 
     value: Text | None  # as people write it: 8h, 12; null: the built-in value
+
+
+class LoginProvider(TypedDict):
+    name: str
+    issuer: str
+    logoutUrl: str  # where one logs out of the provider too; empty: not known
+
+
+class LoginProviders(TypedDict):
+    """GET /api/v1/openid. Ours, as all below /openid."""
+
+    providers: list[LoginProvider]
+
+
+Secretive = Annotated[str, Length(200)]
+
+
+class LoginRequest(TypedDict, total=False):
+    """Body of POST /api/v1/openid/login."""
+
+    holder: Required[
+        Annotated[str, Length(64, least=64)]
+    ]  # SHA-256, in hex, of a secret that `token` is to show
+    program: bool  # it is no page of this server; a page must allow it
+
+
+class LoginBegun(TypedDict):
+    url: str  # at the provider, for a browser
+    state: str
+    code: str  # which the page that allows a program shows too; empty for a page
+    expiresIn: int
+
+
+class LoginArrived(TypedDict, total=False):
+    """Body of POST /api/v1/openid/arrived: a browser came back that has no page's cookie."""
+
+    state: Required[Secretive]
+    code: Required[Annotated[str, Length(4000, least=1)]]
+    issuer: Secretive  # who the address says has sent the browser back, if it says so
+
+
+class LoginAsked(TypedDict):
+    user: str
+    code: str
+    ticket: str
+
+
+class LoginAllowed(TypedDict, total=False):
+    """Body of POST /api/v1/openid/allow."""
+
+    state: Required[Secretive]
+    ticket: Required[Secretive]
+
+
+class LoginToken(TypedDict, total=False):
+    """Body of POST /api/v1/openid/token."""
+
+    state: Required[Secretive]
+    secret: Required[Secretive]
+    code: Annotated[str, Length(4000, least=1)]  # with which the browser came back; a program has none
+    issuer: Secretive

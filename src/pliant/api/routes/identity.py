@@ -19,7 +19,7 @@ from pliant.api.principal import Principal
 from pliant.api.repeats import answered
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.responses.times import stamp, stamp_or_none
-from pliant.control.errors import BadRequest, NotFound
+from pliant.control.errors import BadRequest, Conflict, NotFound
 from pliant.model.identity import USER, AccessKey, Account, Application, User, subject_of
 from pliant.model.rights import TENANT, may_grant
 from pliant.wire.access import (
@@ -128,6 +128,11 @@ def reset_password(key: str, here: Here, caller: Caller) -> Response:
     """A new password that must be changed; all that was logged in ends."""
     row = here.service.identities.user(key)
     _outranks(here, caller, subject_of(USER, row.id))
+    if not row.password:
+        raise Conflict(
+            f"The user {row.name} has no password: a login provider says who it is.",
+            "Passwords are reset there.",
+        )
     password = temporary()
     kept = hashed(password)
     return answered(
@@ -173,7 +178,7 @@ def _user(row: User) -> UserItem:
     return {
         "id": row.id,
         "username": row.name,
-        "isLocal": True,
+        "isLocal": bool(row.password),
         "createdAt": stamp(row.created),
         "createdBy": row.created_by,
         "lastLogin": stamp_or_none(row.last_login),

@@ -188,8 +188,8 @@ def server(here: Here) -> Response:
 
 @router.get("/server/doctor", dependencies=[needs("server:read")], **answers(200, Doctor))
 def doctor(here: Here) -> Response:
-    """What of shares of GPUs is enforced here and what is not, each with the reason."""
-    found = here.server.findings()
+    """What of shares of GPUs is enforced here, and whether the login provider can be used, with reasons."""
+    found = [*here.server.findings(), *([here.logins.relying.finding()] if here.logins is not None else [])]
     return answer({"findings": [{"what": one.what, "holds": one.holds, "text": one.text} for one in found]})
 
 

@@ -49,15 +49,19 @@ def check(session: Session, file: str) -> None:
     from pathlib import Path
 
     from pliant.cli.output.tables import table
+    from pliant.cli.server.doctor import of_machine
     from pliant.client.errors import PliantError
     from pliant.site.config import KEYS, read, shown
     from pliant.site.trusted import Wrong
 
     path = Path(os.path.abspath(file))
     try:
-        found = shown(read(path))
+        found = shown(config := read(path))
     except Wrong as error:
         raise PliantError(str(error), "See docs/reference/config.md") from error
+    if config.openid is not None:
+        for one in of_machine(str(config.state), "--openid", str(config.openid)):
+            session.note(f"{one['what']}: {one['text']}")
     if not path.exists():
         session.note(f"{path} does not exist: these are the defaults.")
     rows = [{"name": key.name, "value": found[key.name], "about": key.about} for key in KEYS]

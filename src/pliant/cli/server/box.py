@@ -81,6 +81,7 @@ def serve(
     words += ["--warden", os.path.abspath(conf or said.warden), "--console", str(said.console)]
     for name in ("connections", "submissions", "commands", "streams", "tasks", "pending", "strays"):
         words += [f"--{name}", str(getattr(said, name))]
+    words += ["--openid", str(said.openid or "none")]
     for spec in simulate or said.simulate:
         words += ["--simulate", spec]
     if unknown:

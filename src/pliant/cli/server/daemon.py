@@ -46,6 +46,7 @@ def arguments(
     host: str | None = None,
     tls: bool | None = None,
     certificate: tuple[str, str] | None = None,
+    openid: str | None = None,
 ) -> list[str]:
     """The command line of a server; `unknown`: adopt or end what runs and is not in its database.
 
@@ -76,6 +77,8 @@ def arguments(
         words.append("--tls" if tls else "--no-tls")
     if certificate is not None:
         words += ["--certificate", *certificate]
+    if openid is not None:
+        words += ["--openid", openid if openid == "none" else os.path.abspath(openid)]
     if unknown:
         words += ["--unknown", unknown]
     return words

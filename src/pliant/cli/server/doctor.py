@@ -42,7 +42,7 @@ def doctor(session: Session, job: str | None, kube: bool, kubeconfig: str | None
     except Unreachable:
         if session.server:
             raise
-        found = _here(state_folder(session.state))
+        found = of_machine(state_folder(session.state))
     own = checks.of_shell(
         state_folder(session.state), not (session.server or os.environ.get("PLIANT_SERVER"))
     )
@@ -80,13 +80,13 @@ def _one_job(session: Session, name: str) -> int:
 
 def _cluster(session: Session, kubeconfig: str | None) -> int:
     words = ["--kube", *(("--kubeconfig", kubeconfig) if kubeconfig else ())]
-    found = _here(state_folder(session.state), *words)
+    found = of_machine(state_folder(session.state), *words)
     lines = [[one["what"], "yes" if one["holds"] else "no", one["text"]] for one in found]
     show(session, found, lambda: table(("WHAT", "HOLDS", "HOW, OR WHY NOT"), lines, headers=session.headers))
     return int(not all(one["holds"] for one in found))
 
 
-def _here(state: str, *more: str) -> list[Any]:
+def of_machine(state: str, *more: str) -> list[Any]:
     """What the server's own program finds without a server."""
     words = [sys.executable, "-m", "pliant.app", "doctor", "--state", state, *more]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -54,6 +54,9 @@ STOP_LIMIT = 180.0  # seconds; the longest grace period of tasks lies within
     "--cert", metavar="FILE", help="Your own certificate with its chain, in PEM format; implies --tls."
 )
 @click.option("--key", metavar="FILE", help="Private key of --cert.")
+@click.option(
+    "--openid", metavar="FILE", help="Settings of a login provider (OpenID Connect); none: no provider."
+)
 @click.option("--foreground", is_flag=True, help="Stay in the foreground, for service managers.")
 @click.option("--take-over", is_flag=True, help="Replace a server that does not answer.")
 @click.option("--database", metavar="URL", help="Keep the state in PostgreSQL: postgresql://USER@HOST/NAME.")
@@ -82,6 +85,7 @@ def up(
     tls: bool | None,
     cert: str | None,
     key: str | None,
+    openid: str | None,
     foreground: bool,
     take_over: bool,
     database: str | None,
@@ -126,6 +130,7 @@ def up(
         host=host,
         tls=tls,
         certificate=(os.path.abspath(cert), os.path.abspath(key)) if cert and key else None,
+        openid=openid,
     )
     if foreground:
         daemon.prepare(state)

@@ -11,7 +11,7 @@ import click
 from pliant.cli.lazy import Command, LazyGroup
 from pliant.cli.output.formats import output_options, structured
 from pliant.cli.session import Session, client_for, pass_session
-from pliant.client.errors import BadRequest, NotFound, Refused, Unauthorized, Unreachable
+from pliant.client.errors import BadRequest, Conflict, NotFound, Refused, Unauthorized, Unreachable
 from pliant.client.locate import authority_of, local_token, server_record, state_folder
 from pliant.client.transport import segment
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from pliant.client.client import Client
 
 KEYS = "/api/v1/access-keys"
+OPENID = "/api/v1/openid"
+
+POLL = 1.0
+"""Seconds between two questions whether somebody has logged in in the browser."""
 
 auth = LazyGroup(
     {
@@ -33,7 +37,7 @@ auth = LazyGroup(
 
 
 @click.command("login", cls=Command, short_help="Save the address and token of a server.")
-@click.argument("how", required=False, type=click.Choice(["user", "application", "app"]))
+@click.argument("how", required=False, type=click.Choice(["user", "application", "app", "sso"]))
 @click.option("--token", metavar="TOKEN", help="The server's token.")
 @click.option("-u", "--user", metavar="NAME", help="User name, for `login user`.")
 @click.option(
@@ -56,7 +60,8 @@ def login(
     """Save the address and the token of a server (`--server URL`).
 
     The server of this machine needs no login: its token is in a file of its state folder that only you can
-    read.
+    read. `login sso` prints the address of the server's login provider for a browser, on any machine, and
+    waits until you have logged in there.
     """
     if session.server is None and not any((how, token, user, client_id, ca)):
         record = server_record(state_folder(session.state))
@@ -74,6 +79,8 @@ def login(
         name = user or click.prompt("User", err=True)
         word = password or click.prompt("Password", hide_input=True, err=True)
         token = _key_of(session, url, _by_password(session, url, name, word))
+    elif how == "sso":
+        token = _key_of(session, url, _by_provider(session, url))
     elif how in ("app", "application") or client_id:
         name = client_id or click.prompt("Client id", err=True)
         word = secret or click.prompt("Client secret", hide_input=True, err=True)
@@ -121,6 +128,38 @@ def _by_password(session: Session, url: str, name: str, word: str) -> Mapping[st
         new = click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
         client.call("POST", "/api/v1/me/password", body={"currentPassword": word, "newPassword": new})
     return _tokens(session, url, {"grantType": "password", "username": name, "password": new})
+
+
+def _by_provider(session: Session, url: str) -> Mapping[str, Any]:
+    """Tokens for the person who logs in in a browser and allows it there."""
+    import hashlib
+    import secrets
+    import time
+
+    secret = secrets.token_urlsafe(32)
+    with _client(session, url, None) as client:
+        body = {"holder": hashlib.sha256(secret.encode()).hexdigest(), "program": True}
+        try:
+            begun = client.call("POST", f"{OPENID}/login", body=body)
+        except NotFound as error:
+            raise BadRequest(str(error), "Log in with a password: pliant login user") from error
+        session.note(f"Open this address in a browser, on any machine, and log in:\n\n  {begun['url']}\n")
+        session.note(f"Continue there only if the page shows this code: {begun['code']}")
+        end = time.monotonic() + begun["expiresIn"]
+        while time.monotonic() < end:
+            try:
+                answer: Mapping[str, Any] = client.call(
+                    "POST", f"{OPENID}/token", body={"state": begun["state"], "secret": secret}
+                )
+            except Conflict as error:
+                if error.reason != "login-pending":
+                    raise
+                time.sleep(POLL)
+            else:
+                return answer
+    raise Unauthorized(
+        f"The login was not finished within {begun['expiresIn']} s.", "Try again: pliant login sso"
+    )
 
 
 def _key_of(session: Session, url: str, issued: Mapping[str, Any]) -> str:

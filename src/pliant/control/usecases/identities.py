@@ -1,7 +1,7 @@
 """Use cases about people, programs, their keys and sessions, and the rules that give them roles."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -22,7 +22,7 @@ from pliant.model.identity import (
     User,
     subject_of,
 )
-from pliant.model.rights import SYSTEM, TENANT, Place
+from pliant.model.rights import SYSTEM, TENANT, Grant, Place
 
 T = TypeVar("T")
 
@@ -233,16 +233,45 @@ class Identities:
     def begin_session(self, user: User, source: str) -> LoginSession:
         """For as long as the settings say. Sessions that are over go."""
 
-        def run(draft: Draft) -> LoginSession:
-            for old in self._seen.sessions.values():
-                if old.expires <= draft.now:
-                    draft.drop(old)
-            subject = subject_of(USER, user.id)
-            until = self._session_end(draft.now, draft.now)
-            row = LoginSession(str(uuid.uuid4()), subject, 0, draft.now, until, source)
-            draft.put(row)
-            draft.put(replace(self._seen.users.get(user.id, user), last_login=draft.now))
-            return row
+        return self._loop.call(lambda draft: self._session(draft, user, source))
+
+    def _session(self, draft: Draft, user: User, source: str) -> LoginSession:
+        for old in self._seen.sessions.values():
+            if old.expires <= draft.now:
+                draft.drop(old)
+        subject = subject_of(USER, user.id)
+        until = self._session_end(draft.now, draft.now)
+        row = LoginSession(str(uuid.uuid4()), subject, 0, draft.now, until, source)
+        draft.put(row)
+        draft.put(replace(self._seen.users.get(user.id, user), last_login=draft.now))
+        return row
+
+    def begin_session_of(
+        self, identity: str, names: Sequence[str], by: str, grants: Iterable[Grant], source: str
+    ) -> tuple[User, LoginSession]:
+        """For somebody of whom a provider has spoken; a user with that id is made at the first login.
+
+        The new user has the first of the names that nobody has, and no password. Rules that the provider gave
+        before, and does not give now, go.
+        """
+        subject, wanted = subject_of(USER, identity), set(grants)
+
+        def run(draft: Draft) -> tuple[User, LoginSession]:
+            row = self._seen.users.get(identity)
+            if row is None:
+                name = next((name for name in names if name not in self._seen.user_names), identity)
+                row = User(identity, name, "", created=draft.now, created_by=by)
+                draft.put(row)
+            given = {
+                rule.grant: rule for rule in self._seen.by_subject.get(subject, ()) if rule.created_by == by
+            }
+            for grant, rule in given.items():
+                if grant not in wanted:
+                    draft.drop(rule)
+            for grant in sorted(wanted - given.keys(), key=lambda it: (it.role, it.scope.project)):
+                made = AccessRule(str(uuid.uuid4()), subject, grant.role, grant.scope, NO_UID, draft.now, by)
+                draft.put(made)
+            return row, self._session(draft, row, source)
 
         return self._loop.call(run)
 

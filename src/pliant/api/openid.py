@@ -1,0 +1,364 @@
+"""OpenID Connect: what a provider is asked, and what of its answers is believed."""
+
+import base64
+import hashlib
+import json
+import os
+import stat
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import Key, KeySet
+from joserfc.jws import extract_compact
+
+from pliant.api.errors import Unauthorized
+from pliant.control.errors import Unavailable
+from pliant.control.fractions import Finding
+from pliant.model.identity import Provider
+
+ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
+"""Of signatures that are taken: those with a private key. A shared secret proves nothing."""
+
+CURVES = (None, "P-256", "P-384", "P-521")
+"""Of keys that are taken, beside those of RSA; a set may have others."""
+
+FRESH = 3600.0
+"""Seconds for which what the provider says of itself is used again."""
+
+AGAIN = 5.0
+"""Seconds after which it is asked again: for keys that are not known yet, or because it did not answer."""
+
+LONGEST = 5.0
+"""Seconds that an answer may take."""
+
+MOST = 2**20
+"""Bytes of an answer."""
+
+AT_ONCE = 8
+"""Logins that may wait for the provider: threads of the server that a slow one holds."""
+
+LEEWAY = 60
+"""Seconds by which the two clocks may differ."""
+
+NAME = 100
+"""Characters of a name that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Whom a provider has named."""
+
+    subject: str  # never given to somebody else
+    name: str  # for people; anybody may have it, and it may change
+    groups: tuple[str, ...]
+
+
+class NotKnown(Unauthorized):
+    """What came from a browser or from the provider proves nothing."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"The login is not valid: {why}.", "Log in again.")
+
+
+class Relying:
+    """This server as a client of a provider; for any thread. Raises Unavailable, NotKnown."""
+
+    def __init__(self, provider: Provider, clock: Callable[[], float] = time.monotonic) -> None:
+        self.provider = provider
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._room = threading.BoundedSemaphore(AT_ONCE)
+        self._document: dict[str, Any] = {}
+        self._keys: list[Key] = []
+        self._read = self._keys_read = self._failed = float("-inf")
+        self._opener = urllib.request.OpenerDirector()  # follows nothing: an answer leads to no other server
+        for handler in (
+            urllib.request.ProxyHandler,
+            urllib.request.HTTPHandler,
+            urllib.request.HTTPSHandler,
+            urllib.request.HTTPDefaultErrorHandler,
+            urllib.request.HTTPErrorProcessor,
+        ):
+            self._opener.add_handler(handler())
+
+    def begin(self, state: str, nonce: str, verifier: str) -> str:
+        """The address at which somebody logs in."""
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+        asked = {
+            "response_type": "code",
+            "client_id": self.provider.client,
+            "redirect_uri": self.provider.back,
+            "scope": " ".join(self.provider.scopes),
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+        }
+        with self._waiting():
+            address = self._endpoint("authorization_endpoint")
+        return f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}"
+
+    def person(self, code: str, verifier: str, nonce: str, issuer: str | None) -> Person:
+        """Who has logged in, for the code with which the browser came back, and who it says has sent it."""
+        with self._waiting():
+            says_so = self._described().get("authorization_response_iss_parameter_supported") is True
+            if issuer != self.provider.issuer and (issuer is not None or says_so):
+                raise NotKnown("another provider sent the browser back")
+            given = self._exchanged(code, verifier)
+            claims = self.checked(str(given.get("id_token", "")), nonce)
+            told = dict(claims)
+            if self.provider.groups not in claims or "preferred_username" not in claims:
+                told = {**self._more(claims, str(given.get("access_token", ""))), **claims}
+        subject = claims["sub"]
+        groups = told.get(self.provider.groups, ())
+        name = next((it for it in (told.get("preferred_username"), told.get("name")) if it), subject)
+        return Person(
+            subject,
+            _plain(str(name)) or subject[:NAME],
+            tuple(it for it in ([groups] if isinstance(groups, str) else groups) if isinstance(it, str))
+            if isinstance(groups, str | list)
+            else (),
+        )
+
+    def checked(self, token: str, nonce: str) -> dict[str, Any]:
+        """The claims of an ID token that is for this server and this login. Raises NotKnown."""
+        rules = jwt.JWTClaimsRegistry(
+            leeway=LEEWAY,
+            iss={"essential": True, "value": self.provider.issuer},
+            aud={"essential": True, "value": self.provider.client},
+            sub={"essential": True},
+            exp={"essential": True},
+            iat={"essential": True},
+            nonce={"essential": True, "value": nonce},
+        )
+        try:
+            claims = self._signed(token)
+            rules.validate(claims)
+        except (JoseError, ValueError, TypeError) as error:
+            raise NotKnown(f"the provider's ID token was refused ({_word(error)})") from error
+        subject, audience = claims["sub"], claims["aud"]
+        if not (isinstance(subject, str) and 0 < len(subject) <= 255):
+            raise NotKnown("the provider's ID token has no valid subject")
+        party, several = claims.get("azp"), isinstance(audience, list) and len(audience) > 1
+        if party != self.provider.client and (party is not None or several):
+            raise NotKnown("the provider's ID token was made for another program")
+        return claims
+
+    def finding(self) -> Finding:
+        """Whether anybody could log in now, by the provider, its keys and the secret; for `pliant doctor`."""
+        what = f"login by {self.provider.name}"
+        try:
+            with self._waiting():
+                for name in ("authorization_endpoint", "token_endpoint"):
+                    self._endpoint(name)
+                if not self._keys_now(True):
+                    raise self._down("it has no key whose signatures are taken")
+                self._secret()
+        except Unavailable as error:
+            return Finding(what, False, f"{error} {error.hint}")
+        return Finding(what, True, f"{self.provider.issuer} and its {len(self._keys)} keys can be read")
+
+    @property
+    def out(self) -> str:
+        """Where one logs out of the provider too; empty if it names no such page or was not asked yet."""
+        address = self._document.get("end_session_endpoint")
+        if not isinstance(address, str) or not self._safe(address):
+            return ""
+        back = f"{self.provider.address}/console/login"
+        words = urlencode({"client_id": self.provider.client, "post_logout_redirect_uri": back})
+        return f"{address}{'&' if '?' in address else '?'}{words}"
+
+    # -- what is signed -------------------------------------------------------------------------------
+
+    def _signed(self, token: str) -> dict[str, Any]:
+        """Raises JoseError, ValueError."""
+        name = extract_compact(token.encode()).headers().get("kid")
+        error: Exception = ValueError("unknown key")
+        for read_again in (False, True):
+            fitting = [key for key in self._keys_now(read_again) if name is None or key.kid == name]
+            for key in fitting:
+                try:
+                    claims: dict[str, Any] = jwt.decode(token, key, algorithms=ALGORITHMS).claims
+                except (JoseError, ValueError) as wrong:
+                    error = wrong
+                else:
+                    return claims
+            if fitting and name is not None:
+                break  # it is the key that the token names: newer ones change nothing
+        raise error
+
+    def _keys_now(self, read_again: bool) -> list[Key]:
+        age = self._clock() - self._keys_read
+        if age > FRESH or (read_again and age > AGAIN):
+            told = self._asked(self._endpoint("jwks_uri"))
+            try:
+                found = KeySet.import_key_set(
+                    {
+                        "keys": [
+                            it
+                            for it in told["keys"]
+                            if it.get("kty") in ("RSA", "EC")
+                            and it.get("crv") in CURVES
+                            and it.get("use", "sig") == "sig"
+                        ]
+                    }
+                )
+            except (JoseError, ValueError, KeyError, TypeError, AttributeError) as error:
+                raise self._down("its keys cannot be read") from error
+            self._keys, self._keys_read = [*found.keys], self._clock()
+        return self._keys
+
+    # -- what is asked --------------------------------------------------------------------------------
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        if not self._room.acquire(blocking=False):
+            raise self._down(f"{AT_ONCE} others are waiting for it")
+        try:
+            yield
+        finally:
+            self._room.release()
+
+    def _exchanged(self, code: str, verifier: str) -> Mapping[str, Any]:
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self.provider.back,
+            "code_verifier": verifier,
+        }
+        headers = {}
+        address, secret = self._endpoint("token_endpoint"), self._secret()
+        ways = self._document.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+        if "client_secret_basic" in ways:
+            pair = f"{quote(self.provider.client, safe='')}:{quote(secret, safe='')}"
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        else:
+            form |= {"client_id": self.provider.client, "client_secret": secret}
+        return self._asked(address, form=form, headers=headers)
+
+    def _more(self, claims: Mapping[str, Any], access: str) -> Mapping[str, Any]:
+        """What the provider says of somebody beside the ID token, if it is the same person."""
+        if not access or not self._document.get("userinfo_endpoint"):
+            return {}
+        address = self._endpoint("userinfo_endpoint")
+        told = self._asked(address, headers={"Authorization": f"Bearer {access}"})
+        return told if told.get("sub") == claims["sub"] else {}
+
+    def _secret(self) -> str:
+        path = self.provider.secret
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with open(handle, encoding="utf-8") as file:
+                seen = os.fstat(handle)
+                text = file.read(4097).strip() if stat.S_ISREG(seen.st_mode) else ""
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            raise Unavailable(
+                f"The client secret cannot be read from {path}: {why}.", "An administrator can mend it."
+            ) from error
+        if not text or len(text) > 4096 or seen.st_mode & 0o037:
+            raise Unavailable(
+                f"The client secret in {path} is not used: the file is empty, too long, or open to others.",
+                f"An administrator closes it with: chmod 0640 {path}",
+            )
+        return text
+
+    def _endpoint(self, name: str) -> str:
+        address = self._described().get(name)
+        if not isinstance(address, str) or not self._safe(address):
+            raise self._down(f"it names no {name} that can be used")
+        return address
+
+    def _safe(self, address: str) -> bool:
+        """True for TLS, or for the scheme of the issuer, which a test on one machine has without."""
+        return urlsplit(address).scheme in ("https", urlsplit(self.provider.issuer).scheme)
+
+    def _described(self) -> dict[str, Any]:
+        """Its discovery document. One that did not answer is not asked again at once."""
+        with self._guard:
+            now = self._clock()
+            if now - self._read > FRESH:
+                if now - self._failed <= AGAIN:
+                    raise self._down("it did not answer before")
+                address = f"{self.provider.issuer.rstrip('/')}/.well-known/openid-configuration"
+                try:
+                    told = dict(self._asked(address))
+                    if told.get("issuer") != self.provider.issuer:
+                        raise self._down(f"it calls itself {str(told.get('issuer'))[:80]!r}")
+                except Unavailable:
+                    self._failed = self._clock()
+                    raise
+                self._document, self._read = told, self._clock()
+            return self._document
+
+    def _asked(
+        self, address: str, *, form: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> Mapping[str, Any]:
+        data = urlencode(form).encode() if form is not None else None
+        request = urllib.request.Request(
+            address, data, {"Accept": "application/json", "User-Agent": "pliant", **(headers or {})}
+        )
+        try:
+            with self._opener.open(request, timeout=LONGEST) as answer:
+                body = _read(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                said = error.read(4096)
+            if form is not None and error.code in (400, 401):
+                raise NotKnown(f"the provider refused it ({_refusal(said) or error.code})") from error
+            raise self._down(f"it answered {error.code} to {urlsplit(address).path}") from error
+        except (OSError, HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise self._down(getattr(reason, "strerror", None) or str(reason)[:100]) from error
+        try:
+            told = json.loads(body)
+        except (ValueError, RecursionError):
+            told = None
+        if not isinstance(told, dict) or len(body) > MOST:
+            raise self._down(f"its answer to {urlsplit(address).path} is not a JSON object")
+        return told
+
+    def _down(self, why: str) -> Unavailable:
+        return Unavailable(
+            f"The login provider {self.provider.name} ({self.provider.issuer}) cannot be used: {why}.",
+            "Users with a password of this server can still log in.",
+        )
+
+
+def _read(answer: HTTPResponse) -> bytes:
+    """All of it, or the first MOST bytes and some. One that trickles does not last. Raises OSError."""
+    end, body = time.monotonic() + LONGEST, b""
+    while (part := answer.read1(2**16)) and len(body) <= MOST:
+        body += part
+        if time.monotonic() > end:
+            raise TimeoutError("timed out")
+    return body
+
+
+def _word(error: Exception) -> str:
+    """Why, without anything that was sent."""
+    return str(getattr(error, "error", "") or "malformed")[:60]
+
+
+def _refusal(body: bytes) -> str:
+    """OAuth 2's word for what is wrong."""
+    try:
+        told = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    return _plain(str(told.get("error", "")))[:60] if isinstance(told, dict) else ""
+
+
+def _plain(text: str) -> str:
+    """A text that can be a name here: nothing that a terminal obeys, no colon."""
+    return "".join(it for it in text if it.isprintable() and it != ":").strip()[:NAME]

@@ -1,0 +1,77 @@
+"""Login by an OpenID Connect provider: for the console's login page, and for programs that have no browser.
+
+A program's login is allowed by a page that shows the same code as the program.
+"""
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from pliant.api.auth import OPENID
+from pliant.api.context import Here
+from pliant.api.guard import OPEN, needs
+from pliant.api.models import Received
+from pliant.api.responses.encoding import answer, answers, empty
+from pliant.api.signin import LIVES, by_provider, logins, noted
+from pliant.wire.access import (
+    LoginAllowed,
+    LoginArrived,
+    LoginAsked,
+    LoginBegun,
+    LoginProviders,
+    LoginRequest,
+    LoginToken,
+)
+from pliant.wire.server import Tokens
+
+public = APIRouter(prefix=OPENID, tags=["people and programs"])
+
+
+@public.get("", dependencies=[needs(OPEN)], **answers(200, LoginProviders))
+async def providers(here: Here) -> Response:
+    """Who may say here who somebody is, beside this server: none or one."""
+    if here.logins is None:
+        return answer({"providers": []})
+    relying = here.logins.relying
+    it = relying.provider
+    return answer({"providers": [{"name": it.name, "issuer": it.issuer, "logoutUrl": relying.out}]})
+
+
+@public.post("/login", dependencies=[needs(OPEN)], **answers(200, LoginBegun))
+def begin(body: Received[LoginRequest], here: Here) -> Response:
+    """Begin. `holder` is the SHA-256 of a secret with which the tokens are collected."""
+    login, url = logins(here).begin(body["holder"].lower(), body.get("program", False))
+    return answer({"url": url, "state": login.state, "code": login.shown, "expiresIn": int(LIVES)})
+
+
+@public.post("/arrived", dependencies=[needs(OPEN)], **answers(200, LoginAsked))
+def arrived(body: Received[LoginArrived], request: Request, here: Here) -> Response:
+    """A browser came back from the provider for a program: whom the page is to ask."""
+    begun = logins(here)
+    login = noted(here, request, lambda: begun.arrived(body["state"], body["code"], body.get("issuer")))
+    name = login.person.name if login.person is not None else ""
+    return answer({"user": name, "code": login.shown, "ticket": login.ticket})
+
+
+@public.post("/allow", dependencies=[needs(OPEN)], status_code=204, response_model=None)
+def allow(body: Received[LoginAllowed], here: Here) -> Response:
+    """The person at that page has compared the codes: the program may log in."""
+    logins(here).allow(body["state"], body["ticket"])
+    return empty()
+
+
+@public.post("/token", dependencies=[needs(OPEN)], **answers(200, Tokens))
+async def token(body: Received[LoginToken], request: Request, here: Here) -> Response:
+    """The tokens of the person who logged in. A program gets 409 `login-pending` until the page allows it."""
+    begun, state, secret = logins(here), body["state"], body["secret"]
+    code = body.get("code")
+    issued = await run_in_threadpool(
+        by_provider,
+        here,
+        request,
+        lambda: (
+            begun.collected(state, secret)
+            if code is None
+            else begun.returned(state, code, secret, body.get("issuer"))
+        ),
+    )
+    return answer({"accessToken": issued.access, "refreshToken": issued.refresh, "expiresIn": issued.life})

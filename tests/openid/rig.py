@@ -1,0 +1,136 @@
+"""A real provider on a port of this machine, and what a browser does there."""
+
+import hashlib
+import http.client
+import json
+import os
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from html import unescape
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+from joserfc.jwk import RSAKey
+
+from pliant.model.identity import Provider
+from tests.house.gaps import gap
+
+HERE = Path(__file__).parent
+CLIENT_SECRET = "a secret: of the client / 100%"
+SECONDS = 60.0
+
+
+def python() -> Path:
+    """The one that has the provider; a gap where nobody made it."""
+    made = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in ("setup", "requirements.txt")))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "pliant" / "openid" / made.hexdigest()[:16]
+    if not (folder / "whole").exists():
+        gap("no OpenID Connect provider", "run `tests/openid/setup` (1 minute)")
+    return folder / "bin" / "python"
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def new_key(name: str) -> RSAKey:
+    return RSAKey.generate_key(2048, {"kid": name})
+
+
+class Canaille:
+    """The process. Its keys are known, so that what it would never sign can be signed here."""
+
+    def __init__(self, folder: Path, home: str = "") -> None:
+        """`home`: address of the console; somewhere, if nobody goes back there."""
+        self.folder = folder
+        self.port = free_port()
+        self.issuer = f"http://127.0.0.1:{self.port}"
+        self.home = home or f"http://127.0.0.1:{free_port()}"
+        self.key = new_key("first")
+        secret = folder / "client-secret"
+        secret.write_text(f"{CLIENT_SECRET}\n")
+        secret.chmod(0o600)
+        self.told = Provider(
+            "Lab login", self.issuer, "pliant", str(secret), self.home, ("openid", "profile", "groups")
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *keys: RSAKey) -> None:
+        """The first of the keys signs."""
+        told = {
+            "store": str(self.folder / "store.sqlite"),
+            "port": self.port,
+            "back": self.told.back,
+            "secret": CLIENT_SECRET,
+            "keys": [key.as_dict(private=True) for key in keys or (self.key,)],
+        }
+        with open(self.folder / "provider.log", "ab") as log:
+            words = [str(python()), str(HERE / "provider.py")]
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self.folder
+            )
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(told).encode())
+        self._process.stdin.close()
+        deadline = time.monotonic() + SECONDS
+        while not self._answers():
+            assert self._process.poll() is None, (self.folder / "provider.log").read_text()
+            assert time.monotonic() < deadline, "the provider did not start in time"
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", "/.well-known/openid-configuration")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(SECONDS)
+            self._process = None
+
+    def log_in(self, address: str, name: str) -> str:
+        """Somebody's browser at the provider, until it sends them back: where to."""
+        with httpx2.Client(base_url=self.issuer, timeout=SECONDS) as browser:
+            answer = browser.get(address)
+            for _ in range(10):
+                if answer.has_redirect_location:
+                    target = answer.headers["location"]
+                    if target.startswith(self.home):
+                        return target
+                    answer = browser.get(target)
+                    continue
+                inputs = dict(re.findall(r'<input[^>]*name="([^"]+)"[^>]*value="([^"]*)"', answer.text))
+                form = {key: unescape(value) for key, value in inputs.items()}
+                form |= {field: name for field in ("login", "password") if f'name="{field}"' in answer.text}
+                answer = browser.post(str(answer.url), data={**form, "answer": "accept"})
+        raise AssertionError(f"the provider did not send the browser back: {answer.text[:2000]}")
+
+    def code(self, address: str, name: str) -> str:
+        """With which the browser comes back."""
+        back = parse_qs(urlsplit(self.log_in(address, name)).query)
+        assert "code" in back, back
+        return back["code"][0]
+
+
+@contextmanager
+def canaille(folder: Path, home: str = "", keys: Sequence[RSAKey] = ()) -> Iterator[Canaille]:
+    made = Canaille(folder, home)
+    made.start(*keys)
+    try:
+        yield made
+    finally:
+        made.stop()
