@@ -113,14 +113,13 @@ def end(plane, name):
     path = f"/api/v1/namespaces/default/pods/{name}"
     try:
         pod = plane.request("GET", path)
+        if pod["status"]["phase"] != "Running":
+            return
+        now = pod["metadata"]["creationTimestamp"]
+        state = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}}
+        main = {"name": "main", "image": "elasticdl", "imageID": "", "ready": False, "restartCount": 0}
+        status = {"phase": "Succeeded", "containerStatuses": [{**main, "state": state}]}
+        plane.request("PATCH", f"{path}/status", {"status": status})
     except Answered as error:
         if error.status != 404:
             raise
-        return
-    if pod["status"]["phase"] != "Running":
-        return
-    now = pod["metadata"]["creationTimestamp"]
-    state = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}}
-    main = {"name": "main", "image": "elasticdl", "imageID": "", "ready": False, "restartCount": 0}
-    status = {"phase": "Succeeded", "containerStatuses": [{**main, "state": state}]}
-    plane.request("PATCH", f"{path}/status", {"status": status})
