@@ -130,6 +130,7 @@ def test_nothing_blocks_the_event_loop() -> None:
         "readyz",
         "version",
         "proof",
+        "providers",
         "token",
         "token_by_form",
         "token_of_a_realm",
