@@ -273,6 +273,8 @@ def test_drain_what_if_replay_and_policies_by_keyboard_alone(page: Page, stage: 
     expect(where).to_contain_text(f"{last - 1} of {last}")
     pressed(page, "First", back=True)
     expect(where).to_contain_text(f"1 of {last}")
+    page.get_by_role("button", name="Forward").evaluate("it => { it.click(); it.click() }")
+    expect(where).to_contain_text(f"3 of {last}")
 
     followed(page, "Policies")
     pressed(page, "+ New policy")

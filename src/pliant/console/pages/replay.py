@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Any
 
+from nicegui import background_tasks
+
 from pliant.console.frame import Frame, button, card, heading, page, tag, words
 from pliant.console.past import World, world_at
 from pliant.console.texts import clock, gpus
@@ -73,12 +75,14 @@ class Replay:
             words("p", f"GPUs are recorded since {clock(self.held['began'])}.").classes("soft")
         await self._go(last)
 
-    async def _move(self, by: int) -> None:
-        await self._go(self.at + by)
+    def _move(self, by: int) -> None:
+        """Each press counts, also while the last one is still drawn."""
+        self.at = min(len(self.events) - 1, max(0, self.at + by))
+        background_tasks.create(self._go(self.at), name="replay")
 
-    async def _go(self, place: int) -> None:
-        """To the decision at that place, or the nearest there is."""
-        self.at = at = min(len(self.events) - 1, max(0, place))
+    async def _go(self, at: int) -> None:
+        """To the decision at that place."""
+        self.at = at
         self.slider.props["value"] = at
         event = self.events[at]
         self.where.text = f"{at + 1} of {len(self.events)}: {clock(event['createdAt'])}"
@@ -99,6 +103,8 @@ class Replay:
         if began and datetime.fromisoformat(began) <= datetime.fromisoformat(moment):
             answer = await self.frame.calls.send("GET", "/api/v1/replay/record", query=[("at", at)])
             world = world_at(answer.body, milliseconds(later) - 1 if later else FOREVER)
+        if self.events[self.at]["createdAt"] != moment:
+            return  # the reader is elsewhere by now
         self.picture.clear()
         with self.picture:
             if not world.nodes:
