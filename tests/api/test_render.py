@@ -8,7 +8,7 @@ from pliant.api.responses.amounts import quantity
 from pliant.api.responses.spec import spec_of
 from pliant.api.responses.status import status_of
 from pliant.api.responses.times import stamp
-from pliant.api.responses.workloads import job_type, numbers_of, over_quota
+from pliant.api.responses.workloads import Renderer, job_type, numbers_of, over_quota
 from pliant.control.board.view import Board, PoolUse, QueueView, Views, WorkloadView
 from pliant.model.machine import Placement, Share
 from pliant.model.quantity import Resources
@@ -129,3 +129,17 @@ def test_a_spec_without_gpus_asks_for_none() -> None:
         "gpuDevicesRequest"
         not in spec_of(replace(WORKLOAD, groups=(TaskGroup("task", Request()),)))["compute"]
     )
+
+
+def test_one_rendering_serves_all_readers_of_a_second_and_hides_what_each_may_not_see() -> None:
+    seen = view(launch=Launch("ubuntu", command=("train", "--key")))
+    board = Board(workloads=Views([seen], Verdicts()))
+    first = Renderer(board, 5_000, {}, False)
+    assert first.current(board, 5_999, {})
+    assert not first.current(board, 6_000, {})
+    assert not first.current(replace(board), 5_000, {})
+    own, other = first.read_by(lambda workload: True), first.read_by(lambda workload: False)
+    assert own.workload(seen)["command"] == "train --key"
+    assert own.workload(seen) is own.workload(seen)
+    assert other.workload(seen)["command"] == ""
+    assert own.workload(seen)["command"] == "train --key"
