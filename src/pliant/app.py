@@ -26,12 +26,12 @@ from pliant import __version__
 
 # isort: split
 from pliant.api.app import ServerInfo, create_app
-from pliant.api.auth import attempt_token
 from pliant.api.certificates import Certificates
 from pliant.api.forward import Doubt
 from pliant.api.front import Front
 from pliant.api.listeners import BACKLOG, Offer, PortTaken, open_port
 from pliant.api.peer import PEER, listen
+from pliant.backend import Surroundings, make_backend
 from pliant.console.mount import Alone, Console
 from pliant.control.clock import SteadyClock
 from pliant.control.decider.child import ChildDecider
@@ -39,19 +39,15 @@ from pliant.control.halts import Halts
 from pliant.control.housekeeping import keep_house
 from pliant.control.lease import Renewal
 from pliant.control.loop import Loop
-from pliant.control.ports import Engine, StaleEpoch, Store
+from pliant.control.ports import StaleEpoch, Store
 from pliant.control.service import Service
 from pliant.control.state.draft import Draft
-from pliant.devices.config import pod_conf
-from pliant.devices.discovery import Elsewhere, Found, find_devices
-from pliant.devices.handout import Handout
-from pliant.devices.place import Place
+from pliant.devices.discovery import Found
 from pliant.devices.strays import Strays
-from pliant.engines.kube.make import kube_engine, kube_resources
-from pliant.engines.local.engine import LocalEngine
+from pliant.engines.kube.make import kube_resources
 from pliant.engines.local.launcher import LOG_KEEP, LOG_MAX, BoxLauncher, OwnLauncher
 from pliant.engines.local.layout import Layout, LayoutError
-from pliant.engines.local.processes import owner_of, started
+from pliant.engines.local.processes import started
 from pliant.engines.local.strangers import end as end_strangers
 from pliant.engines.local.strangers import strangers
 from pliant.engines.local.supervisor import command
@@ -62,7 +58,7 @@ from pliant.model.machine import Cluster
 from pliant.model.workload import AttemptId
 from pliant.notices.sender import Sender
 from pliant.options import Options, parsed
-from pliant.shared import WallsAlone, ready
+from pliant.shared import ready
 from pliant.site.openid import provider_of
 from pliant.standby import Replica, Standby, Won, opened, reap_inherited, reopened
 from pliant.store import UNSEALED, Database, StoreBusy, StoreError, open_store
@@ -73,7 +69,6 @@ from pliant.store.recovery import (
     compare,
     newest,
     reconcile,
-    remember,
     restore_backup,
     seal_old,
 )
@@ -182,44 +177,34 @@ class Server:
         token = None if box else self.folder.word("token")
         launcher = box.launcher(layout) if box else OwnLauncher(layout, command()[0], LOG_MAX, LOG_KEEP)
         above = max(layout.epoch(), launcher.highest() if isinstance(launcher, BoxLauncher) else 0)
-        look, end = partial(strangers, layout, launcher), partial(end_strangers, layout, launcher)
+        look = partial(strangers, layout, launcher)
+        end = partial(end_strangers, layout, launcher)
         saved = reconcile(store, look, end, options.unknown, above=above, now=self.began)
         cluster = saved.cluster or Cluster(str(uuid.uuid4()), created=self.began, version=__version__)
-        specs = options.simulate or tuple(json.loads(saved.settings.get("simulate", "[]")))
-        owner = launcher.attempt_of if box else partial(owner_of, layout)
-        kubeconfig = str(options.kubeconfig or (not specs and saved.settings.get("kubeconfig")) or "")
-        named = options.scheduler or saved.settings.get("scheduler", "")
-        image = options.share_image or saved.settings.get("share-image", "")
-        if kubeconfig:
-            found = Found(Elsewhere())
-        else:
-            found = find_devices(specs, cluster.uuid, lambda pid: owner(pid) is not None)
-        halts, clock = Halts(os.environ.get("PLIANT_HALT", "")), SteadyClock(newest(saved))
-        shares = Handout(Place(layout.state), seen=found.processes, owner=owner, report=self._tell)
-        engine: Engine = (
-            kube_engine(kubeconfig, cluster.uuid, named, self._project_name, clock.now, image, pod_conf)
-            if kubeconfig
-            else LocalEngine(
-                options.state,
-                found.devices,
+        halts = Halts(os.environ.get("PLIANT_HALT", ""))
+        clock = SteadyClock(newest(saved))
+        backend = make_backend(
+            options,
+            saved,
+            cluster,
+            launcher,
+            clock,
+            halts,
+            Surroundings(
                 url=lambda: self.url,
                 authority=str(self.certificates.trusted) if tls is not None else "",
-                token=lambda attempt: attempt_token(str(attempt), secret),
+                secret=secret,
+                world=lambda: self.loop.world,
                 project_name=self._project_name,
-                clock=clock.now,
-                halt=halts,
-                occupants=shares.on_cards,
-                cards=found.loads,
-                fractions=WallsAlone() if box else shares,
-                launcher=launcher,
-                environ=box.environ if box else None,
-                rows=lambda start: remember(start, self.loop.world, cluster.uuid),
-            )
+                report=self._tell,
+            ),
         )
-        engines, ring = {engine.name: engine}, Ring(options.state / "replay")
+        engine, found = backend.engine, backend.found
+        engines = {engine.name: engine}
+        ring = Ring(options.state / "replay")
         seal_old(engine, saved)
         ender = partial(box.end_stray, layout) if box and options.end_strays else None
-        self._strays = Strays(found.processes, owner, started, ender)
+        self._strays = Strays(found.processes, backend.owner, started, ender)
         decider = (won.decider if won else None) or ChildDecider()
         self.loop = Loop(store, engines, clock, decider=decider, recorder=ring, halt=halts, fatal=self._fatal)
         self.loop.open(won.epoch if won else None, won.asked if won else 0)
@@ -231,8 +216,7 @@ class Server:
         self.loop.start()
         service = Service(self.loop, engines)
         openid = options.openid or (not box and saved.settings.get("openid")) or "none"
-        kept = {"simulate": json.dumps([*specs]), "kubeconfig": kubeconfig, "scheduler": named}
-        kept |= {"share-image": image, "openid": openid, UNSEALED: ""}
+        kept = {**backend.kept, "openid": openid, UNSEALED: ""}
         service.bootstrap(options.pending, cluster, kept)
         if found.notice:
             log.warning(found.notice)
@@ -266,7 +250,7 @@ class Server:
         keep_house(service, store)
         Sender(service.notices, service.now).start()
         self._strays.start()
-        end_resources = kube_resources(kubeconfig, cluster.uuid, service, engine.name)
+        end_resources = kube_resources(backend.kubeconfig, cluster.uuid, service, engine.name)
         gc.collect()
         ready()
         gc.freeze()  # what is there now stays: looking through it for garbage would hold everything for 50 ms
