@@ -207,7 +207,7 @@ def test_what_could_stay_where_it_was_is_not_restarted():
     assert not t.decisions("s")
 
 
-FEW, ALL, BLOCK = range(40), range(60, 1_060), 100
+FEW, ALL, BLOCK = range(100), range(100, 1_100), 100
 
 
 @pytest.mark.parametrize("seed", FEW)
