@@ -156,7 +156,6 @@ int folders_open(const struct account *who) {
     int base = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int fd = base < 0 ? -1 : (int)syscall(SYS_openat2, base, order.path, &how, sizeof how);
     if (fd < 0 || fstat(fd, &seen) < 0) refuse(errno, "%s", order.path);
-    bool right = order.flags & FLAG_FOLDER ? S_ISDIR(seen.st_mode) : S_ISREG(seen.st_mode) && seen.st_nlink == 1;
-    if (!right || seen.st_uid != who->uid) refuse(EPERM, "%s is no plain file of the user's", order.path);
+    if (!S_ISREG(seen.st_mode) || seen.st_nlink != 1 || seen.st_uid != who->uid) refuse(EPERM, "%s is no plain file of the user's", order.path);
     return fd;
 }

@@ -298,8 +298,13 @@ void group_remove(void) {
 static void facts_of(struct answer *said) {
     char path[PATH];
     for (struct tree *tree = trees; tree < trees + tree_count; tree++) {
-        if (!(tree->has & MEMORY)) continue;
         attempt_path(path, tree);
+        if (tree->has & PIDS) {
+            int64_t unforked = number_of(path, "pids.events", "max "), most = number_of(path, "pids.max", NULL);
+            said->unforked = unforked > 0 ? (uint64_t)unforked : 0;
+            said->processes = most > 0 ? (uint64_t)most : 0;
+        }
+        if (!(tree->has & MEMORY)) continue;
         int64_t oom = tree->v2 ? number_of(path, "memory.events", "oom_kill ")
                                : number_of(path, "memory.oom_control", "\noom_kill ");
         int64_t peak = number_of(path, tree->v2 ? "memory.peak" : "memory.max_usage_in_bytes", NULL);
@@ -315,7 +320,7 @@ void group_facts(struct answer *said) {
     facts_of(said);
 }
 
-/* A line for each group: uid attempt populated oom peak limit. */
+/* A line for each group: uid attempt populated oom peak limit unforked processes. */
 void group_list(int out) {
     char path[PATH];
     path_of(path, trees, "");
@@ -328,8 +333,9 @@ void group_list(int out) {
             struct answer said = {0};
             if (sscanf(one->d_name, "%63[^.].%95[^.].%u", order.workload, order.task, &order.number) != 3) continue;
             group_facts(&said);
-            dprintf(out, "%u %s/%s/%u %u %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", order.uid, order.workload, order.task,
-                    order.number, said.populated, said.oom, said.peak, said.limit);
+            dprintf(out, "%u %s/%s/%u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", order.uid,
+                    order.workload, order.task, order.number, said.populated, said.oom, said.peak, said.limit,
+                    said.unforked, said.processes);
         }
         if (attempts) closedir(attempts);
     }

@@ -8,6 +8,7 @@ enum { EXEC_INPUT, EXEC_OUTPUT, EXEC_LAUNCH };    /* of a command */
 enum { CAPABILITY_KILL = 5, SECURE_NOROOT = 3 };  /* of linux/capability.h and securebits.h: the bit and its lock */
 
 static int error_fd = -1; /* in a task: to its supervisor */
+static pid_t waits;       /* of a command inside a task: who waits for it, and takes it along */
 
 /* In a task or a supervisor: what could not be done ends it, and the one above is told. */
 _Noreturn void broken(const char *what) {
@@ -75,6 +76,7 @@ static _Noreturn void become(const struct account *who, const struct launch *lau
     if (view >= 0 && setns(view, CLONE_NEWNS) < 0) broken("the task's view of files");
     if (view < 0) folders_see(who, order.cwd);
     account_become(who);
+    if (view >= 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != waits)) _exit(126);
     umask(order.umask & 0777);
     if (chdir(order.cwd) < 0) {
         struct exec_error e = {.err = errno, .folder = true};
@@ -211,6 +213,7 @@ _Noreturn void execute(void) {
     if (!group_exists()) refuse(ESRCH, "nothing of the attempt runs");
     int view = view_of_task();
     if (pipe2(failed, O_CLOEXEC) < 0) refuse(errno, "pipe");
+    waits = getpid();
     pid_t pid = fork();
     if (pid < 0) refuse(errno, "fork");
     if (pid == 0) {

@@ -45,7 +45,7 @@
 
 enum {
     MAGIC = 0x444c5750, /* PWLD */
-    VERSION = 1,
+    VERSION = 2,
     DEVICES = 64,
     DESCRIPTORS = 4,
     GROUPS = 1024,       /* supplementary groups of one account */
@@ -56,7 +56,7 @@ enum {
 };
 
 enum verb { START = 1, EXEC, SIGNAL, LIMITS, OPEN, LIST, DISCARD, STRAY, VERBS };
-enum { FLAG_TTY = 1, FLAG_STDIN = 2, FLAG_END = 4, FLAG_FOLDER = 8 };
+enum { FLAG_TTY = 1, FLAG_STDIN = 2, FLAG_END = 4 };
 
 struct device {
     uint32_t major, minor;
@@ -81,6 +81,7 @@ struct answer {
     int32_t error, pid; /* errno of what was refused or failed, 0: done */
     uint32_t status, populated;
     uint64_t oom, peak, limit; /* kills for want of memory, most bytes used, bytes allowed */
+    uint64_t unforked, processes; /* how often a process more was refused, processes allowed */
     char text[TEXT];
 };
 

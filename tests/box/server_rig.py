@@ -83,8 +83,8 @@ class ServedBox(Box):
             folder.chmod(mode)
             os.chown(folder, self.server.uid, -1)
 
-    def serve(self, *more) -> None:
-        """Start the server and wait until it answers."""
+    def serve(self, *more, halt="") -> None:
+        """Start the server and wait until it answers. `halt`: the point at which it kills itself."""
         log = os.open(self.base / "serve.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
         settings = self.base / "config.yaml"
         settings.write_text(
@@ -92,12 +92,13 @@ class ServedBox(Box):
             "connections: 6\nsubmissions: 2\ncommands: 2\nstreams: 3\ntasks: 5\npending: 50\n"
         )
         settings.chmod(0o644)
+        env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
         words = ["serve", "--box", "--config", str(settings), *more]
         self.serving = subprocess.Popen(
             [*OPENED, "setpriv", "--reuid", str(self.server.uid), "--regid", str(group_of(self.server)),
              "--clear-groups", "--inh-caps", "-all", "--bounding-set", "-all",
              sys.executable, "-m", "pliant.cli", "--state", str(self.state), *words],
-            env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"},
+            env=env | {"PLIANT_HALT": halt},
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
         )  # fmt: skip
         os.close(log)

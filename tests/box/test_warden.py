@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pliant.engines.local.warden import ORDER, Away, Owner, Verb, Walls, launch
+from pliant.engines.local.warden import ORDER, VERSION, Away, Owner, Verb, Walls, launch
 from pliant.model.workload import AttemptId
 from tests.box.box_rig import PYTHON, accounts, until
 
@@ -302,11 +302,11 @@ def test_others_do_not_reach_it(box):
         (bytes(ORDER.size), errno.EPROTO),
         (b"PWLD" + (9).to_bytes(4, "little") + bytes(ORDER.size - 8), errno.EPROTONOSUPPORT),
         (
-            b"PWLD" + (1).to_bytes(4, "little") + (77).to_bytes(4, "little") + bytes(ORDER.size - 12),
+            b"PWLD" + VERSION.to_bytes(4, "little") + (77).to_bytes(4, "little") + bytes(ORDER.size - 12),
             errno.ENOSYS,
         ),
         (
-            b"PWLD" + (1).to_bytes(4, "little") + (1).to_bytes(4, "little") + bytes(ORDER.size - 12),
+            b"PWLD" + VERSION.to_bytes(4, "little") + (1).to_bytes(4, "little") + bytes(ORDER.size - 12),
             errno.EBADMSG,
         ),
     ],

@@ -364,7 +364,7 @@ class Exit:
     error: str = ""  # why it could not be started, for people
     oom: bool = False  # the kernel killed it for want of memory
     max_rss: int = 0  # bytes of main memory that its largest process had; 0: not known
-    note: str = ""  # the last that was said to its programs about their share of a GPU
+    note: str = ""  # limits that it met; else the last that its programs were told about their share of a GPU
 
     @property
     def succeeded(self) -> bool:

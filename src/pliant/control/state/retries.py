@@ -87,7 +87,8 @@ def describe_exit(end: Exit) -> str:
         return "was lost: its processes are gone and no exit code was recorded"
     how = signal_name(end.signal) if end.signal is not None else f"exit code {end.code}"
     if end.oom:
-        return f"ran out of memory and was killed by the kernel ({how})"
+        said = f"; {end.note}" if end.note else ""
+        return f"ran out of memory and was killed by the kernel ({how}{said})"
     if end.stopped:
         return f"was stopped by request ({how})"
     said = f" ({end.note})" if end.note else ""

@@ -19,7 +19,7 @@ from pliant.engines.local.layout import Folder, Layout, write
 from pliant.engines.local.session import Begun, Child
 from pliant.engines.local.standard_input import reading_end
 from pliant.engines.local.supervisor import spawn
-from pliant.engines.local.warden import Away, Owner, Refused, Verb, Walls, Warden
+from pliant.engines.local.warden import Away, Met, Owner, Refused, Verb, Walls, Warden
 from pliant.model.machine import Node, Placement
 from pliant.model.order import Resize, Start
 from pliant.model.quantity import GPU
@@ -79,8 +79,8 @@ class Launcher(Protocol):
     def send(self, attempt: AttemptId, number: int, spare: int | None) -> None:
         """A signal to what lives of it, but to the process `spare`. Raises OSError."""
 
-    def starved(self, attempt: AttemptId) -> str | None:
-        """Of one that has ended: why it was killed for want of memory, if it was; None: unknown."""
+    def met(self, attempt: AttemptId) -> Met | None:
+        """Of one that has ended: the limits that it met; None: nobody can tell."""
 
     def begin(self, attempt: AttemptId, order: Mapping[str, Any], env: Mapping[str, str]) -> Begun | None:
         """How a command starts inside a running task; None: as a child of ours."""
@@ -140,7 +140,7 @@ class OwnLauncher:
     def send(self, attempt: AttemptId, number: int, spare: int | None) -> None:
         processes.send(self._layout, attempt.__eq__, number, spare=spare)
 
-    def starved(self, attempt: AttemptId) -> str | None:
+    def met(self, attempt: AttemptId) -> Met | None:
         return None
 
     def begin(self, attempt: AttemptId, order: Mapping[str, Any], env: Mapping[str, str]) -> Begun | None:
@@ -171,7 +171,7 @@ class BoxLauncher:
         """`users`: where the warden keeps what users' tasks write; `told` are variables of every task."""
         self._gate, self._users, self._epoch, self._account = gate, users, layout.epoch, account
         self._log_max, self._log_keep, self._cards = log_max, log_keep, cards
-        self._told, self._starved = dict(told or {}), dict[AttemptId, str]()
+        self._told, self._met = dict(told or {}), dict[AttemptId, Met]()
 
     def job(self, workload: Workload) -> Path:
         return self._users / str(self._owner(workload).uid) / workload.id / "files"
@@ -181,7 +181,7 @@ class BoxLauncher:
         return Places(job, job.parent / f"{attempt.task}.{attempt.number}")
 
     def home(self, workload: Workload) -> dict[str, str]:
-        entry = pwd.getpwuid(self._owner(workload).uid)
+        entry = _entry(self._owner(workload))
         return {
             "HOME": entry.pw_dir,
             "USER": entry.pw_name,
@@ -279,8 +279,8 @@ class BoxLauncher:
         said = self._gate.ask(
             Verb.SIGNAL, self._epoch(), attempt=group.attempt, owner=Owner(group.uid, ""), flags=warden.END
         )
-        if said.oom:
-            self._starved[group.attempt] = f"OOMKilled: used {_gib(said.peak)} of {_gib(said.limit)} GiB"
+        if said.oom or said.unforked:
+            self._met[group.attempt] = said.met()
 
     def send(self, attempt: AttemptId, number: int, spare: int | None) -> None:
         """The supervisor is in no group of a task: it is spared anyhow."""
@@ -289,8 +289,8 @@ class BoxLauncher:
                 owner = Owner(group.uid, "")
                 self._gate.ask(Verb.SIGNAL, self._epoch(), attempt=attempt, owner=owner, signal=number)
 
-    def starved(self, attempt: AttemptId) -> str | None:
-        return self._starved.pop(attempt, "")
+    def met(self, attempt: AttemptId) -> Met | None:
+        return self._met.pop(attempt, Met())
 
     def begin(self, attempt: AttemptId, order: Mapping[str, Any], env: Mapping[str, str]) -> Begun | None:
         uid = int(order["uid"])
@@ -373,6 +373,17 @@ class _Joined:
                 self._link.close()
 
 
+def _entry(owner: Owner) -> pwd.struct_passwd:
+    """Raises ValueError for who is not here any more, also where somebody else has the number now."""
+    try:
+        entry = pwd.getpwuid(owner.uid)
+    except KeyError:
+        raise ValueError(f"uid {owner.uid} of {owner.name} has no name any more: owner-gone") from None
+    if entry.pw_name != owner.name:
+        raise ValueError(f"uid {owner.uid} is {entry.pw_name} now, it was {owner.name}: owner-gone")
+    return entry
+
+
 def card(gpu: str, folder: Path = CARDS) -> tuple[int, int] | None:
     """(major, minor) of the device node of a GPU, as its driver says; None of a simulated one. OSError."""
     for file in folder.glob("*/information"):
@@ -387,7 +398,3 @@ def card(gpu: str, folder: Path = CARDS) -> tuple[int, int] | None:
 def _request(order: Start) -> Request:
     name = order.attempt.task.rpartition("-")[0]
     return next(group.request for group in order.workload.groups if group.name == name)
-
-
-def _gib(amount: int) -> str:
-    return f"{amount / 2**30:.1f}"

@@ -198,9 +198,9 @@ class Living:
             exit = Exit(at=self._clock(), stopped=stopped, lost=not error, error=error)
             self.record(attempt, exit)
         if not (exit.succeeded or exit.stopped):
-            starved = self._launcher.starved(attempt)
-            oom = self._kills.fresh(exit.code, exit.signal) if starved is None else bool(starved)
-            exit = replace(exit, note=starved or last_said(folder, GPU_SAYS), oom=oom)
+            met = self._launcher.met(attempt)
+            oom = self._kills.fresh(exit.code, exit.signal) if met is None else met.oom
+            exit = replace(exit, note=(met.text if met else "") or last_said(folder, GPU_SAYS), oom=oom)
         self.report(attempt, exit)
 
     def report(self, attempt: AttemptId, exit: Exit) -> None:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from pliant.model.workload import AttemptId
 
-MAGIC, VERSION = 0x444C5750, 1
+MAGIC, VERSION = 0x444C5750, 2
 ORDER = struct.Struct("=4IQ2I3Q2Q4I64s96s64s4096s1024s1024s128I")
-ANSWER = struct.Struct("=2I2i2I3Q512s")
+ANSWER = struct.Struct("=2I2i2I5Q512s")
 DEVICES = 64
 SECONDS = 40  # the warden gives up on an order after 30
-TTY, STDIN, END, FOLDER = 1, 2, 4, 8
+TTY, STDIN, END = 1, 2, 4
 
 
 class Verb(IntEnum):
@@ -68,6 +68,16 @@ class Group:
     oom: int  # processes killed for want of memory
     peak: int  # bytes
     limit: int  # bytes; 0: none
+    unforked: int  # how often it was refused a process more
+    processes: int  # that it may have
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """Limits that an attempt ran into. `oom`: it was killed for want of memory."""
+
+    oom: bool = False
+    text: str = ""
 
 
 @dataclass(slots=True)
@@ -79,8 +89,25 @@ class Answer:
     oom: int
     peak: int
     limit: int
+    unforked: int
+    processes: int
     fds: list[int] = field(default_factory=list)
     connection: socket.socket | None = None
+
+    def met(self) -> Met:
+        texts = []
+        if self.oom:
+            texts.append(f"it used {_size(self.peak)} of the {_size(self.limit)} that it may have")
+        if self.unforked:
+            refused = "another was refused" + (f" {self.unforked} times" if self.unforked > 1 else "")
+            texts.append(f"it had the {self.processes} processes that it may have, and {refused}")
+        return Met(bool(self.oom), "; ".join(texts))
+
+
+def _size(amount: int) -> str:
+    """With a decimal: the use of a job that was killed is just below its limit."""
+    power, unit = (30, "GiB") if amount >= 2**30 else (20, "MiB")
+    return f"{amount / 2**power:.1f} {unit}"
 
 
 def launch(argv: Sequence[str], env: Mapping[str, str]) -> int:
@@ -181,10 +208,8 @@ class Warden:
         found = []
         for uid, name, *numbers in lines:
             workload, task, number = name.split("/")
-            populated, oom, peak, limit = map(int, numbers)
-            found.append(
-                Group(int(uid), AttemptId(workload, task, int(number)), bool(populated), oom, peak, limit)
-            )
+            populated, *facts = map(int, numbers)
+            found.append(Group(int(uid), AttemptId(workload, task, int(number)), bool(populated), *facts))
         return found
 
 
@@ -195,12 +220,12 @@ def receive(link: socket.socket) -> Answer:
         for fd in fds:
             os.close(fd)
         raise Away(errno.EPIPE, "the connection ended before the answer")
-    magic, version, error, pid, status, _, oom, peak, limit, text = ANSWER.unpack(data)
+    magic, version, error, pid, status, _, oom, peak, limit, unforked, processes, text = ANSWER.unpack(data)
     if (magic, version) != (MAGIC, VERSION):
         raise Away(errno.EPROTO, f"it speaks version {version}, this release speaks {VERSION}")
     if error:
         raise Refused(error, text.split(b"\0")[0].decode(errors="replace"))
-    return Answer(pid, status, oom, peak, limit, fds)
+    return Answer(pid, status, oom, peak, limit, unforked, processes, fds)
 
 
 def _receive(link: socket.socket) -> tuple[bytes, list[int]]:
