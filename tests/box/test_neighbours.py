@@ -1,70 +1,77 @@
-"""What a job that takes all it can get costs its neighbour: nothing beyond what a well-behaved one costs."""
+"""One job that takes all it can get, of processes, memory and processors at once: it is held, and named."""
 
-import statistics
-import time
+import json
 
 import pytest
 
-from pliant.engines.local.warden import Walls
-from tests.box.box_rig import PYTHON, until
+from tests.box.box_rig import PYTHON, members, until
+from tests.box.conftest import requirements
+from tests.box.server_rig import ServedBox
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-MIB = 2**20
-WALLS = Walls(memory=128 * MIB, cpu=1000, processes=64)
-"""Of each of the two: equal requests."""
-
-ROUNDS, SECONDS = 6, 2.0
-WITHIN = {"fork bomb": 1.15, "memory hog": 1.05, "processor hog": 1.05}
-"""Times as long for a step. A fork bomb costs the kernel more than processor time that is its group's."""
-
-STEPS = """
-import time
-print("ready", flush=True)
+HOG = """
+import os, signal
+busy = 0
 while True:
-    began, total = time.monotonic(), 0
-    for number in range(100_000):
-        total += number
-    print(f"{time.monotonic():.6f} {time.monotonic() - began:.6f}", flush=True)
+    try:
+        pid = os.fork()
+    except BlockingIOError:
+        break
+    if pid == 0:
+        while busy < 20: pass
+        signal.pause()
+    busy += 1
+print("no more processes", flush=True)
+b = bytearray(1 << 30)
+for n in range(0, len(b), 4096): b[n] = 1
 """
-"""A neighbour that prints when each of its steps ended, and how long it took."""
-
-BUSY = "echo ready; while :; do :; done"
-FILL = "b = bytearray(1 << 30)\nfor n in range(0, len(b), 4096): b[n] = 1"
-HOGS = {
-    "fork bomb": "echo ready; f() { f | f & }; while :; do f; done 2>/dev/null",
-    "memory hog": f"echo ready; while :; do {PYTHON} -S -c '{FILL}'; done",
-    "processor hog": "for n in $(seq 60); do (while :; do :; done) & done; echo ready; wait",
-}
+"""As many processes as it gets, of which twenty compute, and then memory until it is killed."""
 
 
-def steps(neighbour, since, until_then):
-    """Seconds of each step that lay within that time."""
-    found = []
-    for line in neighbour.log().splitlines()[1:]:
-        at, _, took = line.partition(" ")
-        if took and float(at) - float(took) >= since and float(at) <= until_then:
-            found.append(float(took))
-    return found
+@pytest.fixture(scope="module")
+def box():
+    requirements()
+    made = ServedBox("ngh")
+    try:
+        made.make()
+        made.start()
+        made.serve()
+        for owner in (made.alice, made.bob):
+            made.allow(owner)
+        yield made
+    finally:
+        made.clean()
 
 
-@pytest.mark.parametrize("kind", HOGS)
-def test_a_neighbour_steps_as_fast_as_beside_a_well_behaved_job(box, kind):
-    neighbour = box.run(box.alice, [PYTHON, "-S", "-c", STEPS], walls=WALLS)
-    until(lambda: "ready" in neighbour.log(), "the neighbour runs")
-    ratios = []
-    for _ in range(ROUNDS):
-        took = {}
-        for script in (BUSY, HOGS[kind]):
-            other = box.shell(box.bob, script, walls=WALLS)
-            until(lambda it=other: "ready" in it.log(), "the other runs")
-            began = time.monotonic()
-            until(lambda at=began: time.monotonic() > at + SECONDS, "it was beside it for a while")
-            found = steps(neighbour, began, began + SECONDS)
-            assert len(found) > 20
-            took[script] = statistics.mean(found)
-            other.stop()
-        ratios.append(took[HOGS[kind]] / took[BUSY])
-    neighbour.stop()
-    print(f"{kind}: steps take {statistics.median(ratios):.3f} times as long; rounds: {sorted(ratios)}")
-    assert statistics.median(ratios) <= WITHIN[kind], ratios
+@pytest.fixture(autouse=True)
+def nothing_left():
+    """The whole box goes at the end."""
+
+
+def told(box, owner, name) -> list[str]:
+    """What the history of a job says."""
+    status, said = box.ask(owner.uid, "GET", f"/api/v1/workloads/{box.job(owner, name)}/events")
+    assert status == 200, said
+    return [event["message"] for event in said["events"]]
+
+
+def test_a_hog_of_everything_is_named_with_its_limits(box):
+    box.good(box.bob, "submit", "neighbour", "--", "sh", "-c", "echo begun; exec sleep 100000")
+    neighbour = box.job(box.bob, "neighbour")
+    until(lambda: b"begun" in box.log(box.bob, neighbour), "the neighbour runs")
+    hers = members(f"{box.tag}/user-{box.bob.uid}")
+    words = ("submit", "hog", "--memory", "512M", "--cpu", "1", "--backoff-limit", "0")
+    box.good(box.alice, *words, "--", PYTHON, "-S", "-c", HOG)
+    until(lambda: box.row(box.alice, "hog")["phase"] == "Failed", "it is ended at its limit")
+    said = next(it for it in told(box, box.alice, "hog") if "ran out of memory" in it)
+    assert "of the 488.3 MiB that it may have" in said, said  # 512 MB
+    assert "it had the 1024 processes that it may have, and another was refused" in said, said
+    assert said in json.dumps(told(box, box.bob, "hog")), "its neighbours hear of it as well"
+    until(lambda: not members(f"{box.tag}/user-{box.alice.uid}"), "nothing of it is left")
+    assert members(f"{box.tag}/user-{box.bob.uid}") == hers
+    box.good(
+        box.alice, "submit", "bomb", "--backoff-limit", "0", "--", "sh", "-c", "f() { f | f & }; f; exit 3"
+    )
+    until(lambda: box.row(box.alice, "bomb")["phase"] in ("Failed", "Completed"), "its shell has ended")
+    assert members(f"{box.tag}/user-{box.bob.uid}") == hers
