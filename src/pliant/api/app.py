@@ -151,6 +151,7 @@ ROUTERS = (
     server_routes.public,
     server_routes.router,
     openid.public,
+    openid.router,
     telemetry.router,
     measurements.router,
     waiting.router,

@@ -288,6 +288,38 @@ class LoginProviders(TypedDict):
     providers: list[LoginProvider]
 
 
+class NeededClaim(TypedDict):
+    """Who has none of the values cannot log in."""
+
+    claim: str
+    values: list[str]
+
+
+class IdpClient(TypedDict, total=False):
+    clientId: Required[str]
+    clientSecret: Required[str]  # asterisks
+    scopes: Required[list[str]]
+    mandatoryClaim: NeededClaim
+
+
+class IdpMappers(TypedDict):
+    """What of a person is read from which claim; what is not read is missing."""
+
+    groups: str
+
+
+class Idp(TypedDict):
+    """A login provider by Run:ai's names, and with its own name and issuer."""
+
+    alias: str
+    type: str
+    name: str
+    issuer: str
+    redirectUri: str  # that the provider must know
+    oidcData: IdpClient
+    mappers: IdpMappers
+
+
 Secretive = Annotated[str, Length(200)]
 
 

@@ -7,12 +7,17 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from pliant.api.auth import OPENID
-from pliant.api.context import Here
+from pliant.api.context import Context, Here
+from pliant.api.errors import IDPS
 from pliant.api.guard import OPEN, needs
 from pliant.api.models import Received
 from pliant.api.responses.encoding import answer, answers, empty
 from pliant.api.signin import LIVES, by_provider, logins, noted
+from pliant.control.errors import NotFound
 from pliant.wire.access import (
+    Idp,
+    IdpClient,
+    IdpMappers,
     LoginAllowed,
     LoginArrived,
     LoginAsked,
@@ -24,6 +29,10 @@ from pliant.wire.access import (
 from pliant.wire.server import Tokens
 
 public = APIRouter(prefix=OPENID, tags=["people and programs"])
+router = APIRouter(prefix=IDPS, tags=["people and programs"])
+
+ALIAS = "oidc"
+"""Of the one provider that there can be."""
 
 
 @public.get("", dependencies=[needs(OPEN)], **answers(200, LoginProviders))
@@ -75,3 +84,46 @@ async def token(body: Received[LoginToken], request: Request, here: Here) -> Res
         ),
     )
     return answer({"accessToken": issued.access, "refreshToken": issued.refresh, "expiresIn": issued.life})
+
+
+# -- by Run:ai's names, read-only: it is set in openid.yaml -------------------------------------------
+
+
+@router.get("", dependencies=[needs("security-settings:read")], **answers(200, list[Idp]))
+async def idps(here: Here) -> Response:
+    """None or one."""
+    return answer([_idp(here)] if here.logins is not None else [])
+
+
+@router.get("/{key}", dependencies=[needs("security-settings:read")], **answers(200, Idp))
+async def idp(key: str, here: Here) -> Response:
+    return answer(_known(here, key))
+
+
+@router.get("/{key}/mappers", dependencies=[needs("security-settings:read")], **answers(200, IdpMappers))
+async def idp_mappers(key: str, here: Here) -> Response:
+    return answer(_known(here, key)["mappers"])
+
+
+def _known(here: Context, key: str) -> Idp:
+    found = _idp(here)
+    if key != ALIAS:
+        raise NotFound(f"There is no login provider {key[:60]!r}.", f"There is: {ALIAS}.")
+    return found
+
+
+def _idp(here: Context) -> Idp:
+    """Raises NotFound where no provider is set."""
+    it = logins(here).relying.provider
+    client: IdpClient = {"clientId": it.client, "clientSecret": "*******", "scopes": [*it.scopes]}
+    if it.allowed:
+        client["mandatoryClaim"] = {"claim": it.groups, "values": [*it.allowed]}
+    return {
+        "alias": ALIAS,
+        "type": ALIAS,
+        "name": it.name,
+        "issuer": it.issuer,
+        "redirectUri": it.back,
+        "oidcData": client,
+        "mappers": {"groups": it.groups},
+    }
