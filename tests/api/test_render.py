@@ -1,6 +1,7 @@
 """Words and numbers of the wire, from views made by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -8,10 +9,11 @@ from pliant.api.responses.amounts import quantity
 from pliant.api.responses.spec import spec_of
 from pliant.api.responses.status import status_of
 from pliant.api.responses.times import stamp
-from pliant.api.responses.workloads import Renderer, job_type, numbers_of, over_quota
+from pliant.api.responses.workloads import Renderer, job_type, numbers_of, over_quota, reason_item
 from pliant.control.board.view import Board, PoolUse, QueueView, Views, WorkloadView
-from pliant.model.machine import Placement, Share
+from pliant.model.machine import Cluster, Placement, Share
 from pliant.model.quantity import Resources
+from pliant.model.reason import NeverFits
 from pliant.model.tenancy import Project
 from pliant.model.workload import Kind, Launch, Phase, Request, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched.plan import Verdicts
@@ -143,3 +145,28 @@ def test_one_rendering_serves_all_readers_of_a_second_and_hides_what_each_may_no
     assert own.workload(seen) is own.workload(seen)
     assert other.workload(seen)["command"] == ""
     assert own.workload(seen)["command"] == "train --key"
+
+
+def test_what_is_as_it_was_is_not_rendered_again_for_a_newer_board_of_the_same_second() -> None:
+    reasons = NeverFits(4000, 2000, 1), NeverFits(4000, 2000, 1), NeverFits(4000, 3000, 1)
+    waits = replace(view(), reason=reasons[0], lacks=True)
+    boards = [
+        Board(workloads=Views([it], Verdicts()))
+        for it in (waits, replace(waits, reason=reasons[1]), replace(waits, reason=reasons[2]))
+    ]
+    first = Renderer(boards[0], 5_000, {}, False)
+    made = first.read_by(lambda workload: True).workload(waits)
+
+    def again(board: Board, now: int, before: Renderer) -> Any:
+        reader = Renderer(board, now, {}, False, before).read_by(lambda workload: True)
+        return reader.workload(next(iter(board.workloads.values())))
+
+    assert again(boards[1], 5_999, first) is made
+    assert again(boards[1], 6_000, first) is not made
+    other = again(boards[2], 5_999, first)
+    assert (other["reason"], made["reason"]) == (
+        reason_item(reasons[2], 5_999),
+        reason_item(reasons[0], 5_000),
+    )
+    moved = replace(boards[1], cluster=Cluster("another", created=0, version=""))
+    assert again(moved, 5_999, first)["clusterId"] == "another"

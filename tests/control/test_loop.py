@@ -1,13 +1,19 @@
 """Record, then act: what survives, what is repeated, what changes nothing."""
 
+import threading
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pliant.control.errors import Unavailable
+from pliant.control.loop import BREATH
 from pliant.control.ports import Batch, StaleEpoch, Store
+from pliant.control.state.draft import Draft
 from pliant.model.fact import AttemptEnded, AttemptStarted
 from pliant.model.machine import Node, Placement
 from pliant.model.workload import AttemptId, Exit, Task, TaskPhase
@@ -184,6 +190,37 @@ def test_a_server_that_was_replaced_stops_at_its_first_transaction(stage: Stage)
     with pytest.raises(StaleEpoch):
         stage.submit("other")
     assert len(stage.machines.runs) == 1
+
+
+def test_what_comes_soon_after_a_cycle_shares_the_next_one_with_what_came_during_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside many who submit, a transaction and a plan are for several of them."""
+    loop, both = stage.loop, threading.Event()
+    turns: list[int] = []
+    answers: list[Future[None]] = []
+
+    def ask(draft: Draft) -> None:
+        turns.append(loop.state.turns)
+        draft.settings[f"asked-{len(turns)}"] = "yes"
+        if len(turns) == 1:
+            answers.append(loop.submit(ask))  # while this cycle works
+
+    def breath(seconds: float) -> None:
+        assert 0 < seconds <= BREATH
+        if not both.is_set():
+            answers.append(loop.submit(ask))  # between the two
+            both.set()
+
+    monkeypatch.setattr("pliant.control.loop.time", SimpleNamespace(monotonic=monotonic, sleep=breath))
+    answers.append(loop.submit(ask))
+    loop.start()
+    assert both.wait(60)
+    for answer in answers:
+        answer.result(60)
+    monkeypatch.undo()
+    loop.close()
+    assert turns[0] < turns[1] == turns[2]
 
 
 def test_a_lost_node_sends_its_jobs_back(stage: Stage) -> None:

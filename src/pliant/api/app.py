@@ -100,6 +100,7 @@ def create_app(
         openapi_url=None,  # below: made in a thread, it takes a while
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # looked for in every request
     )
     authority = Authority(token, secret, access=lambda: service.board.access, box=box, least=least)
     app.state.context = Context(

@@ -76,7 +76,7 @@ class Context:
         board, now, uses = board or self.service.board, self.service.now(), self.service.uses()
         renderer = self.rendering.last
         if renderer is None or not renderer.current(board, now, uses):
-            renderer = self.rendering.last = Renderer(board, now, uses, self.authority.box)
+            renderer = self.rendering.last = Renderer(board, now, uses, self.authority.box, renderer)
         return renderer.read_by(caller.inside)
 
 

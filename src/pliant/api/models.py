@@ -79,7 +79,8 @@ def _answer(kind: type) -> type[_Answer]:
     return create_model(kind.__name__, __base__=_Answer, __doc__=kind.__doc__, **fields)
 
 
-def _hints(kind: type) -> dict[str, Any]:
+@functools.cache
+def _hints(kind: type) -> Mapping[str, Any]:
     """The type's keys and their types, without the words that say whether a key must be there."""
     return {
         name: get_args(hint)[0] if get_origin(hint) in (Required, NotRequired) else hint

@@ -4,10 +4,11 @@ Anyone who takes a request in sets `TRAIL`; what that request has the loop do is
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, TypeVar, cast
 
 from pliant.control.ports import Remembered, Row
 from pliant.control.state.draft import Draft
@@ -140,13 +141,21 @@ def _about(rows: Iterable[Any], gone: Iterable[Any]) -> tuple[str, str, str]:
 def _put(rows: Iterable[Row | Remembered], state: State) -> Iterable[Change]:
     for row in rows:
         before = _known(row, state)
-        for field in fields(row):
-            new = getattr(row, field.name)
-            old = getattr(before, field.name) if before is not None else field.default
-            if old != new and (type(row) is not Workload or field.name in OF_WORKLOADS):
-                hidden = field.name in SECRET
+        for name, default in _compared(cast(Hashable, type(row))):
+            new = getattr(row, name)
+            old = getattr(before, name) if before is not None else default
+            if old != new:
+                hidden = name in SECRET
                 told = (_told(old) if before is not None else "", _told(new))
-                yield Change(f"{WORDS[type(row)]}.{field.name}", *(("***", "***") if hidden else told))
+                yield Change(f"{WORDS[type(row)]}.{name}", *(("***", "***") if hidden else told))
+
+
+@cache
+def _compared(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """(name, default) of the fields of a class whose changes are recorded."""
+    return tuple(
+        (it.name, it.default) for it in fields(kind) if kind is not Workload or it.name in OF_WORKLOADS
+    )
 
 
 def _gone(rows: Iterable[Any]) -> Iterable[Change]:

@@ -26,6 +26,12 @@ class Look:
     run: Callable[[State], Any]
     answer: "Future[Any]"
 
+    def show(self, state: State) -> None:
+        try:
+            self.answer.set_result(self.run(state))
+        except Exception as error:  # noqa: BLE001 - it is the asker's
+            self.answer.set_exception(error)
+
 
 class Bell(Enum):
     """Wakes the loop and brings no news."""

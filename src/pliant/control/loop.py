@@ -11,6 +11,7 @@ When it comes it is applied, if nothing that it is about has changed since; else
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -61,6 +62,9 @@ PATIENCE = 60.0
 
 RETRY = 0.1
 """Seconds between two tries to reach a store that is lost."""
+
+BREATH = 0.01
+"""Seconds, at most: if more has come during a cycle, the next one begins as long after it as it took."""
 
 SETTLING = 50
 """Cycles that may follow one another without news; more means that plans undo each other."""
@@ -227,8 +231,10 @@ class Loop:
                 if self._idle and not news and not due:
                     self._dialogue.idle()
                     continue
-                before = self.plan
+                before, began = self.plan, time.monotonic()
                 self.cycle(news)
+                if not self._inbox.empty():  # what else comes meanwhile shares a cycle with it
+                    time.sleep(min(time.monotonic() - began, BREATH))
                 if self.plan is not before:
                     settling = 0 if self.plan.empty else 1 if news else settling + 1
                 if settling == SETTLING:
@@ -256,7 +262,7 @@ class Loop:
             self._idle = True
             while True:
                 if isinstance(item, Look):
-                    self._show(item)
+                    item.show(self.state)
                 elif isinstance(item, Bell):
                     self._idle &= item is Bell.ANSWERED and not self._dialogue.busy
                 else:
@@ -264,12 +270,6 @@ class Loop:
                 item = self._inbox.get_nowait()
         except queue.Empty:
             return items
-
-    def _show(self, look: Look) -> None:
-        try:
-            look.answer.set_result(look.run(self.state))
-        except Exception as error:  # noqa: BLE001 - it is the asker's
-            look.answer.set_exception(error)
 
     def cycle(self, news: list[News] | None = None, patience: float = PROMPT) -> None:
         """One turn: take in, decide (a plan has `patience` seconds), record, answer, act, publish."""

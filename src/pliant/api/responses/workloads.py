@@ -119,20 +119,31 @@ KEPT = 1000
 class Renderer:
     """Renders workloads as they stand on one board at one moment (ms)."""
 
-    def __init__(self, board: Board, now: int, uses: Uses, confined: bool) -> None:
-        """`uses`: what is used of shares of GPUs; `confined`: tasks are in control groups of their own."""
+    def __init__(
+        self, board: Board, now: int, uses: Uses, confined: bool, before: "Renderer | None" = None
+    ) -> None:
+        """`uses`: what is used of shares of GPUs; `confined`: tasks are in control groups of their own.
+
+        `before`: of an older board; what it rendered in this second of what is as it was then is taken over.
+        """
         self._confined = confined
         self._inside: Callable[[Workload], bool] = lambda workload: False
-        self._made: dict[str, wire.WorkloadItem] = {}  # by id, as who may see all sees it
+        self._made: dict[str, tuple[tuple[Any, ...], wire.WorkloadItem]] = {}  # of what it was made, as
+        # who may see all sees it; by id
         self.board = board
         self._uses = uses
         self.now = now
         self.cluster = board.cluster.uuid if board.cluster is not None else ""
         self._over = over_quota(board)
+        self._before = before._made if before is not None and before.fresh(now, uses) else {}
 
     def current(self, board: Board, now: int, uses: Uses) -> bool:
         """True if it serves for these too: pages and watchers all ask when one workload changes."""
-        return self.board is board and self.now // 1000 == now // 1000 and self._uses == uses
+        return self.board is board and self.fresh(now, uses)
+
+    def fresh(self, now: int, uses: Uses) -> bool:
+        """True if what it renders has the times and the uses of that moment."""
+        return self.now // 1000 == now // 1000 and self._uses == uses
 
     def read_by(self, inside: Callable[[Workload], bool]) -> "Renderer":
         """For a reader; `inside`: whether it may be told what runs in a job."""
@@ -142,11 +153,16 @@ class Renderer:
 
     def workload(self, view: WorkloadView) -> wire.WorkloadItem:
         identity = view.workload.id
-        item = self._made.get(identity)
-        if item is None:
-            item = self._item(view)
+        made = self._made.get(identity)
+        if made is None:
+            view = self.board.workloads.get(identity, view)  # with its newest reason
+            of = self._rendered_of(view)
+            made = self._before.get(identity)
+            if made is None or made[0] != of:
+                made = of, self._item(view)
             if identity in self.board.workloads and len(self._made) < KEPT:
-                self._made[identity] = item
+                self._made[identity] = made
+        item = made[1]
         if not self._inside(view.workload):
             hidden: Any = {
                 "command": "",
@@ -158,8 +174,13 @@ class Renderer:
             return {**item, **hidden}
         return item
 
+    def _rendered_of(self, view: WorkloadView) -> tuple[Any, ...]:
+        """All that `_item` looks at, but for the time and what is used of shares."""
+        identity, board = view.workload.id, self.board
+        place, over = board.queue.get(identity), self._over.get(identity)
+        return view, board.protection(view), place, over, self.cluster
+
     def _item(self, view: WorkloadView) -> wire.WorkloadItem:
-        view = self.board.workloads.get(view.workload.id, view)  # with its newest reason
         workload, project, department = view.workload, view.project, view.department
         requests = [(group.request, group.at_once or group.wanted) for group in workload.groups]
         final = workload.phase.final or workload.desired is Desired.DELETED

@@ -15,12 +15,15 @@ def problem(word: str, env: Mapping[str, str], cwd: str) -> BadRequest | None:
     """
     if "/" in word:
         return _file_problem(word, Path(cwd, word))
-    folders = [Path(cwd, part) for part in (env.get("PATH") or os.defpath).split(os.pathsep)]
-    found = [folder / word for folder in folders if (folder / word).is_file()]
-    if any(os.access(path, os.X_OK) for path in found):
-        return None
+    folders = [os.path.join(cwd, part) for part in (env.get("PATH") or os.defpath).split(os.pathsep)]
+    found = ""
+    for path in (os.path.join(folder, word) for folder in folders):  # of each submission: Path costs more
+        if os.path.isfile(path):
+            if os.access(path, os.X_OK):
+                return None
+            found = found or str(Path(path))
     if found:
-        return NotExecutable(f"{found[0]} is not executable: chmod +x {found[0]}.")
+        return NotExecutable(f"{found} is not executable: chmod +x {found}.")
     missing = f"command {word!r} not found in the job's PATH."
     if Path(cwd, word).is_file():
         return NoCommand(f"{missing} Did you mean './{word}'?")
@@ -39,7 +42,7 @@ def _file_problem(word: str, path: Path) -> BadRequest | None:
     return None if os.access(path, os.X_OK) else NotExecutable(f"{word} is not executable: chmod +x {word}.")
 
 
-def _programs(folders: list[Path]) -> Iterator[str]:
+def _programs(folders: list[str]) -> Iterator[str]:
     for folder in folders:
         try:
             yield from os.listdir(folder)

@@ -19,6 +19,8 @@ _SYSTEMS = (
     "rockylinux", "ubuntu",
 )  # fmt: skip
 
+_SHELL = ("bash",)
+"""What a system's image runs without a command; sh, where there is no bash: looked for when it is needed."""
 
 _NOTEBOOKS = (
     "jupyter/minimal-notebook",
@@ -62,7 +64,7 @@ class Catalogue:
         entry = self._find(launch.image)
         command = launch.command or entry.command
         if not command and (not launch.args or launch.args[0].startswith("-")):
-            command = entry.default
+            command = ("sh",) if entry.default is _SHELL and shutil.which("bash") is None else entry.default
         if command or entry.default or (launch.args and not launch.image):
             return entry, (*command, *launch.args)
         if not launch.image:
@@ -110,7 +112,7 @@ class Catalogue:
         if short == "python":
             return Entry(default=(sys.executable,))
         if short in _SYSTEMS:
-            return Entry(default=("bash" if shutil.which("bash") else "sh",))
+            return Entry(default=_SHELL)
         if self._trouble:
             raise CatalogueError(f"image {image} is not built in, and {self._trouble}")
         return Entry(known=False)
