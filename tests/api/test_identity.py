@@ -1,7 +1,9 @@
 """People, programs and keys over HTTP: what they are told once, what they may, what ends at once."""
 
+import json
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +12,13 @@ from joserfc import jwt
 
 from pliant.api.passwords import _NOBODYS, FREE, Slow, Tries, _hasher, fits, hashed
 from pliant.api.tokens import ACCESS, REFRESH
+from pliant.model.identity import Provider
 from pliant.model.rights import Place
 from pliant.wire.access import (
     ApplicationItem,
     ApplicationList,
     AuditLog,
+    Idp,
     KeyItem,
     KeyList,
     RoleItem,
@@ -26,7 +30,8 @@ from pliant.wire.access import (
 from tests.api.conform import conform
 from tests.api.conftest import Api
 from tests.api.people import program
-from tests.api.stage import SECRET
+from tests.api.stage import SECRET, Stage
+from tests.api.stage import TOKEN as OWNER
 
 RULES = "/api/v1/authorization/access-rules"
 TOKEN = "/api/v1/token"
@@ -120,6 +125,32 @@ def test_the_security_settings_hold_for_logins_and_passwords(api: Api, stranger:
     api.call("PUT", f"{path}/victims", 404, json={"value": "youngest"})
     api.call("PUT", f"{path}/session-idle", 400, json={"value": "8h", "until": "noon"})
     assert [it["value"] for it in api.get(path)["settings"]] == ["720h0m0s", "8h0m0s", "200", "12"]
+
+
+def test_the_login_provider_is_told_without_its_secret_and_changed_in_its_file(
+    on_stage: Stage, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hush")
+    lab = Provider(
+        "Lab", "https://login.example.org", "pliant", str(secret), "https://gpu.example.org", groups="teams"
+    )
+    owner = {"Authorization": f"Bearer {OWNER}"}
+    with TestClient(on_stage.app(provider=lab), headers=owner) as http:
+        (told,) = http.get("/api/v1/idps").json()
+        conform(Idp, told)
+        assert told == http.get("/api/v1/idps/oidc").json()
+        assert told["redirectUri"] == "https://gpu.example.org/console/openid/back"
+        assert told["mappers"] == http.get("/api/v1/idps/oidc/mappers").json() == {"groups": "teams"}
+        assert "mandatoryClaim" not in told["oidcData"], "everybody whom the provider knows may log in"
+        assert "hush" not in json.dumps(told) and str(secret) not in json.dumps(told)
+        for method, path in (("POST", ""), ("PUT", "/oidc"), ("DELETE", "/oidc"), ("PUT", "/oidc/mappers")):
+            refused = http.request(method, f"/api/v1/idps{path}", json={})
+            assert (refused.status_code, "openid.yaml" in refused.json()["details"]) == (405, True), path
+        assert "There is: oidc" in http.get("/api/v1/idps/saml").json()["details"]
+    with TestClient(on_stage.app(), headers=owner) as http:
+        assert http.get("/api/v1/idps").json() == []
+        assert http.get("/api/v1/idps/oidc").status_code == 404
 
 
 def test_a_login_that_is_over_is_refused_though_its_token_is_not(api: Api, stranger: TestClient) -> None:
