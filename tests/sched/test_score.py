@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
@@ -13,7 +13,7 @@ from pliant.model.tenancy import UNLIMITED, Department, Project, Quota
 from pliant.model.workload import Desired, Kind, Launch, Request, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched.cycle import decide
 from pliant.sched.placement import score
-from pliant.sched.placement.fit import find, fits
+from pliant.sched.placement.fit import find, fits, seat
 from pliant.sched.settings import Settings
 from pliant.sched.world.asked import Asked
 from pliant.sched.world.nodes import NODE_TYPE
@@ -130,6 +130,51 @@ def test_the_index_finds_the_node_that_a_look_at_all_of_them_finds(nodes, held, 
     best = min(fitting, key=lambda node: _plain_key(world, node, request, pool, spared), default=None)
     assert found is best
     world.check()
+
+
+@given(
+    NODES,
+    st.lists(REQUESTS, max_size=8),
+    REQUESTS,
+    st.integers(2, 7),
+    st.sampled_from(list(Strategy)),
+)
+@example(  # after the first one the node would strand a GPU: another one is better
+    [(2, 0, 32, "A"), (3, 18, 32, "A"), (3, 40, 32, "A")],
+    [((1, GPU), 0, 0), ((1, GPU), 0, 0)],
+    ((1, GPU), 8000, 0),
+    2,
+    Strategy.PACK,
+)
+def test_of_equal_jobs_each_goes_where_it_would_go_alone(nodes, held, asked, count, strategy):
+    """They are placed in a series, which asks the index again only if another node may be better now."""
+    pool, jobs = (
+        NodePool("default", "default", gpu_strategy=strategy, cpu_strategy=strategy),
+        range(50, 50 + count),
+    )
+    worlds = []
+    for _ in range(2):
+        world = _world(nodes)
+        world.put(pool)
+        for serial, drawn in enumerate(held):
+            _arrive(world, _job(serial, _request(drawn)))
+        for serial in jobs:
+            world.put(_job(serial, _request(asked)))
+            world.put(Task(f"w{serial}", "main-0", "main", 0))
+        worlds.append(world)
+    together, alone = worlds
+    plan = decide(together, NOW, Settings(consolidation_victims=0))
+    placed = {start.attempt.workload: start.placement for start in plan.starts}
+    together.check()
+    alone.update_sets()
+    request, cls = _request(asked), alone.node_class("default", ())
+    for serial in jobs:
+        taste = score.Taste(alone.rates, worth=alone.worth if request.shared else ())
+        node = find(cls, request, pool, taste=taste)
+        place = seat(node, request, pool) if node is not None else None
+        assert placed.get(f"w{serial}") == place
+        if place is not None:
+            alone.claim((f"w{serial}", "main-0"), place)
 
 
 # ---------------------------------------------------------------- the rules, one by one

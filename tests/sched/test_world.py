@@ -13,6 +13,7 @@ from pliant.model.workload import TaskPhase
 from pliant.sched.cycle import decide
 from pliant.sched.settings import Settings
 from pliant.sched.world.faults import DeviceFaults, faults
+from pliant.sched.world.membership import STRETCHED, WANTING
 from pliant.sched.world.state import World
 from tests.sched.ticker import Ticker, settled
 from tests.sched.worlds import GIB, world
@@ -80,6 +81,8 @@ def test_sets_never_tell_of_what_was_taken_back():
     found.update_sets()
     mark = found.checkpoint()
     found.claim(("x", "main-0"), None)
+    assert list(found.stretched) == ["x"] and not found.now_in(STRETCHED)
+    assert not found.wanting and found.now_in(WANTING) == {"x"}
     found.update_sets()
     assert not found.holders["a"] and not found.stretched
     found.undo(mark)

@@ -140,7 +140,7 @@ class Publisher:
                     tuple(sorted({key[0] for key in device.tasks})),
                 )
             )
-        used = Resources(sum(gpu.carried for gpu in gpus), state.carried.cpu, state.carried.memory)
+        used = Resources(sum(gpu.carried for gpu in gpus), state.carried_cpu, state.carried_memory)
         return NodeView(state.row, world.pool_of(state.row), tuple(gpus), used)
 
     def _queue(

@@ -13,18 +13,21 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
     for choice, rows in cycle.waiting().items():
         pool = choice[1]
         asking = rows if world.version == begun else [list(filter(cycle.world.asks, row)) for row in rows]
-        order = cycle.order(pool, asking)
+        order, numbers = cycle.order(pool, asking), dict[int, Equivalence]()
         while (job := order.pop()) is not None:
             chunk, adding = job
             wid = chunk.workload.id
             positions.setdefault(wid, len(positions) + 1)
-            equivalence = cycle.equivalence(chunk, pool)
+            row = id(order.row)
+            equivalence = numbers.get(row, -1)
+            if equivalence < 0:  # of all in a row it is the same
+                equivalence = numbers[row] = cycle.equivalence(chunk, pool)
             if equivalence not in hopeless:
-                before = world.gpu_of(wid) if world.need(wid).holds else 0
-                fits = cycle.try_place(chunk, pool, adding)
+                before = 0 if chunk.alone or not world.need(wid).holds else world.gpu_of(wid)
+                fits = cycle.try_place(chunk, pool, adding, equivalence)
                 if fits or reserving.backfilled(chunk, pool, adding):
                     cycle.placed(chunk, pool, "allocate", before)
-                    more = world.need(wid).chunk
+                    more = None if chunk.alone else world.need(wid).chunk
                     if more is not None and not cycle.rests(more):
                         order.push(more, cycle.adding(more, pool))
                     continue

@@ -84,6 +84,7 @@ class Cycle(Destinations):
         self._promised: dict[str, int] = {}
         self._unfit: set[tuple[object, ...]] = set()
         self._series: dict[Equivalence, fit.Series] = {}
+        self._serial: dict[tuple[object, ...], fit.Series] = {}  # the same by shape
         self._named: dict[str, Named] = {}  # projects, by id
         self.prices: dict[
             Equivalence, PriceCache
@@ -147,28 +148,39 @@ class Cycle(Destinations):
         """What is booked for the project of a chunk is free for it meanwhile."""
         return nullcontext() if self.books is None else self.books.opened(chunk.workload.project)
 
-    def try_place(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
-        """Place a chunk on unclaimed capacity, or leave everything as it is."""
+    def try_place(self, chunk: Chunk, pool: str, adding: Resources, known: Equivalence | None = None) -> bool:
+        """Place a chunk on unclaimed capacity, or leave everything as it is. `known`: its equivalence."""
         if self.books is not None:
             with self.books.opened(chunk.workload.project):
                 return self.shares.refuse(chunk, pool, adding) is None and self._tried(chunk, pool, adding)
         world = self.world
         if self.shares.refuse(chunk, pool, adding) is not None:
             return False
-        equivalence = self.equivalence(chunk, pool)
+        equivalence = self.equivalence(chunk, pool) if known is None else known
         series = self._series.get(equivalence)
         if series is None and fit.serial(world, chunk):
-            request, cls = chunk.parts[0].request, self.class_for(chunk, pool)
-            shape = (pool, cls.types, chunk.shape)
-            series = self._series[equivalence] = fit.Series(world, cls, request, self.pool(pool), shape)
-        if series is None or chunk.by_memory or world.tasks[chunk.parts[0].task].claims is not None:
+            series = self._series[equivalence] = self._series_for(chunk, pool)
+        if series is None or chunk.by_memory:
             return self._tried(chunk, pool, adding)
-        if series.shape in self._unfit:
+        row = world.tasks[chunk.parts[0].task]
+        if row.claims is not None or row.carries is not None:
+            return self._tried(chunk, pool, adding)
+        if self._unfit and series.shape in self._unfit:
             return False
-        if not series.place(chunk.parts[0].task):
+        if not series.place(chunk):
             self._unfit.add(series.shape)
             return False
         return True
+
+    def _series_for(self, chunk: Chunk, pool: str) -> fit.Series:
+        """One for all projects whose equal chunks may go to the same nodes."""
+        cls = self.class_for(chunk, pool)
+        shape = (pool, cls.types, chunk.shape)
+        found = self._serial.get(shape)
+        if found is None:
+            request = chunk.parts[0].request
+            found = self._serial[shape] = fit.Series(self.world, cls, request, self.pool(pool), shape)
+        return found
 
     def _tried(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
         """The same for what its queues may have, whatever it is."""
@@ -283,13 +295,17 @@ class Cycle(Destinations):
     def placed(self, chunk: Chunk, pool: str, action: str, before: int, bonus: bool = False) -> None:
         """Record that a chunk got its place."""
         world, workload = self.world, chunk.workload
-        after = world.gpu_of(workload.id)
         claims = [claim for part in chunk.parts if (claim := world.claim_of(part.task)) is not None]
-        tasks = tuple([part.task[1] for part in chunk.parts])
-        nodes = sorted({claim.node for claim in claims}) if len(claims) > 1 else [claims[0].node]
-        where = nodes[0] if len(nodes) == 1 else ", ".join(nodes)
+        if len(claims) == 1:
+            first = where = claims[0].node
+            tasks: tuple[str, ...] = (chunk.parts[0].task[1],)
+        else:
+            nodes = sorted({claim.node for claim in claims})
+            first, where = nodes[0], ", ".join(nodes)
+            tasks = tuple([part.task[1] for part in chunk.parts])
+        after = claims[0].gpu if chunk.alone else world.gpu_of(workload.id)
         if chunk.step is Step.CORE:
-            pool = world.pool_of(nodes[0])  # it may have stayed in another
+            pool = world.nodes[first].pool  # it may have stayed in another
             project = self._named.get(workload.project)
             if project is None:
                 project = self._named[workload.project] = queue_named(world.projects[workload.project])
@@ -340,7 +356,8 @@ class Cycle(Destinations):
 
     def record(self, decision: Decision) -> None:
         self.decisions.append(decision)
-        self.churn.note(decision)
+        if self.churn.bounded:
+            self.churn.note(decision)
 
 
 def _same(one: Chunk, other: Chunk) -> bool:

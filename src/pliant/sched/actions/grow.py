@@ -5,15 +5,16 @@ from pliant.sched.actions.context import Cycle
 from pliant.sched.actions.intents import differs
 from pliant.sched.placement import fit
 from pliant.sched.world.chunks import Chunk, Part, Step
+from pliant.sched.world.membership import ELASTIC
 from pliant.sched.world.portions import bonus_chunks
 
 
 def grow(cycle: Cycle) -> None:
     """Bonus first; background work is given what is left then."""
     world = cycle.world
-    world.update_sets()
-    background = [wid for wid in sorted(world.elastic) if world.workloads[wid].background]
-    _lend(cycle, [wid for wid in sorted(world.elastic) if not world.workloads[wid].background], 0)
+    elastic = sorted(world.now_in(ELASTIC))
+    background = [wid for wid in elastic if world.workloads[wid].background]
+    _lend(cycle, [wid for wid in elastic if not world.workloads[wid].background], 0)
     for turn in range(len(cycle.pools) if background else 0):
         _lend(cycle, background, turn)
 

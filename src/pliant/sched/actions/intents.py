@@ -104,6 +104,8 @@ class Deriver:
                 self._noted(key)
         for wid in sorted(starting, key=self._turn) if len(starting) > 1 else starting:
             waiting = starting[wid]
+            if len(waiting) == 1 and self._starts_alone(wid, waiting[0]):
+                continue
             self._start(wid, waiting)
             for key in waiting:
                 if key not in self.outcome.rows:
@@ -204,8 +206,6 @@ class Deriver:
         workload = self._world.workloads.get(wid)
         if workload is None or not workload_open(workload):
             return
-        if len(waiting) == len(workload.groups) == 1 and self._starts_alone(workload, waiting[0]):
-            return
         ready: list[tuple[TaskKey, Task, Placement]] = []
         keys = self._world.keys_of(wid)
         mine = set(waiting) if len(waiting) < len(keys) else None  # None: all that it has
@@ -234,24 +234,29 @@ class Deriver:
             ordered = self.outcome.rows[key] = row.ordered(claim)
             self.outcome.starts.append(StartIntent(AttemptId(wid, row.name, ordered.attempt), claim, cause))
 
-    def _starts_alone(self, workload: Workload, key: TaskKey) -> bool:
+    def _starts_alone(self, wid: str, key: TaskKey) -> bool:
         """Start the only task of a workload, the most frequent kind, if nothing stands against that."""
         world = self._world
-        row, claim = world.tasks[key], world.claim_of(key)
+        workload, row, claim = world.workloads.get(wid), world.tasks[key], world.claim_of(key)
         if (
-            claim is None
+            workload is None
+            or claim is None
             or row.retry_at is not None
-            or len(world.keys_of(workload.id)) > 1
-            or workload.subgroups
+            or len(workload.groups) > 1
             or workload.groups[0].min != 1
-            or world.demands(workload.id)
-            or not self._free_now(key, claim)
+            or workload.subgroups
+            or len(world.keys_of(wid)) > 1
+            or world.demands(wid)
+            or not workload_open(workload)
         ):
             return False
-        self._order(claim)
-        ordered = self.outcome.rows[key] = row.ordered(claim)
-        attempt = AttemptId(workload.id, row.name, ordered.attempt)
-        self.outcome.starts.append(StartIntent(attempt, claim, self._cause(workload.id)))
+        if not self._its_own(claim):
+            if not self._free_now(key, claim):
+                return False
+            self._order(claim)
+        self.outcome.rows[key] = row.ordered(claim)
+        attempt = AttemptId(wid, row.name, row.attempt + 1)
+        self.outcome.starts.append(StartIntent(attempt, claim, self._cause(wid)))
         return True
 
     def _turn(self, wid: str) -> tuple[int, int, str]:
@@ -279,6 +284,18 @@ class Deriver:
         places = (self._world.tasks[key].carries for key in device.tasks)
         parts = (part for place in places if place is not None for part in place.shares)
         return any(part.gpu == share.gpu and part.owner != share.owner for part in parts)
+
+    def _its_own(self, claim: Placement) -> bool:
+        """True if nobody else claims or carries any of its devices, and its node has room for all that do.
+
+        What starts there needs no further look, now or for those that follow.
+        """
+        node = self._world.nodes.get(claim.node)
+        if node is None or not node.open:
+            return False
+        if node.held_cpu > node.row.cpu or node.held_memory > node.row.memory:
+            return False
+        return node.held_alone(claim) is not None
 
     def _free_now(self, key: TaskKey, claim: Placement) -> bool:
         """True if all it claims is free of what others carry and of what was ordered in this cycle."""

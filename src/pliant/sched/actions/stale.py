@@ -4,14 +4,14 @@ from pliant.model.reason import StaleGang
 from pliant.model.workload import Phase
 from pliant.sched.actions.context import Cycle
 from pliant.sched.plan import Decision, Verb
+from pliant.sched.world.membership import BROKEN
 from pliant.sched.world.subgroups import core_size
 
 
 def stale(cycle: Cycle) -> None:
     """A gang counts as broken since its phase became Degraded."""
     world = cycle.world
-    world.update_sets()
-    for wid in sorted(world.broken):
+    for wid in sorted(world.now_in(BROKEN)):
         workload = world.workloads[wid]
         grace = cycle.settings.stale_grace if workload.stale_grace is None else workload.stale_grace
         if workload.phase is not Phase.DEGRADED or grace < 0:

@@ -39,6 +39,7 @@ from pliant.sched.shares.fair_share import ALL, INFINITE
 from pliant.sched.shares.naming import named_at, queue_named, workload_named
 from pliant.sched.world.chunks import workload_open
 from pliant.sched.world.device_share import share_on
+from pliant.sched.world.membership import ELASTIC, WANTING
 from pliant.sched.world.node_affinity import text_of
 from pliant.sched.world.node_classes import NodeClass
 from pliant.sched.world.portions import next_chunk
@@ -70,16 +71,14 @@ def verdicts(cycle: Cycle, reserving: Reserving, outcome: Outcome) -> Verdicts:
     for wid, key in outcome.apart.items():
         if wid not in found:
             found[wid] = _gang(cycle, key)
-    world.update_sets()  # who got something in this cycle and lacks nothing any more
     unseen: dict[Equivalence, Reason] = {}
-    for wid in sorted(world.wanting.keys() - found.keys()):
+    for wid in sorted(world.now_in(WANTING) - found.keys()):
         workload = world.workloads[wid]
         known_project = workload.project in world.projects
         found[wid] = (
             _unseen(cycle, reserving, workload, unseen) if known_project else UnknownProject(workload.project)
         )
-    stretched = world.elastic.keys() - found.keys()
-    for wid in sorted(wid for wid in stretched if world.workloads[wid].background):
+    for wid in sorted(wid for wid in world.now_in(ELASTIC) - found.keys() if world.workloads[wid].background):
         if next_chunk(world, world.workloads[wid]) is not None:
             found[wid] = _background(cycle, reserving, world.workloads[wid])
     for wid, reason in sorted(world.flaws.items()):

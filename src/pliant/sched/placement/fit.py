@@ -9,7 +9,7 @@ from pliant.model.workload import Request, TaskGroup, TaskKey
 from pliant.sched.placement import eligibility, fraction, score, topology
 from pliant.sched.world import device_share
 from pliant.sched.world.chunks import Chunk, Part
-from pliant.sched.world.node_classes import NodeClass
+from pliant.sched.world.node_classes import Key, NodeClass
 from pliant.sched.world.nodes import Device, NodeState
 from pliant.sched.world.portions import whole
 from pliant.sched.world.state import World
@@ -41,17 +41,23 @@ def _has_cores(node: NodeState, request: Request) -> bool:
 
 def fits_now(node: NodeState, request: Request) -> bool:
     """True if the node has this much neither claimed nor carried. Only for requests that fit."""
-    row = node.row
-    if row.max_tasks is not None and len(node.tasks) >= row.max_tasks:
-        return False
-    if (request.cpu and request.cpu > row.cpu - node.held_cpu) or (
-        request.memory and request.memory > row.memory - node.held_memory
-    ):
+    if not _has_cores_now(node, request):
         return False
     if whole(request):
         return request.devices <= node.idle
     found = fraction.shared_devices(node, request)
     return found is not None and all(d.room_now(s) for d, s in found)
+
+
+def _has_cores_now(node: NodeState, request: Request) -> bool:
+    """True if, besides devices, what a task needs is neither claimed nor carried."""
+    row = node.row
+    if row.max_tasks is not None and len(node.tasks) >= row.max_tasks:
+        return False
+    return not (
+        (request.cpu and request.cpu > row.cpu - node.held_cpu)
+        or (request.memory and request.memory > row.memory - node.held_memory)
+    )
 
 
 def seat(node: NodeState, request: Request, pool: NodePool) -> Placement:
@@ -142,7 +148,9 @@ class Series:
     Of tasks to which all nodes of a class are alike but for the room on them: see serial().
     """
 
-    __slots__ = ("_ask", "_cls", "_pool", "_request", "_world", "shape")
+    __slots__ = (
+        "_ask", "_cls", "_idle", "_node", "_pool", "_request", "_rival", "_version", "_world", "shape",
+    )  # fmt: skip
 
     def __init__(
         self, world: World, cls: NodeClass, request: Request, pool: NodePool, shape: tuple[object, ...]
@@ -154,43 +162,78 @@ class Series:
         self._request = request
         self._pool = pool
         self._ask = score.ask_for(cls, request, pool, _taste(world, request))
+        self._node: NodeState | None = None  # where the last one went, if more may follow it there
+        self._idle: list[Device] = []  # devices of it that are neither claimed nor carried, the last first
+        self._rival: Key | None = None  # of the best other node
+        self._version = -1  # of the world after the last one
 
-    def place(self, key: TaskKey) -> bool:
+    def place(self, chunk: Chunk) -> bool:
         """Claim a place for the next one; False, and nothing changed, without any."""
-        request, ask = self._request, self._ask
-        first = score.best(self._cls, self._cls.looks, ask)
-        if first is None:
-            return False
-        node: NodeState | None = self._cls.nodes[first[-1]]
-        assert node is not None
-        row = node.row
-        if (
-            ask.whole
-            and ask.devices <= node.idle
-            and (row.max_tasks is None or len(node.tasks) < row.max_tasks)
-            and (ask.cpu <= row.cpu - node.held_cpu or not ask.cpu)
-            and (ask.memory <= row.memory - node.held_memory or not ask.memory)
-        ):  # what is neither claimed nor carried needs no further check
-            shares = _idle_shares(node, ask.devices)
-            self._world.claim(key, Placement(row.name, shares, ask.cpu, ask.memory))
-            return True
-        if not (_has_cores(node, request) and fits_now(node, request)):
-            node = find(self._cls, request, self._pool, 0, (), ask.taste)
-            if node is None:
+        ask, world = self._ask, self._world
+        node = self._node if self._version == world.version else None
+        if node is None or not self._still_best(node):
+            first = score.best(self._cls, self._cls.looks, ask)
+            if first is None:
                 return False
+            node = self._cls.nodes[first[-1]]
+            self._node = None
+            if not (ask.whole and _idle(node, ask)):
+                return self._seated(node, chunk.parts[0].task)
+            self._idle = [it for it in node.devices.values() if it.idle]
+            self._idle.reverse()
+            if node.idle >= 2 * ask.devices and not ask.spread:
+                self._node, self._rival = node, score.rival(self._cls, node, ask)
+        if ask.devices == 1:
+            devices = [self._idle.pop()]
+        else:
+            devices = self._idle[: -ask.devices - 1 : -1]
+            del self._idle[-ask.devices :]
+        world.take(chunk, node, devices)
+        self._version = world.version
+        return True
+
+    def _still_best(self, node: NodeState) -> bool:
+        """True if the node has idle room and goes before all others, of which none has changed."""
+        ask = self._ask
+        if not _idle(node, ask):
+            return False
+        if not any(ask.taste.rates) or self._rival is None:
+            return True  # with fewer free devices than before it is better than before
+        key = score.key_of(node, ask)
+        return key is not None and key < self._rival
+
+    def _seated(self, best: NodeState, key: TaskKey) -> bool:
+        """Claim a place where some of it may be carried by others, or shared with them."""
+        node: NodeState | None = best
+        request = self._request
+        if not (_has_cores(best, request) and _has_cores_now(best, request)):
+            node = None
+        elif request.shared and not self._ask.device_spread:
+            pairs = fraction.shared_devices(best, request)
+            if pairs is not None and all(device.room_now(share) for device, share in pairs):
+                place = Placement(best.row.name, in_order(pairs), request.cpu, request.memory)
+                self._world.claim(key, place)
+                return True
+            node = None
+        elif not fits_now(best, request):
+            node = None
+        if node is None:
+            node = find(self._cls, request, self._pool, 0, (), self._ask.taste)
+        if node is None:
+            return False
         self._world.claim(key, seat(node, request, self._pool))
         return True
 
 
-def _idle_shares(node: NodeState, count: int) -> tuple[Share, ...]:
-    """Its first `count` devices that are neither claimed nor carried; there are enough."""
-    found: list[Share] = []
-    for device in node.devices.values():
-        if not (device.held or device.held_memory or device.gpu.foreign):
-            found.append(device.whole())
-            if len(found) == count:
-                break
-    return tuple(found)
+def _idle(node: NodeState, ask: score.Ask) -> bool:
+    """True if so many devices, cores and so much memory of it are neither claimed nor carried."""
+    row = node.row
+    return (
+        ask.devices <= node.idle
+        and (row.max_tasks is None or len(node.tasks) < row.max_tasks)
+        and (ask.cpu <= row.cpu - node.held_cpu or not ask.cpu)
+        and (ask.memory <= row.memory - node.held_memory or not ask.memory)
+    )
 
 
 def serial(world: World, chunk: Chunk) -> bool:

@@ -1,8 +1,10 @@
 """Parts of devices: how a request becomes shares of the devices of one node."""
 
+from operator import itemgetter
+
 from pliant.model.machine import Share
 from pliant.model.workload import Request
-from pliant.sched.world.device_share import share_on
+from pliant.sched.world.device_share import amounts, share_on
 from pliant.sched.world.nodes import Device, NodeState
 
 
@@ -28,17 +30,15 @@ def shared_devices(
 
     With `spread`: unused ones first, then the least used.
     """
-    found: list[tuple[tuple[bool, bool, int, int], Device, Share]] = []
+    found: list[tuple[tuple[bool, bool, int, int], Device]] = []
+    owner = request.owner
     for device in node.devices.values():
-        if device.gpu.foreign:
-            continue
-        share = share_on(device.gpu, request)
-        if device.room(share):
-            now = device.room_now(share)
+        portion, memory = amounts(device.gpu, request)
+        if device.takes(portion, memory, owner):
+            now = device.takes_now(portion, memory, owner)
             used = device.claimed if spread else -device.claimed
-            key = ((device.claimed == 0) is not spread, not now, used, device.gpu.index)
-            found.append((key, device, share))
+            found.append((((device.claimed == 0) is not spread, not now, used, device.gpu.index), device))
     if len(found) < request.devices:
         return None
-    found.sort(key=lambda entry: entry[0])
-    return [(device, share) for _, device, share in found[: request.devices]]
+    found.sort(key=itemgetter(0))
+    return [(device, share_on(device.gpu, request)) for _, device in found[: request.devices]]

@@ -109,6 +109,30 @@ def best(cls: NodeClass, looks: Iterable[Look], ask: Ask) -> Key | None:
     return first
 
 
+def rival(cls: NodeClass, first: NodeState, ask: Ask) -> Key | None:
+    """The key of the best node after `first`, which was best(); None without any."""
+    bests, found = cls.bests_for(ask), None
+    for look in cls.looks:
+        key = bests[look]
+        if look != first.look and key is not None and (found is None or key < found):
+            found = key
+    row = _row(cls, first.look, ask)
+    next(row)
+    key = next(row, None)
+    return key if found is None or (key is not None and key < found) else found
+
+
+def key_of(node: NodeState, ask: Ask) -> Key | None:
+    """The key of a node as it is now, for whole devices, not spread; None: it has too little room."""
+    look, spare = node.looks_now()
+    need = ask.memory if look.by_memory else ask.cpu
+    if ask.devices > look.free or need > spare:
+        return None
+    rate = ask.taste.rates[look.by_memory]
+    steps = _growth(look, spare, ask.devices * ask.portion, need, rate) if rate else 0
+    return steps, _rank(look, ask), spare, node.row.name
+
+
 def _ordered(cls: NodeClass, looks: Collection[Look], ask: Ask) -> Iterator[NodeState]:
     """All nodes of these looks that may have room, the best first."""
     first, bests = best(cls, looks, ask), cls.bests_for(ask)

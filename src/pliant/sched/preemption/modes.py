@@ -100,28 +100,27 @@ class Modes:
         if self._effort.refinements < self._each:
             return
         base = replace(found.mode, own_bound=False, first="")
-        tried: set[SearchMode] = set()
+        tried: set[tuple[str, bool]] = set()
         self._back()
         others = self._others()
         while True:
-            ways = self._ways(base, self._best[aim], others)
-            mode = next((it for it in ways if it not in tried), None)
-            if mode is None or not self._effort.refine(self._each):
+            way = next((it for it in self._ways(self._best[aim], others) if it not in tried), None)
+            if way is None or not self._effort.refine(self._each):
                 break
-            tried.add(mode)
-            yield mode
+            tried.add(way)
+            yield replace(base, keeps=frozenset(way[:1])) if way[1] else replace(base, first=way[0])
             if self._shown is not None and self._price(self._shown) < self._price(self._best[aim]):
                 self._best[aim] = self._shown
 
-    def _ways(self, base: SearchMode, best: Attempt, others: list[Other]) -> Iterator[SearchMode]:
-        """With a core that was taken kept, or beginning with another workload that would cost less."""
+    def _ways(self, best: Attempt, others: list[Other]) -> Iterator[tuple[str, bool]]:
+        """A workload whose core was taken, to be kept (True), or one to begin with that costs less."""
         victims = {it.workload for it in best.units if it.step is Step.CORE and it.again is None}
         for wid in sorted(victims, key=self._prices.rank, reverse=True):
-            yield replace(base, keeps=frozenset({wid}))
+            yield wid, True
         price = self._price(best)[:2]
         for gpu, _, wid in others if price[0] else ():
             if wid not in victims and (1, -gpu) <= price:
-                yield replace(base, first=wid)
+                yield wid, False
 
     def _price(self, attempt: Attempt) -> Cost:
         return self._prices.of(attempt.units)

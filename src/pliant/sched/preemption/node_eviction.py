@@ -138,10 +138,10 @@ class NodeEviction:
 
     def _only(self, device: Device) -> Priced | None:
         """The only claimant of a device if it is a rigid workload without another device; else None."""
-        world, claimants = self._world, self._claimants(device)
-        if len(claimants) != 1:
+        world, keys = self._world, device.tasks if len(device.tasks) == 1 else self._claimants(device)
+        if len(keys) != 1:
             return None
-        key = next(iter(claimants))
+        key = next(iter(keys))
         claim, known = world.claim_of(key), self._prices.alone.get(key)
         if known is not None and known[0] is claim:
             return known[1]

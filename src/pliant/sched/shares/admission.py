@@ -72,15 +72,16 @@ def refuse(
         mine = standing[key]
         if preemptible and mine.limit == BOUNDLESS:
             continue
-        use = world.use(key, pool)
-        for at, resource in enumerate(RESOURCES):
-            if request[at] and use.claimed[at] + request[at] > mine.limit[at]:
-                over = over or Refusal(key, resource, use.claimed[at], request[at], mine.limit[at], False)
+        claimed, most = world.claimed(key, pool), mine.limit
+        for at, adding in enumerate(request):
+            if adding and claimed[at] + adding > most[at]:
+                over = over or Refusal(key, RESOURCES[at], claimed[at], adding, most[at], False)
         if preemptible:
             if over is not None:
                 return over
             continue
-        for at, resource in enumerate(RESOURCES):
-            if request[at] and use.non_preemptible[at] + request[at] > mine.deserved[at]:
-                return Refusal(key, resource, use.non_preemptible[at], request[at], mine.deserved[at], True)
+        fixed, due = world.use(key, pool).non_preemptible, mine.deserved
+        for at, adding in enumerate(request):
+            if adding and fixed[at] + adding > due[at]:
+                return Refusal(key, RESOURCES[at], fixed[at], adding, due[at], True)
     return over

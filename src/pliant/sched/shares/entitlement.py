@@ -8,7 +8,7 @@ from pliant.model.quantity import Resources
 from pliant.model.tenancy import UNLIMITED, Department, Project
 from pliant.model.workload import Workload
 from pliant.sched.plan import QueueStanding
-from pliant.sched.shares.admission import Refusal, exceeded, refuse
+from pliant.sched.shares.admission import BOUNDLESS, Refusal, exceeded, refuse
 from pliant.sched.shares.fair_share import ALL, INFINITE, Member, Standing, bound, share_out
 from pliant.sched.world.chunks import Chunk, Step, may_lose, priority_of
 from pliant.sched.world.queue_tree import NOTHING, department_key
@@ -105,6 +105,7 @@ class Entitlement:
         self._over: dict[str, tuple[int, tuple[str, ...]]] = {}  # pool -> (version, queues above quota)
         self._lent: dict[str, tuple[int, dict[str, int]]] = {}  # pool -> (version, queue -> bonus in it)
         self._largest: dict[str, int] = {}
+        self._limits: dict[tuple[str, str], bool] = {}  # (project, pool) -> what _bounded() has answered
 
     def standing(self, pool: str) -> Mapping[str, Standing]:
         """Fair shares of a pool by what was claimed and asked for when they were first looked up."""
@@ -206,7 +207,17 @@ class Entitlement:
     def refuse(self, chunk: Chunk, pool: str, adding: Resources) -> Refusal | None:
         """The bound that the chunk would break; None if its queues may have it."""
         lends, project = may_lose(chunk.workload, chunk.step), chunk.workload.project
+        if lends and not self._bounded(project, pool):
+            return None
         return refuse(self._world, self.standing(pool), project, pool, adding, lends)
+
+    def _bounded(self, project: str, pool: str) -> bool:
+        """True if a project or a queue above it has a limit."""
+        found = self._limits.get((project, pool))
+        if found is None:
+            standing, path = self.standing(pool), self._world.path(project)
+            found = self._limits[project, pool] = any(standing[key].limit != BOUNDLESS for key in path)
+        return found
 
     def exceeded(self, chunk: Chunk, pool: str, adding: Resources) -> bool:
         """True if the chunk, placed, takes more than its queues may have."""

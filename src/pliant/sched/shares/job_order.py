@@ -32,7 +32,7 @@ Job = tuple[JobKey, int, Batch, Resources]
 class Queue:
     """A project with its jobs, or a department (or the root) with the queues below it that have any."""
 
-    __slots__ = ("below", "jobs", "key", "keys", "measure", "parent", "standing", "tally", "version")
+    __slots__ = ("below", "jobs", "key", "known", "measure", "parent", "standing", "tally", "version")
 
     def __init__(
         self, key: str, standing: Standing, tally: Tally, measure: Measure, parent: "Queue | None"
@@ -44,8 +44,8 @@ class Queue:
         self.parent = parent  # None: it is the root
         self.jobs: list[Job] = []  # a heap; empty of all but projects
         self.below: list[tuple[QueueOrder, Queue]] = []  # a heap; empty of projects
-        self.version = -1  # of the world for which `keys` hold
-        self.keys: dict[Resources, QueueOrder] = {}  # its key, by what its next job asks for
+        self.version = -1  # of the world for which `known` holds
+        self.known: tuple[Resources, QueueOrder] | None = None  # its key, and the next job for which it is
 
     def next(self) -> Resources:
         """What its next job asks for."""
@@ -56,13 +56,12 @@ class Queue:
 
     def key_at(self, version: int) -> QueueOrder:
         """Its key among its siblings, as the world is now."""
-        if self.version != version:
-            self.version, self.keys = version, {}
         adding = self.jobs[0][3] if self.jobs else self.next()
-        found = self.keys.get(adding)
-        if found is None:
-            found = queue_order(self.key, self.standing, self.tally, adding, self.measure)
-            self.keys[adding] = found
+        known = self.known
+        if known is not None and self.version == version and known[0] == adding:
+            return known[1]
+        found = queue_order(self.key, self.standing, self.tally, adding, self.measure)
+        self.version, self.known = version, (adding, found)
         return found
 
 
@@ -86,7 +85,7 @@ class Order:
         self._root = Queue(ROOT, NOBODY, Tally(), (), None)
         self._queues: dict[str, Queue] = {ROOT: self._root}
         self._tried: Queue | None = None  # of the last job; its keys are stale until the next pop
-        self._row: Batch = ()  # in which that job stood
+        self.row: Batch = ()  # in which that job stood
         self._asked = NOTHING  # what that job asked for
         self._version = -1  # of the world when it was popped
         for row, adding in rows:
@@ -122,13 +121,13 @@ class Order:
             queue = queue.below[0][1]
         _, at, row, adding = queue.jobs[0]
         self._advance(queue, at + 1)
-        self._tried, self._row, self._asked, self._version = queue, row, adding, version
+        self._tried, self.row, self._asked, self._version = queue, row, adding, version
         return row[at], adding
 
     def following(self) -> Batch:
         """All that would be popped next and are alike the last job, if that got nothing: as if popped."""
         queue = self._tried
-        if queue is None or not queue.jobs or queue.jobs[0][2] is not self._row:
+        if queue is None or not queue.jobs or queue.jobs[0][2] is not self.row:
             return ()
         if self._version != self._world.version:
             return ()
@@ -141,11 +140,13 @@ class Order:
     def _advance(self, project: Queue, at: int) -> None:
         """Of the row that is first in a project's heap, let what comes before `at` be gone."""
         heap = project.jobs
-        _, _, row, adding = heap[0]
-        if at < len(row):
-            heapreplace(heap, (job_key(row[at], self._aged), at, row, adding))
-        else:
+        key, _, row, adding = heap[0]
+        if at >= len(row):
             heappop(heap)
+        elif len(heap) == 1:  # the key of one that is alone is looked at only beside another: see push()
+            heap[0] = key, at, row, adding
+        else:
+            heapreplace(heap, (job_key(row[at], self._aged), at, row, adding))
 
     def _as_before(self, project: Queue, version: int) -> bool:
         """True if the last job got nothing and the project's next one asks for the same: no key changes."""
@@ -154,6 +155,9 @@ class Order:
     def push(self, chunk: Chunk, adding: Resources) -> None:
         """Queue what the workload that was popped last asks for next."""
         project = self._queues[chunk.workload.project]
+        if len(project.jobs) == 1:
+            _, at, row, asked = project.jobs[0]
+            project.jobs[0] = job_key(row[at], self._aged), at, row, asked
         heappush(project.jobs, (job_key(chunk, self._aged), 0, (chunk,), adding))
 
     @staticmethod

@@ -38,6 +38,7 @@ class Chunk(NamedTuple):
     shape: int  # two chunks of equal shape (that do not extend) fit the same nodes
     reached: Step  # what its workload holds already: CORE below its core, WANTED at it, BONUS above it
     priority: int  # of its group; of a core the highest of its groups
+    alone: bool = False  # it is all that its workload asks for, of which nothing is there yet
 
 
 class Need(NamedTuple):

@@ -1,7 +1,7 @@
 """What is claimed and carried where: tasks, nodes and queues with their sums, and a journal with undo."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 from pliant.model.booking import Booking
 from pliant.model.ledger import Disruptions, PastUse
@@ -11,30 +11,21 @@ from pliant.model.tenancy import Department, Project, Queue
 from pliant.model.topology import Topology
 from pliant.model.workload import Task, TaskKey, Workload
 from pliant.sched.world.asked import Asked, Rates, node_types
+from pliant.sched.world.chunks import SERVED, Chunk, Need
 from pliant.sched.world.guaranteed import guaranteed
-from pliant.sched.world.holdings import Holdings
+from pliant.sched.world.holdings import Guard, Holdings
 from pliant.sched.world.node_affinity import NO_DEMANDS, Demand
-from pliant.sched.world.nodes import NodeState
-from pliant.sched.world.queue_tree import NOTHING, ancestry, department_key, parent_of
+from pliant.sched.world.nodes import Device, NodeState
+from pliant.sched.world.queue_tree import NOTHING, children_of, department_key, path_of
 from pliant.sched.world.share_worth import Worth, mix_of, worth
 from pliant.sched.world.subgroups import constrained
-from pliant.sched.world.tally import Tally, Use
+from pliant.sched.world.tally import Tally, Use, plainly_charged
 
 KEPT = "\0kept"
 """In place of a workload: what is kept free."""
 
 
-class Guard(Protocol):
-    """What keeps places with room from being claimed while a cycle lasts: bookings."""
-
-    def admits(self, key: TaskKey, place: Placement) -> bool:
-        """True if the task may claim a place that has room for it."""
-
-    def fills(self, key: TaskKey, project: str) -> bool:
-        """True if the task uses what is booked for its project: a chunk of another may not take it."""
-
-    def sort(self, workload: Workload) -> tuple[object, ...]:
-        """Equal for workloads that may claim the same places."""
+Charged = dict[tuple[str, str, bool], tuple[int, int, int]]  # (project, pool, fixed) -> gpu, cpu, memory
 
 
 class Claims(Holdings):
@@ -73,6 +64,8 @@ class Claims(Holdings):
         self._semi: dict[str, dict[str, dict[TaskKey, Placement]]] = {}
         self._guaranteed: dict[tuple[str, str], Resources] = {}
         self._touched: dict[str, None] = {}  # workloads whose needs may have changed
+        self._needs: dict[str, Need] = {}
+        self._needs_found: dict[str, Need | None] = {}  # of those that hypotheses touch, as they were before
 
     # ------------------------------------------------------------------ reading
     def pool_of(self, node: Node | str) -> str:
@@ -98,16 +91,9 @@ class Claims(Holdings):
 
     def children(self) -> Mapping[str | None, Sequence[str]]:
         """Keys of the queues right below each department (by id), or below None at the top."""
-        if self._children:
-            return self._children
-        below: dict[str | None, list[str]] = {}
-        for pid, project in sorted(self.projects.items()):
-            department = project.department if project.department in self.departments else None
-            below.setdefault(department, []).append(pid)
-        for did in sorted(self.departments):
-            below.setdefault(parent_of(self.departments, did), []).append(department_key(did))
-        self._children = below
-        return below
+        if not self._children:
+            self._children = children_of(self.projects, self.departments)
+        return self._children
 
     def knows(self, placement: Placement) -> bool:
         """True if its node and all its devices are there."""
@@ -118,9 +104,7 @@ class Claims(Holdings):
         """Keys of the queue tree from a project to its root."""
         found = self._paths.get(project)
         if found is None:
-            row = self.projects.get(project)
-            above = ancestry(self.departments, row.department) if row is not None else ()
-            found = self._paths[project] = (project, *(department_key(did) for did in above))
+            found = self._paths[project] = path_of(self.projects, self.departments, project)
         return found
 
     def tally(self, key: str, pool: str) -> Tally:
@@ -178,10 +162,15 @@ class Claims(Holdings):
 
     def undo(self, mark: int) -> None:
         """Take back every claim() since the mark."""
-        while len(self._journal) > mark:
-            key, before = self._journal.pop()
-            self._set(key, before)
-        if not self._journal:
+        journal, returned = self._journal, Charged()
+        while len(journal) > mark:
+            key, before = journal.pop()
+            if before is not None or not self._given_back(key, returned, mark > 0):
+                self._set(key, before)
+        for (project, pool, fixed), (gpu, cpu, memory) in returned.items():
+            for tally in self._chains[project, pool]:
+                tally.add(-gpu, -cpu, -memory, fixed)
+        if not journal:
             self._as_found()
 
     def claim(self, key: TaskKey, placement: Placement | None) -> None:
@@ -190,6 +179,54 @@ class Claims(Holdings):
         if before is not placement:
             self._journal.append((key, before))
             self._set(key, placement)
+
+    def take(self, chunk: Chunk, node: NodeState, devices: Sequence[Device]) -> None:
+        """Let the one task of a chunk, which claims and carries nothing, claim devices that nobody does."""
+        part = chunk.parts[0]
+        key, request, wid = part.task, part.request, part.task[0]
+        shares = tuple([device.whole() for device in devices])
+        place = Placement(node.row.name, shares, request.cpu, request.memory)
+        self._journal.append((key, None))
+        self.version += 1
+        self._touch(wid)
+        if chunk.alone:
+            self._needs[wid] = SERVED
+        self._claims[key] = place
+        workload = chunk.workload
+        chain = self._chains.get((workload.project, node.pool))
+        if chain is not None and plainly_charged(workload):
+            gpu, fixed = len(shares) * GPU, not workload.preemptible
+            for tally in chain:
+                tally.add(gpu, request.cpu, request.memory, fixed)
+        else:
+            self._charge(key, place, 1)
+        node.take(key, place, devices)
+
+    def _given_back(self, key: TaskKey, returned: Charged, partly: bool) -> bool:
+        """Undo take(), if the task is still alone on what it claims; else False, and nothing changed.
+
+        What its queues have less then is added to `returned`, by project, pool and whether it is fixed.
+        """
+        place = self._claims.get(key)
+        if place is None or self.tasks[key].carries is not None:
+            return False
+        wid = key[0]
+        node, workload = self.nodes.get(place.node), self.workloads.get(wid)
+        if node is None or workload is None or not plainly_charged(workload):
+            return False
+        if (devices := node.held_alone(place)) is None:
+            return False
+        node.take(key, place, devices, -1)
+        self.version += 1
+        del self._claims[key]
+        if partly:
+            self._touch(wid)
+        else:
+            self._touched[wid] = None  # what it needs comes back with all the rest
+        charged = workload.project, node.pool, not workload.preemptible
+        gpu, cpu, memory = returned.get(charged, (0, 0, 0))
+        returned[charged] = gpu + len(place.shares) * GPU, cpu + place.cpu, memory + place.memory
+        return True
 
     def seat(self, key: TaskKey, place: Placement) -> bool:
         """Claim a place with room; False, and nothing changed, if it is kept for others."""
@@ -223,12 +260,8 @@ class Claims(Holdings):
 
     def nodes_since(self, mark: int) -> dict[str, None]:
         """Names of the nodes on which something was claimed or given back since the mark."""
-        found: dict[str, None] = {}
-        for key, before in self._journal[mark:]:
-            for claim in (before, self._claims.get(key)):
-                if claim is not None:
-                    found[claim.node] = None
-        return found
+        both = [(before, self._claims.get(key)) for key, before in self._journal[mark:]]
+        return {claim.node: None for claims in both for claim in claims if claim is not None}
 
     def changed(self, carried: bool = False) -> list[TaskKey]:
         """Tasks whose claims are not those of their rows, sorted; `carried`: only those that carry any."""
@@ -336,7 +369,6 @@ class Claims(Holdings):
         if node.row.ready:
             size = Resources(node.usable * GPU, node.row.cpu, node.row.memory)
             self.capacity[node.pool] = self.capacity.get(node.pool, NOTHING).plus(size.times(sign))
-
             self._type_sizes[node.kind] = self._type_sizes.get(node.kind, 0) + sign * node.usable * GPU
 
     def _weigh(self) -> None:
@@ -350,7 +382,17 @@ class Claims(Holdings):
         self.reserves = self.asked.reserves(self._type_sizes) if self.asked.bound else {}
 
     def _touch(self, wid: str) -> None:
+        """What a workload needs may be something else now."""
         self._touched[wid] = None
+        need = self._needs.pop(wid, None)
+        if self._journal and wid not in self._needs_found:
+            self._needs_found[wid] = need
 
     def _as_found(self) -> None:
         """No hypothesis is left."""
+        for wid, need in self._needs_found.items():
+            if need is not None:
+                self._needs[wid] = need
+            else:
+                self._needs.pop(wid, None)
+        self._needs_found.clear()

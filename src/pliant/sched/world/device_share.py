@@ -19,8 +19,14 @@ def estimate(request: Request, device_memory: int) -> int:
 
 def share_on(gpu: Gpu, request: Request) -> Share:
     """What a request takes of one device; its portion is over GPU where it can never fit."""
+    whole = request.portion >= GPU and not request.gpu_memory
+    return Share(gpu.uuid, *amounts(gpu, request), "" if whole else request.owner)
+
+
+def amounts(gpu: Gpu, request: Request) -> tuple[int, int]:
+    """The same in thousandths and bytes."""
     if request.gpu_memory:
-        return Share(gpu.uuid, portion_of(request.gpu_memory, gpu.memory), request.gpu_memory, request.owner)
+        return portion_of(request.gpu_memory, gpu.memory), request.gpu_memory
     if request.portion >= GPU:
-        return Share(gpu.uuid, GPU, gpu.memory)
-    return Share(gpu.uuid, request.portion, request.portion * gpu.memory // GPU, request.owner)
+        return GPU, gpu.memory
+    return request.portion, request.portion * gpu.memory // GPU

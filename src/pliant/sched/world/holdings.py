@@ -1,9 +1,23 @@
 """Tasks and what they claim: all that tells what a workload has and what it lacks."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from pliant.model.machine import Placement
 from pliant.model.workload import Task, TaskKey, TaskPhase, Workload
+
+
+class Guard(Protocol):
+    """What keeps places with room from being claimed while a cycle lasts: bookings."""
+
+    def admits(self, key: TaskKey, place: Placement) -> bool:
+        """True if the task may claim a place that has room for it."""
+
+    def fills(self, key: TaskKey, project: str) -> bool:
+        """True if the task uses what is booked for its project: a chunk of another may not take it."""
+
+    def sort(self, workload: Workload) -> tuple[object, ...]:
+        """Equal for workloads that may claim the same places."""
 
 
 class Holdings:
@@ -52,7 +66,11 @@ class Holdings:
 
     def given_now(self, workload: str) -> bool:
         """True if all it has was given in this very cycle: to take it back costs nothing."""
-        return all(row.claims is None and row.carries is None for row in self.tasks_of(workload))
+        for key in self._members.get(workload, ()):
+            row = self.tasks[key]
+            if row.claims is not None or row.carries is not None:
+                return False
+        return True
 
     def nearness(self, workload: Workload, keys: Sequence[TaskKey]) -> tuple[object, ...]:
         """What else but their requests tells the nodes for some of its tasks."""

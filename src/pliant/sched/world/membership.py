@@ -46,6 +46,20 @@ class Peers(NamedTuple):
     chunks: dict[str, Chunk]
 
 
+def belongs_to(workload: Workload, need: Need) -> int:
+    """The sets that a workload with this need belongs to, as bits."""
+    now = need.holds << HOLDS
+    if need.chunk is not None:
+        now |= WANTING
+    if need.broken and workload_open(workload):
+        now |= BROKEN
+    if need.bonus > 0:
+        now |= STRETCHED
+    if need.stretchable:
+        now |= ELASTIC
+    return now
+
+
 class Membership:
     def __init__(self) -> None:
         self.wanting: dict[str, None] = {}  # workloads that miss core or wanted portions
@@ -58,25 +72,27 @@ class Membership:
         self._among: dict[str, Peers] = {}  # wanting workload -> those of its key
         self._belongs: dict[str, int] = {}  # workload -> the sets it is in, as bits
 
+    def known(self, bit: int) -> dict[str, None]:
+        """One of the four sets."""
+        return {WANTING: self.wanting, BROKEN: self.broken, STRETCHED: self.stretched, ELASTIC: self.elastic}[
+            bit
+        ]
+
     def note(self, wid: str, workload: Workload | None, need: Need | None) -> None:
         """Where a workload with this need belongs now; None: it is gone."""
         if workload is None or need is None:
             self._leave_kind(wid)
             self._move(wid, self._belongs.pop(wid, 0), 0)
             return
-        if need.chunk is not None:
-            self._join_kind(wid, request_key(workload, need, need.chunk), need.chunk)
+        chunk = need.chunk
+        if chunk is not None:
+            among = self._among.get(wid)
+            if among is not None and among.chunks.get(wid) is chunk:
+                return  # a need has its own chunk: this one was noted before
+            self._join_kind(wid, request_key(workload, need, chunk), chunk)
         elif wid in self._among:
             self._leave_kind(wid)
-        now = need.holds << HOLDS
-        if need.chunk is not None:
-            now |= WANTING
-        if need.broken and workload_open(workload):
-            now |= BROKEN
-        if need.bonus > 0:
-            now |= STRETCHED
-        if need.stretchable:
-            now |= ELASTIC
+        now = belongs_to(workload, need)
         changed = now ^ self._belongs.get(wid, 0)
         if changed:
             self._belongs[wid] = now

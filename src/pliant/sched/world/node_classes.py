@@ -74,9 +74,7 @@ class NodeClass(Listener):
         """Bytes of its usable devices, each size once, from the smallest."""
         if self._sizes is None:
             nodes = self.nodes.values()
-            self._sizes = sorted(
-                {d.gpu.memory for n in nodes for d in n.devices.values() if not d.gpu.foreign}
-            )
+            self._sizes = sorted({gpu.memory for n in nodes for gpu in n.row.gpus if not gpu.foreign})
         return self._sizes
 
     @property
@@ -91,9 +89,7 @@ class NodeClass(Listener):
             nodes = self.nodes.values()
             self._largest = (
                 max((node.usable for node in nodes), default=0),
-                max(
-                    (d.gpu.memory for n in nodes for d in n.devices.values() if not d.gpu.foreign), default=0
-                ),
+                self.sizes[-1] if self.sizes else 0,
                 max((node.row.cpu for node in nodes), default=0),
                 max((node.row.memory for node in nodes), default=0),
             )
@@ -118,6 +114,28 @@ class NodeClass(Listener):
             and node.pool == self.pool
             and (not self.types or node.row.label(NODE_TYPE) in self.types)
         )
+
+    def fill(self, nodes: list[NodeState]) -> None:
+        """Take in those of these nodes that are its own, sorted by name, while it is empty."""
+        mine = list(filter(self.takes, nodes))
+        looks, idle, look, alike = self._looks, self._idle, None, list[tuple[int, str]]()
+        for node in mine:
+            if node.late:
+                node.settle()
+            if look != node.look:  # mostly the next one looks like the one before
+                look = node.look
+                alike = looks.setdefault(look, [])
+            name = node.row.name
+            self.nodes[name] = node
+            alike.append((node.spare, name))
+            idle[node.idle] = idle.get(node.idle, 0) + 1
+            self.room += node.room
+            node.classes.append(self)
+        self._free = sum([node.free for node in mine])
+        self.usable = sum([node.usable for node in mine])
+        self.names = list(self.nodes)
+        for alike in self._looks.values():
+            alike.sort()
 
     def add(self, node: NodeState) -> None:
         node.settle()

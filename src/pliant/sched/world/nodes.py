@@ -5,11 +5,12 @@ it carries: a device whose held is within its size can start everything that cla
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from pliant.model.affinity import Effect
 from pliant.model.machine import NODE_TYPE, Gpu, Node, Placement, Share
-from pliant.model.quantity import GPU, Resources
+from pliant.model.quantity import GPU
 from pliant.model.workload import TaskKey
 
 
@@ -63,21 +64,40 @@ class Device:
 
     def room(self, share: Share) -> bool:
         """True if so much of it is unclaimed, with no other owner's share beside it."""
+        return self.takes(share.portion, share.memory, share.owner)
+
+    def takes(self, portion: int, memory: int, owner: str) -> bool:
+        """The same for thousandths and bytes of an owner."""
         return (
-            not self.gpu.foreign
-            and self.claimed + share.portion <= GPU
-            and self.claimed_memory + share.memory <= self.gpu.memory
-            and not self.others(share)
+            self.claimed + portion <= GPU
+            and self.claimed_memory + memory <= self.gpu.memory
+            and not self.gpu.foreign
+            and (not self.claimed or self.claimed == self.claimed_by.get(owner, 0))
         )
 
     def room_now(self, share: Share) -> bool:
         """True if so much of it is neither claimed nor carried, and none of it by another owner."""
+        return self.takes_now(share.portion, share.memory, share.owner)
+
+    def takes_now(self, portion: int, memory: int, owner: str) -> bool:
+        """The same for thousandths and bytes of an owner."""
         return (
-            not self.gpu.foreign
-            and self.held + share.portion <= GPU
-            and self.held_memory + share.memory <= self.gpu.memory
-            and self.held == self.held_by.get(share.owner, 0)
+            self.held + portion <= GPU
+            and self.held_memory + memory <= self.gpu.memory
+            and not self.gpu.foreign
+            and (not self.held or self.held == self.held_by.get(owner, 0))
         )
+
+    def held_by_one(self, share: Share) -> bool:
+        """True if this share, of all of it, is all that anybody claims or carries of it."""
+        return share.portion == GPU == self.held == self.claimed and len(self.tasks) == 1 and not self.carried
+
+    def fill(self, key: TaskKey | None) -> None:
+        """Let one task claim all of it while nobody else claims or carries any; None: nobody."""
+        self.claimed = self.held = 0 if key is None else GPU
+        self.claimed_memory = self.held_memory = 0 if key is None else self.gpu.memory
+        self.claimed_by, self.held_by = ({}, {}) if key is None else ({"": GPU}, {"": GPU})
+        self.tasks = {} if key is None else {key: None}
 
     def numbers(self) -> tuple[object, ...]:
         return (
@@ -147,16 +167,17 @@ class NodeState:
         self.kind = row.label(NODE_TYPE) or ""
         self.rates = (0, 0)  # see weigh()
         # What its classes know of it, and whether that is no longer so: see settle().
-        self.look, self.spare = self._looks()
+        self.look, self.spare = self.looks_now()
         self.told_idle = self.idle
         self.late = False
 
     def weigh(self, cpu: int, memory: int) -> None:
         """So many millicores and bytes are asked for with each GPU."""
-        self.rates = cpu, memory
-        self._changed(self.room)
+        if self.rates != (cpu, memory):
+            self.rates = cpu, memory
+            self._changed(self.room)
 
-    def _looks(self) -> tuple[Look, int]:
+    def looks_now(self) -> tuple[Look, int]:
         """How it looks, and how much of its cores (or memory) nobody claims."""
         row = self.row
         rests = tuple(sorted(self._rests())) if self.partly else ()
@@ -170,16 +191,6 @@ class NodeState:
         for it in self.devices.values():
             if 0 < it.claimed < GPU and not it.gpu.foreign:
                 yield GPU - it.claimed
-
-    @property
-    def claimed(self) -> Resources:
-        gpu = sum(device.claimed for device in self.devices.values())
-        return Resources(gpu, self.claimed_cpu, self.claimed_memory)
-
-    @property
-    def carried(self) -> Resources:
-        gpu = sum(device.carried for device in self.devices.values())
-        return Resources(gpu, self.carried_cpu, self.carried_memory)
 
     @property
     def free_cpu(self) -> int:
@@ -224,6 +235,39 @@ class NodeState:
         both = self._add(key, old, carry, -1), self._add(key, new, carry, 1)
         self._changed(before)
         return both
+
+    def take(self, key: TaskKey, place: Placement, devices: Iterable[Device], sign: int = 1) -> None:
+        """A task that carries nothing claims these whole devices, which nobody else claims or carries.
+
+        Or (sign -1) it gives them back.
+        """
+        self.stamp += 1
+        self.claimants += sign
+        self.claimed_cpu += sign * place.cpu
+        self.held_cpu += sign * place.cpu
+        self.claimed_memory += sign * place.memory
+        self.held_memory += sign * place.memory
+        count = sign * len(place.shares)
+        self.free -= count
+        self.idle -= count
+        self.room -= count * GPU
+        self._changed(self.room + count * GPU)
+        if sign > 0:
+            self.tasks[key] = None
+        else:
+            del self.tasks[key]
+        for device in devices:
+            device.fill(key if sign > 0 else None)
+
+    def held_alone(self, place: Placement) -> list[Device] | None:
+        """The devices of a place, all whole, if nobody else claims or carries any of them; else None."""
+        found: list[Device] = []
+        for share in place.shares:
+            device = self.devices.get(share.gpu)
+            if device is None or not device.held_by_one(share):
+                return None
+            found.append(device)
+        return found
 
     def _shift(
         self, key: TaskKey, place: Placement, sign: int, claimed: bool, carried: bool, held: bool
@@ -286,59 +330,11 @@ class NodeState:
         return known
 
     def _add(self, key: TaskKey, claim: Placement | None, carry: Placement | None, sign: int) -> bool:
-        if claim is None and carry is None:
-            return True
-        if sign > 0:
-            self.tasks[key] = None
-        else:
-            self.tasks.pop(key, None)
-        if claim is not None:
-            self.claimants += sign
-            self.claimed_cpu += sign * claim.cpu
-            self.claimed_memory += sign * claim.memory
-        if carry is not None:
-            self.carried_cpu += sign * carry.cpu
-            self.carried_memory += sign * carry.memory
-        either = claim or carry
-        if either is None:
-            return True
-        other = carry if claim is not None and carry is not None else either
-        self.held_cpu += sign * max(either.cpu, other.cpu)
-        self.held_memory += sign * max(either.memory, other.memory)
-        known = True
-        for uuid, owner, claimed, claimed_memory, carried, carried_memory in _parts(claim, carry):
-            device = self.devices.get(uuid)
-            if device is None:
-                known = False
-                continue
-            if sign > 0:
-                device.tasks[key] = None
-            else:
-                device.tasks.pop(key, None)
-            _add(device.claimed_by, owner, sign * claimed)
-            _add(device.held_by, owner, sign * max(claimed, carried))
-            foreign = device.gpu.foreign
-            if claimed or claimed_memory:
-                if not foreign:
-                    self.room -= sign * claimed
-                    self.free -= not (device.claimed or device.claimed_memory)
-                self.partly -= 0 < device.claimed < GPU
-                device.claimed += sign * claimed
-                device.claimed_memory += sign * claimed_memory
-                if not foreign:
-                    self.free += not (device.claimed or device.claimed_memory)
-                self.partly += 0 < device.claimed < GPU
-            device.carried += sign * carried
-            device.carried_memory += sign * carried_memory
-            if not foreign:
-                self.idle -= not (device.held or device.held_memory)
-            device.held += sign * (claimed if claimed > carried else carried)
-            device.held_memory += sign * (
-                claimed_memory if claimed_memory > carried_memory else carried_memory
-            )
-            if not foreign:
-                self.idle += not (device.held or device.held_memory)
-        return known
+        """Add or remove what a task claims and what else it carries."""
+        known = claim is None or self._shift(key, claim, sign, True, False, False)
+        known = (carry is None or self._shift(key, carry, sign, False, True, False)) and known
+        held = _larger(claim, carry)
+        return (held is None or self._shift(key, held, sign, False, False, True)) and known
 
     def _changed(self, room: int) -> None:
         """Something here has changed since so much of its devices was unclaimed."""
@@ -354,7 +350,7 @@ class NodeState:
             return
         self.late = False
         was, spare, idle = self.look, self.spare, self.told_idle
-        self.look, self.spare = self._looks()
+        self.look, self.spare = self.looks_now()
         self.told_idle = self.idle
         if (was, spare, idle) != (self.look, self.spare, self.idle):
             for cls in self.classes:
@@ -379,17 +375,15 @@ def _add(sums: dict[str, int], owner: str, portion: int) -> None:
         del sums[owner]
 
 
-def _parts(claim: Placement | None, carry: Placement | None) -> Iterable[tuple[str, str, int, int, int, int]]:
-    """(device, owner, thousandths and bytes claimed, thousandths and bytes carried), each device once."""
-    if carry is None:
-        shares = claim.shares if claim is not None else ()
-        return [(s.gpu, s.owner, s.portion, s.memory, 0, 0) for s in shares]
-    if claim is None:
-        return [(s.gpu, s.owner, 0, 0, s.portion, s.memory) for s in carry.shares]
-    if claim is carry or claim.shares == carry.shares:
-        return [(s.gpu, s.owner, s.portion, s.memory, s.portion, s.memory) for s in claim.shares]
-    parts = {s.gpu: (s.gpu, s.owner, s.portion, s.memory, 0, 0) for s in claim.shares}
-    for s in carry.shares:
-        _, _, portion, memory, _, _ = parts.get(s.gpu, ("", "", 0, 0, 0, 0))
-        parts[s.gpu] = (s.gpu, s.owner, portion, memory, s.portion, s.memory)
-    return parts.values()
+def _larger(one: Placement | None, other: Placement | None) -> Placement | None:
+    """Of each device, of cores and of memory the larger of two amounts on one node."""
+    if one is None or other is None:
+        return one or other
+    shares = {share.gpu: share for share in one.shares}
+    for share in other.shares:
+        if (same := shares.get(share.gpu)) is not None:
+            portion, memory = max(share.portion, same.portion), max(share.memory, same.memory)
+            share = replace(share, portion=portion, memory=memory)
+        shares[share.gpu] = share
+    cpu, memory = max(one.cpu, other.cpu), max(one.memory, other.memory)
+    return Placement(one.node, tuple(shares.values()), cpu, memory)

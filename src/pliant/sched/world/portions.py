@@ -81,9 +81,9 @@ def extension(request: Request, devices: int) -> Request:
 
 def need_of(world: Holdings, workload: Workload) -> Need:
     """Of background work all that it holds is bonus, and what it lacks is nobody's concern but its own."""
-    if not workload.background:
-        return _asked_for(world, workload)
     need = _asked_for(world, workload)
+    if not workload.background:
+        return need
     claims = [claim for key in world.keys_of(workload.id) if (claim := world.claim_of(key)) is not None]
     gpu = sum(claim.gpu for claim in claims)
     more = need.stretchable or need.chunk is not None
@@ -154,11 +154,14 @@ def _need_of_one(world: Holdings, workload: Workload, key: tuple[str, str]) -> N
     task = world.tasks[key]
     if task.phase in DONE or not workload_open(workload):
         return NOTHING_MORE
-    request = workload.groups[0].request
-    chunk = chunk_of(world, workload, Step.CORE, (Part(key, request),), Step.CORE)
-    by_memory = ((request, 1),) if request.gpu_memory else ()
-    failed = task.retry_at is not None
-    return Need(chunk, chunk.resources, by_memory, False, 0, 0, False, False, failed)
+    group = workload.groups[0]
+    request, total = group.request, group.request.resources
+    shape = world.shape_of(((request, 0), *world.nearness(workload, (key,))))
+    priority = workload.priority if group.priority is None else group.priority
+    memory, alone, parts = request.gpu_memory > 0, not workload.background, (Part(key, request),)
+    chunk = Chunk(workload, Step.CORE, parts, total, memory, False, shape, Step.CORE, priority, alone)
+    by_memory = ((request, 1),) if memory else ()
+    return Need(chunk, total, by_memory, False, 0, 0, False, False, task.retry_at is not None)
 
 
 def _claims(world: Holdings, workload: Workload, group: TaskGroup) -> list[Placement]:

@@ -47,3 +47,25 @@ def below(
         if now == department:
             found.append(pid)
     return found
+
+
+def path_of(
+    projects: Mapping[str, Project], departments: Mapping[str, Department], project: str
+) -> tuple[str, ...]:
+    """Keys of the queue tree from a project to its root."""
+    row = projects.get(project)
+    above = ancestry(departments, row.department) if row is not None else ()
+    return (project, *(department_key(did) for did in above))
+
+
+def children_of(
+    projects: Mapping[str, Project], departments: Mapping[str, Department]
+) -> dict[str | None, list[str]]:
+    """Keys of the queues right below each department (by id), or below None at the top."""
+    below: dict[str | None, list[str]] = {}
+    for pid, project in sorted(projects.items()):
+        department = project.department if project.department in departments else None
+        below.setdefault(department, []).append(pid)
+    for did in sorted(departments):
+        below.setdefault(parent_of(departments, did), []).append(department_key(did))
+    return below

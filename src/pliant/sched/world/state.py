@@ -12,9 +12,9 @@ from pliant.model.machine import DEFAULT_POOL, Node, NodePool
 from pliant.model.reason import Reason, hold_of
 from pliant.model.tenancy import Department, Project
 from pliant.model.workload import Desired, Task, TaskKey, TaskPhase, Workload
-from pliant.sched.world.chunks import NOTHING_MORE, Chunk, Need
+from pliant.sched.world.chunks import NOTHING_MORE, SERVED, Chunk, Need
 from pliant.sched.world.claims import Claims
-from pliant.sched.world.membership import Membership
+from pliant.sched.world.membership import Membership, belongs_to
 from pliant.sched.world.node_affinity import demands_of, puts_off
 from pliant.sched.world.node_classes import PLAIN, Domain, NodeClass, Spec, spec_of
 from pliant.sched.world.nodes import NodeState
@@ -36,7 +36,10 @@ class World(Claims):
         }
         self.suspects: dict[str, None] = {}  # nodes on which a claim may have become void
         self.ending: dict[str, None] = {}  # workloads that should not run (any more)
+        self._facts_changed = False  # since then
         self._settled = 0  # length of the journal when the sets were brought up to date
+        self._bits_at = -1  # version of the world for which the next one holds
+        self._bits: list[tuple[str, int]] = []  # touched workloads with the sets they would belong to
         self._sets = sets = Membership()
         self.wanting, self.broken, self.stretched = sets.wanting, sets.broken, sets.stretched
         self.elastic, self.holders, self.alike = sets.elastic, sets.holders, sets.alike
@@ -44,8 +47,6 @@ class World(Claims):
         self.flaws: dict[str, Reason] = {}  # why nothing is decided about a workload: it is held, or a flaw
         self.adrift: dict[TaskKey, None] = {}  # tasks whose claims are not what they carry
         self._of_project: dict[str, dict[str, None]] = {}
-        self._needs: dict[str, Need] = {}
-        self._needs_found: dict[str, Need | None] = {}  # of those that hypotheses touch, as they were before
 
     # ------------------------------------------------------------------ reading
     def need(self, workload: str) -> Need:
@@ -75,9 +76,7 @@ class World(Claims):
         if cls is None:
             cls = Domain(pool, types, spec) if spec != PLAIN else NodeClass(pool, types)
             self._classes[pool, types, spec] = cls
-            for name in sorted(self.nodes):
-                if cls.takes(self.nodes[name]):
-                    cls.add(self.nodes[name])
+            cls.fill([self.nodes[name] for name in sorted(self.nodes)])
         return cls
 
     def narrowed(self, cls: NodeClass, spec: Spec) -> NodeClass:
@@ -104,6 +103,7 @@ class World(Claims):
     def put(self, row: Row) -> None:
         """Add a row or replace the one of the same identity. Only between cycles. Raises UnknownKind."""
         assert not self._journal, "the world changes only between cycles"
+        self._facts_changed = True
         match row:
             case Task():
                 self._put_task(row)
@@ -128,6 +128,7 @@ class World(Claims):
     def drop(self, row: Row) -> None:
         """Forget a row; one that is not there is fine. Only between cycles. Raises UnknownKind."""
         assert not self._journal, "the world changes only between cycles"
+        self._facts_changed = True
         kind = WORLD_ROWS.of(row)
         match row:
             case Task():
@@ -276,14 +277,27 @@ class World(Claims):
             workload = self.workloads.get(wid)
             self._sets.note(wid, workload, self.need(wid) if workload is not None else None)
         self._touched.clear()
+        self._bits_at, self._facts_changed = -1, False
         self._settled = len(self._journal)
         self._weigh()
+
+    def now_in(self, bit: int) -> set[str]:
+        """Workloads of one of the sets as of now, hypotheses included; the sets stay as they are."""
+        if self._bits_at != self.version:
+            rows = [(wid, row) for wid in self._touched if (row := self.workloads.get(wid)) is not None]
+            needs = [(wid, row, self.need(wid)) for wid, row in rows]
+            self._bits = [(wid, belongs_to(row, need)) for wid, row, need in needs if need is not SERVED]
+            self._bits_at = self.version
+        found = self._sets.known(bit).keys() - self._touched.keys()
+        return found.union([wid for wid, bits in self._bits if bits & bit])
 
     def undo(self, mark: int) -> None:
         """Take back every claim() since the mark; the sets never tell of what was taken back."""
         super().undo(mark)
         if mark < self._settled:
             self.update_sets()
+        elif not (self._journal or self._facts_changed):
+            self._touched.clear()  # all is as it was when the sets were brought up to date
 
     @contextmanager
     def _recharged(self, projects: list[str]) -> Iterator[None]:
@@ -295,20 +309,6 @@ class World(Claims):
         self._forget_tree()
         for wid in workloads:
             self._charge_workload(wid, 1)
-
-    def _touch(self, wid: str) -> None:
-        self._touched[wid] = None
-        need = self._needs.pop(wid, None)
-        if self._journal and wid not in self._needs_found:
-            self._needs_found[wid] = need
-
-    def _as_found(self) -> None:
-        for wid, need in self._needs_found.items():
-            if need is not None:
-                self._needs[wid] = need
-            else:
-                self._needs.pop(wid, None)
-        self._needs_found.clear()
 
     def _touch_all(self, project: str) -> None:
         for wid in self._of_project.get(project, ()):

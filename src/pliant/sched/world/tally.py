@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from pliant.model.quantity import Resources
+from pliant.model.workload import Workload
 
 
 class Use(NamedTuple):
@@ -51,3 +52,8 @@ class Tally:
     def sums(self) -> tuple[int, ...]:
         """All six, for comparing two worlds."""
         return self.gpu, self.cpu, self.memory, self.fixed_gpu, self.fixed_cpu, self.fixed_memory
+
+
+def plainly_charged(workload: Workload) -> bool:
+    """True if what it claims counts in the sums of its queues and nowhere else."""
+    return not (workload.semi_preemptible or workload.node_type or workload.affinity is not None)
