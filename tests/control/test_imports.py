@@ -175,6 +175,9 @@ def test_a_task_that_its_maker_takes_away_and_makes_again_has_new_attempts(stage
     assert (again.attempt, again.phase.live) == (2, True)
     numbers = [row.id.number for row in stage.store.attempts("uid-train") if row.id.task == "task-1"]
     assert numbers == [1, 2], "the first one stays in its history"
+    found.tell(WorkFound(work(group=replace(two, wanted=3, max=3), ready=0)))
+    with pytest.raises(Conflict, match="has not been started yet"):
+        stage.service.logs("uid-train", task="task-2")
 
 
 GANG = TaskGroup("head", Request(1), min=1, wanted=1, max=1)
