@@ -26,11 +26,12 @@ def cluster(tmp_path_factory):
     programs()
     base = tmp_path_factory.mktemp("node")
     probe = compile_c(base / "probe", PROBES / "probe.c", "-ldl")
-    cards.create(base / "cards", [Card(uuid, "Simulated-GPU", 16 * GIB) for uuid in UUIDS])
+    for uuid in UUIDS:
+        cards.create(base / uuid, [Card(uuid, "Simulated-GPU", 16 * GIB)])
     drivers = {f"drivers/{path.name}": path for path in DRIVERS.iterdir()}
     needed = {key: path for each in (probe, SHIM) for key, path in libraries(each).items()}
-    job = {"bin/probe": probe, "cards": base / "cards", **drivers, **needed}
-    env = ["LD_LIBRARY_PATH=/drivers", "PLIANT_SIM_CARDS=/cards"]
+    job = {"bin/probe": probe, **{f"cards/{uuid}": base / uuid for uuid in UUIDS}, **drivers, **needed}
+    env = ["LD_LIBRARY_PATH=/drivers"]
     images = [
         image("localhost/job:1", job, base / "job.tar", env=env),
         image("localhost/pliant:1", {"usr/lib/pliant/libpliant-gpu.so": SHIM}, base / "pliant.tar"),
@@ -112,8 +113,9 @@ def test_a_part_of_a_gpu_is_all_that_a_container_gets(cluster, typed):
     def holders():
         return cluster.request("GET", "/api/v1/namespaces/default/pods")["items"]
 
-    again = f"env -i LD_LIBRARY_PATH=/drivers PLIANT_SIM_CARDS=/cards {PROBE}"
-    script = f'trap "exit 0" TERM; {PROBE}; {again}; while :; do sleep 0.2; done'
+    shown = "PLIANT_SIM_CARDS=/cards/$NVIDIA_VISIBLE_DEVICES"  # as NVIDIA's runtime shows that device alone
+    probes = f"{shown} {PROBE}; env -i LD_LIBRARY_PATH=/drivers {shown} {PROBE}"
+    script = f'trap "exit 0" TERM; {probes}; while :; do sleep 0.2; done'
     rest = "--cpu 0.1 -p team-a --command"  # the machine may have few cores
     for name, gpus in (("whole", "1"), ("half", "0.5"), ("quarter", "0.25")):
         typed(f"runai submit {name} -i localhost/job:1 -g {gpus} {rest} -- sh -c '{script}'")
