@@ -6,10 +6,20 @@ import pytest
 
 from pliant.control.errors import Conflict
 from pliant.control.state.imports import Imports
-from pliant.model.fact import WorkFound, WorkGone, WorkListed
+from pliant.model.fact import AttemptEnded, WorkFound, WorkGone, WorkListed
 from pliant.model.origin import Origin
 from pliant.model.reason import Named, Outwaited
-from pliant.model.workload import Desired, Kind, Launch, Phase, Request, TaskGroup, Workload
+from pliant.model.workload import (
+    AttemptId,
+    Desired,
+    Exit,
+    Kind,
+    Launch,
+    Phase,
+    Request,
+    TaskGroup,
+    Workload,
+)
 from pliant.sched.plan import Verdicts
 from tests.control.stage import Stage
 
@@ -149,6 +159,25 @@ def test_it_grows_and_shrinks_with_its_maker(stage, found):
     found.tell(WorkFound(work(group=few, ready=0)))
     live = [task for task in stage.loop.world.tasks_of("uid-train") if task.phase.live]
     assert len(stage.loop.world.tasks_of("uid-train")) == len(live)
+
+
+def test_a_task_that_its_maker_takes_away_and_makes_again_has_new_attempts(stage, found):
+    """Its engine knows the old numbers, and what became of them."""
+    two = replace(JOB, at_once=0, wanted=2, max=2)
+    found.tell(WorkFound(work(group=two)))
+    found.tell(AttemptEnded(AttemptId("uid-train", "task-1", 1), Exit(stage.timeline.now(), lost=True)))
+    found.tell(WorkFound(work(group=replace(two, wanted=1, max=1), ready=0)))
+    assert [task.name for task in stage.loop.world.tasks_of("uid-train")] == ["task-0"]
+    stage.reopen()
+    found = Found(stage)
+    found.tell(WorkFound(work(group=two, ready=1)))
+    again = next(task for task in stage.loop.world.tasks_of("uid-train") if task.name == "task-1")
+    assert (again.attempt, again.phase.live) == (2, True)
+    numbers = [row.id.number for row in stage.store.attempts("uid-train") if row.id.task == "task-1"]
+    assert numbers == [1, 2], "the first one stays in its history"
+    found.tell(WorkFound(work(group=replace(two, wanted=3, max=3), ready=0)))
+    with pytest.raises(Conflict, match="has not been started yet"):
+        stage.service.logs("uid-train", task="task-2")
 
 
 GANG = TaskGroup("head", Request(1), min=1, wanted=1, max=1)

@@ -19,6 +19,8 @@ from tests.house.gaps import gap
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+SETUP = "`tests/kubernetes/setup` (8 minutes)"
+MADE_FROM = ("setup", "go.mod", "go.sum", "plugin/main.go")
 SECONDS = 60.0
 Json = dict[str, Any]
 
@@ -26,11 +28,11 @@ Json = dict[str, Any]
 def pieces() -> Path:
     """The folder with kube-apiserver, etcd, kwok and kubectl; a gap where nobody made it."""
     given = os.environ.get("KUBEBUILDER_ASSETS")
-    made = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in ("setup", "go.mod", "go.sum")))
+    made = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in MADE_FROM))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = Path(given) if given else cache / "pliant" / "kubernetes" / made.hexdigest()[:16]
     if any(not (folder / name).exists() for name in ("kube-apiserver", "etcd", "kwok", "kubectl")):
-        gap("no Kubernetes", "run `tests/kubernetes/setup` (6 minutes)")
+        gap("no Kubernetes", f"run {SETUP}")
     return folder
 
 
@@ -38,7 +40,7 @@ def helm() -> str:
     """The program; a gap where the pieces that were given have none."""
     found = pieces() / "helm"
     if not found.exists():
-        gap("no Helm", "run `tests/kubernetes/setup` (6 minutes)")
+        gap("no Helm", f"run {SETUP}")
     return str(found)
 
 

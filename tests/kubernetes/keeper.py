@@ -97,7 +97,7 @@ class Plane:
             "--authorization-mode=Node,RBAC",
             "--allow-privileged",
             "--endpoint-reconciler-type=none",
-            "--kubelet-preferred-address-types=InternalIP",
+            "--kubelet-preferred-address-types=Hostname,InternalIP",
             # PyPI's etcd tells no progress of watches: clients that list by one would pause and try again.
             f"--feature-gates=WatchList=false,SizeBasedListCostEstimate=false,GenericWorkload={groups}",
             f"--runtime-config=scheduling.k8s.io/v1alpha2={groups}",  # 1.36 has them as alpha

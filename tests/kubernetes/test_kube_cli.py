@@ -244,3 +244,35 @@ def test_a_cluster_that_is_not_there(stage, tmp_path):
     done = stage.run(f"pliant up --kubeconfig {tmp_path}/none")
     assert done.code == 1
     assert "names no cluster" in done.said and "kubectl config view" in done.said
+
+
+def test_an_account_without_rights(stage, tmp_path):
+    """`up` says so and leaves nothing behind; `doctor --kube` names each right that is missing."""
+    with shared(tmp_path / "cluster", "account=default:nobody:no-rights") as plane:
+        said = json.loads(plane.kubeconfig.read_text())
+        said["users"][0]["user"] = {"token": "no-rights"}
+        (tmp_path / "kubeconfig").write_text(json.dumps(said))
+        done = stage.run(f"pliant up --kubeconfig {tmp_path}/kubeconfig")
+        assert done.code == 1, done.said
+        assert "the cluster does not let us in" in done.said and "system:serviceaccount" in done.said
+        found = stage.run(f"pliant doctor --kube --kubeconfig {tmp_path}/kubeconfig")
+        assert found.code == 1, found.said
+        for right in ("may not create pods/binding", "may not list, watch nodes"):
+            assert right in found.said, found.said
+        assert "pliant cluster crds | kubectl apply -f -" in found.said, "no definition is there either"
+
+
+def test_a_node_that_says_nothing_of_its_gpus(stage, tmp_path):
+    """Whole ones are handed out, all of them. (Parts: test_parts.py)"""
+    with shared(tmp_path / "cluster") as plane:
+        plane.add_node("plain", gpus=2)
+        for command in (
+            f"pliant up --kubeconfig {plane.kubeconfig}",
+            "pliant project create team-a --quota 2",
+            "runai submit one -i forever -g 1 -p team-a",
+            "runai submit two -i forever -g 1 -p team-a",
+            "pliant wait one two --for running -p team-a --timeout 60",
+            "pliant down --yes",
+        ):
+            done = stage.run(command)
+            assert done.code == 0, f"{command}: {done.said}"

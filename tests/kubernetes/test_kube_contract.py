@@ -2,14 +2,16 @@
 
 import json
 import random
+from contextlib import suppress
 
 import pytest
 from lightkube import ApiError
 
 from pliant.engines.kube.cluster import Cluster, Refused
 from pliant.engines.kube.connection import Connection
-from pliant.engines.kube.names import FINALIZER
+from pliant.engines.kube.names import ATTEMPT, CLUSTER, FINALIZER
 from tests.engines.contract import A, EngineContract
+from tests.kubernetes.control_plane import Answered
 from tests.kubernetes.gate import Gate
 from tests.kubernetes.kube_rig import KubeRig
 
@@ -80,3 +82,35 @@ def test_a_pod_that_has_ended_stays_until_that_is_recorded(rig):
     assert rig.pod(A) is not None
     rig.engine.recorded(A)
     rig.until(lambda: rig.pod(A) is None, "it goes")
+
+
+@pytest.mark.parametrize("namespace", ["forget", "other"])
+def test_a_deleted_pod_that_nobody_knows_goes_whatever_its_namespace_is_called(rig, namespace):
+    """It was claimed by a server whose database is older now."""
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    rig.plane.add_namespace(namespace)
+    metadata = {"name": "stray", "finalizers": [FINALIZER], "labels": {CLUSTER: rig.name}}
+    metadata["annotations"] = {ATTEMPT: "w-lost/task-0/1"}
+    spec = {"schedulerName": rig.name, "containers": [{"name": "main", "image": "forever"}]}
+    rig.plane.request("POST", pods, {"metadata": metadata, "spec": spec})
+    rig.plane.request("DELETE", f"{pods}/stray")
+    rig.until(lambda: rig.plane.get(f"{pods}/stray") is None, "it goes")
+
+
+@pytest.mark.parametrize("said", ["", "a", "a/b", "a/b/c", "a/b/1/2"])
+def test_a_pod_that_says_it_is_ours_in_words_that_we_do_not_know(rig, said):
+    """Whoever may create pods can write that: nobody else's pods may be lost from sight for it."""
+    metadata = {"name": "forged", "labels": {CLUSTER: rig.name}, "annotations": {ATTEMPT: said}}
+    with suppress(Answered):
+        rig.plane.add_namespace("forged")
+    path = "/api/v1/namespaces/forged/pods"
+    spec = {"nodeName": rig.name, "containers": [{"name": "main", "image": "forever"}]}
+    rig.plane.request("POST", path, {"metadata": metadata, "spec": spec})
+    try:
+        rig.run(A, rig.forever())
+        rig.until(lambda: rig.alive(A), "it runs")
+        rig.drop()
+        rig.open()
+        rig.until(lambda: rig.engine._pod(A) is not None, "it is known again")
+    finally:
+        rig.plane.request("DELETE", f"{path}/forged?gracePeriodSeconds=0")

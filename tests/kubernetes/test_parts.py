@@ -94,7 +94,10 @@ def test_two_parts_of_one_gpu(rig):
         assert bring["image"] == "registry/pliant:1" and LIBRARY in bring["command"][-1]
     ((device, holder),) = rig.holders().items()
     assert device == rig.node.gpus[0].uuid
-    assert holder["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    asked = holder["spec"]["containers"][0]["resources"]["requests"]
+    assert asked == {"nvidia.com/gpu": "1", "cpu": "0", "memory": "0"}, (
+        "it fits on a node that is full of jobs"
+    )
     assert rig.foreign() == [], "what is held for our own parts is nobody else's"
     assert {attempt: use.held.how for attempt, use in rig.engine.uses().items()} == {
         A: "cooperative",

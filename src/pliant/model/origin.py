@@ -24,6 +24,7 @@ class Origin:
     makes: bool = True  # its tasks too; else the engine makes them
     over: bool = False  # it makes no more tasks
     failure: str = ""  # why it is over; empty: it did what it is for
+    past: int = 0  # the highest number of an attempt of a task that its maker took away
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"

@@ -163,26 +163,27 @@ class Imports:
 
     def _follow(self, known: Workload, row: Workload, draft: Draft) -> None:
         """It has changed where it came from: how many pods wait, and how many there are to be."""
+        assert row.origin is not None and known.origin is not None
         tasks = {task.name: task for task in self._state.world.tasks_of(known.id)}
         groups = groups_of(known, row, tasks.values())
-        changed = replace(known, origin=row.origin, groups=groups)
+        most = {group.name: group.max for group in groups}
+        waiting = [task for task in tasks.values() if task.phase is TaskPhase.WAITING]
+        gone = [task for task in waiting if task.index >= most.get(task.group, 0)]
+        past = max([known.origin.past, *(task.attempt for task in gone)])
+        changed = replace(known, origin=replace(row.origin, past=past), groups=groups)
         if changed == known:
             return
         self._state.put(draft, changed)
-        wanted = {task.name: task for task in tasks_of(changed)}
-        for name, task in wanted.items():
-            if name not in tasks:
-                self._state.put(draft, task)
-        most = {group.name: group.max for group in changed.groups}
-        for task in tasks.values():
-            if task.index >= most.get(task.group, 0) and task.phase is TaskPhase.WAITING:
-                draft.drop(task)
-                self._state.note(task, gone=True)
+        for task in tasks_of(changed):
+            if task.name not in tasks:
+                self._state.put(draft, replace(task, attempt=past))
+        for task in gone:
+            draft.drop(task)
+            self._state.note(task, gone=True)
 
     def _free_name(self, wanted: str, project: str, identity: str) -> str:
         """A name that no other workload of the project has."""
-        rows = self._state.world.workloads.values()
-        taken = {row.name for row in rows if row.project == project and row.desired is not Desired.DELETED}
+        taken = self._state.names.get(project, ())
         clean = re.sub(r"[^a-z0-9-]+", "-", wanted.lower()).strip("-")[:63].strip("-")
         name = clean if clean[:1].isalpha() else f"pod-{clean}"[:63].strip("-")
         return name if name not in taken else f"{name[:54].strip('-')}-{identity[:8]}"

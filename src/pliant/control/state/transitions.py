@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 from pliant.model.workload import Desired, Kind, Phase, Task, TaskGroup, TaskPhase, Workload
 from pliant.sched.world.subgroups import Level, tree
@@ -78,10 +79,12 @@ def following(workload: Workload, tasks: Sequence[Task]) -> list[Task]:
         if group.at_once:
             rows = [task for task in tasks if task.group == group.name]
             going = sum(task.phase is not TaskPhase.SUCCEEDED for task in rows)
-            until = min(group.max, len(rows) + group.at_once - going)
+            taken = {task.index for task in rows}
+            free = (index for index in range(group.max) if index not in taken)
+            past = workload.origin.past if workload.origin is not None else 0
             found += [
-                Task(workload.id, f"{group.name}-{index}", group.name, index)
-                for index in range(len(rows), until)
+                Task(workload.id, f"{group.name}-{index}", group.name, index, attempt=past)
+                for index in islice(free, max(0, group.at_once - going))
             ]
     return found
 

@@ -53,7 +53,7 @@ class Streams(Submissions):
         found = [
             row for row in self.attempts(identity) if row.id.task == chosen.name and row.id.number == wanted
         ]
-        if not found and chosen.attempt:
+        if not found and number and chosen.attempt:
             raise NotFound(
                 f"{chosen.name} has no attempt {wanted}.", f"Its newest attempt is {chosen.attempt}."
             )

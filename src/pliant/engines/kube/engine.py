@@ -88,8 +88,9 @@ class KubeEngine(Afar):
     def _report(self, fact: Fact) -> None:
         if isinstance(fact, AttemptEnded):
             with self._lock:
-                self._book.ended(fact.attempt)
                 run = self._runs.get(fact.attempt)
+                if run is not None:
+                    self._book.ended(run.id, run.place.node)
             for device in run.place.uuids if run is not None and in_parts(run.place) else ():
                 self._look_at((device,))
         if not self._closed.is_set():
@@ -272,7 +273,7 @@ class KubeEngine(Afar):
             self._forgotten.add(workload.id)
             for run in mine:
                 del self._runs[run.id]
-        self._look_at(("forget", workload.id))
+        self._look_at(("forget", "workload", workload.id))  # no pair: those are pods, of any name
 
     # ---- what is to be done ----
 
@@ -285,7 +286,7 @@ class KubeEngine(Afar):
             case AttemptId():
                 run = self._runs.get(key)
                 return None if run is None else self._steps.take(run)
-            case ("forget", str(workload)):
+            case ("forget", _, str(workload)):
                 for each in [pod for pod in list(self._pods.values()) if self._is_of(pod, workload)]:
                     (self._cluster.release if each.found else self._cluster.remove)(each)
                 self._secrets.forget(workload)

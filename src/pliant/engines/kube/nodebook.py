@@ -39,9 +39,8 @@ class NodeBook:
         self._placed[node][attempt] = devices
         self.look(node)
 
-    def ended(self, attempt: AttemptId) -> None:
-        for placed in self._placed.values():
-            placed.pop(attempt, None)
+    def ended(self, attempt: AttemptId, node: str) -> None:
+        self._placed[node].pop(attempt, None)
 
     def pod(self, before: Seen | None, pod: Seen, *, there: bool) -> None:
         """It was seen, or seen to be gone."""

@@ -146,12 +146,12 @@ class Parts:
             raise Refused(f"pod {holder.name} says no UUID of a GPU: kubectl logs {holder.name}", later=True)
 
     def _holder(self, image: str, node: str, device: str) -> dict[str, Any]:
-        amounts = {"cpu": "1m", "memory": "16Mi", GPU_RESOURCE: "1"}
+        asked = {"cpu": "0", "memory": "0", GPU_RESOURCE: "1"}  # a node that is full of jobs must take it
         container = {
             "name": MAIN,
             "image": image,
             "command": ["sh", "-c", HOLD],
-            "resources": {"requests": amounts, "limits": amounts},
+            "resources": {"requests": asked, "limits": {"memory": "16Mi", GPU_RESOURCE: "1"}},
             "securityContext": {"allowPrivilegeEscalation": False},
         }
         metadata = {

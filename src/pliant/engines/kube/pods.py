@@ -114,7 +114,7 @@ def seen(pod: Pod) -> Seen:
         metadata.uid or "",
         spec.nodeName or "",
         labels.get(CLUSTER, ""),
-        AttemptId.parse(attempt) if attempt and CLUSTER in labels else None,
+        _attempt_of(attempt) if attempt and CLUSTER in labels else None,
         tuple(filter(None, notes.get(GPUS, "").split(","))),
         _amount(spec.containers, spec.initContainers or [], spec.overhead or {}),
         over,
@@ -133,6 +133,14 @@ def seen(pod: Pod) -> Seen:
         notes.get(HOLDS, ""),
         tuple(filter(None, notes.get(DEVICES, "").split(","))),
     )
+
+
+def _attempt_of(text: str) -> AttemptId | None:
+    """None for what we did not write: whoever may create pods writes there what they like."""
+    try:
+        return AttemptId.parse(text)
+    except ValueError:
+        return None
 
 
 def ms_of(time: datetime | None) -> int | None:

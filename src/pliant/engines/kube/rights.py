@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from httpx2 import HTTPError
-from lightkube import Client
+from lightkube import ApiError, Client
 from lightkube.resources.authorization_v1 import SelfSubjectAccessReview
 from lightkube.resources.core_v1 import Node
 
 from pliant.control.fractions import Finding
-from pliant.engines.kube.cluster import made
+from pliant.engines.kube.cluster import made, status_of
 from pliant.engines.kube.connection import Unreachable
 from pliant.engines.kube.kinds import GROUP, VERSION
 from pliant.engines.kube.nodes import MEMORY, MODEL, gpu_count
@@ -74,7 +74,9 @@ def _findings(client: Client) -> Iterator[Finding]:
 
 
 def _version(client: Client) -> Finding:
-    told = client._client._client.get("/version").json()
+    answer = client._client._client.get("/version")
+    answer.raise_for_status()
+    told = answer.json()
     number = tuple(int("".join(filter(str.isdigit, told[part])) or 0) for part in ("major", "minor"))
     least = ".".join(map(str, OLDEST))
     text = f"{told['gitVersion']}; {least} or newer is needed"
@@ -90,7 +92,8 @@ def _may(client: Client, right: Right, verb: str) -> bool:
 
 
 def _kinds(client: Client) -> Iterator[Finding]:
-    told = client._client._client.get(f"/apis/{GROUP}/{VERSION}").json()
+    answer = client._client._client.get(f"/apis/{GROUP}/{VERSION}")
+    told = answer.json() if answer.status_code == 200 else {}  # of what is not there it speaks in plain text
     there = {each["name"] for each in told.get("resources", ())}
     for kind in KINDS:
         found = kind in there
@@ -100,7 +103,13 @@ def _kinds(client: Client) -> Iterator[Finding]:
 
 def _nodes(client: Client) -> Iterator[Finding]:
     """GPUs without labels are shared all the same; nobody can ask for them by their model or memory."""
-    nodes = list(client.list(Node))
+    try:
+        nodes = list(client.list(Node))
+    except ApiError as error:
+        if status_of(error) != 403:
+            raise
+        yield Finding("nodes with GPUs", False, "not known: the account may not list nodes")
+        return
     gpus = [node for node in nodes if gpu_count(node)]
     yield Finding(
         "nodes with GPUs",

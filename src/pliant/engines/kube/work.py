@@ -23,6 +23,7 @@ class WorkQueue:
         self._serial = itertools.count()
         self._waiting: dict[Hashable, float] = {}  # when each is due
         self._busy: set[Hashable] = set()
+        self._parked: set[Hashable] = set()  # due, and in somebody's hands
         self._failures: dict[Hashable, int] = {}
         self._closed = False
         self._threads = [
@@ -38,8 +39,7 @@ class WorkQueue:
         with self._condition:
             if self._waiting.get(key, due + 1) > due:
                 self._waiting[key] = due
-                heapq.heappush(self._due, (due, next(self._serial), key))
-                self._condition.notify()
+                self._push(key, due)
 
     def close(self) -> None:
         """Wait for the work in hand; what waits is dropped."""
@@ -61,27 +61,30 @@ class WorkQueue:
                 log.warning("%s: %s; again in %.1f s", key, error, again)
             with self._condition:
                 self._busy.discard(key)
-                self._condition.notify()
+                if key in self._parked:
+                    self._parked.discard(key)
+                    self._push(key, self._waiting[key])
             if again is not None:
                 self.add(key, again)
+
+    def _push(self, key: Hashable, due: float) -> None:
+        heapq.heappush(self._due, (due, next(self._serial), key))
+        self._condition.notify()
 
     def _next(self) -> Hashable | None:
         """The next one that is due and in nobody's hands; None once it is closed."""
         with self._condition:
             while not self._closed:
                 now = time.monotonic()
-                for at, entry in enumerate(self._due[:64]):
-                    due, _, key = entry
+                while self._due and self._due[0][0] <= now:
+                    due, _, key = heapq.heappop(self._due)
                     if self._waiting.get(key) != due:  # done meanwhile, or asked for sooner
-                        self._due.pop(at)
-                        heapq.heapify(self._due)
-                        break
-                    if due <= now and key not in self._busy:
-                        self._due.pop(at)
-                        heapq.heapify(self._due)
-                        del self._waiting[key]
-                        self._busy.add(key)
-                        return key
-                else:
-                    self._condition.wait(max(self._due[0][0] - now, 0.01) if self._due else None)
+                        continue
+                    if key in self._busy:
+                        self._parked.add(key)
+                        continue
+                    del self._waiting[key]
+                    self._busy.add(key)
+                    return key
+                self._condition.wait(max(self._due[0][0] - now, 0.01) if self._due else None)
             return None

@@ -1,0 +1,128 @@
+"""A real kubelet under the API server: containers run, print, are entered, end with their codes; a part of a
+GPU is all the memory that those with one get."""
+
+import json
+
+import pytest
+
+from examples.walkthrough import Stage
+from pliant.devices import cards
+from pliant.devices.cards import DRIVERS, Card
+from pliant.devices.handout import SHIM
+from tests.kubernetes.control_plane import shared, until
+from tests.kubernetes.node import NAME, image, libraries, node, programs
+from tests.shim.stage import HERE as PROBES
+from tests.shim.stage import compile_c
+
+GIB, STEP = 2**30, 64 * 2**20
+UUIDS = ("GPU-00000000-0000-4000-8000-000000000001", "GPU-00000000-0000-4000-8000-000000000002")
+PROBE = "/bin/probe soname init ctx total fill:alloc:64M"
+PODS = "/api/v1/namespaces/runai-team-a/pods"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A control plane with one node, on which containers really run; it has two simulated GPUs of 16 GiB."""
+    programs()
+    base = tmp_path_factory.mktemp("node")
+    probe = compile_c(base / "probe", PROBES / "probe.c", "-ldl")
+    for uuid in UUIDS:
+        cards.create(base / uuid, [Card(uuid, "Simulated-GPU", 16 * GIB)])
+    drivers = {f"drivers/{path.name}": path for path in DRIVERS.iterdir()}
+    needed = {key: path for each in (probe, SHIM) for key, path in libraries(each).items()}
+    job = {"bin/probe": probe, **{f"cards/{uuid}": base / uuid for uuid in UUIDS}, **drivers, **needed}
+    env = ["LD_LIBRARY_PATH=/drivers"]
+    images = [
+        image("localhost/job:1", job, base / "job.tar", env=env),
+        image("localhost/pliant:1", {"usr/lib/pliant/libpliant-gpu.so": SHIM}, base / "pliant.tar"),
+    ]
+    with shared(base / "cluster") as plane, node(plane, base / "kubelet", images, UUIDS):
+        labels = {"nvidia.com/gpu.product": "Simulated-GPU", "nvidia.com/gpu.memory": str(16 * 1024)}
+        plane.request("PATCH", f"/api/v1/nodes/{NAME}", {"metadata": {"labels": labels}})
+        yield plane
+
+
+@pytest.fixture
+def stage(cluster, tmp_path):
+    stage = Stage(tmp_path / "stage")
+    yield stage
+    assert stage.close() == {}, "these processes outlived `pliant down`"
+
+
+@pytest.fixture
+def typed(cluster, stage):
+    def typed(command, code=0):
+        done = stage.run(command)
+        assert done.code == code, f"{command}: {done.said}"
+        return done.out
+
+    typed(f"pliant up --kubeconfig {cluster.kubeconfig} --share-image localhost/pliant:1")
+    typed("pliant project create team-a --quota 2")
+    yield typed
+    names = [item["name"] for item in json.loads(typed("runai list -A -o json"))]
+    if names:
+        typed(f"runai delete {' '.join(names)} -p team-a")
+    until(lambda: not pods(cluster), "nothing of it is left on the cluster")
+    typed("pliant down --yes")
+
+
+def pods(cluster):
+    return cluster.request("GET", PODS)["items"] if cluster.get(PODS.removesuffix("/pods")) else []
+
+
+def phase(typed, name):
+    return {item["name"]: item["phase"] for item in json.loads(typed("runai list -A -o json"))}.get(name)
+
+
+def seen(typed, name):
+    """What the probes of a job found, in their order: bytes of the card, bytes that could be allocated."""
+    lines = [line.split() for line in typed(f"runai logs {name} -p team-a").splitlines()]
+    sizes = [int(words[2]) for words in lines if words[0] == "total"]
+    taken = [int(words[2]) for words in lines if words[0].startswith("fill")]
+    return list(zip(sizes, taken, strict=False))
+
+
+def test_a_job_prints_is_entered_and_ends_with_its_code(cluster, typed):
+    script = "echo begins as $RUNAI_JOB_NAME; while [ ! -e /tmp/end ]; do sleep 0.1; done; echo ends; exit 7"
+    words = "-i localhost/job:1 -g 1 -p team-a -e GREETING=hello --backoff-limit 0"
+    typed(f"runai submit first {words} --command -- sh -c '{script}'")
+    until(lambda: "begins as first" in typed("runai logs first -p team-a"), "it prints")
+    assert phase(typed, "first") == "Running"
+    assert "GPU-0000" in typed("runai exec first -p team-a -- sh -c 'echo $NVIDIA_VISIBLE_DEVICES'")
+    assert "hello" in typed("runai exec first -p team-a -- sh -c 'echo $GREETING'")
+    typed("runai exec first -p team-a -- sh -c 'exit 3'", code=3)
+    typed("runai exec first -p team-a -- sh -c ': > /tmp/end'")
+    until(lambda: phase(typed, "first") == "Failed", "it has ended")
+    assert "exit code 7" in typed("runai describe job first -p team-a")
+    assert typed("runai logs first -p team-a").splitlines()[-1] == "ends"
+
+
+def test_a_job_that_is_stopped_begins_again_in_a_new_pod(cluster, typed):
+    script = 'trap "echo asked; exit 0" TERM; echo begins; while :; do sleep 0.1; done'
+    typed(f"runai submit patient -i localhost/job:1 -g 1 -p team-a --command -- sh -c '{script}'")
+    until(lambda: "begins" in typed("runai logs patient -p team-a"), "it prints")
+    typed("runai suspend patient -p team-a")
+    until(lambda: phase(typed, "patient") == "Stopped", "it has stopped")
+    typed("runai resume patient -p team-a")
+    until(lambda: phase(typed, "patient") == "Running", "it runs again")
+    typed("runai delete patient -p team-a")
+    until(lambda: not pods(cluster), "its pod is gone")
+
+
+def test_a_part_of_a_gpu_is_all_that_a_container_gets(cluster, typed):
+    def holders():
+        return cluster.request("GET", "/api/v1/namespaces/default/pods")["items"]
+
+    shown = "PLIANT_SIM_CARDS=/cards/$NVIDIA_VISIBLE_DEVICES"  # as NVIDIA's runtime shows that device alone
+    probes = f"{shown} {PROBE}; env -i LD_LIBRARY_PATH=/drivers {shown} {PROBE}"
+    script = f'trap "exit 0" TERM; {probes}; while :; do sleep 0.2; done'
+    rest = "--cpu 0.1 -p team-a --command"  # the machine may have few cores
+    for name, gpus in (("whole", "1"), ("half", "0.5"), ("quarter", "0.25")):
+        typed(f"runai submit {name} -i localhost/job:1 -g {gpus} {rest} -- sh -c '{script}'")
+    for name, portion in (("whole", 1000), ("half", 500), ("quarter", 250)):
+        until(lambda name=name: len(seen(typed, name)) == 2, f"both probes of {name} are done")
+        size = 16 * GIB * portion // 1000
+        assert seen(typed, name) == [(size, size // STEP * STEP)] * 2, "also without its environment"
+    assert len(holders()) == 1, "both parts are of one GPU"
+    typed("runai delete half quarter -p team-a")
+    until(lambda: not holders(), "it is given back")
