@@ -150,6 +150,27 @@ def test_a_rule_that_is_gone_counts_no_more(api: Api, teams: dict[str, Place]) -
     api.call("GET", WORKLOADS, 403, headers=mine)
 
 
+def test_a_project_that_is_gone_takes_its_rules_along_and_nothing_gets_its_id(
+    api: Api, teams: dict[str, Place]
+) -> None:
+    """Also a department: whoever had a role there has none in what is made next."""
+    units = "/api/v1/org-unit"
+    mine = program(api, "mine", (PRACTITIONER.id, teams["b"]), (PRACTITIONER.id, teams["a"]))
+    above = program(api, "above", (PRACTITIONER.id, Place(teams["b"].department)))
+    api.call("DELETE", f"{units}/projects/{teams['b'].project}", 204)
+    assert [it.scope for it in api.stage.service.board.access.rules.values() if "mine" in it.id] == [
+        teams["a"]
+    ]
+    submitted(api, "team-a", mine)
+    api.call("DELETE", f"{units}/departments/{teams['b'].department}", 204)
+    api.call("GET", WORKLOADS, 403, headers=above)
+    unit = api.call("POST", f"{units}/departments", 201, json={"name": "dept-b"})
+    made = api.call("POST", f"{units}/projects", 201, json={"name": "team-b", "parentId": unit["id"]})
+    assert not {unit["id"], made["id"]} & {teams["b"].department, teams["b"].project}
+    submitted(api, "team-b", mine, 404)
+    submitted(api, "team-b", above, 403)
+
+
 # -- whose it is, and what is recorded --------------------------------------------------------------
 
 

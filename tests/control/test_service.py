@@ -121,6 +121,17 @@ def test_projects_with_workloads_stay(stage: Stage) -> None:
         stage.project("default", 1)
 
 
+def test_no_project_gets_the_id_of_one_that_is_gone(stage: Stage) -> None:
+    stage.project("team-a", 1)
+    stage.project("team-b", 1)
+    had = {stage.service._project(name).id for name in ("team-a", "team-b")}
+    for name in ("team-a", "team-b"):
+        stage.service.delete_project(name, "me")
+        stage.reopen()
+    stage.project("team-c", 1)
+    assert stage.service._project("team-c").id not in had
+
+
 def test_default_project_owns_what_the_others_leave(stage: Stage) -> None:
     default = stage.service._project("default").id
 

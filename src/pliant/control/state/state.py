@@ -32,6 +32,9 @@ SCHEDULER = "scheduler"
 """In `cancelled_by`: no user asked for it: its dependency can never be met."""
 
 
+LAST_QUEUE = "last-queue"
+"""Setting: `State.last_queue`."""
+
 UsageKey = tuple[str, str, str, str]
 """Day, user, project, pool."""
 
@@ -65,6 +68,7 @@ class State:
         self.turns = 0  # of the loop
         self.cycles = 0  # asks of the decider
         self.serial = 0  # of the newest workload
+        self.last_queue = 0  # highest id of a deleted department or project; none gets it again
         self.names: dict[str, Counter[str]] = {}  # project -> names of its workloads and arrays, how often
         self.touched: set[str] = set()  # workloads of which something changed in this cycle
         self._unsettled: set[str] = set()  # of these, those that were not settled since
@@ -102,6 +106,7 @@ class State:
         self.mail_server = next(iter(saved.of(MailServer)), None)
         self.marks = restored_marks(saved.settings)
         self.serial = max(self.serial, int(saved.settings.get("serial", "0")))
+        self.last_queue = max(self.last_queue, int(saved.settings.get(LAST_QUEUE, "0")))
         self.touched, self._unsettled = set(self.world.workloads), set(self.world.workloads)
         self.running, self.expires, self.expiring = set(), {}, []
         for row in self.world.workloads.values():

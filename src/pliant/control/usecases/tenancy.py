@@ -9,6 +9,7 @@ from pliant.control.errors import BadRequest, Conflict, NameTaken, NotFound, Out
 from pliant.control.state.draft import Draft
 from pliant.control.state.limits import EVERYBODY
 from pliant.control.state.promises import check_promises
+from pliant.control.state.state import LAST_QUEUE
 from pliant.control.submit.submission import check_name
 from pliant.control.usecases.changes import QueueChange, revision
 from pliant.control.usecases.machines import Machines, check_origin
@@ -72,8 +73,13 @@ class Tenancy(Machines):
         self._loop.call(run)
 
     def _next_id(self) -> str:
-        world = self._loop.world
-        return str(1 + max((int(key) for key in (*world.departments, *world.projects)), default=0))
+        """One that none had before: rules, usage and the audit log name ids."""
+        state = self._loop.state
+        named = [row.project for row in state.usages.values()]
+        for rule in state.access.seen.rules.values():
+            named += [rule.scope.department, rule.scope.project]
+        known = (*state.world.departments, *state.world.projects, *filter(None, named))
+        return str(1 + max([state.last_queue, *map(int, known)]))
 
     # -- projects -----------------------------------------------------------------------------------
 
@@ -143,11 +149,13 @@ class Tenancy(Machines):
                     f"Workloads of project {project.name} were deleted and are still ending: {ending}.",
                     "Try again in a moment: they have until the end of their grace period.",
                 )
-            draft.drop(project)
             for booking in self._loop.world.bookings.values():
                 if booking.project == project.id:
                     draft.drop(booking)
-            self._drop_assets(draft, Scope.PROJECT, project.id)
+            for allowance in self._loop.state.access.seen.allowances.values():
+                if allowance.project == project.id:
+                    draft.drop(allowance)
+            self._drop(draft, project)
             draft.event(
                 f"project/{project.id}", EventKind.DELETED, f"{user} deleted {project.name}.", who=user
             )
@@ -215,8 +223,7 @@ class Tenancy(Machines):
                 raise Conflict(
                     f"Department {department.name} cannot be deleted: {why}.", "Move or delete them."
                 )
-            draft.drop(department)
-            self._drop_assets(draft, Scope.DEPARTMENT, department.id)
+            self._drop(draft, department)
             draft.event(f"department/{department.id}", EventKind.DELETED, f"{user} deleted it.", who=user)
 
         self._loop.call(run)
@@ -241,12 +248,23 @@ class Tenancy(Machines):
             step = self._loop.world.departments.get(step.parent)
         return replace(department, parent=above.id)
 
-    def _drop_assets(self, draft: Draft, scope: Scope, identity: str) -> None:
-        for row in self._loop.state.assets.values():
-            if (row.scope, row.scope_id) == (scope, identity):
-                draft.drop(row)
-
     # -- both ---------------------------------------------------------------------------------------
+
+    def _drop(self, draft: Draft, queue: AnyQueue) -> None:
+        """With its assets and the access rules for it."""
+        state, project = self._loop.state, isinstance(queue, Project)
+        scope = Scope.PROJECT if project else Scope.DEPARTMENT
+        for asset in state.assets.values():
+            if (asset.scope, asset.scope_id) == (scope, queue.id):
+                draft.drop(asset)
+        for rule in state.access.seen.rules.values():
+            if queue.id == (rule.scope.project if project else rule.scope.department) and (
+                project or not rule.scope.project
+            ):
+                draft.drop(rule)
+        state.last_queue = max(state.last_queue, int(queue.id))
+        draft.settings[LAST_QUEUE] = str(state.last_queue)
+        draft.drop(queue)
 
     def _put(self, draft: Draft, queue: AnyQueue, user: str, kind: EventKind, did: str) -> AnyQueue:
         what = type(queue).__name__.lower()
