@@ -319,8 +319,7 @@ class BoxLauncher:
         return list(argv)
 
     def discard(self, workload: Workload) -> None:
-        attempt = AttemptId(workload.id, "", 0)
-        self._gate.ask(Verb.DISCARD, self._epoch(), attempt=attempt, owner=self._owner(workload))
+        self._gate.discard(self._epoch(), workload.id, self._owner(workload))
 
     def _owner(self, workload: Workload) -> Owner:
         """Raises ValueError."""

@@ -2,6 +2,7 @@
 
 import array
 import errno
+import logging
 import os
 import socket
 import struct
@@ -12,6 +13,8 @@ from enum import IntEnum
 from pathlib import Path
 
 from pliant.model.workload import AttemptId
+
+log = logging.getLogger(__name__)
 
 MAGIC, VERSION = 0x444C5750, 2
 ORDER = struct.Struct("=4IQ2I3Q2Q4I64s96s64s4096s1024s1024s128I")
@@ -197,6 +200,15 @@ class Warden:
         self.ask(
             Verb.STRAY, epoch, attempt=AttemptId("", "", pid), walls=Walls(processes=start), signal=number
         )
+
+    def discard(self, epoch: int, workload: str, owner: Owner) -> None:
+        """Remove its folders, as their user. Those of an account that is gone stay."""
+        try:
+            self.ask(Verb.DISCARD, epoch, attempt=AttemptId(workload, "", 0), owner=owner)
+        except Refused as error:
+            if error.errno != errno.ESRCH:
+                raise
+            log.warning("the folders of workload %s stay: %s", workload, error.strerror)
 
     def list(self, epoch: int) -> list[Group]:
         """Every group of a job. Looking needs no epoch that leads."""
