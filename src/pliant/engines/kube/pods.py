@@ -136,7 +136,7 @@ def seen(pod: Pod) -> Seen:
 
 
 def _attempt_of(text: str) -> AttemptId | None:
-    """None for what we did not write: whoever may create pods writes there what they like."""
+    """None for what we did not write: anybody who may create pods writes there what they like."""
     try:
         return AttemptId.parse(text)
     except ValueError:
