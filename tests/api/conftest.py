@@ -38,6 +38,10 @@ class Api:
         until(lambda: self.item(identity)["phase"] == "Running")
         return self.item(identity)
 
+    def stopped(self, identity: str) -> None:
+        """Waits until what was suspended has ended."""
+        until(lambda: self.item(identity)["phase"] == "Stopped")
+
 
 @pytest.fixture
 def on_stage(tmp_path: Path) -> Iterator[Stage]:
