@@ -4,6 +4,7 @@ from pliant.sched.actions.context import Block, Cycle
 from pliant.sched.actions.reservation import Reserving
 from pliant.sched.placement.eligibility import Equivalence
 from pliant.sched.shares.admission import Refusal
+from pliant.sched.shares.job_order import Batch
 
 
 def allocate(cycle: Cycle, reserving: Reserving) -> None:
@@ -13,15 +14,16 @@ def allocate(cycle: Cycle, reserving: Reserving) -> None:
     for choice, rows in cycle.waiting().items():
         pool = choice[1]
         asking = rows if world.version == begun else [list(filter(cycle.world.asks, row)) for row in rows]
-        order, numbers = cycle.order(pool, asking), dict[int, Equivalence]()
+        order = cycle.order(pool, asking)
+        seen: dict[int, tuple[Batch, Equivalence]] = {}  # by id of a row, which is held: none gets its id
         while (job := order.pop()) is not None:
             chunk, adding = job
             wid = chunk.workload.id
             positions.setdefault(wid, len(positions) + 1)
-            row = id(order.row)
-            equivalence = numbers.get(row, -1)
-            if equivalence < 0:  # of all in a row it is the same
-                equivalence = numbers[row] = cycle.equivalence(chunk, pool)
+            known = seen.get(id(order.row))
+            if known is None:  # of all in a row it is the same
+                known = seen[id(order.row)] = order.row, cycle.equivalence(chunk, pool)
+            equivalence = known[1]
             if equivalence not in hopeless:
                 before = 0 if chunk.alone or not world.need(wid).holds else world.gpu_of(wid)
                 fits = cycle.try_place(chunk, pool, adding, equivalence)
