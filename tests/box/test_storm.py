@@ -232,17 +232,20 @@ class Storm:
         self.done["attacked processes"] += len(pids)
 
     def blow(self, seconds: float) -> None:
-        deeds = [self.submit] * 4 + [self.look, self.log, self.log, self.execute, self.share, self.suspend]
-        deeds += [self.delete, self.pretend, self.enter, self.signal, *[self.attack] * 3]
-        until_then = time.monotonic() + seconds
-        while time.monotonic() < until_then:
+        """Until the time is over and each deed was done by whoever it came to, three times at the least."""
+        often = [self.submit] * 4 + [self.look, self.log, self.log, self.execute, self.share, self.suspend]
+        often += [self.delete, self.pretend, self.enter, self.signal, *[self.attack] * 3]
+        until_then, left, rounds = time.monotonic() + seconds, [], 0
+        while time.monotonic() < until_then or rounds < 3 or left:
+            if not left:
+                left, rounds = self.chance.sample(often, len(often)), rounds + 1
             who = self.chance.choice(self.people)
             if not self.jobs:
                 self.submit(next(it for it in self.people if it.role == RESEARCHER), None)
                 continue
             job = self.chance.choice(self.jobs)
             who = job.owner if self.chance.random() < 0.3 else who
-            deed = self.chance.choice(deeds)
+            deed = left.pop()
             deed(who, job)
             self.done[deed.__name__] += 1
 

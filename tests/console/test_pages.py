@@ -611,21 +611,30 @@ def running_of(stage: Stage) -> dict[str, int]:
     return {it["name"]: it["runningPods"] for it in found if it["status"] == "Running"}
 
 
-def put_right(sheet: Locator, label: str, value: str, press: str) -> None:
-    """Type over what was refused and send it, once more if need be.
+FOCUS = """() => {
+    window.went = [];
+    const name = it => it.ariaLabel || it.id || it.className;
+    document.addEventListener('focusin', it => window.went.push(name(it.target)));
+}"""
+"""Notes where the focus goes in `went`."""
 
-    On a busy machine the field was seen to have the refused value again (twice in a few hundred runs, not
-    explained): somebody who sees that types it again.
+
+def put_right(page: Page, sheet: Locator, label: str, value: str, press: str) -> None:
+    """Type over what was refused, look whether it stands there, and send it.
+
+    On a busy machine the focus seems to leave the field between two keys (three times in a few hundred runs;
+    25 rounds in a slowed browser did not show it): the keys that follow go in front of what stands there.
+    Somebody who sees that types it again; where the focus went is printed.
     """
-    for _ in range(3):
-        sheet.get_by_label(label).press("Control+a")
-        sheet.get_by_label(label).press_sequentially(value)
-        sheet.get_by_role("button", name=press).click()
-        try:
-            expect(sheet).not_to_be_visible(timeout=15_000)
-        except AssertionError:
-            continue
-        return
+    field = sheet.get_by_label(label)
+    page.evaluate(FOCUS)
+    for _ in range(5):
+        field.fill(value)
+        if field.input_value() == value:
+            break
+        print("the focus went", page.evaluate("window.went"))
+    expect(field).to_have_value(value)
+    sheet.get_by_role("button", name=press).click()
     expect(sheet).not_to_be_visible()
 
 
@@ -642,7 +651,7 @@ def test_notifications_and_the_mail_server(page: Page, stage: Stage) -> None:
     sheet.get_by_label("Address").fill("nobody")
     sheet.get_by_role("button", name="Create notification").click()
     expect(sheet).to_contain_text("is not a mail address")
-    put_right(sheet, "Address", "alice@lab.example", "Create notification")
+    put_right(page, sheet, "Address", "alice@lab.example", "Create notification")
     expect(page.get_by_role("row", name="alice@lab.example")).to_contain_text("It ends, It fails")
     assert re.search(r"alice@lab.example +root +end,failure", typed(stage, "pliant notify list"))
 
@@ -651,7 +660,7 @@ def test_notifications_and_the_mail_server(page: Page, stage: Stage) -> None:
     sheet.get_by_label("From").fill("pliant")
     sheet.get_by_role("button", name="Save").click()
     expect(sheet).to_contain_text("is not a mail address")
-    put_right(sheet, "From", "pliant@lab.example", "Save")
+    put_right(page, sheet, "From", "pliant@lab.example", "Save")
     expect(page.get_by_role("region", name="Mail server")).to_contain_text("mail.lab.example:587")
     expect(page.get_by_text("No mail server is set")).not_to_be_visible()
     assert "mail.lab.example:587 (starttls)" in typed(stage, "pliant notify list")

@@ -8,8 +8,10 @@ import pytest
 import pliant.model.reason as reasons
 from pliant.control.state.draft import Draft
 from pliant.model.event import EventKind
+from pliant.model.fact import AttemptEnded
 from pliant.model.reason import Named, Reason
 from pliant.model.reason.told import again
+from pliant.model.workload import Exit
 from tests.control.stage import Stage
 
 NAMED = Named("workload", "w-1", "w", "p-1", "p")
@@ -50,3 +52,15 @@ def test_every_reason_can_be_recorded(kind: type[Reason], stage: Stage) -> None:
     assert {name for name, _ in first[1].numbers} == set(hints)
     assert {name for name, _ in second[1].numbers} <= set(hints)
     assert again(kind.code, second[1].numbers, second[1].names) == reason
+
+
+def test_an_end_before_the_start_is_the_start(stage: Stage) -> None:
+    """A supervisor stamps the end, the server the start when it reads of it: on a busy machine, later."""
+    job = stage.submit("job")
+    stage.run()
+    [row] = stage.service.attempts(job)
+    assert row.started is not None
+    stage.loop.post(AttemptEnded(row.id, Exit(row.started - 5, code=3)))
+    stage.run()
+    [row] = stage.service.attempts(job)
+    assert row.exit is not None and row.exit.at == row.started

@@ -110,6 +110,8 @@ class FactBook:
         workload = self._state.world.workloads.get(attempt.workload)
         row = self._state.attempts.get(attempt)
         if row is not None:
+            if row.started is not None and end.at < row.started:  # its engine read the start after the end
+                end = replace(end, at=row.started)
             self._usage.ended(row, end, draft)
             self._state.put(draft, replace(row, exit=end))
         if task is None or workload is None:
