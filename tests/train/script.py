@@ -69,7 +69,7 @@ job = pt.init(
     checkpoint_dir=spec.get("checkpoints"),
     checkpoint_every=spec.get("every", 0),
     logical_workers=spec.get("logical", 0),
-    device="cpu",
+    device=spec.get("device", "cpu"),
     on_applied=applied,
 )
 options = {"bucket_cap_mb": spec["bucket_mb"]} if "bucket_mb" in spec else {}

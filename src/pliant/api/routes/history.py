@@ -21,8 +21,14 @@ from pliant.wire.workload import EventItem, EventList
 
 router = APIRouter(prefix="/api/v1", tags=["workloads"])
 
+
+def _kind(value: str) -> EventKind:
+    """A function: from Python 3.12 on pydantic cannot read the signature of an enum."""
+    return EventKind(value)
+
+
 Kind = Annotated[
-    str, AfterValidator(EventKind), WithJsonSchema({"type": "string", "enum": [str(it) for it in EventKind]})
+    str, AfterValidator(_kind), WithJsonSchema({"type": "string", "enum": [str(it) for it in EventKind]})
 ]
 Since = Annotated[int, Query(alias="sinceSeconds", ge=0, le=10**9, description="0: all that is remembered.")]
 

@@ -33,12 +33,12 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch is not read by the
     that one learns them again, also of a rank that has all it needs and asks no more.
     """
 
-    def __init__(self, client: MasterClient, worker: str, generation: int, size: int, together: bool) -> None:
+    def __init__(self, client: MasterClient, worker: str, generation: int, size: int) -> None:
         super().__init__()
         self._client = client
         self._who = {"worker": worker, "generation": generation}
         self._size = size
-        self._together = together  # ask for the values of all ranks at once
+        self.together = True  # ask for the values of all ranks at once
         self._mine: dict[str, str] = {}
         self._found: dict[str, bytes] = {}
 
@@ -50,14 +50,14 @@ class MasterStore(dist.Store):  # type: ignore[misc]  # torch is not read by the
         data = value.encode() if isinstance(value, str) else bytes(value)
         self._mine = {**self._mine, key: base64.b64encode(data).decode()}  # never changed in place: see told
         self._found[key] = data
-        if not self._together:
+        if not self.together:
             self._ask([])
 
     def get(self, key: str) -> bytes:
         if key not in self._found:
             stem, slash, last = key.rpartition("/")
             every = [f"{stem}/{rank}" for rank in range(self._size)]
-            self._ask(every if self._together and slash and last.isdigit() else [key])
+            self._ask(every if self.together and slash and last.isdigit() else [key])
         return self._found[key]
 
     def wait(self, keys: list[str], timeout: Any = None) -> None:
@@ -123,14 +123,21 @@ def solo() -> Inside:
     return Inside(None, "gloo", [])
 
 
-def build(store: MasterStore, rank: int, size: int, host: str, backend: str, over: threading.Event) -> Inside:
-    """The group of a generation. Raises GenerationOver when `over` is set or a peer cannot be reached."""
+def build(
+    store: MasterStore, rank: int, size: int, host: str, device: torch.device, over: threading.Event
+) -> Inside:
+    """The group of a generation: NCCL where each worker has a GPU of its own, Gloo elsewhere.
+
+    NCCL refuses two workers on one GPU, which is what two shares of it are. Gloo sums tensors of GPUs, too,
+    by way of the main memory. Raises GenerationOver when `over` is set or a peer cannot be reached.
+    """
     result: list[Inside | BaseException] = []
     done = threading.Event()
 
     def connect() -> None:
         try:
-            result.append(_nccl(store, rank, size) if backend == "nccl" else _gloo(store, rank, size, host))
+            apart = device.type == "cuda" and _apart(store, rank, size, device)
+            result.append(_nccl(store, rank, size) if apart else _gloo(store, rank, size, host))
         except BaseException as error:  # noqa: BLE001 - raised again by who waits
             result.append(error)
         store.close()
@@ -151,6 +158,12 @@ def build(store: MasterStore, rank: int, size: int, host: str, backend: str, ove
     if isinstance(found, (GenerationOver, RuntimeError)):
         raise GenerationOver(str(found)) from found
     raise found
+
+
+def _apart(store: MasterStore, rank: int, size: int, device: torch.device) -> bool:
+    """Whether no two workers compute on one GPU. The same answer on all ranks."""
+    store.set(f"gpu/{rank}", str(torch.cuda.get_device_properties(device).uuid))
+    return len({store.get(f"gpu/{peer}") for peer in range(size)}) == size
 
 
 def _gloo(store: MasterStore, rank: int, size: int, host: str) -> Inside:
@@ -179,6 +192,10 @@ def _gloo(store: MasterStore, rank: int, size: int, host: str) -> Inside:
 
 
 def _nccl(store: MasterStore, rank: int, size: int) -> Inside:
+    # Its watchdog ends the process when a peer is gone, unless told that somebody else takes care of that.
+    os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
+    os.environ["TORCH_NCCL_ENABLE_MONITORING"] = "0"
+    store.together = False  # it asks for keys of its own
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timedelta(seconds=COLLECTIVE_S)
     return Inside(dist.ProcessGroupNCCL(store, rank, size, options), "nccl", [])
@@ -305,7 +322,12 @@ class ElasticGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self.size_now > 1 or self.broken is not None
 
     def settled(self) -> None:
-        """All collectives of this step have ended."""
+        """All collectives of this step have ended. Raises GenerationOver if one was broken off.
+
+        On a GPU a collective is only in a queue when `finish` returns: read what it has summed before this.
+        """
+        if self.broken is not None:
+            raise GenerationOver(self.broken)
         self._pending.clear()
 
     def failed(self) -> bool:

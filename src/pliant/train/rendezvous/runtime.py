@@ -53,7 +53,6 @@ class Runtime:
         self.device = device
         self.hooks = hooks
         self.group = ElasticGroup()
-        self.backend = "nccl" if device.type == "cuda" else "gloo"
         self.worker = os.environ.get("PLIANT_TRAIN_WORKER", "w0")
         self.number = 0  # generation
         self.rank, self.size = 0, 1
@@ -151,12 +150,12 @@ class Runtime:
 
     def _enter(self, client: MasterClient, line: Line, answer: dict[str, Any]) -> None:
         self.number, self.rank, self.size = answer["generation"], answer["rank"], answer["size"]
-        store = MasterStore(client, self.worker, self.number, self.size, self.backend == "gloo")
+        store = MasterStore(client, self.worker, self.number, self.size)
         line.entered(self.number, self.step, store.told)
         if self.size == 1:
             inside = solo()
         else:
-            inside = build(store, self.rank, self.size, line.host, self.backend, line.over)
+            inside = build(store, self.rank, self.size, line.host, self.device, line.over)
         self.group.replace(inside, self.rank, self.size)
         if line.over.is_set():
             self.group.sever()

@@ -55,9 +55,9 @@ class Agreement:
         """Wait for it. Raises GenerationOver."""
         for work in self._works:
             self._group.finish(work)
+        change, counted, skipped, overflow, *losses = self._vector.tolist()
         self._group.settled()
         if self._buffers:
             self._trained.unpack_buffers(self._buffers)
-        change, counted, skipped, overflow, *losses = self._vector.tolist()
         loss = sum(losses) / counted if counted else None
         return Outcome(change > 0, int(counted), int(skipped), overflow > 0, loss)
