@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from pliant.train.data.batches import positions, steps_per_epoch
-from pliant.train.errors import Refused
+from pliant.train.errors import GenerationOver, Refused
 from pliant.train.master.ledger import applied
 from pliant.train.master.shards import ShardQueue
+from pliant.train.rendezvous.group import ElasticGroup, solo
 from tests.train.jobs import Running
 from tests.train.test_churn import check
 from tests.train.test_master import Rig, rig
@@ -150,3 +151,13 @@ def test_10_what_is_done_is_known_by_name_not_by_count() -> None:
     assert first.number in q.leases and second.number not in q.leases
     with pytest.raises(Refused, match="is not b's now"):
         q.claim(first.number, "b", 0, 5, 0)
+
+
+def test_a_step_that_was_broken_off_before_its_sums_were_read_does_not_count() -> None:
+    """On a GPU a sum stands in a queue when it is waited for: only afterwards is known that it was made."""
+    group = ElasticGroup()
+    group.replace(solo(), 0, 1)
+    group.settled()
+    group.sever()
+    with pytest.raises(GenerationOver, match="a member was lost"):
+        group.settled()

@@ -96,10 +96,13 @@ class Inside:
     garbage collector ends a group there: so a group is dropped as soon as it is of no use.
     """
 
-    def __init__(self, group: Any, backend: str, sockets: list[socket.socket]) -> None:
+    def __init__(
+        self, group: Any, backend: str, sockets: list[socket.socket], store: MasterStore | None = None
+    ) -> None:
         self.group = group
         self.backend = backend
         self._sockets = sockets
+        self._store = store  # NCCL's watchdog asks it as long as the group lives, and crashes without it
 
     def sever(self) -> None:
         """Free everybody who sits in a collective of this group, here and at the peers. From any thread."""
@@ -115,7 +118,7 @@ class Inside:
         for end in self._sockets:
             end.close()
         self._sockets = []
-        self.group = None
+        self.group = self._store = None
 
 
 def solo() -> Inside:
@@ -137,7 +140,8 @@ def build(
     def connect() -> None:
         try:
             apart = device.type == "cuda" and _apart(store, rank, size, device)
-            result.append(_nccl(store, rank, size) if apart else _gloo(store, rank, size, host))
+            made = _nccl(store, rank, size, device) if apart else _gloo(store, rank, size, host)
+            result.append(made)
         except BaseException as error:  # noqa: BLE001 - raised again by who waits
             result.append(error)
         store.close()
@@ -191,14 +195,17 @@ def _gloo(store: MasterStore, rank: int, size: int, host: str) -> Inside:
     return Inside(group, "gloo", ends)
 
 
-def _nccl(store: MasterStore, rank: int, size: int) -> Inside:
+def _nccl(store: MasterStore, rank: int, size: int, device: torch.device) -> Inside:
     # Its watchdog ends the process when a peer is gone, unless told that somebody else takes care of that.
     os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
     os.environ["TORCH_NCCL_ENABLE_MONITORING"] = "0"
     store.together = False  # it asks for keys of its own
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timedelta(seconds=COLLECTIVE_S)
-    return Inside(dist.ProcessGroupNCCL(store, rank, size, options), "nccl", [])
+    group = dist.ProcessGroupNCCL(store, rank, size, options)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    group.eager_connect_single_device(torch.device("cuda", index))  # here, beside the main thread
+    return Inside(group, "nccl", [], store)
 
 
 def _sockets() -> dict[int, tuple[tuple[str, int], tuple[str, int], bool]]:
