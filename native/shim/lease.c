@@ -33,6 +33,31 @@ static uint64_t hash(const char *name) {
     return h ? h : 1;
 }
 
+static void charge_group(struct gate *g, struct group *who, uint64_t used) {
+    uint32_t weight = LOAD(who->weight);
+    if (!weight || weight > 1000) weight = 1;
+    if (used > 10000000000u) used = 10000000000u; /* nonsense in the file costs ten seconds at most */
+    __atomic_add_fetch(&who->vtime, used * 1000 / weight, __ATOMIC_SEQ_CST);
+    if (LOAD(who->policy) == POLICY_STRICT && weight < 1000) {
+        uint64_t started = LOAD(g->file->started_ns), from = LOAD(who->not_before), slice = slice_ns(g);
+        if (from + slice < started) from = started - slice; /* what was not used is not saved up, but for one turn */
+        STORE(who->not_before, from + used * 1000 / weight);
+    }
+}
+
+/* Of a holder that has ended: its group pays until its last sign of life. Without this the process that takes its place
+ * would have the lease, and pay for all the time since. */
+static void give_back_of_dead(struct gate *g, int fd) {
+    struct share_file *f = g->file;
+    uint64_t lease = LOAD(f->lease), started = LOAD(f->started_ns), at = (lease & 4095) - 1;
+    if (at >= MEMBERS || byte_is_locked(fd, MEMBER_LOCK + at)) return;
+    uint64_t sign = LOAD(f->member[at].heartbeat_ns);
+    if (sign > started) charge_group(g, group_of(g, &f->member[at]), sign - started);
+    __atomic_compare_exchange_n(&f->lease, &lease, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&f->turn, 1, __ATOMIC_SEQ_CST);
+    wake_word(&f->turn);
+}
+
 /* Under the file's lock byte 0. */
 static bool enter(struct gate *g, int fd) {
     struct share_file *f = g->file;
@@ -41,6 +66,7 @@ static bool enter(struct gate *g, int fd) {
         STORE(f->magic, SHARE_MAGIC);
     }
     if (f->magic != SHARE_MAGIC || f->version != SHARE_VERSION) return false;
+    give_back_of_dead(g, fd);
     uint64_t id = hash(config.workload);
     uint32_t at = GROUPS;
     for (uint32_t i = 0; i < GROUPS; i++) {
@@ -149,18 +175,6 @@ bool lease_mine(const struct gate *g, uint64_t *end_ns) {
     uint64_t lease = LOAD(g->file->lease);
     *end_ns = (lease >> 12) * 1000;
     return (lease & 4095) == (uint64_t)g->me + 1;
-}
-
-static void charge_group(struct gate *g, struct group *who, uint64_t used) {
-    uint32_t weight = LOAD(who->weight);
-    if (!weight || weight > 1000) weight = 1;
-    if (used > 10000000000u) used = 10000000000u; /* nonsense in the file costs ten seconds at most */
-    __atomic_add_fetch(&who->vtime, used * 1000 / weight, __ATOMIC_SEQ_CST);
-    if (LOAD(who->policy) == POLICY_STRICT && weight < 1000) {
-        uint64_t started = LOAD(g->file->started_ns), from = LOAD(who->not_before), slice = slice_ns(g);
-        if (from + slice < started) from = started - slice; /* what was not used is not saved up, but for one turn */
-        STORE(who->not_before, from + used * 1000 / weight);
-    }
 }
 
 /* Whether it is this process's turn among all that wait. */

@@ -96,6 +96,23 @@ def test_fair_shares(stage: Stage, worker: Path, name: str) -> None:
     assert sum(busy(found, workload, start, stop) for workload in shares) > 0.995 * (stop - start)
 
 
+def test_who_takes_the_place_of_one_that_ended_with_the_turn_does_not_pay_for_it(
+    stage: Stage, worker: Path
+) -> None:
+    """Seen on a real GPU: a quarter got nothing for the first 1.5 s, and 20.1 % of 8 s."""
+    stage.cards(GIB, virtual_clock=True)
+    strict = grants(stage, {"first": 250}, "strict")  # holds the turn when it ends, alone as it is
+    for name, env in {"first": strict["first"], "bare": {"PLIANT_SIM_TAG": "bare"}}.items():
+        with started(stage, worker, {name: "2000 4 0 0 1000"}, {name: env}) as running:
+            assert running[name].wait(timeout=200) == 0
+    shares, works = CASES["a quarter"]
+    with started(stage, worker, works, grants(stage, shares, "fair")) as running:
+        for process in running.values():
+            assert process.wait(timeout=200) == 0
+    found = [kernel for kernel in kernels(stage) if kernel.tag in shares]
+    assert farthest(found, "a", 0.25, 5000) < 0.05
+
+
 def test_fair_shares_of_three(stage: Stage, worker: Path) -> None:
     """The smallest has turns of 24 ms: one more of them in 2 s is 6 % of its share, in 5 s 2.4 %."""
     shares = {"a": 200, "b": 300, "c": 500}
